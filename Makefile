@@ -1,0 +1,44 @@
+# `make demo` shows what the product does; `make test` runs every check. Both set up what they need.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+UV ?= $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
+RUN := $(UV) run --frozen --no-sync
+
+.PHONY: help setup java judges lint types imports test tests quick demo ui bench clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: .venv/.ready java ## Install what the project needs (uv, the environment, Java)
+
+.venv/.ready: uv.lock pyproject.toml
+	@command -v uv >/dev/null 2>&1 || [ -x .cache/uv/bin/uv ] || { python3 -m venv .cache/uv && .cache/uv/bin/pip install --quiet uv; }
+	$(UV) sync --frozen --quiet
+	@touch $@
+
+java: ## Check for Java 17+; install it where that is possible
+	@scripts/java
+
+judges: .venv/.ready ## Fetch the jars of the engines that judge our results
+	@scripts/judges
+
+lint: .venv/.ready ## Style
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+
+types: .venv/.ready ## Types
+	$(RUN) mypy
+
+imports: .venv/.ready ## Layer rules
+	$(RUN) lint-imports
+
+tests: setup judges ## Tests only
+	$(RUN) pytest
+
+test: setup judges lint types imports tests ## Every check
+
+demo: setup ## Build a table with deletion vectors, maintain it through Dagster, show before and after
+	$(RUN) dvm demo
+
+clean: ## Remove what the targets above made
+	rm -rf .venv .cache demo

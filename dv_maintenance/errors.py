@@ -1,0 +1,162 @@
+"""What can go wrong, as a caller sees it.
+
+Every error names the table, the version it happened at, what had been done by then and what to do next. Two
+mix-ins say whether trying again can help; an orchestrator maps them onto its own retry rules. ``exit_code`` is
+what the command line ends with, and is part of its contract.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+__all__ = [
+    "ConflictError",
+    "DamagedDeletionVectorError",
+    "DamagedTableError",
+    "DvMaintenanceError",
+    "FatalError",
+    "RefusedError",
+    "RetryableError",
+    "StorageError",
+    "TableNotFoundError",
+    "UnsupportedFeatureError",
+    "UsageError",
+    "VerificationError",
+]
+
+
+class RetryableError(Exception):
+    """Mix-in: the same call may succeed later, unchanged."""
+
+
+class FatalError(Exception):
+    """Mix-in: the same call fails again until somebody changes something."""
+
+
+class DvMaintenanceError(Exception):
+    """Base of all errors raised on purpose.
+
+    Parameters
+    ----------
+    message : what is wrong, in plain words, without a trailing full stop.
+    table : path or URI of the table, if known.
+    version : table version the problem was seen at, if known.
+    done : what had been done by then; ``None`` stands for "nothing was changed".
+    next_step : what the reader should do about it.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        table: str | None = None,
+        version: int | None = None,
+        done: str | None = None,
+        next_step: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.table = table
+        self.version = version
+        self.done = done
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        where = self.table or ""
+        if where and self.version is not None:
+            where += f" at version {self.version}"
+        parts = [f"{where}: {self.message}" if where else self.message]
+        if self.done:
+            parts.append(f"Done so far: {self.done}")
+        if self.next_step:
+            parts.append(f"Next: {self.next_step}")
+        return ". ".join(part.rstrip(".") for part in parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross process borders (Spark workers, orchestrator steps); the default protocol replays
+        # positional arguments only and would lose the keyword-only context.
+        return (_rebuild, (type(self), self.args, self.__dict__.copy()))
+
+    def to_json(self) -> dict[str, Any]:
+        """The error as the command line prints it under ``--json``."""
+        return {
+            "error": type(self).__name__,
+            "message": self.message,
+            "table": self.table,
+            "version": self.version,
+            "done": self.done or "nothing was changed",
+            "next_step": self.next_step,
+            "retryable": isinstance(self, RetryableError),
+        }
+
+
+def _rebuild(cls: type[DvMaintenanceError], args: tuple[Any, ...], state: dict[str, Any]) -> DvMaintenanceError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class UsageError(DvMaintenanceError, FatalError, ValueError):
+    """The caller asked for something that does not exist or makes no sense."""
+
+    exit_code = 2
+
+
+class TableNotFoundError(UsageError, FileNotFoundError):
+    """No table of a known format at this place."""
+
+
+class RefusedError(DvMaintenanceError, FatalError):
+    """Unsupported or unsafe here: nothing was changed."""
+
+    exit_code = 3
+
+
+class UnsupportedFeatureError(RefusedError):
+    """The table uses features that this operation does not understand; ``features`` has their names."""
+
+    def __init__(self, message: str, *, features: tuple[str, ...], **context: Any) -> None:
+        super().__init__(message, **context)
+        self.features = features
+
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "features": list(self.features)}
+
+
+class ConflictError(DvMaintenanceError, RetryableError):
+    """Another writer changed what we were about to replace, in every attempt."""
+
+    exit_code = 4
+
+
+class DamagedTableError(DvMaintenanceError, FatalError):
+    """The table's own files contradict its format or each other."""
+
+    exit_code = 5
+
+
+class DamagedDeletionVectorError(DamagedTableError):
+    """A deletion vector cannot be trusted: ``file`` (``None`` if inline), ``offset`` in bytes, ``reason``."""
+
+    def __init__(self, reason: str, *, file: str | None = None, offset: int | None = None, **context: Any) -> None:
+        place = "inline deletion vector" if file is None else f"deletion vector in {file}"
+        if offset is not None:
+            place += f" at offset {offset}"
+        super().__init__(f"{place}: {reason}", **context)
+        self.reason = reason
+        self.file = file
+        self.offset = offset
+
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "file": self.file, "offset": self.offset, "reason": self.reason}
+
+
+class VerificationError(DvMaintenanceError, FatalError):
+    """A gate found that the result would change what a query returns; nothing was committed."""
+
+
+class StorageError(DvMaintenanceError, RetryableError):
+    """The storage did not answer as expected (network, throttling, permissions)."""

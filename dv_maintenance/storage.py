@@ -1,0 +1,312 @@
+"""One way to reach bytes: local disk, S3, GCS and Azure through obstore.
+
+A *path* here is either relative to the table's root, decoded (``part one/a.parquet``), or an absolute, percent-encoded
+URI (``file:///data/t/part%20one/a.parquet``); the two are told apart by ``://``. Names in table logs are URIs: turn
+them into such a path with :meth:`Storage.path_of`, and keep the raw string for identity.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
+
+from dv_maintenance.errors import StorageError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FileExistsAlreadyError", "FileInfo", "Storage", "absolute_uri"]
+
+# Characters that Hadoop's Path.toUri leaves alone; everything else in a local path is percent-encoded in our URIs.
+_SAFE = "/!$&'()*+,;=:@-._~"
+_DELETE_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One stored object: ``path`` as given to the call, ``size`` in bytes, ``modified`` in epoch milliseconds."""
+
+    path: str
+    size: int
+    modified: int
+
+
+class FileExistsAlreadyError(StorageError, FileExistsError):
+    """A put-if-absent found the name taken."""
+
+
+def absolute_uri(place: str) -> str:
+    """The absolute, percent-encoded URI (no trailing slash) of a local path or URI.
+
+    Raises
+    ------
+    UsageError : if ``place`` is empty.
+    """
+    if not place.strip():
+        raise UsageError("the table's path is empty", next_step="give a directory or a URI such as s3://bucket/table")
+    if place.startswith("file:"):
+        # Hadoop writes file:/x, others file:///x: one spelling.
+        return "file://" + quote(os.path.normpath(unquote("/" + place[5:].lstrip("/"))), safe=_SAFE)
+    if re.match(r"^[A-Za-z][A-Za-z0-9+.-]+://", place):
+        scheme, rest = place.split("://", 1)
+        return f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{rest}".rstrip("/")
+    return "file://" + quote(os.path.abspath(os.path.expanduser(place)), safe=_SAFE)
+
+
+_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
+
+
+class Storage:
+    """Files of one table. Cheap to make, safe to share between threads, never shows its options."""
+
+    def __init__(self, place: str, options: Mapping[str, str] | None = None) -> None:
+        self.uri = absolute_uri(place)
+        self.options = dict(options or {})
+        self.is_local = self.uri.startswith("file://")
+        self._root = unquote(self.uri[7:]) if self.is_local else self.uri
+        self._stores: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"Storage({self.uri!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Storage, (self.uri, self.options))
+
+    # -- names -------------------------------------------------------------------------------------------------
+
+    def path_of(self, raw: str) -> str:
+        """The path of a name in a table log: percent-decoded if relative, one spelling of the URI if absolute.
+
+        A URI below this table's root becomes relative, so that one file has one path whichever way a log names it.
+        """
+        if re.match(r"^[A-Za-z][A-Za-z0-9+.-]+:/", raw):
+            uri = absolute_uri(raw)
+        elif raw.startswith("/"):
+            uri = "file://" + quote(unquote(raw), safe=_SAFE)
+        else:
+            return unquote(raw)
+        prefix = self.uri + "/"
+        return unquote(uri[len(prefix) :]) if uri.startswith(prefix) else uri
+
+    def uri_of(self, path: str) -> str:
+        """The absolute, percent-encoded URI of a path."""
+        return path if "://" in path else f"{self.uri}/{quote(path, safe=_SAFE)}"
+
+    def local(self, path: str) -> str:
+        """The path on local disk. Only for ``is_local`` places."""
+        return unquote(path[7:]) if path.startswith("file://") else os.path.join(self._root, path)
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def get(self, path: str) -> bytes:
+        """All bytes. Raises FileNotFoundError, StorageError."""
+        store, key = self._at(path)
+        with _errors(path):
+            return bytes(store.get(key).bytes())
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """At most ``length`` bytes from ``start``; fewer where the file ends before."""
+        store, key = self._at(path)
+        with _errors(path):
+            if self._local_path(path):
+                with open(self.local(path), "rb") as file:
+                    file.seek(start)
+                    return file.read(length)
+            return bytes(store.get_range(key, start=start, length=length))
+
+    def head(self, path: str) -> FileInfo:
+        """Size and modification time. Raises FileNotFoundError, StorageError."""
+        store, key = self._at(path)
+        with _errors(path):
+            meta = store.head(key)
+        return FileInfo(path, meta["size"], _millis(meta["last_modified"]))
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.head(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def list(self, prefix: str = "", *, after: str | None = None) -> list[FileInfo]:
+        """Every file below ``prefix`` (a folder), by name; with ``after``, only those that sort behind that path.
+
+        A missing folder is empty. Not for whole tables: see :meth:`walk`.
+        """
+        store, key = self._at(prefix)
+        cut = len(key) - len(prefix)
+        with _errors(prefix):
+            found = [
+                FileInfo(meta["path"][cut:], meta["size"], _millis(meta["last_modified"]))
+                for batch in store.list(key or None, offset=self._at(after)[1] if after else None)
+                for meta in batch
+            ]
+        return sorted(found, key=lambda info: info.path)
+
+    def walk(self, *, skip: Any = None) -> Iterator[FileInfo]:
+        """Every file of the table, in no order. ``skip(name, is_dir)`` leaves out a file or a whole folder by its path.
+
+        On local disk this is scandir, with the sizes left to whoever needs them: ``size`` and ``modified`` are -1
+        there (a stat of each file would triple the time of a walk; see :meth:`head`).
+        """
+        if self.is_local:
+            yield from self._walk_local(skip)
+            return
+        store, _ = self._at("")
+        with _errors(""):
+            for batch in store.list():
+                for meta in batch:
+                    path = meta["path"]
+                    parts = path.split("/")
+                    folders = ["/".join(parts[:n]) for n in range(1, len(parts))]
+                    if skip and (any(skip(folder, True) for folder in folders) or skip(path, False)):
+                        continue
+                    yield FileInfo(path, meta["size"], _millis(meta["last_modified"]))
+
+    def _walk_local(self, skip: Any) -> Iterator[FileInfo]:
+        todo = [""]
+        while todo:
+            folder = todo.pop()
+            try:
+                entries = os.scandir(os.path.join(self._root, folder))
+            except FileNotFoundError:
+                continue  # removed while we walked
+            with entries:
+                for entry in entries:
+                    path = f"{folder}/{entry.name}" if folder else entry.name
+                    is_dir = entry.is_dir(follow_symlinks=False)
+                    if skip and skip(path, is_dir):
+                        continue
+                    if is_dir:
+                        todo.append(path)
+                    else:
+                        yield FileInfo(path, -1, -1)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """A random-access file for Arrow. Local files are opened by Arrow itself, others by ranged gets."""
+        import pyarrow as pa
+
+        with _errors(path):
+            if self._local_path(path):
+                return pa.OSFile(self.local(path), "rb")
+            import obstore
+
+            store, key = self._at(path)
+            return pa.PythonFile(obstore.open_reader(store, key), mode="r")
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write all bytes, replacing what is there, as one atomic step."""
+        store, key = self._at(path)
+        with _errors(path):
+            store.put(key, data)
+
+    def create(self, path: str, data: bytes) -> None:
+        """Put-if-absent: exactly one of several racing writers wins.
+
+        Raises
+        ------
+        FileExistsAlreadyError : somebody else has that name.
+        """
+        store, key = self._at(path)
+        with _errors(path):
+            store.put(key, data, mode="create")
+
+    def open_output(self, path: str) -> pa.NativeFile:
+        """A sink for Arrow; what is written shows up at the latest on close."""
+        import pyarrow as pa
+
+        with _errors(path):
+            if self._local_path(path):
+                target = self.local(path)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                return pa.OSFile(target, "wb")
+            import obstore
+
+            store, key = self._at(path)
+            return pa.PythonFile(obstore.open_writer(store, key), mode="w")
+
+    def delete(self, paths: Iterable[str]) -> int:
+        """Delete files in parallel; one that is gone already counts as deleted. Returns how many were there."""
+        if self.is_local:
+            return sum(self._unlink(path) for path in paths)
+        with ThreadPoolExecutor(_DELETE_THREADS) as pool:
+            return sum(pool.map(self._delete_one, paths))
+
+    def _unlink(self, path: str) -> int:
+        with _errors(path):
+            try:
+                os.unlink(self.local(path))
+            except FileNotFoundError:
+                return 0
+        return 1
+
+    def _delete_one(self, path: str) -> int:
+        store, key = self._at(path)
+        with _errors(path):
+            try:
+                store.delete(key)
+            except FileNotFoundError:
+                return 0
+        return 1
+
+    # -- plumbing ----------------------------------------------------------------------------------------------
+
+    def _local_path(self, path: str) -> bool:
+        return path.startswith("file://") if "://" in path else self.is_local
+
+    def _at(self, path: str) -> tuple[Any, str]:
+        """The obstore store that holds ``path``, and the key in it."""
+        if self._local_path(path):
+            # One store for the whole disk: it works before the table's folder exists, and for files outside of it.
+            return self._store("file://"), self.local(path).lstrip("/")
+        if "://" not in path:
+            return self._store(self.uri), path
+        parts = urlsplit(path)
+        return self._store(f"{parts.scheme}://{parts.netloc}"), unquote(parts.path).lstrip("/")
+
+    def _store(self, root: str) -> Any:
+        if root not in self._stores:
+            from obstore import store
+
+            try:
+                self._stores[root] = (
+                    store.LocalStore("/") if root == "file://" else store.from_url(root, config=self.options)
+                )
+            except Exception as error:
+                raise UsageError(
+                    f"cannot open storage {root}: {type(error).__name__}",
+                    next_step="check the URI's scheme and the storage options",
+                ) from error
+        return self._stores[root]
+
+
+def _millis(when: Any) -> int:
+    return int(when.timestamp() * 1000)
+
+
+@contextmanager
+def _errors(path: str) -> Iterator[None]:
+    """Storage failures as our errors; FileNotFoundError stays what it is."""
+    try:
+        yield
+    except (FileNotFoundError, StorageError):
+        raise
+    except Exception as error:
+        name = type(error).__name__
+        if name == "AlreadyExistsError":
+            raise FileExistsAlreadyError(f"{path} exists already") from error
+        if name in {"NotFoundError", "NotADirectoryError"}:
+            raise FileNotFoundError(path) from error
+        # The text of a storage client's error may quote signed URLs or headers: name the kind, keep the cause chained.
+        raise StorageError(
+            f"storage failed on {path or 'the table'}: {name}",
+            next_step="check the network, the permissions and the storage options, then run again",
+        ) from error

@@ -1,0 +1,42 @@
+"""Table formats. ``open_table`` finds out which one lies at a place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dv_maintenance.errors import TableNotFoundError, UsageError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.model import Table
+
+__all__ = ["FORMATS", "open_table"]
+
+FORMATS = ("delta",)
+
+
+def open_table(place: str, format: str | None = None, storage_options: Mapping[str, str] | None = None) -> Table:
+    """The table at a path or URI. The format is detected unless given.
+
+    Raises
+    ------
+    TableNotFoundError : nothing there looks like a table of a known format.
+    UsageError : ``format`` is unknown.
+    """
+    if format is not None and format not in FORMATS:
+        raise UsageError(f"unknown table format {format!r}", table=place, next_step=f"use one of {', '.join(FORMATS)}")
+    storage = Storage(place, storage_options)
+    if format == "delta" or _has_files(storage, "_delta_log"):
+        from dv_maintenance.tables.delta import DeltaTable
+
+        return DeltaTable(storage)
+    raise TableNotFoundError(
+        "no table found here (looked for _delta_log)",
+        table=storage.uri,
+        next_step="check the path, and --storage-option if it is in object storage",
+    )
+
+
+def _has_files(storage: Storage, folder: str) -> bool:
+    try:
+        return bool(storage.list(folder))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,470 @@
+"""What every table format looks like to the layers above: value types and the ``Table`` protocol.
+
+The unit of identity is the *logical file*: (path, DV id). The same Parquet file with another deletion vector (DV) is
+another logical file, so plans, commits and conflict checks speak of :class:`FileKey`, never of a path alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+
+__all__ = [
+    "FILES_SCHEMA",
+    "Change",
+    "Changes",
+    "CommitOutcome",
+    "DvRef",
+    "ExpiredFile",
+    "ExpiredFiles",
+    "FileKey",
+    "HistoryEntry",
+    "ManifestResult",
+    "OutputFile",
+    "Replacement",
+    "RewriteBin",
+    "RewriteResult",
+    "RewriteTask",
+    "ScanTask",
+    "Snapshot",
+    "SourceFile",
+    "Table",
+    "VacuumResult",
+    "parse_partition",
+    "partition_name",
+]
+
+# One row per live data file. Formats may add columns behind these; `dv` is theirs to shape.
+FILES_SCHEMA = pa.schema(
+    [
+        # As the log spells it: the identity of the file, written back byte for byte.
+        pa.field("path", pa.string(), nullable=False),
+        # `a=1/b=x`, see partition_name(); "" in a table without partitions.
+        pa.field("partition", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        # Rows in the file, deleted ones included; null where the log does not say.
+        pa.field("physical_rows", pa.int64()),
+        # Cardinality of the DV; 0 without one.
+        pa.field("deleted_rows", pa.int64(), nullable=False),
+        # Unique id of the DV; null without one.
+        pa.field("dv_id", pa.string()),
+        # Epoch milliseconds.
+        pa.field("modified", pa.int64(), nullable=False),
+    ]
+)
+
+# What Hive, Spark and Delta call a null partition value.
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FileKey:
+    """A logical file: raw path and DV id (``None`` without a DV)."""
+
+    path: str
+    dv_id: str | None = None
+
+
+def partition_name(values: Mapping[str, str | None]) -> str:
+    """The one name of a partition: ``col=value/col=value`` in the table's column order, percent-encoded, null as Hive
+    spells it.
+
+    >>> partition_name({"day": "2026-01-01", "shop": None})
+    'day=2026-01-01/shop=__HIVE_DEFAULT_PARTITION__'
+    """
+    return "/".join(
+        f"{quote(name, safe=' ')}={NULL_PARTITION if value is None else quote(value, safe=' :+,@')}"
+        for name, value in values.items()
+    )
+
+
+def parse_partition(name: str) -> dict[str, str | None]:
+    """The inverse of :func:`partition_name`.
+
+    >>> parse_partition('day=2026-01-01/shop=__HIVE_DEFAULT_PARTITION__')
+    {'day': '2026-01-01', 'shop': None}
+    """
+    pairs = (part.split("=", 1) for part in name.split("/") if part)
+    return {unquote(key): None if value == NULL_PARTITION else unquote(value) for key, value in pairs}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One version of a table. ``files`` has FILES_SCHEMA's columns first; a million rows is normal, so stay vectorised.
+
+    ``schema`` is logical (the names users see) and includes partition columns, in the table's order.
+    """
+
+    table: str
+    format: str
+    version: int
+    timestamp: int  # epoch milliseconds
+    schema: pa.Schema
+    partition_columns: tuple[str, ...]
+    properties: Mapping[str, str]
+    files: pa.Table
+    warnings: tuple[str, ...] = ()
+
+
+# -- work for an engine ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DvRef:
+    """Where the bytes of a DV are and what they must amount to.
+
+    ``codec`` names a module under ``dv/``. Either ``uri`` (absolute, percent-encoded) with ``offset`` and ``size`` as
+    the codec defines them, or ``inline``, the codec's text form.
+    """
+
+    codec: str
+    cardinality: int
+    size: int
+    uri: str | None = None
+    offset: int | None = None
+    inline: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One Parquet file to read, minus the rows its DV names.
+
+    ``rows``: physical rows the log promises (``None``: unknown). ``constants``: values of columns that the file
+    itself does not store (partition columns), by output field name, as JSON: null, booleans, integers and strings as
+    they are, floats and decimals as strings, dates as days and timestamps as microseconds since the epoch, binary as
+    base64.
+    """
+
+    key: FileKey
+    uri: str
+    size: int
+    rows: int | None = None
+    dv: DvRef | None = None
+    constants: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """Files of one shape to be read as batches of ``schema``.
+
+    Fields of ``schema`` are found in a file by Parquet field id (``match_by="id"``, metadata key
+    ``PARQUET:field_id``) or by name (``match_by="name"``): the field's metadata ``dvm:source`` if present, else its
+    own name. A missing field reads as null; narrower file types are widened; columns the schema does not name are
+    dropped.
+    """
+
+    sources: tuple[SourceFile, ...]
+    schema: pa.Schema
+    match_by: str = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteBin:
+    """What a plan wants merged into new files: logical files of one partition."""
+
+    id: str
+    partition: str
+    inputs: tuple[FileKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteTask:
+    """Read the sources without their deleted rows, in order, and write them below ``output_uri``. A pure function of
+    storage.
+
+    ``target_bytes``: roll to a new file once the current one holds that much. ``stats_columns``: leaf columns, as
+    tuples of field names, whose statistics the result reports.
+    """
+
+    id: str
+    scan: ScanTask
+    output_uri: str  # folder, absolute, percent-encoded
+    target_bytes: int
+    compression: str = "snappy"
+    stats_columns: tuple[tuple[str, ...], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        from base64 import b64encode
+
+        body = asdict(self)
+        body["scan"]["schema"] = b64encode(self.scan.schema.serialize().to_pybytes()).decode()
+        return body
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> RewriteTask:
+        from base64 import b64decode
+
+        scan = body["scan"]
+        sources = tuple(
+            SourceFile(
+                key=FileKey(**source["key"]),
+                uri=source["uri"],
+                size=source["size"],
+                rows=source["rows"],
+                dv=DvRef(**source["dv"]) if source["dv"] else None,
+                constants=source["constants"],
+            )
+            for source in scan["sources"]
+        )
+        schema = pa.ipc.read_schema(pa.py_buffer(b64decode(scan["schema"])))
+        return cls(
+            id=body["id"],
+            scan=ScanTask(sources, schema, scan["match_by"]),
+            output_uri=body["output_uri"],
+            target_bytes=body["target_bytes"],
+            compression=body["compression"],
+            stats_columns=tuple(tuple(column) for column in body["stats_columns"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStats:
+    """Bounds of one leaf column of one file.
+
+    ``null_count`` counts null values of the column, a null parent struct included; for a list or map column, null
+    lists or maps. ``minimum`` and ``maximum`` are exact and ``None`` where there is no usable bound (all null,
+    binary, lists, maps, NaN in floats). JSON values as for ``SourceFile.constants``, floats as numbers.
+    """
+
+    column: tuple[str, ...]
+    null_count: int
+    minimum: Any = None
+    maximum: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """A finished file: ``uri`` (absolute, percent-encoded), ``size`` in bytes, ``rows``, and ``modified`` in epoch
+    milliseconds.
+    """
+
+    uri: str
+    size: int
+    rows: int
+    modified: int
+    stats: tuple[ColumnStats, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteResult:
+    """What a task did. ``rows_read`` counts physical rows, ``rows_purged`` those that a DV named; ``source_rows`` and
+    ``source_purged`` are the same per source, in the task's order.
+    """
+
+    task_id: str
+    outputs: tuple[OutputFile, ...]
+    rows_read: int
+    rows_written: int
+    rows_purged: int
+    bytes_read: int
+    seconds: float
+    source_rows: tuple[int, ...] = ()
+    source_purged: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> RewriteResult:
+        outputs = tuple(
+            OutputFile(
+                **{
+                    **output,
+                    "stats": tuple(
+                        ColumnStats(**{**stats, "column": tuple(stats["column"])}) for stats in output["stats"]
+                    ),
+                }
+            )
+            for output in body["outputs"]
+        )
+        return cls(
+            **{
+                **body,
+                "outputs": outputs,
+                "source_rows": tuple(body["source_rows"]),
+                "source_purged": tuple(body["source_purged"]),
+            }
+        )
+
+
+# -- commits -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """One all-or-nothing part of a commit: logical files out, new files in (none where every row was deleted)."""
+
+    id: str
+    partition: str
+    inputs: tuple[FileKey, ...]
+    outputs: tuple[OutputFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOutcome:
+    """``version`` is ``None`` if nothing was committed. ``lost`` are replacements whose inputs somebody else changed
+    meanwhile: not committed, to be planned anew. ``attempts`` counts put-if-absent tries, at least 1.
+    """
+
+    version: int | None
+    committed: tuple[str, ...]
+    lost: tuple[str, ...]
+    attempts: int
+    reason: str = ""  # why `lost` is not empty
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One version after the one asked about."""
+
+    version: int
+    timestamp: int
+    operation: str
+    data_changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What happened since a version. ``data_version`` is the newest version that changed what a query returns
+    (``None``: none did).
+    """
+
+    since: int
+    version: int
+    data_version: int | None
+    commits: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredFile:
+    """A file that nothing needs any more. ``kind``: data, dv, change or other."""
+
+    path: str
+    kind: str
+    size: int
+    modified: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredFiles:
+    """``cutoff``: epoch milliseconds; everything in ``files`` fell out of use before it."""
+
+    version: int
+    cutoff: int
+    retention: int  # milliseconds
+    files: tuple[ExpiredFile, ...]
+    kept: Mapping[str, int] = field(default_factory=dict)  # why -> how many files
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumResult:
+    """What a vacuum deleted, or would under ``dry_run``."""
+
+    expired: ExpiredFiles
+    deleted: int
+    dry_run: bool
+    version_before: int
+    version_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestResult:
+    """Written manifests by path relative to the table, data files listed in all of them, and manifests removed."""
+
+    version: int
+    manifests: tuple[str, ...]
+    files: int
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One commit. ``timestamp`` in epoch milliseconds; ``metrics`` as the writer recorded them; the DV numbers are
+    counted from the commit's own actions: DVs that appeared, disappeared, and rows they name.
+    """
+
+    version: int
+    timestamp: int
+    operation: str
+    parameters: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    engine: str | None
+    files_added: int
+    files_removed: int
+    dvs_added: int
+    dvs_removed: int
+    rows_deleted_by_dvs: int
+    data_changed: bool
+
+
+class Table(Protocol):
+    """One table of one format. Reading never writes; only ``commit``, ``vacuum`` and ``write_manifests`` change
+    anything.
+    """
+
+    uri: str
+    format: str
+    storage: Storage
+
+    def version(self) -> int:
+        """Newest version, by the cheapest look that is right."""
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """The table at a version, the newest by default. Raises TableNotFoundError, UsageError (no such version),
+        DamagedTableError, UnsupportedFeatureError (features a reader must know).
+        """
+
+    def changes_since(self, version: int) -> Changes:
+        """Commits behind ``version``, oldest first."""
+
+    def check_writable(self, snapshot: Snapshot, operation: str) -> None:
+        """Raise UnsupportedFeatureError or RefusedError if ``operation`` (rewrite, vacuum, manifest) may not touch
+        this table.
+        """
+
+    def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
+        """Reading tasks that together yield every live row, in logical names and the order of ``columns``; one task
+        per live file.
+        """
+
+    def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
+        """One task per bin, same ids."""
+
+    def commit(
+        self,
+        base: Snapshot,
+        replacements: Sequence[Replacement],
+        *,
+        operation: Mapping[str, Any],
+        max_attempts: int = 10,
+    ) -> CommitOutcome:
+        """Commit every replacement whose inputs are all still live; report the others as lost. ``operation``: name and
+        parameters for the history, see ``maintenance.apply``. Raises ConflictError when the race is lost
+        ``max_attempts`` times.
+        """
+
+    def vacuum(
+        self,
+        *,
+        retention: int | None = None,
+        dry_run: bool = False,
+        lite: bool = False,
+        allow_short_retention: bool = False,
+        now: int | None = None,
+    ) -> VacuumResult:
+        """Delete what nothing needs. ``retention`` and ``now`` in milliseconds; ``None``: the table's own property,
+        the clock.
+        """
+
+    def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
+        """Manifests for readers that can't read DVs. Raises RefusedError while a live DV exists."""
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """Newest first."""

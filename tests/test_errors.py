@@ -1,0 +1,63 @@
+"""What an error tells, and that it survives a trip between processes."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from dv_maintenance import errors
+from dv_maintenance.errors import (
+    ConflictError,
+    DamagedDeletionVectorError,
+    DvMaintenanceError,
+    FatalError,
+    RetryableError,
+    UnsupportedFeatureError,
+)
+
+
+def test_the_text_names_table_version_progress_and_next_step() -> None:
+    error = ConflictError("lost the race", table="/t", version=7, done="3 files written", next_step="run again")
+    assert str(error) == "/t at version 7: lost the race. Done so far: 3 files written. Next: run again"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConflictError("x", table="/t", version=1, done="a", next_step="b"),
+        DamagedDeletionVectorError("bad magic", file="f.bin", offset=9, table="/t"),
+        UnsupportedFeatureError("no", features=("a", "b"), version=3),
+    ],
+)
+def test_an_error_survives_pickling(error: DvMaintenanceError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert again.to_json() == error.to_json()
+
+
+def test_every_error_is_either_retryable_or_fatal() -> None:
+    kinds = [getattr(errors, name) for name in errors.__all__]
+    leaves = [kind for kind in kinds if issubclass(kind, DvMaintenanceError) and kind is not DvMaintenanceError]
+    assert len(leaves) >= 8
+    for kind in leaves:
+        assert issubclass(kind, RetryableError) != issubclass(kind, FatalError), kind
+
+
+def test_exit_codes_are_the_contract() -> None:
+    codes = {
+        name: getattr(errors, name).exit_code for name in errors.__all__ if hasattr(getattr(errors, name), "exit_code")
+    }
+    assert codes == {
+        "ConflictError": 4,
+        "DamagedDeletionVectorError": 5,
+        "DamagedTableError": 5,
+        "DvMaintenanceError": 1,
+        "RefusedError": 3,
+        "StorageError": 1,
+        "TableNotFoundError": 2,
+        "UnsupportedFeatureError": 3,
+        "UsageError": 2,
+        "VerificationError": 1,
+    }

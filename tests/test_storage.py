@@ -1,0 +1,124 @@
+"""Storage on local disk: names, put-if-absent, walking, and what a failure looks like."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from pathlib import Path
+
+import pytest
+
+from dv_maintenance.errors import StorageError, UsageError
+from dv_maintenance.storage import FileExistsAlreadyError, Storage, absolute_uri
+
+AWKWARD = ["a b", "a%20b", "é", "x#y?", "a=b&c", "a:b", "100%", "~t", "{z}", "[b]", "star*"]
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return Storage(str(tmp_path / "a table"))
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_any_name_is_written_read_listed_and_deleted(storage: Storage, name: str) -> None:
+    storage.put(f"dir/{name}.bin", b"0123456789")
+    assert (Path(storage.local("dir")) / f"{name}.bin").read_bytes() == b"0123456789"
+    assert storage.get(f"dir/{name}.bin") == b"0123456789"
+    assert storage.get_range(f"dir/{name}.bin", 3, 4) == b"3456"
+    assert [info.path for info in storage.list("dir")] == [f"dir/{name}.bin"]
+    assert [info.path for info in storage.walk()] == [f"dir/{name}.bin"]
+    assert storage.delete([f"dir/{name}.bin"]) == 1
+    assert not storage.exists(f"dir/{name}.bin")
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_a_uri_and_a_relative_path_reach_the_same_file(storage: Storage, name: str) -> None:
+    storage.put(f"dir/{name}", b"x")
+    uri = storage.uri_of(f"dir/{name}")
+    assert storage.get(uri) == b"x"
+    assert storage.head(uri).size == 1
+    assert storage.path_of(uri) == f"dir/{name}"
+
+
+def test_names_in_logs_are_decoded_once(storage: Storage) -> None:
+    assert storage.path_of("part=a%2520b/f.parquet") == "part=a%20b/f.parquet"
+    assert storage.path_of("s3a://bucket/x%20y") == "s3://bucket/x%20y"
+    local = storage.uri[len("file://") :]
+    assert storage.path_of(f"file:{local}/f%20g.parquet") == "f g.parquet"
+    assert storage.path_of("file:///elsewhere/f%20g.parquet") == "file:///elsewhere/f%20g.parquet"
+
+
+def test_a_short_read_gives_what_is_there(storage: Storage) -> None:
+    storage.put("f", b"abc")
+    assert storage.get_range("f", 2, 100) == b"c"
+    assert storage.get_range("f", 50, 100) == b""
+
+
+def test_create_lets_exactly_one_racing_writer_win(storage: Storage) -> None:
+    storage.put("seed", b"")
+    won: list[int] = []
+
+    def race(number: int) -> None:
+        try:
+            storage.create("log/1.json", str(number).encode())
+        except FileExistsAlreadyError:
+            return
+        won.append(number)
+
+    threads = [threading.Thread(target=race, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert storage.get("log/1.json") == str(won[0]).encode()
+
+
+def test_list_after_a_name_starts_behind_it(storage: Storage) -> None:
+    for number in range(5):
+        storage.put(f"log/{number}", b"")
+    assert [info.path for info in storage.list("log", after="log/2")] == ["log/3", "log/4"]
+
+
+def test_walk_leaves_out_what_it_is_told_to(storage: Storage) -> None:
+    for name in ("a/1", "a/2", "_hidden/3", "_hidden/deep/4"):
+        storage.put(name, b"")
+    seen = {info.path for info in storage.walk(skip=lambda path, is_dir: is_dir and path.startswith("_"))}
+    assert seen == {"a/1", "a/2"}
+
+
+def test_what_is_missing_is_file_not_found(storage: Storage) -> None:
+    storage.put("there", b"")
+    for call in (storage.get, storage.head, lambda path: storage.get_range(path, 0, 1), storage.open_input):
+        with pytest.raises(FileNotFoundError):
+            call("gone")
+    assert storage.delete(["gone", "there"]) == 1
+    assert storage.list("gone") == []
+
+
+def test_options_never_show(tmp_path: Path) -> None:
+    storage = Storage(f"s3://bucket/{tmp_path.name}", {"aws_secret_access_key": "hunter2", "nonsense": "1"})
+    assert "hunter2" not in repr(storage)
+    with pytest.raises((UsageError, StorageError)) as error:
+        storage.get("x")
+    assert "hunter2" not in str(error.value)
+    assert pickle.loads(pickle.dumps(storage)).options == storage.options
+
+
+@pytest.mark.parametrize(
+    ("place", "uri"),
+    [
+        ("s3a://b/t/", "s3://b/t"),
+        ("gcs://b/t", "gs://b/t"),
+        ("file:/d/t%20x", "file:///d/t%20x"),
+        ("file:///d/../e", "file:///e"),
+        ("/d/t x", "file:///d/t%20x"),
+    ],
+)
+def test_one_spelling_per_place(place: str, uri: str) -> None:
+    assert absolute_uri(place) == uri
+
+
+def test_an_empty_place_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="empty"):
+        absolute_uri(" ")
