@@ -26,6 +26,16 @@ __all__ = ["FileExistsAlreadyError", "FileInfo", "Storage", "absolute_uri"]
 # Characters that Hadoop's Path.toUri leaves alone; everything else in a local path is percent-encoded in our URIs.
 _SAFE = "/!$&'()*+,;=:@-._~"
 _DELETE_THREADS = 16
+_CLIENT_OPTIONS = {
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "http1_only",
+    "pool_idle_timeout",
+    "proxy_url",
+    "timeout",
+    "user_agent",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +65,7 @@ def absolute_uri(place: str) -> str:
         return "file://" + quote(os.path.normpath(unquote("/" + place[5:].lstrip("/"))), safe=_SAFE)
     if re.match(r"^[A-Za-z][A-Za-z0-9+.-]+://", place):
         scheme, rest = place.split("://", 1)
-        return f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{rest}".rstrip("/")
+        return f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{quote(rest, safe=_SAFE + '%')}".rstrip("/")
     return "file://" + quote(os.path.abspath(os.path.expanduser(place)), safe=_SAFE)
 
 
@@ -118,7 +128,15 @@ class Storage:
                 with open(self.local(path), "rb") as file:
                     file.seek(start)
                     return file.read(length)
-            return bytes(store.get_range(key, start=start, length=length))
+            try:
+                return bytes(store.get_range(key, start=start, length=length))
+            except FileNotFoundError:
+                raise
+            except Exception:
+                # Object stores answer a range behind the end with an error of their own; a file has no bytes there.
+                if start >= store.head(key)["size"]:
+                    return b""
+                raise
 
     def head(self, path: str) -> FileInfo:
         """Size and modification time. Raises FileNotFoundError, StorageError."""
@@ -198,7 +216,7 @@ class Storage:
             import obstore
 
             store, key = self._at(path)
-            return pa.PythonFile(obstore.open_reader(store, key), mode="r")
+            return pa.PythonFile(_Handle(obstore.open_reader(store, key)), mode="r")
 
     # -- writing -----------------------------------------------------------------------------------------------
 
@@ -231,7 +249,7 @@ class Storage:
             import obstore
 
             store, key = self._at(path)
-            return pa.PythonFile(obstore.open_writer(store, key), mode="w")
+            return pa.PythonFile(_Handle(obstore.open_writer(store, key)), mode="w")
 
     def delete(self, paths: Iterable[str]) -> int:
         """Delete files in parallel; one that is gone already counts as deleted. Returns how many were there."""
@@ -277,15 +295,49 @@ class Storage:
             from obstore import store
 
             try:
-                self._stores[root] = (
-                    store.LocalStore("/") if root == "file://" else store.from_url(root, config=self.options)
-                )
-            except Exception as error:
+                if root == "file://":
+                    self._stores[root] = store.LocalStore("/")
+                else:
+                    config, client = _split_options(self.options)
+                    self._stores[root] = store.from_url(root, config=config, client_options=client)
+            except BaseException as error:  # pyo3's PanicException (an unknown option) is no Exception
+                if isinstance(error, KeyboardInterrupt | SystemExit):
+                    raise
                 raise UsageError(
                     f"cannot open storage {root}: {type(error).__name__}",
                     next_step="check the URI's scheme and the storage options",
                 ) from error
         return self._stores[root]
+
+
+class _Handle:
+    """An obstore reader or writer as the Python file that Arrow expects (``closed`` is a property there)."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.closed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._inner.close()
+
+
+def _split_options(options: Mapping[str, str]) -> tuple[Any, Any]:
+    """Options as every Delta tool spells them (any case, ``aws_`` before a client's own) as obstore takes them."""
+    client: dict[str, str | bool] = {}
+    config: dict[str, str] = {}
+    for key, value in options.items():
+        name = key.lower()
+        plain = re.sub(r"^(aws|google|azure)_", "", name)
+        if plain in _CLIENT_OPTIONS:
+            client[plain] = value.lower() == "true" if value.lower() in {"true", "false"} else value
+        else:
+            config[name] = value
+    return config, client
 
 
 def _millis(when: Any) -> int:

@@ -70,6 +70,24 @@ def golden_copy(golden: Path, tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
+def s3() -> Iterator[tuple[str, dict[str, str]]]:
+    """An S3 of our own on the loopback: a bucket's URI and the storage options that reach it."""
+    import logging
+
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "secret-of-the-test"}
+    boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1", **keys).create_bucket(Bucket="lake")
+    yield "s3://lake", {"aws_endpoint": f"http://{host}:{port}", "aws_region": "us-east-1", "allow_http": "true", **keys}
+    server.stop()
+
+
+@pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session: ours to run tasks on, and delta-spark's, with which it judges."""
     os.environ["PYSPARK_PYTHON"] = sys.executable

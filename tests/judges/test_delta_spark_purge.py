@@ -1,0 +1,188 @@
+"""Tables made by real delta-spark, maintained by us, judged by delta-spark, deltalake and polars."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+import pytest
+from readers import READERS, with_delta_spark
+
+from dv_maintenance.engine.spark import SparkEngine
+from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.tables import open_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DV = "'delta.enableDeletionVectors' = 'true'"
+
+# name -> (statements with {t} for the table, readers that know its features)
+TABLES: dict[str, tuple[str, list[str]]] = {
+    "partitioned": (
+        f"""
+        CREATE TABLE {{t}} (id BIGINT, name STRING, day DATE, shop STRING) USING delta
+            PARTITIONED BY (day, shop) TBLPROPERTIES ({DV});
+        INSERT INTO {{t}} SELECT id, concat('n', id), date_add(DATE '2026-01-01', CAST(id % 3 AS INT)),
+            CASE id % 4 WHEN 0 THEN NULL WHEN 1 THEN 'a b' WHEN 2 THEN 'x/y=z%' ELSE 'é' END FROM range(400);
+        DELETE FROM {{t}} WHERE id % 7 = 0;
+        UPDATE {{t}} SET name = 'updated' WHERE id % 11 = 0;
+        DELETE FROM {{t}} WHERE id % 5 = 0
+        """,
+        ["deltalake", "polars"],
+    ),
+    "types": (
+        f"""
+        CREATE TABLE {{t}} (
+            id INT, b BYTE, s SHORT, l LONG, f FLOAT, d DOUBLE, dec DECIMAL(20, 4), small DECIMAL(5, 2),
+            t STRING, bin BINARY, flag BOOLEAN, day DATE, ts TIMESTAMP, ntz TIMESTAMP_NTZ,
+            st STRUCT<a: INT, `b.c`: STRUCT<x: STRING>>, arr ARRAY<STRUCT<k: INT>>, m MAP<STRING, ARRAY<INT>>
+        ) USING delta TBLPROPERTIES ({DV});
+        INSERT INTO {{t}} SELECT /*+ COALESCE(2) */
+            CAST(id AS INT), CAST(id % 100 AS BYTE), CAST(id AS SHORT), id * 10000000000, CAST(id / 3 AS FLOAT),
+            IF(id = 50, double('NaN'), id / 7), CAST(id AS DECIMAL(20, 4)) / 8, CAST(id / 16 AS DECIMAL(5, 2)),
+            IF(id % 9 = 0, NULL, repeat(concat('é', id), 20)), CAST(concat('b', id) AS BINARY), id % 2 = 0,
+            date_add(DATE '1960-01-01', CAST(id * 100 AS INT)), timestamp_micros(id * 86400000123),
+            CAST(timestamp_micros(id * 3600000456) AS TIMESTAMP_NTZ),
+            IF(id % 13 = 0, NULL, named_struct(
+                'a', CAST(id AS INT), 'b.c', IF(id % 3 = 0, NULL, named_struct('x', string(id))))),
+            IF(id % 10 = 0, NULL, array(named_struct('k', CAST(id AS INT)), NULL)),
+            map(string(id), array(CAST(id AS INT), NULL))
+            FROM range(200);
+        DELETE FROM {{t}} WHERE id % 3 = 0
+        """,
+        ["deltalake", "polars"],
+    ),
+    "column-mapping": (
+        f"""
+        CREATE TABLE {{t}} (id BIGINT, `odd name` STRING, part STRING) USING delta PARTITIONED BY (part)
+            TBLPROPERTIES ({DV}, 'delta.columnMapping.mode' = 'name');
+        INSERT INTO {{t}} SELECT id, string(id), string(id % 2) FROM range(100);
+        ALTER TABLE {{t}} RENAME COLUMN `odd name` TO renamed;
+        ALTER TABLE {{t}} ADD COLUMN extra STRUCT<a: INT>;
+        INSERT INTO {{t}} SELECT id, string(id), string(id % 2), named_struct('a', CAST(id AS INT))
+            FROM range(100, 200);
+        DELETE FROM {{t}} WHERE id % 4 = 1;
+        ALTER TABLE {{t}} DROP COLUMN renamed
+        """,
+        ["deltalake"],
+    ),
+    "everything-on": (
+        f"""
+        CREATE TABLE {{t}} (id INT, v SHORT) USING delta TBLPROPERTIES (
+            {DV}, 'delta.enableInCommitTimestamps' = 'true', 'delta.enableChangeDataFeed' = 'true',
+            'delta.enableTypeWidening' = 'true', 'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '3');
+        INSERT INTO {{t}} SELECT CAST(id AS INT), CAST(id AS SHORT) FROM range(100);
+        DELETE FROM {{t}} WHERE id % 10 = 0;
+        ALTER TABLE {{t}} ALTER COLUMN v TYPE INT;
+        MERGE INTO {{t}} USING (SELECT CAST(id AS INT) AS id FROM range(90, 120)) AS s ON {{t}}.id = s.id
+            WHEN MATCHED THEN UPDATE SET v = 100000 WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, 200000)
+        """,
+        [],
+    ),
+    "wholly-deleted": (
+        f"""
+        CREATE TABLE {{t}} (id BIGINT) USING delta TBLPROPERTIES ({DV});
+        INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ id FROM range(50);
+        INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ id FROM range(50, 100);
+        DELETE FROM {{t}} WHERE id < 50 AND id % 2 = 0;
+        DELETE FROM {{t}} WHERE id < 60
+        """,
+        ["deltalake", "polars"],
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=TABLES)
+def made(request: pytest.FixtureRequest, delta_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    path = tmp_path_factory.mktemp(request.param) / "t"
+    statements, readers = TABLES[request.param]
+    for statement in statements.split(";\n"):
+        delta_spark.sql(statement.replace("{t}", f"delta.`{path}`"))
+    return Made(path, readers, delta_spark)
+
+
+class Made:
+    def __init__(self, path: Path, readers: list[str], spark: SparkSession) -> None:
+        self.path = path
+        self.sql_name = f"delta.`{path}`"
+        self.table = open_table(str(path))
+        self.readers: dict[str, Callable[..., Any]] = {name: READERS[name] for name in readers}
+        self.readers["delta-spark"] = lambda path, version=None: with_delta_spark(spark, path, version)
+
+    def contents(self, canon: ModuleType, version: int | None = None) -> dict[str, str]:
+        return {name: canon.digest(canon.rows(reader(self.path, version))) for name, reader in self.readers.items()}
+
+
+def stats(path: Path) -> dict[str, Any]:
+    """What the newest snapshot's log says of each live file, by a plain walk over the JSON commits."""
+    live: dict[str, Any] = {}
+    for commit in sorted((path / "_delta_log").glob("*.json")):
+        if not commit.stem.isdigit():
+            continue
+        actions = [json.loads(line) for line in commit.read_text().splitlines()]
+        for action in actions:
+            if "remove" in action:
+                live.pop(action["remove"]["path"], None)
+        for action in actions:
+            if "add" in action:
+                live[action["add"]["path"]] = json.loads(action["add"].get("stats") or "{}")
+    return live
+
+
+def test_purge_vacuum_and_life_goes_on(made: Made, delta_spark: SparkSession, canon: ModuleType) -> None:
+    table = made.table
+    before = table.snapshot()
+    assert before.files["dv_id"].null_count < before.files.num_rows, "delta-spark wrote DVs"
+    contents = made.contents(canon)
+    assert len(set(contents.values())) == 1
+
+    report = purge(table, SparkEngine(session=delta_spark))
+    assert report.verified
+    after = table.snapshot()
+    assert after.files["dv_id"].null_count == after.files.num_rows, "no DV left"
+    assert made.contents(canon) == contents
+    assert made.contents(canon, before.version) == contents, "time travel"
+
+    # delta-spark's own statistics of our files, recomputed from the data, are the ones that we wrote.
+    ours = stats(made.path)
+    assert sum(entry["numRecords"] for entry in ours.values()) == pc.sum(after.files["physical_rows"]).as_py()
+    delta_spark.sql(f"ANALYZE TABLE {made.sql_name} COMPUTE DELTA STATISTICS").collect()
+    theirs = stats(made.path)
+    assert set(ours) == set(theirs)
+    for path, entry in theirs.items():
+        assert comparable(ours[path]) == comparable(entry), path
+
+    assert not purge(table, SparkEngine(session=delta_spark)).steps, "a second run does nothing"
+    history = delta_spark.sql(f"DESCRIBE HISTORY {made.sql_name}").collect()
+    entry = next(row for row in history if row["version"] == report.version_after)
+    removed = before.files.num_rows - before.files["dv_id"].null_count
+    assert int(entry["operationMetrics"]["numDeletionVectorsRemoved"]) == removed
+
+    # They go on writing on top of our commit, with DVs again, and so do we.
+    delta_spark.sql(f"DELETE FROM {made.sql_name} WHERE id = (SELECT max(id) FROM {made.sql_name})")
+    contents = made.contents(canon)
+    purge(table, SparkEngine(session=delta_spark))
+    assert made.contents(canon) == contents
+
+    table.vacuum(retention=0, allow_short_retention=True, now=table.snapshot().timestamp + 10_000)
+    assert not [file for file in made.path.rglob("deletion_vector_*.bin") if not file.name.startswith(".")]
+    live = table.snapshot().files.num_rows
+    kept = [file for file in made.path.rglob("*.parquet") if not {"_delta_log", "_change_data"} & set(file.parts)]
+    assert len(kept) == live
+    assert made.contents(canon) == contents
+
+
+def comparable(entry: dict[str, Any]) -> dict[str, Any]:
+    """Statistics without what either side may leave out: bounds of an all-null column and the flag's default."""
+    return {
+        "numRecords": entry["numRecords"],
+        "nullCount": entry.get("nullCount", {}),
+        "minValues": entry.get("minValues", {}),
+        "maxValues": entry.get("maxValues", {}),
+        "tightBounds": entry.get("tightBounds", True),
+    }

@@ -1,0 +1,130 @@
+"""Every golden Delta table: what its log says, what it holds, and that maintenance changes neither."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from conftest import GOLDEN
+from readers import READERS
+
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import DvMaintenanceError, RefusedError
+from dv_maintenance.maintenance.apply import apply, purge
+from dv_maintenance.maintenance.plan import build_plan
+from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.tables import open_table
+from dv_maintenance.tables.model import Table
+
+EXPECTED: dict[str, dict[str, Any]] = (
+    json.loads((GOLDEN / "delta" / "expected.json").read_text()) if GOLDEN.is_dir() else {}
+)
+FORTY_YEARS = 40 * 365 * 24 * 3600 * 1000
+
+
+def named(*kinds: str) -> list[str]:
+    return sorted(name for name, facts in EXPECTED.items() if facts["kind"] in kinds) or ["missing"]
+
+
+def content(table: Table, canon: ModuleType, version: int | None = None) -> tuple[int, str]:
+    schema, batches = read(table, version=version)
+    rows = canon.rows(pa.Table.from_batches(list(batches), schema))
+    return len(rows), canon.digest(rows)
+
+
+def as_read_by(reader: str, canon: ModuleType, path: Path, version: int | None = None) -> tuple[int, str]:
+    rows = canon.rows(READERS[reader](path, version))
+    return len(rows), canon.digest(rows)
+
+
+def able_readers(name: str) -> list[str]:
+    return [reader for reader in READERS if "sha256" in EXPECTED[name]["readers"].get(reader, {})]
+
+
+@pytest.mark.parametrize("name", named("rows", "log-only", "log-only-for-peers"))
+def test_the_log_says_what_it_should(golden: Path, name: str) -> None:
+    facts = EXPECTED[name]["replay"]
+    snapshot = open_table(str(golden / "delta" / name)).snapshot()
+    files = snapshot.files
+    with_dv = files.filter(pc.is_valid(files["dv_id"]))
+    assert snapshot.version == facts["version"]
+    assert files.num_rows == facts["live_files"]
+    assert with_dv.num_rows == facts["live_dvs"]
+    assert (pc.sum(with_dv["deleted_rows"]).as_py() or 0) == facts["sum_dv_cardinality"]
+    if facts["sum_physical_numRecords"] is not None and files["physical_rows"].null_count == 0:
+        assert (pc.sum(files["physical_rows"]).as_py() or 0) == facts["sum_physical_numRecords"]
+
+
+@pytest.mark.parametrize("name", named("rows"))
+def test_the_rows_are_the_expected_ones(golden: Path, canon: ModuleType, name: str) -> None:
+    expected = EXPECTED[name]["expected"]
+    assert content(open_table(str(golden / "delta" / name)), canon) == (expected["rows"], expected["sha256"])
+
+
+@pytest.mark.parametrize("name", named("must-refuse"))
+def test_what_must_be_refused_is_refused_and_untouched(golden_copy: Callable[[str], Path], name: str) -> None:
+    path = golden_copy(f"delta/{name}")
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    table = open_table(str(path))
+    calls: list[Callable[[], object]] = [
+        lambda: purge(table, LocalEngine()),
+        table.vacuum,
+        lambda: table.write_manifests(table.snapshot()),
+    ]
+    for call in calls:
+        with pytest.raises(DvMaintenanceError) as error:
+            call()
+        assert error.value.exit_code in {3, 5}, error.value
+        assert error.value.message
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+
+
+def rewrite_all(table: Table) -> object:
+    """Compact whatever the table has, clean files too: the widest test of reading and writing types."""
+    policy = Policy(min_file_size=1 << 40, target_file_size=1 << 41, min_input_files=1)
+    return apply(table, LocalEngine(), build_plan(table.snapshot(), policy))
+
+
+@pytest.mark.parametrize("job", [lambda table: purge(table, LocalEngine()), rewrite_all], ids=["purge", "compact"])
+@pytest.mark.parametrize("name", named("rows"))
+def test_maintenance_changes_no_answer(
+    golden_copy: Callable[[str], Path], canon: ModuleType, name: str, job: Callable[[Table], object]
+) -> None:
+    path = golden_copy(f"delta/{name}")
+    table = open_table(str(path))
+    before = table.snapshot()
+    expected = (EXPECTED[name]["expected"]["rows"], EXPECTED[name]["expected"]["sha256"])
+    try:
+        table.check_writable(before, "rewrite")
+    except RefusedError:
+        with pytest.raises(RefusedError):
+            job(table)
+        assert table.version() == before.version
+        return
+
+    job(table)
+    after = table.snapshot()
+    assert after.files["dv_id"].null_count == after.files.num_rows
+    assert content(table, canon) == expected
+    # The readers that could read it before still can, and agree with what they saw before.
+    for reader in able_readers(name):
+        assert as_read_by(reader, canon, path) == as_read_by(reader, canon, path, before.version), reader
+
+    job(table)
+    assert table.version() == after.version, "a second run does nothing"
+    assert content(table, canon, before.version) == expected, "time travel inside retention"
+
+    # Everything expired goes: DV files with it, and nothing that a reader of the newest version needs.
+    table.vacuum(retention=0, allow_short_retention=True, now=after.timestamp + FORTY_YEARS)
+    dv_files = [file for file in path.rglob("deletion_vector_*.bin") if not file.name.startswith(".")]
+    assert dv_files == []
+    assert content(table, canon) == expected
+    for reader in able_readers(name):
+        assert as_read_by(reader, canon, path)[0] == expected[0], reader
