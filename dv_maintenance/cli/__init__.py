@@ -1,0 +1,54 @@
+"""The ``dvm`` command: a thin face. Every verb parses, calls one function of a lower layer and prints what it returns.
+
+Nothing heavy is imported before the verb is known, and then only what that verb needs: ``dvm health`` answers in
+under half a second.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from dv_maintenance.errors import DvMaintenanceError
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code: 0 done or nothing to do, 1 failed, 2 usage, 3 refused,
+    4 conflict, 5 damaged, 130 interrupted.
+    """
+    from dv_maintenance.cli.output import Output
+    from dv_maintenance.cli.parser import parse
+
+    argv = sys.argv[1:] if argv is None else list(argv)
+    with Output.opened(json="--json" in argv) as out:
+        try:
+            args = parse(argv)
+            code: int = args.verb(args, out)
+            out.flush()
+        except SystemExit as done:  # --help and --version
+            return done.code if isinstance(done.code, int) else 0
+        except KeyboardInterrupt:
+            return 130
+        except BrokenPipeError:
+            # The reader has seen enough (`| head`): not a failure, and nobody is left to tell.
+            out.abandon()
+            return 0
+        except DvMaintenanceError as error:
+            _trace_if_debugging()
+            out.failure(error)
+            return error.exit_code
+        except Exception as error:  # noqa: BLE001 - the last resort: one line instead of a traceback
+            _trace_if_debugging()
+            out.unexpected(error)
+            return 1
+        return code
+
+
+def _trace_if_debugging() -> None:
+    if os.environ.get("DVM_DEBUG", "0") not in {"", "0"}:
+        import traceback
+
+        traceback.print_exc()

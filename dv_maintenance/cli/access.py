@@ -1,0 +1,39 @@
+"""From the options of a command line to a table and an engine."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from contextlib import AbstractContextManager, closing
+from typing import TYPE_CHECKING
+
+from dv_maintenance import tables
+from dv_maintenance.cli.output import Output
+
+if TYPE_CHECKING:
+    from dv_maintenance.engine import Engine
+    from dv_maintenance.maintenance.policy import Policy
+    from dv_maintenance.tables.model import Table
+
+__all__ = ["load_policy", "open_engine", "open_table"]
+
+
+def open_table(args: Namespace, out: Output) -> Table:
+    """The table a verb is about. Its storage options stay out of whatever is printed."""
+    options = dict(args.storage_option)
+    out.hide(options.values())
+    return tables.open_table(args.table, args.format, options)
+
+
+def open_engine(args: Namespace) -> AbstractContextManager[Engine]:
+    """The engine a verb works with, closed at the end. Spark starts with the first task, not before."""
+    from dv_maintenance.engine import get_engine
+
+    return closing(get_engine(args.engine))
+
+
+def load_policy(args: Namespace) -> Policy:
+    """The defaults, or --policy, with each --set on top."""
+    from dv_maintenance.maintenance.policy import Policy
+
+    policy = Policy.load(args.policy) if args.policy else Policy()
+    return policy.with_overrides(f"{key}={value}" for key, value in args.overrides)

@@ -1,0 +1,189 @@
+"""What a verb says: one JSON document or text for people on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dv_maintenance.errors import DvMaintenanceError
+
+__all__ = ["Output", "bytes_text", "count", "dump_json", "percent", "table", "write_file"]
+
+
+class Output:
+    """The two channels of one command. ``json``: the verb's document goes out as JSON, nothing else does."""
+
+    def __init__(self, stream: IO[str], *, json: bool) -> None:
+        self.json = json
+        self._stream = stream
+        self._secrets: tuple[str, ...] = ()
+
+    @classmethod
+    @contextmanager
+    def opened(cls, *, json: bool) -> Iterator[Output]:
+        """For ``--json``, keep the real stdout for the document and point file descriptor 1 at stderr: a JVM or a
+        library that prints can't get between.
+        """
+        if not (json and _is_real_stdout()):
+            yield cls(sys.stdout, json=json)
+            return
+        sys.stdout.flush()
+        kept = os.dup(1)
+        os.dup2(2, 1)
+        try:
+            with os.fdopen(os.dup(kept), "w", encoding="utf-8") as stream:
+                yield cls(stream, json=json)
+        except BrokenPipeError:
+            pass  # raised by closing the stream; main() has dealt with the one that matters
+        finally:
+            sys.stdout.flush()
+            os.dup2(kept, 1)
+            os.close(kept)
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Never print these in an error, whatever it quotes."""
+        self._secrets = tuple(sorted((text for text in secrets if len(text) >= 8), key=len, reverse=True))
+
+    def result(self, document: dict[str, Any], text: Callable[[], str]) -> None:
+        """The verb's result: ``document`` under --json, else ``text()``."""
+        if self.json:
+            self._write_json(document)
+        else:
+            self.text(text())
+
+    def text(self, text: str) -> None:
+        self._stream.write(text.rstrip("\n") + "\n")
+
+    def note(self, text: str) -> None:
+        """One line on stderr."""
+        sys.stderr.write(text + "\n")
+
+    def failure(self, error: DvMaintenanceError) -> None:
+        self.note(f"dvm: {self._redacted(str(error))}")
+        if self.json:
+            self._write_json({key: self._clean(value) for key, value in error.to_json().items()})
+        self.flush()
+
+    def unexpected(self, error: Exception) -> None:
+        """A bug or the machine: one line, and how to see more."""
+        message = self._redacted(" ".join(str(error).split()) or "no message")
+        self.note(f"dvm: {type(error).__name__}: {message[:500]} (DVM_DEBUG=1 shows where)")
+        if self.json:
+            self._write_json(
+                {
+                    "error": type(error).__name__,
+                    "message": message,
+                    "table": None,
+                    "version": None,
+                    "done": "not known",
+                    "next_step": "run again with DVM_DEBUG=1 and report what it shows",
+                    "retryable": False,
+                }
+            )
+        self.flush()
+
+    @contextmanager
+    def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
+        """A bar on stderr, only on a terminal. Yields ``step(done, total)``."""
+        if not sys.stderr.isatty():
+            yield lambda _done, _total: None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=None)
+
+            def step(done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total)
+
+            yield step
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def abandon(self) -> None:
+        """Nobody reads any more: keep the interpreter's last flush from failing too."""
+        if _is_real_stdout():
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, self._stream.fileno())
+            os.close(nothing)
+
+    def _write_json(self, document: dict[str, Any]) -> None:
+        self._stream.write(dump_json(document))
+
+    def _clean(self, value: Any) -> Any:
+        return self._redacted(value) if isinstance(value, str) else value
+
+    def _redacted(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+def _is_real_stdout() -> bool:
+    try:
+        return sys.stdout.fileno() == 1
+    except (AttributeError, OSError, ValueError):
+        return False
+
+
+def dump_json(document: dict[str, Any]) -> str:
+    import orjson
+
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+def write_file(path: str, text: str) -> None:
+    """Raises UsageError: the caller named a place that can't be written."""
+    from dv_maintenance.errors import UsageError
+
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", next_step="choose another file") from error
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, left: int = 1) -> str:
+    """Aligned columns, the first ``left`` of them flush left. Plain: importing rich takes longer than most verbs."""
+    cells = [list(head), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    lines = []
+    for row in cells:
+        parts = [
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(parts).rstrip())
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(lines)
+
+
+def count(number: int | None) -> str:
+    return "?" if number is None else f"{number:,}"
+
+
+def percent(ratio: float | None) -> str:
+    return "?" if ratio is None else f"{ratio:.1%}"
+
+
+def bytes_text(size: int | None) -> str:
+    """A size in binary units.
+
+    >>> bytes_text(1536), bytes_text(7)
+    ('1.5 KiB', '7 B')
+    """
+    if size is None:
+        return "?"
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

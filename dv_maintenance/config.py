@@ -1,0 +1,227 @@
+"""Settings as people write them: sizes, durations, YAML files, and errors that name the key, the file and the line.
+
+Knows no policy and no table: the models live where their words mean something (``maintenance.policy``,
+``maintenance.watch``) and come here to be filled.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, PlainSerializer, ValidationError
+
+from dv_maintenance.errors import UsageError
+
+if TYPE_CHECKING:
+    import yaml
+
+__all__ = [
+    "Document",
+    "Duration",
+    "Size",
+    "expand_env",
+    "format_duration",
+    "format_size",
+    "load_yaml",
+    "parse_duration",
+    "parse_size",
+    "parse_yaml",
+    "validate",
+]
+
+_MAX_YAML_BYTES = 1 << 20
+# Aliases make a small file mean a huge document ("billion laughs"); counting what they expand to bounds it.
+_MAX_YAML_NODES = 100_000
+_INT64_MAX = 2**63 - 1
+
+# Binary whichever way they are spelled, as Spark and Hadoop read them: 1mb = 1m = 1MiB.
+_SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
+_DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+Location = tuple[str | int, ...]
+
+
+def parse_size(value: object) -> int:
+    """Bytes, from a number of bytes or text such as ``"256MiB"``. Raises ValueError.
+
+    >>> parse_size("256MiB"), parse_size("1.5g"), parse_size(42)
+    (268435456, 1610612736, 42)
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    match = re.fullmatch(r"\s*(\d{1,20}(?:\.\d{1,9})?)\s*([kmgtp]?)(?:i?b)?\s*", str(value), re.IGNORECASE | re.ASCII)
+    if not isinstance(value, str) or not match:
+        raise ValueError(f"not a size: {value!r}; write bytes as a number, or for example 256MiB")
+    size = int(Decimal(match[1]) * _SIZE_UNITS[match[2].lower()])
+    if size > _INT64_MAX:
+        raise ValueError(f"too large a size: {value!r}")
+    return size
+
+
+def format_size(size: float) -> str:
+    """A size for people, in binary units.
+
+    >>> format_size(268435456), format_size(1536), format_size(12)
+    ('256 MiB', '1.5 KiB', '12 B')
+    """
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(amount) < 1024:
+            return f"{amount:.4g} {unit}"
+        amount /= 1024
+    return f"{amount:,.4g} PiB"
+
+
+def parse_duration(value: object) -> int:
+    """Milliseconds, from text such as ``"168h"``, ``"7d"`` or ``"1d 12h"``; a bare 0 needs no unit. Raises ValueError.
+
+    >>> parse_duration("168h") == parse_duration("7d") == 7 * 24 * 3600 * 1000
+    True
+    """
+    text = str(value).strip().lower()
+    if text == "0":
+        return 0
+    parts = re.findall(r"(\d{1,15})\s*(ms|[smhdw])", text, re.ASCII)
+    if not parts or re.sub(r"\d{1,15}\s*(ms|[smhdw])|\s", "", text, flags=re.ASCII):
+        raise ValueError(f"not a duration: {value!r}; write for example 168h or 7d")
+    millis = sum(int(amount) * _DURATION_UNITS[unit] for amount, unit in parts)
+    if millis > _INT64_MAX:
+        raise ValueError(f"too long a duration: {value!r}")
+    return millis
+
+
+def format_duration(millis: int) -> str:
+    """A duration as :func:`parse_duration` reads it, in the largest unit that divides it.
+
+    >>> format_duration(604800000), format_duration(5400000), format_duration(0)
+    ('7d', '90m', '0')
+    """
+    for unit in ("d", "h", "m", "s"):
+        if millis and millis % _DURATION_UNITS[unit] == 0:
+            return f"{millis // _DURATION_UNITS[unit]}{unit}"
+    return f"{millis}ms" if millis else "0"
+
+
+Size = Annotated[int, BeforeValidator(parse_size)]
+Duration = Annotated[
+    int,
+    BeforeValidator(parse_duration, json_schema_input_type=str),
+    PlainSerializer(format_duration, return_type=str),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Plain data and where it came from: ``lines`` has the line (from 1) of each key path."""
+
+    data: Any
+    source: str
+    lines: Mapping[Location, int] = field(default_factory=dict)
+
+    def where(self, location: Sequence[str | int]) -> str:
+        """``policy.yaml line 3``: the line of the key, or of the closest one above it that the file has."""
+        for end in range(len(location), -1, -1):
+            line = self.lines.get(tuple(location[:end]))
+            if line is not None:
+                return f"{self.source} line {line}"
+        return self.source
+
+
+def load_yaml(path: str) -> Document:
+    """A YAML file as plain data, with lines. Raises UsageError."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_MAX_YAML_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", next_step="check the path") from error
+    if len(text) > _MAX_YAML_BYTES:
+        raise UsageError(f"{path} is larger than {format_size(_MAX_YAML_BYTES)}; that is no settings file")
+    return parse_yaml(text, source=path)
+
+
+def parse_yaml(text: bytes | str, source: str) -> Document:
+    """See :func:`load_yaml`. Only plain YAML: tags that build Python objects are refused, so are keys given twice."""
+    import yaml
+
+    try:
+        loader = yaml.SafeLoader(text)
+        try:
+            root = loader.get_single_node()
+            lines: dict[Location, int] = {}
+            if root is not None:
+                _walk(root, (), lines, [0], source)
+            data = None if root is None else loader.construct_document(root)
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, RecursionError, ValueError, UnicodeDecodeError) as error:
+        if isinstance(error, UsageError):
+            raise
+        mark = getattr(error, "problem_mark", None)
+        at = f" line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error) or type(error).__name__
+        raise UsageError(f"{source}{at} is not plain YAML: {problem}") from error
+    return Document(data, source, lines)
+
+
+def _walk(node: yaml.Node, location: Location, lines: dict[Location, int], seen: list[int], source: str) -> None:
+    """Record the line of every key path; refuse keys given twice and documents that aliases blow up."""
+    import yaml
+
+    seen[0] += 1
+    if seen[0] > _MAX_YAML_NODES:
+        raise UsageError(f"{source} expands to more than {_MAX_YAML_NODES:,} values")
+    lines.setdefault(location, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        keys: set[str] = set()
+        for key, value in node.value:
+            name = str(key.value)
+            line = key.start_mark.line + 1
+            if name in keys:
+                raise UsageError(f"{source} line {line}: key {name!r} is given twice")
+            keys.add(name)
+            lines[(*location, name)] = line
+            _walk(value, (*location, name), lines, seen, source)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            _walk(item, (*location, index), lines, seen, source)
+
+
+def validate(model: type[ModelT], document: Document, *, what: str) -> ModelT:
+    """The document as a model. Raises UsageError that names each bad key with its file and line, never its value."""
+    data = {} if document.data is None else document.data
+    if not isinstance(data, Mapping):
+        raise UsageError(f"{what}: {document.where(())} must hold keys and values, not {type(data).__name__}")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        problems = [_problem(detail, document, model) for detail in details]
+        raise UsageError(f"{what}: " + "; ".join(problems)) from None
+
+
+def _problem(detail: Any, document: Document, model: type[BaseModel]) -> str:
+    location: Location = detail["loc"]
+    key = ".".join(map(str, location)) or "the whole"
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    if detail["type"] == "extra_forbidden":
+        known = ", ".join(sorted(model.model_fields)) if len(location) == 1 else ""
+        message = "no such key" + (f" (known: {known})" if known else "")
+    return f"{key}: {message} ({document.where(location)})"
+
+
+def expand_env(text: str) -> str:
+    """``${NAME}`` replaced by that environment variable. Raises ValueError if it is not set; never shows a value."""
+
+    def value_of(match: re.Match[str]) -> str:
+        try:
+            return os.environ[match[1]]
+        except KeyError:
+            raise ValueError(f"environment variable {match[1]} is not set") from None
+
+    return re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", value_of, text)

@@ -1,0 +1,75 @@
+"""Where the work runs: a Spark session that starts when it is first needed and ends with the run that started it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dv_maintenance.engine import Engine
+
+__all__ = ["SparkResource", "engine_of"]
+
+
+class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """A lazy Spark session. One that is active already is used and left running; one started here is stopped.
+
+    Whatever has a ``spark_session`` can stand in for it (dagster-pyspark's ``PySparkResource``).
+    """
+
+    master: str = Field(default="local[*]", description="Spark master, or sc://host:15002 for Spark Connect.")
+    conf: dict[str, str] = Field(default_factory=dict, description="Spark settings of a session that is started.")
+    engine: Literal["spark", "local"] = Field(
+        default="spark", description="local works in the op's own process, without Spark: for tests and tiny tables."
+    )
+
+    _engine: Any = PrivateAttr(default=None)
+
+    @property
+    def spark_session(self) -> SparkSession:
+        """The session, started by the first call."""
+        from dv_maintenance.engine.spark import SparkEngine
+
+        engine = self.get_engine()
+        if not isinstance(engine, SparkEngine):
+            raise dg.DagsterInvariantViolationError("a resource with engine 'local' has no Spark session")
+        return engine.session
+
+    def get_engine(self) -> Engine:
+        """The engine of this run. Starts no session yet."""
+        if self._engine is None:
+            if self.engine == "local":
+                from dv_maintenance.engine.local import LocalEngine
+
+                self._engine = LocalEngine()
+            else:
+                from dv_maintenance.engine.spark import SparkEngine
+
+                self._engine = SparkEngine(master=self.master, conf=self.conf)
+        engine: Engine = self._engine
+        return engine
+
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[SparkResource]:
+        del context
+        try:
+            yield self
+        finally:
+            if self._engine is not None:
+                self._engine.close()
+                self._engine = None
+
+
+def engine_of(resource: Any) -> Engine:
+    """The engine behind a run's ``spark`` resource: a SparkResource, or anything else with a ``spark_session``."""
+    if isinstance(resource, SparkResource):
+        return resource.get_engine()
+    from dv_maintenance.engine.spark import SparkEngine
+
+    return SparkEngine(resource.spark_session)

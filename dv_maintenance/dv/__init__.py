@@ -1,0 +1,7 @@
+"""The deletion vector (DV) core: sets of row positions, their wire formats, masks for Arrow. Bytes in, bytes out."""
+
+from dv_maintenance.dv.codecs import DvRef, Fetch, load
+from dv_maintenance.dv.descriptor import DvDescriptor
+from dv_maintenance.dv.vector import DeletionVector
+
+__all__ = ["DeletionVector", "DvDescriptor", "DvRef", "Fetch", "load"]

@@ -1,0 +1,58 @@
+"""From a reference to a deletion vector, whatever its wire format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from dv_maintenance.dv import delta
+from dv_maintenance.dv.vector import DeletionVector
+from dv_maintenance.errors import DamagedDeletionVectorError, UsageError
+
+__all__ = ["DvRef", "Fetch", "load"]
+
+Fetch = Callable[[str, int, int], bytes]
+"""``fetch(uri, start, length)``: at most ``length`` bytes, fewer where the file ends. Raises FileNotFoundError."""
+
+_READERS = {"delta": delta.read}
+
+
+class DvRef(Protocol):
+    """Where the bytes of a DV are and what they must amount to; see ``dv_maintenance.tables.model.DvRef``."""
+
+    @property
+    def codec(self) -> str: ...
+    @property
+    def cardinality(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def uri(self) -> str | None: ...
+    @property
+    def offset(self) -> int | None: ...
+    @property
+    def inline(self) -> str | None: ...
+
+
+def load(ref: DvRef, fetch: Fetch, *, rows: int | None = None) -> DeletionVector:
+    """Read a DV and hold it against what the log says: its cardinality, and ``rows``, the data file's physical rows.
+
+    Raises
+    ------
+    DamagedDeletionVectorError : naming the file, the offset and the reason; a missing file included.
+    UsageError : no such codec.
+    """
+    reader = _READERS.get(ref.codec)
+    if reader is None:
+        raise UsageError(f"unknown deletion vector codec {ref.codec!r}", next_step=f"one of {', '.join(_READERS)}")
+    try:
+        dv = reader(ref, fetch)
+        if dv.cardinality != ref.cardinality:
+            raise DamagedDeletionVectorError(f"it holds {dv.cardinality} positions, the log says {ref.cardinality}")
+        if rows is not None and dv and dv.max() >= rows:
+            raise DamagedDeletionVectorError(f"position {dv.max()} is beyond the file's {rows} rows")
+    except DamagedDeletionVectorError as error:
+        raise DamagedDeletionVectorError(error.reason, file=ref.uri, offset=ref.offset) from error.__cause__
+    except FileNotFoundError as error:
+        raise DamagedDeletionVectorError("the file does not exist", file=ref.uri, offset=ref.offset) from error
+    return dv

@@ -1,0 +1,63 @@
+"""What Arrow, the system and a storage client complain about, as our errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from dv_maintenance.errors import DamagedTableError, StorageError
+
+__all__ = ["reading", "writing"]
+
+
+@contextmanager
+def reading(uri: str) -> Iterator[None]:
+    """Around everything that touches a source file."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DamagedTableError(
+            f"{uri} is named by the table's log, but does not exist",
+            next_step="restore the file; if a vacuum removed it, restore an older version of the table",
+        ) from error
+    except pa.ArrowMemoryError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        # Arrow's own complaints about bytes come without an errno; the system's about a disk have one.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise _storage(uri, error) from error
+        raise DamagedTableError(
+            f"{uri} cannot be read as Parquet: {error}", next_step="restore the file, or remove it from the table"
+        ) from error
+    except Exception as error:
+        if _is_storage_client(error):
+            raise _storage(uri, error) from error
+        raise
+
+
+@contextmanager
+def writing(uri: str) -> Iterator[None]:
+    """Around everything that touches an output file."""
+    try:
+        yield
+    except OSError as error:
+        raise _storage(uri, error) from error
+    except Exception as error:
+        if _is_storage_client(error):
+            raise _storage(uri, error) from error
+        raise
+
+
+def _is_storage_client(error: Exception) -> bool:
+    return type(error).__module__.split(".")[0] == "obstore"
+
+
+def _storage(uri: str, error: Exception) -> StorageError:
+    # The text of a storage client's error may quote signed URLs or headers: name the kind, keep the cause chained.
+    name = type(error).__name__
+    return StorageError(
+        f"storage failed on {uri}: {name}",
+        next_step="check the space, the network, the permissions and the storage options, then run again",
+    )

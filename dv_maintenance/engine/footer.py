@@ -1,0 +1,81 @@
+"""What a Parquet footer tells before any data is read: how many rows make a batch, which columns repeat themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["batch_rows", "compressed_bytes", "dictionary_pays", "row_bytes"]
+
+BATCH_BYTES = 8 << 20
+MAX_BATCH_ROWS = 1 << 16
+
+_WIDTHS = {"BOOLEAN": 1 / 8, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+_LENGTH_PREFIX = 4
+# A dictionary entry whose length the footer does not tell; and one so long that its writer left it out of the bounds.
+_UNKNOWN_VALUE = 64
+_LONG_VALUE = 16 << 10
+# Below this many values a file says too little about the column that it will be merged into.
+_EVIDENCE = 10_000
+_WORTHWHILE = 0.75
+
+
+def batch_rows(bytes_per_row: float) -> int:
+    """Rows of a batch of about BATCH_BYTES decoded; at least one row, however wide."""
+    return max(1, min(MAX_BATCH_ROWS, int(BATCH_BYTES / max(bytes_per_row, 1))))
+
+
+def row_bytes(group: Any, leaves: Iterable[int]) -> float:
+    """Estimated decoded bytes per row of a row group's leaf columns.
+
+    The encoded size is a lower bound; a dictionary can hide any amount, so the value's width (from its type, or from
+    the lengths of the least and the greatest string) counts where it is larger.
+    """
+    return sum((_decoded(group.column(leaf)) for leaf in leaves), 0.0) / max(int(group.num_rows), 1)
+
+
+def _decoded(chunk: Any) -> float:
+    width = _plain_width(chunk)
+    if width is None and chunk.has_dictionary_page:
+        hidden = chunk.is_stats_set and chunk.statistics.num_values
+        width = min(_LONG_VALUE, chunk.total_uncompressed_size) if hidden else _UNKNOWN_VALUE
+    return max(float(chunk.total_uncompressed_size), (width or 0) * float(chunk.num_values))
+
+
+def compressed_bytes(group: Any, leaves: Iterable[int]) -> int:
+    """Bytes to fetch for a row group's leaf columns."""
+    return sum(group.column(leaf).total_compressed_size for leaf in leaves)
+
+
+def dictionary_pays(metadata: Any, leaf: int) -> bool:
+    """Whether a file's leaf column is clearly smaller by its dictionaries than it would be without them.
+
+    The footer does not say where a writer gave up on a dictionary half-way, but sizes do. Little data proves nothing:
+    then a dictionary is worth the try.
+    """
+    chunks = [metadata.row_group(group).column(leaf) for group in range(metadata.num_row_groups)]
+    values = sum(chunk.num_values for chunk in chunks)
+    if values < _EVIDENCE:
+        return True
+    if not any(chunk.has_dictionary_page for chunk in chunks):
+        return False
+    encoded = sum(chunk.total_uncompressed_size for chunk in chunks)
+    plain = sum((_plain_width(chunk) or _LENGTH_PREFIX) * _present(chunk) for chunk in chunks)
+    return bool(encoded < _WORTHWHILE * plain)
+
+
+def _plain_width(chunk: Any) -> float | None:
+    """Bytes of one value in plain encoding; ``None`` where the footer has no hint."""
+    width = _WIDTHS.get(chunk.physical_type)
+    if width is not None:
+        return width
+    if not chunk.is_stats_set or not chunk.statistics.has_min_max:
+        return None
+    least, greatest = chunk.statistics.min_raw, chunk.statistics.max_raw
+    length = (len(least) + len(greatest)) / 2
+    return length if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY" else length + _LENGTH_PREFIX
+
+
+def _present(chunk: Any) -> int:
+    nulls = chunk.statistics.null_count if chunk.is_stats_set else None
+    return int(chunk.num_values - (nulls or 0))

@@ -1,0 +1,43 @@
+"""Tasks in threads of this process: for tests and tiny tables. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dv_maintenance.engine.rewrite import rewrite_retrying
+from dv_maintenance.tables.model import RewriteResult, RewriteTask
+
+__all__ = ["LocalEngine"]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEngine:
+    """See ``Engine``. ``threads`` tasks at a time: Arrow leaves the interpreter free while it works."""
+
+    threads: int = 2
+    name: ClassVar[str] = "local"
+
+    def run(
+        self,
+        tasks: Sequence[RewriteTask],
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        on_done: Callable[[RewriteResult], None] | None = None,
+    ) -> list[RewriteResult]:
+        with ThreadPoolExecutor(self.threads) as pool:
+            futures = [pool.submit(rewrite_retrying, task, storage_options) for task in tasks]
+            try:
+                for future in as_completed(futures):
+                    result = future.result()
+                    if on_done is not None:
+                        on_done(result)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return [future.result() for future in futures]
+
+    def close(self) -> None:
+        """Nothing to stop."""

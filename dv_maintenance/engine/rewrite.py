@@ -1,0 +1,80 @@
+"""One rewrite task: a pure function of storage, the same on Spark, locally and in a test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from dv_maintenance.engine.scan import open_source
+from dv_maintenance.engine.writer import RollingWriter, as_optional
+from dv_maintenance.errors import RetryableError, VerificationError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.model import RewriteResult, RewriteTask
+
+__all__ = ["rewrite", "rewrite_retrying"]
+
+_ATTEMPTS = 3
+_PAUSE_SECONDS = 1.0
+
+
+def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> RewriteResult:
+    """Stream the live rows of the sources, in order, into new files below ``task.output_uri``.
+
+    Holds one row group at most, whatever the size of the files. Every call writes files of its own; when it fails it
+    has deleted them again, as far as the storage lets it.
+
+    Raises
+    ------
+    DamagedTableError : a source or its DV is missing, damaged or not what the log says.
+    VerificationError : rows got lost or doubled on the way, or a file did not arrive as written.
+    StorageError : the storage did not answer.
+    RefusedError : the compression codec is unknown.
+    """
+    started = time.perf_counter()
+    storage = Storage(task.output_uri, storage_options)
+    schema = as_optional(task.scan.schema)
+    scan = replace(task.scan, schema=schema)
+    rows: list[int] = []
+    purged: list[int] = []
+    bytes_read = 0
+    writer = RollingWriter(task, schema, storage)
+    try:
+        for source in scan.sources:
+            with open_source(source, scan, storage) as reader:
+                for batch in reader.batches():
+                    writer.write(batch, reader.footer, reader.projection.origins)
+                rows.append(reader.rows)
+                purged.append(reader.purged)
+                bytes_read += reader.size
+        outputs = writer.close()
+        written = sum(output.rows for output in outputs)
+        if sum(rows) != written + sum(purged):
+            raise VerificationError(
+                f"task {task.id} read {sum(rows)} rows, purged {sum(purged)} and wrote {written}",
+                done="nothing was committed",
+            )
+    except BaseException:
+        writer.discard()
+        raise
+    return RewriteResult(
+        task_id=task.id,
+        outputs=outputs,
+        rows_read=sum(rows),
+        rows_written=written,
+        rows_purged=sum(purged),
+        bytes_read=bytes_read,
+        seconds=time.perf_counter() - started,
+        source_rows=tuple(rows),
+        source_purged=tuple(purged),
+    )
+
+
+def rewrite_retrying(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> RewriteResult:
+    """:func:`rewrite`, tried again from the start where the storage failed (its client has retried by then)."""
+    for attempt in range(1, _ATTEMPTS):
+        try:
+            return rewrite(task, storage_options)
+        except RetryableError:
+            time.sleep(_PAUSE_SECONDS * attempt)
+    return rewrite(task, storage_options)

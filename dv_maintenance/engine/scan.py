@@ -1,0 +1,142 @@
+"""Live rows of Parquet files: row group by row group, in batches of bounded bytes, without the rows that a DV names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dv_maintenance.dv import load
+from dv_maintenance.engine.faults import reading
+from dv_maintenance.engine.footer import batch_rows, compressed_bytes, row_bytes
+from dv_maintenance.engine.projection import Projection
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.storage import Storage
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.model import ScanTask, SourceFile
+
+__all__ = ["SourceReader", "open_source", "scan"]
+
+# A row group's wanted columns are fetched whole up to this size; beyond it each column is read through a buffer.
+_WHOLE_BYTES = 32 << 20
+_LEAST_BUFFER = 64 << 10
+
+
+def scan(task: ScanTask, storage_options: Mapping[str, str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Live rows of all sources, in order, as batches of ``task.schema``; none of them empty.
+
+    Raises
+    ------
+    DamagedTableError : a file or DV is missing or damaged, has another number of rows than the log promises, or a type
+        that can't be read as the table's.
+    StorageError : the storage did not answer.
+    """
+    for source in task.sources:
+        with open_source(source, task, Storage(source.uri, storage_options)) as reader:
+            yield from reader.batches()
+
+
+class SourceReader:
+    """One open source file. Known before any row is read: ``rows`` (physical), ``purged`` (named by the DV), ``size``
+    in bytes, the Parquet ``footer`` and the ``projection`` onto the task's schema.
+    """
+
+    def __init__(self, file: pa.NativeFile, source: SourceFile, task: ScanTask, storage: Storage) -> None:
+        uri = source.uri
+        self._uri = uri
+        parquet = _open(file)
+        self.footer: Any = parquet.metadata
+        self.rows: int = self.footer.num_rows
+        self.size: int = file.size()
+        if source.rows is not None and source.rows != self.rows:
+            raise DamagedTableError(
+                f"{uri} has {self.rows} rows, but the table's log says {source.rows}",
+                next_step="restore the file, or remove it from the table",
+            )
+        self.projection = Projection.build(
+            parquet.schema_arrow, task.schema, match_by=task.match_by, constants=source.constants, file=uri
+        )
+        self._dv = None if source.dv is None else load(source.dv, storage.get_range, rows=self.rows)
+        self.purged: int = 0 if self._dv is None else self._dv.cardinality
+        buffer_bytes = self._buffer_bytes()
+        self._parquet = _open(file, self.footer, buffer_bytes) if buffer_bytes else parquet
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Live rows in file order."""
+        first = 0
+        widest = 0.0
+        for group in range(self.footer.num_row_groups):
+            metadata = self.footer.row_group(group)
+            stop = first + metadata.num_rows
+            if self._deleted(first, stop) < metadata.num_rows:
+                # What earlier row groups turned out to need corrects what this one's footer lets one expect.
+                expected = max(row_bytes(metadata, self.projection.leaves), widest)
+                for batch, rows in self._read(group, metadata.num_rows, batch_rows(expected)):
+                    if batch is not None:
+                        widest = max(widest, batch.nbytes / rows)
+                    live = self._live(batch, rows, first)
+                    first += rows
+                    if live is not None:
+                        yield live
+                if first != stop:
+                    raise DamagedTableError(f"row group {group} of {self._uri} does not have the rows its footer says")
+            first = stop
+
+    def _read(self, group: int, rows: int, at_once: int) -> Iterator[tuple[pa.RecordBatch | None, int]]:
+        leaves = self.projection.leaves
+        if not leaves:
+            for first in range(0, rows, at_once):
+                yield None, min(at_once, rows - first)
+            return
+        # By leaf index, as dots in a column's name make paths ambiguous; ParquetFile itself takes paths only.
+        batches = self._parquet.reader.iter_batches(
+            at_once, row_groups=[group], column_indices=list(leaves), use_threads=False
+        )
+        while True:
+            with reading(self._uri):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            if batch.num_rows:
+                yield batch, batch.num_rows
+
+    def _live(self, batch: pa.RecordBatch | None, rows: int, first: int) -> pa.RecordBatch | None:
+        """The table's view of ``rows`` rows from physical position ``first`` on, if any is alive."""
+        deleted = self._deleted(first, first + rows)
+        if deleted == rows:
+            return None
+        if deleted and batch is not None:
+            assert self._dv is not None
+            batch = batch.filter(self._dv.keep_mask(first, first + rows))
+        return self.projection(batch, rows - deleted)
+
+    def _deleted(self, first: int, stop: int) -> int:
+        return 0 if self._dv is None else self._dv.range_cardinality(first, stop)
+
+    def _buffer_bytes(self) -> int:
+        """Read-ahead per column; 0 stands for whole column chunks."""
+        leaves = self.projection.leaves
+        groups = (self.footer.row_group(group) for group in range(self.footer.num_row_groups))
+        if max((compressed_bytes(group, leaves) for group in groups), default=0) <= _WHOLE_BYTES:
+            return 0
+        return max(_LEAST_BUFFER, _WHOLE_BYTES // len(leaves))
+
+
+@contextmanager
+def open_source(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[SourceReader]:
+    """Open a file and its DV, and check both against each other and the log. Raises as :func:`scan` does."""
+    with reading(source.uri):
+        file = storage.open_input(source.uri)
+    with file:
+        with reading(source.uri):
+            reader = SourceReader(file, source, task, storage)
+        yield reader
+
+
+def _open(file: pa.NativeFile, footer: Any = None, buffer_bytes: int = 0) -> Any:
+    # INT96 in microseconds: in nanoseconds it would wrap around outside of 1677 to 2262.
+    return pq.ParquetFile(file, metadata=footer, buffer_size=buffer_bytes, coerce_int96_timestamp_unit="us")

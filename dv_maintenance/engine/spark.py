@@ -1,0 +1,175 @@
+"""Tasks on Spark: it schedules, retries and distributes; Arrow does the work in the Python workers.
+
+A run is a few Spark jobs, each ``mapInArrow`` over a DataFrame of task specs with one spec per partition. No RDD is
+involved, so Spark Connect does as well as classic Spark. All jobs are submitted at once: Spark keeps every core busy,
+and results arrive as jobs end instead of all at the very end.
+
+Errors are told apart by who can help. Trouble with the storage is retried by the worker itself, the same on every
+kind of cluster (``local[N]`` never retries a task). Any error raised on purpose comes back as data and is raised here
+as what it was. What remains (a lost executor, a worker out of memory) is for Spark to retry: a task is a pure function
+of storage with new file names in each attempt.
+
+Storage options reach the workers inside the pickled function, never as data: Spark shows data in plans and event logs.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from dv_maintenance.engine import wire
+from dv_maintenance.errors import DvMaintenanceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dv_maintenance.tables.model import RewriteResult, RewriteTask
+
+__all__ = ["SparkEngine"]
+
+_MAX_JOBS = 16
+
+
+class SparkEngine:
+    """See ``Engine``. Uses ``session``, or else the active session, or else starts one on ``master`` with ``conf`` when
+    it is first needed, and stops only that one.
+
+    Parameters
+    ----------
+    session : a classic or Connect session, left running.
+    master : ``local[N]`` (default ``local[*]``), a cluster's URL, or ``sc://host`` for Spark Connect.
+    conf : Spark settings for a session started here; they win over the defaults.
+
+    The workers need this package and its dependencies (not pandas) in their Python.
+    """
+
+    name: ClassVar[str] = "spark"
+
+    def __init__(
+        self,
+        session: SparkSession | None = None,
+        *,
+        master: str | None = None,
+        conf: Mapping[str, str] | None = None,
+    ) -> None:
+        self._session = session
+        self._master = master or "local[*]"
+        self._conf = dict(conf or {})
+        self._started = False
+        self._lock = Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def session(self) -> SparkSession:
+        """The session, started if there is none yet.
+
+        Raises
+        ------
+        RefusedError : there is no Java that Spark could run on.
+        """
+        from dv_maintenance.engine.spark_session import active_session, start_session
+
+        with self._lock:
+            if self._session is None:
+                self._session = active_session()
+            if self._session is None:
+                self._session = start_session(self._master, self._conf)
+                self._started = True
+            return self._session
+
+    def close(self) -> None:
+        with self._lock:
+            if self._started and self._session is not None:
+                self._session.stop()
+                self._session = None
+                self._started = False
+
+    def run(
+        self,
+        tasks: Sequence[RewriteTask],
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        on_done: Callable[[RewriteResult], None] | None = None,
+    ) -> list[RewriteResult]:
+        if not tasks:
+            return []
+        session = self.session
+        tag = f"dv-maintenance-{uuid.uuid4()}"
+        size = -(-len(tasks) // _MAX_JOBS)
+        results: dict[int, RewriteResult] = {}
+        with ThreadPoolExecutor(_MAX_JOBS) as pool:
+            jobs = [
+                pool.submit(_run_job, session, tag, first, tasks[first : first + size], dict(storage_options or {}))
+                for first in range(0, len(tasks), size)
+            ]
+            try:
+                for job in as_completed(jobs):
+                    for ordinal, outcome in job.result():
+                        results[ordinal] = wire.result_of(outcome)
+                        if on_done is not None:
+                            on_done(results[ordinal])
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                session.interruptTag(tag)
+                raise
+        return [results[ordinal] for ordinal in range(len(tasks))]
+
+
+def _run_job(
+    session: SparkSession, tag: str, first: int, tasks: Sequence[RewriteTask], options: dict[str, str]
+) -> list[tuple[int, str]]:
+    """(ordinal of the task, its outcome) for each task; failed ones last."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    session.addTag(tag)
+    try:
+        rows = _specs(session, tasks).mapInArrow(_worker(options), "id long, outcome string").collect()
+    except (PySparkException, Py4JError) as error:
+        raise DvMaintenanceError(
+            f"Spark could not finish the rewrite: {_cause(str(error))}",
+            next_step="see the logs of Spark's driver and executors",
+        ) from error
+    finally:
+        session.removeTag(tag)
+    outcomes = [(first + row.id, row.outcome) for row in rows]
+    return sorted(outcomes, key=lambda outcome: wire.is_error(outcome[1]))
+
+
+def _specs(session: SparkSession, tasks: Sequence[RewriteTask]) -> DataFrame:
+    """One task per partition: ``id`` (position in ``tasks``) and ``spec`` (JSON).
+
+    Hashing ids into partitions would put some tasks behind each other while cores idle. A range of n numbers in n
+    partitions holds one each, and a broadcast join leaves it in place.
+    """
+    from pyspark.sql.functions import broadcast
+
+    specs = session.createDataFrame(
+        [(ordinal, wire.spec_of(task)) for ordinal, task in enumerate(tasks)], "id long, spec string"
+    )
+    return session.range(0, len(tasks), 1, len(tasks)).join(broadcast(specs), "id")
+
+
+def _worker(options: dict[str, str]) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        from dv_maintenance.engine.wire import run_specs
+
+        yield from run_specs(batches, options)
+
+    return run
+
+
+def _cause(text: str) -> str:
+    """The one line of a Java or Python stack trace that says what happened."""
+    raised: list[Any] = re.findall(r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt)\b.*$", text, re.MULTILINE)
+    return str(raised[-1] if raised else text.strip().split("\n")[0])[:500]

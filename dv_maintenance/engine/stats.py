@@ -1,0 +1,143 @@
+"""Statistics of a finished file, folded from its own footer.
+
+The Parquet writer has compared every value already; adding up its column chunks costs nothing. Two things it does not
+tell are counted while the rows pass by: NaN, which Parquet leaves out of its bounds though readers compare it, and
+null lists and maps, which a leaf below them can't tell from empty ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from dv_maintenance.engine.projection import leaf_count
+from dv_maintenance.errors import UsageError
+from dv_maintenance.tables.model import ColumnStats
+
+__all__ = ["StatsCollector"]
+
+
+class StatsCollector:
+    """Statistics of one file's leaf columns: :meth:`add` each batch written, then :meth:`fold` the footer.
+
+    Raises
+    ------
+    UsageError : a column is not in the schema, or is a struct.
+    """
+
+    def __init__(self, schema: pa.Schema, columns: Iterable[tuple[str, ...]]) -> None:
+        self._columns = [_locate(schema, column) for column in columns]
+        self._nulls = {column.name: 0 for column in self._columns if types.is_nested(column.type)}
+        self._nan = {column.name: False for column in self._columns if types.is_floating(column.type)}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for column in self._columns:
+            if column.name in self._nulls:
+                self._nulls[column.name] += column.pick(batch).null_count
+            elif self._nan.get(column.name) is False:
+                self._nan[column.name] = bool(pc.any(pc.is_nan(column.pick(batch))).as_py())
+
+    def fold(self, footer: Any) -> tuple[ColumnStats, ...]:
+        """``footer``: the ``pyarrow.parquet.FileMetaData`` of the file that holds all batches added."""
+        groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
+        found = []
+        for column in self._columns:
+            if column.name in self._nulls:
+                found.append(ColumnStats(column.name, self._nulls[column.name]))
+                continue
+            chunks = [group.column(column.leaf).statistics for group in groups]
+            least, greatest = (None, None) if self._nan.get(column.name) else _bounds(chunks, column.type)
+            found.append(ColumnStats(column.name, sum(chunk.null_count for chunk in chunks), least, greatest))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """``indices``: child positions from the top down. ``leaf``: index of its first leaf in a Parquet file."""
+
+    name: tuple[str, ...]
+    indices: tuple[int, ...]
+    leaf: int
+    type: pa.DataType
+
+    def pick(self, batch: pa.RecordBatch) -> pa.Array:
+        """The column's values, null where one of its parents is."""
+        array = batch.column(self.indices[0])
+        return pc.struct_field(array, list(self.indices[1:])) if len(self.indices) > 1 else array
+
+
+def _locate(schema: pa.Schema, name: tuple[str, ...]) -> _Column:
+    indices: list[int] = []
+    leaf = 0
+    fields = list(schema)
+    found: pa.DataType | None = None
+    for part in name:
+        index = next((index for index, field in enumerate(fields) if field.name == part), None)
+        if index is None:
+            raise UsageError(f"statistics are asked for column {'.'.join(name)}, which is not in the schema")
+        indices.append(index)
+        leaf += sum(leaf_count(field.type) for field in fields[:index])
+        found = fields[index].type
+        fields = list(found) if types.is_struct(found) else []
+    if found is None or types.is_struct(found):
+        raise UsageError(f"statistics are asked for {'.'.join(name) or 'no column'}, which is no leaf column")
+    return _Column(name, tuple(indices), leaf, found)
+
+
+def _bounds(chunks: Sequence[Any], type: pa.DataType) -> tuple[Any, Any]:
+    """Least and greatest value of all row groups as JSON; ``None`` for one that no row group or not every one tells.
+
+    Parquet drops the bounds of long strings instead of cutting them, so what is there is exact.
+    """
+    filled = [chunk for chunk in chunks if chunk.num_values]
+    if not filled or not _has_order(type) or not all(chunk.has_min_max for chunk in filled):
+        return None, None
+    least = _json(min(_order(chunk.min_raw, type) for chunk in filled), type)
+    greatest = _json(max(_order(chunk.max_raw, type) for chunk in filled), type)
+    return least, greatest
+
+
+def _has_order(type: pa.DataType) -> bool:
+    return bool(
+        types.is_boolean(type)
+        or types.is_signed_integer(type)
+        or types.is_floating(type)
+        or types.is_decimal(type)
+        or types.is_date(type)
+        or types.is_timestamp(type)
+        or types.is_string(type)
+        or types.is_large_string(type)
+    )
+
+
+def _order(raw: Any, type: pa.DataType) -> Any:
+    """A physical value in a form that Python orders as Parquet does: text by its bytes, decimals by unscaled value."""
+    if types.is_decimal(type) and isinstance(raw, bytes):
+        return int.from_bytes(raw, "big", signed=True)
+    return raw
+
+
+def _json(value: Any, type: pa.DataType) -> Any:
+    if types.is_decimal(type):
+        return _decimal_text(value, type.scale)
+    if types.is_floating(type):
+        # JSON has no infinity.
+        return value if math.isfinite(value) else None
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return None
+    return value
+
+
+def _decimal_text(unscaled: int, scale: int) -> str:
+    digits = str(abs(unscaled)).rjust(max(scale, 0) + 1, "0")
+    text = f"{digits[:-scale]}.{digits[-scale:]}" if scale > 0 else digits + "0" * -scale
+    return f"-{text}" if unscaled < 0 else text

@@ -1,0 +1,56 @@
+"""Decisions and their execution: health, plan, explain or apply, verify. Knows no table format and no engine by name.
+
+Names are loaded when they are first used: a look at a table's health must not pay for what writes. Functions with the
+name of their module (``health``, ``explain``, ``apply``, ``read``, ``vacuum``) are imported from there: as names of
+this package they would be the function or the module, depending on who imported what before.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.apply import ApplyReport, maintain, purge
+    from dv_maintenance.maintenance.health import Health
+    from dv_maintenance.maintenance.plan import build_plan
+    from dv_maintenance.maintenance.policy import Policy
+    from dv_maintenance.maintenance.read import write_rows
+    from dv_maintenance.maintenance.steps import MaintenancePlan
+    from dv_maintenance.maintenance.watch import Look, WatchConfig, look, look_at
+
+__all__ = [
+    "ApplyReport",
+    "Health",
+    "Look",
+    "MaintenancePlan",
+    "Policy",
+    "WatchConfig",
+    "build_plan",
+    "look",
+    "look_at",
+    "maintain",
+    "purge",
+    "write_rows",
+]
+
+_HOMES = {
+    "ApplyReport": "apply",
+    "Health": "health",
+    "Look": "watch",
+    "MaintenancePlan": "steps",
+    "Policy": "policy",
+    "WatchConfig": "watch",
+    "build_plan": "plan",
+    "look": "watch",
+    "look_at": "watch",
+    "maintain": "apply",
+    "purge": "apply",
+    "write_rows": "read",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

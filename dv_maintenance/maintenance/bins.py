@@ -1,0 +1,33 @@
+"""Bin packing: which files go into one new file."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+
+__all__ = ["pack"]
+
+
+def pack(weights: Sequence[int], capacity: int) -> list[list[int]]:
+    """Positions of ``weights`` in bins whose weights sum up to at most ``capacity``; what is heavier has its own bin.
+
+    Best fit: each item, in the order given, goes into the fullest bin that still has room, the oldest of these. Give
+    the heaviest first for few bins (at most 11/9 of the optimum, Johnson 1974). Whatever the order, the contents of no
+    two bins would fit into one, so packing the bins again changes nothing.
+
+    >>> pack([6, 5, 4, 3, 2], 10)
+    [[0, 2], [1, 3, 4]]
+    """
+    bins: list[list[int]] = []
+    roomy: list[tuple[int, int]] = []  # (room left, bin), ascending
+    for position, weight in enumerate(weights):
+        place = bisect_left(roomy, (weight, -1))
+        if place < len(roomy):
+            room, number = roomy.pop(place)
+        else:
+            room, number = capacity, len(bins)
+            bins.append([])
+        bins[number].append(position)
+        if room > weight:
+            insort(roomy, (room - weight, number))
+    return bins

@@ -1,0 +1,130 @@
+"""A snapshot's files as NumPy columns: what health and plans compute with, a million files at a time.
+
+Through buffers rather than Arrow compute with Python scalars: those import pandas where it is installed, which costs
+more than everything a look at a small table does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.errors import DamagedTableError, UsageError
+from dv_maintenance.tables.model import Snapshot, parse_partition
+
+__all__ = ["FileFacts", "file_facts", "partition_mask"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileFacts:
+    """One entry per live file, in the snapshot's order.
+
+    ``partition`` indexes ``partitions``. ``physical`` is 0 where it is not ``known``. ``live_bytes``: the share of
+    ``size`` that live rows take, all of it where the rows are not known: a big file that is half deleted is a small
+    file.
+    """
+
+    partitions: tuple[str, ...]
+    partition: Ints
+    size: Ints
+    physical: Ints
+    known: Bools
+    deleted: Ints
+    has_dv: Bools
+    live_bytes: Ints
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    def per_partition(self, values: npt.NDArray[Any]) -> Ints:
+        """The sum of integers or truth values over the files of each partition, exactly."""
+        sums = np.zeros(len(self.partitions), np.int64)
+        np.add.at(sums, self.partition, values.astype(np.int64, copy=False))
+        return sums
+
+
+def file_facts(snapshot: Snapshot) -> FileFacts:
+    """The columns of ``snapshot.files``.
+
+    Raises
+    ------
+    DamagedTableError : a negative size or row count, or a DV that names more rows than its file has.
+    """
+    files = snapshot.files
+    codes = files["partition"].unify_dictionaries().combine_chunks()
+    if isinstance(codes, pa.ChunkedArray):  # no chunks, no dictionary
+        codes = pa.DictionaryArray.from_arrays(pa.nulls(0, pa.int32()), pa.nulls(0, pa.string()))
+    size, deleted = _int64s(files["size"]), _int64s(files["deleted_rows"])
+    physical, known = _int64s(files["physical_rows"]), _valid(files["physical_rows"])
+    wrong = (size < 0) | (deleted < 0) | (physical < 0) | (known & (deleted > physical))
+    if wrong.any():
+        row = files.slice(int(wrong.argmax()), 1).select(["path", "size", "physical_rows", "deleted_rows"])
+        path, *numbers = row.to_pylist()[0].values()
+        raise DamagedTableError(
+            "{} is listed with {} bytes, {} rows, {} of them deleted".format(path, *numbers),
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step="compare the log with the file, and restore an earlier version of the table",
+        )
+    # Rounded to whole bytes; float64 is exact far beyond any file's size.
+    share = np.where(known & (physical > 0), (physical - deleted) / np.maximum(physical, 1), 1.0)
+    return FileFacts(
+        partitions=tuple(codes.dictionary.to_pylist()),
+        partition=_int64s(codes.indices.cast(pa.int64())),
+        size=size,
+        physical=physical,
+        known=known,
+        deleted=deleted,
+        has_dv=_valid(files["dv_id"]),
+        live_bytes=np.rint(size * share).astype(np.int64),
+    )
+
+
+def partition_mask(snapshot: Snapshot, facts: FileFacts, filters: tuple[Mapping[str, str | None], ...]) -> Bools:
+    """Which files fit one of the filters; all of them without any.
+
+    Raises
+    ------
+    UsageError : a filter names a column that is no partition column.
+    """
+    if not filters:
+        return np.ones(len(facts), np.bool_)
+    for name in sorted({name for wanted in filters for name in wanted} - set(snapshot.partition_columns)):
+        known = ", ".join(snapshot.partition_columns)
+        raise UsageError(
+            f"{name!r} is no partition column",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=f"use {known}" if known else "leave the partitions out: this table has none",
+        )
+    fits = np.zeros(len(facts.partitions), np.bool_)
+    for code, name in enumerate(facts.partitions):
+        values = parse_partition(name)
+        fits[code] = any(all(values[key] == value for key, value in wanted.items()) for wanted in filters)
+    return fits[facts.partition]
+
+
+def _int64s(column: pa.ChunkedArray | pa.Array) -> Ints:
+    """64-bit integers, nulls as 0."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not len(array):
+        return np.zeros(0, np.int64)
+    values = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array)]
+    return values if array.null_count == 0 else np.where(_valid(array), values, 0)
+
+
+def _valid(column: pa.ChunkedArray | pa.Array) -> Bools:
+    mask = pc.is_valid(column).cast(pa.uint8())
+    array = mask.combine_chunks() if isinstance(mask, pa.ChunkedArray) else mask
+    if not len(array):
+        return np.zeros(0, np.bool_)
+    return np.frombuffer(array.buffers()[1], np.uint8)[array.offset : array.offset + len(array)].astype(np.bool_)

@@ -1,0 +1,141 @@
+"""How a table is: files, deletion vectors (DVs) and deleted rows, in total and per partition."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from dv_maintenance.maintenance.facts import FileFacts, file_facts
+from dv_maintenance.tables.model import Snapshot, parse_partition
+
+__all__ = ["Counts", "Health", "PartitionHealth", "health", "iso_timestamp"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Live files and their rows. ``physical_rows``, ``live_rows`` and ``deleted_ratio`` are ``None`` where the log does
+    not say how many rows ``files_with_unknown_rows`` files have: a sum of the others would be wrong.
+
+    ``deleted_ratio``: deleted rows / physical rows, rounded to 6 digits, 0 where there are no rows.
+    """
+
+    files: int
+    files_with_dv: int
+    files_with_unknown_rows: int
+    physical_rows: int | None
+    deleted_rows: int
+    live_rows: int | None
+    deleted_ratio: float | None
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionHealth:
+    """One partition: values by column, as the log spells them, and its counts."""
+
+    partition: dict[str, str | None]
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The state of one version. ``partitions`` are those with live files, by name; a table without partition columns
+    has one, with no values. ``timestamp``: epoch milliseconds.
+    """
+
+    table: str
+    format: str
+    version: int
+    timestamp: int
+    counts: Counts
+    partitions: tuple[PartitionHealth, ...]
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``dvm health --json`` prints it."""
+        return {
+            "table": self.table,
+            "format": self.format,
+            "version": self.version,
+            "timestamp": iso_timestamp(self.timestamp),
+            **asdict(self.counts),
+            "partitions": [{"partition": each.partition, **asdict(each.counts)} for each in self.partitions],
+            "warnings": list(self.warnings),
+        }
+
+
+def health(snapshot: Snapshot) -> Health:
+    """Counts of a snapshot. Reads no data file and no DV.
+
+    Raises
+    ------
+    DamagedTableError : the log's numbers contradict each other.
+    """
+    facts = file_facts(snapshot)
+    columns = {
+        "files": facts.per_partition(np.ones(len(facts), np.bool_)),
+        "files_with_dv": facts.per_partition(facts.has_dv),
+        "unknown": facts.per_partition(~facts.known),
+        "physical": facts.per_partition(facts.physical),
+        "deleted": facts.per_partition(facts.deleted),
+        "size": facts.per_partition(facts.size),
+    }
+    rows = np.stack(list(columns.values()), axis=1).tolist()
+    partitions = tuple(
+        PartitionHealth(parse_partition(name), _counts(*row))
+        for name, row in sorted(zip(facts.partitions, rows, strict=True))
+        if row[0]
+    )
+    total = _counts(*(sum(column) for column in zip(*rows, strict=True)) if rows else [0] * len(columns))
+    return Health(
+        table=snapshot.table,
+        format=snapshot.format,
+        version=snapshot.version,
+        timestamp=snapshot.timestamp,
+        counts=total,
+        partitions=partitions,
+        warnings=(*snapshot.warnings, *_warnings(facts, total)),
+    )
+
+
+def iso_timestamp(millis: int) -> str:
+    """Epoch milliseconds as ISO 8601 in UTC; the plain number where no calendar reaches.
+
+    >>> iso_timestamp(1795248115190)
+    '2026-11-21T08:01:55.190Z'
+    """
+    try:
+        when = _EPOCH + timedelta(milliseconds=millis)
+    except OverflowError:
+        return str(millis)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _counts(files: int, files_with_dv: int, unknown: int, physical: int, deleted: int, size: int) -> Counts:
+    return Counts(
+        files=files,
+        files_with_dv=files_with_dv,
+        files_with_unknown_rows=unknown,
+        physical_rows=None if unknown else physical,
+        deleted_rows=deleted,
+        live_rows=None if unknown else physical - deleted,
+        deleted_ratio=None if unknown else round(deleted / physical, 6) if physical else 0.0,
+        size_bytes=size,
+    )
+
+
+def _warnings(facts: FileFacts, total: Counts) -> list[str]:
+    warnings = []
+    if total.files_with_unknown_rows:
+        with_dv = int((~facts.known & facts.has_dv).sum())
+        warnings.append(
+            f"the log does not say how many rows {total.files_with_unknown_rows} files have"
+            + (f", {with_dv} of them with a deletion vector" if with_dv else "")
+            + ": rows and ratios that include them are unknown"
+        )
+    return warnings

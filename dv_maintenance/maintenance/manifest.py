@@ -1,0 +1,68 @@
+"""Write a table's symlink manifests, purging deletion vectors (DVs) first where that is wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dv_maintenance.engine import Engine
+    from dv_maintenance.tables.model import Table
+
+__all__ = ["ManifestReport", "write_manifests"]
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestReport:
+    """``manifests`` written and ``removed``, by path relative to the table; ``files``: data files that they list.
+    ``purged``: whether DVs had to go first.
+    """
+
+    table: str
+    format: str
+    version: int
+    manifests: tuple[str, ...]
+    files: int
+    removed: tuple[str, ...]
+    purged: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "format": self.format,
+            "version": self.version,
+            "manifests": list(self.manifests),
+            "files": self.files,
+            "removed": list(self.removed),
+            "purged": self.purged,
+        }
+
+
+def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> ManifestReport:
+    """Manifests of the newest version. The engine works only if ``purge_first`` is set and there are DVs.
+
+    Raises
+    ------
+    RefusedError : there are DVs: without ``purge_first``, or because somebody deleted rows after the purge.
+    UnsupportedFeatureError : readers of manifests could not read this table anyway.
+    What ``maintenance.apply.purge`` raises.
+    """
+    snapshot = table.snapshot()
+    # Before anything is rewritten for a manifest that can't be.
+    table.check_writable(snapshot, "manifest")
+    purged = purge_first and snapshot.files["dv_id"].null_count < snapshot.files.num_rows
+    if purged:
+        from dv_maintenance.maintenance.apply import purge
+
+        purge(table, engine)
+        snapshot = table.snapshot()
+    result = table.write_manifests(snapshot)
+    return ManifestReport(
+        table=table.uri,
+        format=table.format,
+        version=result.version,
+        manifests=result.manifests,
+        files=result.files,
+        removed=result.removed,
+        purged=purged,
+    )

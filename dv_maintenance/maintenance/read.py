@@ -1,0 +1,196 @@
+"""Live rows of a table at any version, through its deletion vectors; to Arrow, Parquet or JSON lines."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dv_maintenance.errors import UsageError
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.model import Table
+
+__all__ = ["OUTPUTS", "read", "write_rows"]
+
+OUTPUTS = (".arrow", ".parquet", ".jsonl")
+
+
+def read(
+    table: Table, version: int | None = None, columns: Sequence[str] | None = None, limit: int | None = None
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The schema, and the live rows as batches of it: all of them, or any ``limit`` of them. Columns in the order
+    given; all of the table's by default. Files are opened one by one, as the batches are asked for.
+
+    Raises
+    ------
+    UsageError : no such version or column, a column named twice, a negative limit.
+    What the table raises for a version, and the scan for a file.
+    """
+    snapshot = table.snapshot(version)
+    schema = snapshot.schema
+    if limit is not None and limit < 0:
+        raise UsageError(f"a limit of {limit} rows makes no sense", table=table.uri)
+    if columns is not None:
+        unknown = [name for name in columns if name not in schema.names]
+        twice = [name for name, times in Counter(columns).items() if times > 1]
+        if unknown or twice or not columns:
+            problems = [f"no column {name!r}" for name in unknown] + [
+                f"column {name!r} is named twice" for name in twice
+            ]
+            raise UsageError(
+                ", ".join(problems) or "no columns are named",
+                table=table.uri,
+                version=snapshot.version,
+                next_step=f"choose from {', '.join(schema.names)}",
+            )
+        schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        from dv_maintenance.engine.scan import scan
+
+        left = limit
+        for task in table.scan_tasks(snapshot, columns) if left != 0 else ():
+            for batch in scan(task, table.storage.options):
+                part = batch if left is None else batch.slice(0, left)
+                yield pa.RecordBatch.from_arrays(part.columns, schema=schema)
+                left = None if left is None else left - part.num_rows
+                if left == 0:
+                    return
+
+    return schema, batches()
+
+
+def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str) -> int:
+    """Write to a file of the kind its name says, and return the rows written. The file appears whole or not at all.
+
+    ``.jsonl`` has one object per row: decimals as strings, dates and times as ISO 8601 (UTC with ``Z`` where the column
+    has a zone), binary as base64, maps as lists of [key, value], NaN and infinities as strings.
+
+    Raises
+    ------
+    UsageError : another extension, or a place that can't be written to.
+    """
+    extension = os.path.splitext(output)[1].lower()
+    if extension not in OUTPUTS:
+        raise UsageError(f"don't know how to write {output}", next_step=f"use one of {', '.join(OUTPUTS)}")
+    if os.path.isdir(output):
+        raise UsageError(f"{output} is a folder", next_step="name a file")
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=".", suffix=extension, dir=os.path.dirname(output) or ".")
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}", next_step="choose another place") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            rows = _WRITERS[extension](schema, batches, file)
+        # mkstemp makes private files; what a user asked for gets what the umask allows.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, output)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return rows
+
+
+def _write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> int:
+    with pa.ipc.new_file(file, schema) as writer:
+        return _write_batches(batches, writer.write_batch)
+
+
+def _write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> int:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(file, schema) as writer:
+        return _write_batches(batches, writer.write_batch)
+
+
+def _write_batches(batches: Iterable[pa.RecordBatch], write: Callable[[pa.RecordBatch], None]) -> int:
+    rows = 0
+    for batch in batches:
+        write(batch)
+        rows += batch.num_rows
+    return rows
+
+
+def _write_jsonl(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> int:
+    import orjson
+
+    types = [(_mapped(field.type, _in_utc), _mapped(field.type, _as_text)) for field in schema]
+    forms = [_form(field.type) for field in schema]
+    rows = 0
+    for batch in batches:
+        columns = [
+            list(map(form, column.cast(in_utc).cast(as_text).to_pylist()))
+            for column, (in_utc, as_text), form in zip(batch.columns, types, forms, strict=True)
+        ]
+        for values in zip(*columns, strict=True):
+            file.write(orjson.dumps(dict(zip(schema.names, values, strict=True))) + b"\n")
+        rows += batch.num_rows
+    return rows
+
+
+_WRITERS = {".arrow": _write_arrow, ".parquet": _write_parquet, ".jsonl": _write_jsonl}
+
+
+def _in_utc(type_: pa.DataType) -> pa.DataType:
+    return pa.timestamp(type_.unit, "UTC") if pa.types.is_timestamp(type_) and type_.tz else type_
+
+
+def _as_text(type_: pa.DataType) -> pa.DataType:
+    """What Arrow spells rather than Python, whose own times reach neither year 0 nor nanoseconds."""
+    is_ = pa.types
+    if is_.is_date(type_) or is_.is_timestamp(type_) or is_.is_time(type_):
+        return pa.string()
+    return pa.int64() if is_.is_duration(type_) else type_
+
+
+def _mapped(type_: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The same nesting with every leaf type replaced."""
+
+    def field(inner: pa.Field) -> pa.Field:
+        return inner.with_type(_mapped(inner.type, leaf))
+
+    if pa.types.is_struct(type_):
+        return pa.struct([field(type_.field(n)) for n in range(type_.num_fields)])
+    if pa.types.is_map(type_):
+        return pa.map_(field(type_.key_field), field(type_.item_field))
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.list_(field(type_.value_field))
+    return leaf(type_)
+
+
+def _form(type_: pa.DataType) -> Callable[[Any], Any]:
+    """A function from a Python value of that type to what JSON can say."""
+    is_ = pa.types
+    if is_.is_floating(type_):
+        return _float
+    if is_.is_timestamp(type_):
+        return lambda value: value and value.replace(" ", "T")
+    if is_.is_decimal(type_):
+        return lambda value: None if value is None else f"{value:f}"
+    if is_.is_binary(type_) or is_.is_large_binary(type_) or is_.is_fixed_size_binary(type_):
+        return lambda value: None if value is None else b64encode(value).decode()
+    if is_.is_struct(type_):
+        fields = {type_.field(n).name: _form(type_.field(n).type) for n in range(type_.num_fields)}
+        return lambda value: value and {name: form(value[name]) for name, form in fields.items()}
+    if is_.is_map(type_):
+        key, item = _form(type_.key_type), _form(type_.item_type)
+        return lambda value: value and [[key(k), item(v)] for k, v in value]
+    if is_.is_list(type_) or is_.is_large_list(type_):
+        element = _form(type_.value_type)
+        return lambda value: value and [element(each) for each in value]
+    return lambda value: value
+
+
+def _float(value: float | None) -> float | str | None:
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

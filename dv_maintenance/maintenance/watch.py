@@ -1,0 +1,194 @@
+"""One look at many tables: what changed since the last one, and which work is due, with reasons.
+
+A look is cheap where nothing changed: one probe for the newest version. It has no effects; what it has to remember for
+the next look is in the :class:`Look` itself, JSON both ways.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, ClassVar, Literal
+
+import orjson
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from dv_maintenance.config import format_duration, format_size
+from dv_maintenance.errors import DvMaintenanceError, UsageError
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.plan import build_plan
+from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.tables_file import Job, WatchConfig, WatchedTable
+from dv_maintenance.tables import open_table
+from dv_maintenance.tables.model import Snapshot, Table
+
+__all__ = ["Job", "Look", "WatchConfig", "WatchedTable", "look", "look_at", "read_state"]
+
+_JOBS: tuple[Job, ...] = ("optimize", "vacuum")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at one table found. ``changed``: since the last look, or never looked at before. ``due``: work worth
+    starting, ``reasons`` why, by job. ``error``: why the table could not be looked at; the numbers are then those of
+    the last look. ``vacuum_checked``: epoch milliseconds of the last look for expired files. ``settings`` tells whether
+    policy and jobs are those of the last look.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+    name: str
+    version: int | None = None
+    changed: bool = False
+    deleted_ratio: float | None = None
+    due: tuple[Job, ...] = ()
+    reasons: Mapping[Literal["optimize", "vacuum", "manifest"], tuple[str, ...]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+    vacuum_checked: int | None = None
+    settings: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = orjson.loads(_adapter().dump_json(self))
+        return body
+
+
+def look(
+    config: WatchConfig, state: Mapping[str, Look] | None = None, *, now: int | None = None
+) -> tuple[list[Look], dict[str, Look]]:
+    """A look at every table of the file, in its order, and the state to pass in next time. A table that can't be looked
+    at says so in its ``error`` and stops no other.
+    """
+    state = state or {}
+    looks = [_look_safely(entry, state.get(entry.name), now) for entry in config.tables]
+    return looks, {each.name: each for each in looks}
+
+
+def look_at(
+    table: Table,
+    policy: Policy | None = None,
+    last: Look | None = None,
+    *,
+    name: str | None = None,
+    jobs: Iterable[Job] = _JOBS,
+    now: int | None = None,
+) -> Look:
+    """One look at one table. ``last``: what the last look returned; ``now``: epoch milliseconds.
+
+    ``optimize`` is due when the policy would plan a step, ``vacuum`` when the log knows of expired files (looked for
+    every ``vacuum_every``, time expires files without a commit), ``manifest`` when the table's files are newer than its
+    manifests.
+
+    Raises
+    ------
+    What the table raises for reading its newest version.
+    """
+    policy, jobs = policy or Policy(), tuple(jobs)
+    now = time.time_ns() // 1_000_000 if now is None else now
+    settings = hashlib.sha256(orjson.dumps([policy.model_dump(mode="json"), jobs])).hexdigest()[:16]
+    version = table.version()
+    if last is None or last.version is None or last.settings != settings:
+        last = None
+    base = Look(name or table.uri) if last is None else last
+    found = replace(base, name=name or base.name, version=version, changed=base.version != version, error=None)
+    found = replace(found, settings=settings)
+    manifest = "manifest" in jobs and (found.changed or "manifest" in found.due)
+    snapshot = table.snapshot(version) if found.changed or manifest else None
+    if snapshot is not None and found.changed:
+        found = _look_inside(found, snapshot, policy, jobs)
+    if "vacuum" in jobs and _vacuum_to_check(found, policy, now):
+        found = _look_for_expired(found, table, policy, now)
+    if snapshot is not None and manifest:
+        found = _look_at_manifests(found, table, snapshot)
+    return found
+
+
+def read_state(body: Any) -> dict[str, Look]:
+    """State from plain data: looks by table name, as ``to_json`` wrote them. Raises UsageError."""
+    try:
+        return _state_adapter().validate_json(orjson.dumps(body))
+    except (ValidationError, TypeError) as error:
+        problem = (
+            error.errors(include_url=False, include_input=False)[0] if isinstance(error, ValidationError) else None
+        )
+        detail = f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" if problem else str(error)
+        raise UsageError(f"not the state of a watch: {detail}", next_step="start without a state") from None
+
+
+def _look_safely(entry: WatchedTable, last: Look | None, now: int | None) -> Look:
+    try:
+        table = open_table(entry.path, entry.format, entry.storage_options)
+        return look_at(table, entry.policy, last, name=entry.name, jobs=entry.jobs, now=now)
+    except (DvMaintenanceError, OSError) as error:
+        return replace(last or Look(entry.name), name=entry.name, changed=False, error=str(error))
+
+
+def _look_inside(found: Look, snapshot: Snapshot, policy: Policy, jobs: tuple[Job, ...]) -> Look:
+    state = health(snapshot)
+    reasons: tuple[str, ...] = ()
+    if "optimize" in jobs:
+        plan = build_plan(snapshot, policy)
+        steps = {"rewrite": 0, "remove": 0}
+        for step in plan.steps:
+            steps[step.action] += len(step.inputs)
+        dvs = sum(step.expected.dvs_removed for step in plan.steps)
+        if plan.steps:
+            size = format_size(sum(step.cost.bytes_read for step in plan.steps))
+            reasons = (
+                f"{steps['rewrite']} files to rewrite ({size}), {steps['remove']} to remove, {dvs} DVs to purge",
+            )
+    return _with(replace(found, deleted_ratio=state.counts.deleted_ratio, warnings=state.warnings), "optimize", reasons)
+
+
+def _vacuum_to_check(found: Look, policy: Policy, now: int) -> bool:
+    """Time for it, or a commit since it was due: perhaps the very vacuum."""
+    checked = found.vacuum_checked
+    return checked is None or now - checked >= policy.vacuum_every or (found.changed and "vacuum" in found.due)
+
+
+def _look_for_expired(found: Look, table: Table, policy: Policy, now: int) -> Look:
+    found = replace(found, vacuum_checked=now)
+    try:
+        expired = table.vacuum(retention=policy.retention, dry_run=True, lite=True, now=now).expired
+    except DvMaintenanceError as error:
+        # Not this table's newest version, but what can be said about old ones.
+        warnings = [each for each in found.warnings if not each.startswith("vacuum: ")]
+        return replace(_with(found, "vacuum", ()), warnings=(*warnings, f"vacuum: {error}"))
+    if not expired.files:
+        return _with(found, "vacuum", ())
+    size = format_size(sum(max(file.size, 0) for file in expired.files))
+    reason = f"{len(expired.files)} files ({size}) out of use for more than {format_duration(expired.retention)}"
+    return _with(found, "vacuum", (reason,))
+
+
+def _look_at_manifests(found: Look, table: Table, snapshot: Snapshot) -> Look:
+    written = [file.modified for file in table.storage.list(_MANIFESTS)]
+    if written and max(written) >= snapshot.timestamp:
+        return _with(found, "manifest", ())
+    with_dv = snapshot.files.num_rows - snapshot.files["dv_id"].null_count
+    reason = "the table is newer than its manifests" if written else "there are no manifests"
+    return _with(found, "manifest", (reason, f"{with_dv} files have DVs: purge first") if with_dv else (reason,))
+
+
+# Where every format writes them: the folder is a convention of the readers (Hive's SymlinkTextInputFormat tables).
+_MANIFESTS = "_symlink_format_manifest"
+
+
+def _with(found: Look, job: Job, reasons: tuple[str, ...]) -> Look:
+    """The look with a job due for these reasons, or not due without any."""
+    due = tuple(each for each in found.due if each != job) + ((job,) if reasons else ())
+    others = {name: why for name, why in found.reasons.items() if name != job}
+    return replace(found, due=due, reasons={**others, job: reasons} if reasons else others)
+
+
+@cache
+def _adapter() -> TypeAdapter[Look]:
+    return TypeAdapter(Look)
+
+
+@cache
+def _state_adapter() -> TypeAdapter[dict[str, Look]]:
+    return TypeAdapter(dict[str, Look])

@@ -1,0 +1,175 @@
+"""Arrow arrays from Python and NumPy values, without pandas.
+
+``pyarrow.array`` imports pandas wherever it is installed, which costs more time than reading the log of a small table;
+these build from buffers. Types are checked on the way, since the values come from an untrusted log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import NoneType
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+__all__ = [
+    "bools",
+    "flags",
+    "int32s",
+    "int64s",
+    "maps",
+    "num_records",
+    "numbers",
+    "string_layout",
+    "strings",
+    "unaligned_words",
+]
+
+
+def strings(values: Sequence[str | None]) -> pa.StringArray:
+    """Raises TypeError if a value is neither a string nor ``None``."""
+    if not {str, NoneType}.issuperset(map(type, values)):
+        raise TypeError("not a string")
+    text = [value or "" for value in values]
+    joined = "".join(text)
+    data = joined.encode()
+    # Where all is ASCII, as nearly always, characters are bytes.
+    lengths = map(len, text if len(data) == len(joined) else map(str.encode, text))
+    offsets = np.zeros(len(text) + 1, np.int32)
+    np.cumsum(np.fromiter(lengths, np.int64, len(text)), out=offsets[1:])
+    return pa.StringArray.from_buffers(len(text), pa.py_buffer(offsets), pa.py_buffer(data), _valid(values))
+
+
+def int64s(values: Sequence[int | None]) -> pa.Int64Array:
+    """Raises TypeError if a value is not an integer, OverflowError if it does not fit."""
+    if not {int, NoneType}.issuperset(map(type, values)):
+        raise TypeError("not an integer")
+    data = np.array([value or 0 for value in values], np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(values), [_valid(values), pa.py_buffer(data)])
+
+
+def int32s(values: Any) -> pa.Int32Array:
+    """Of a NumPy array."""
+    data = np.ascontiguousarray(values, np.int32)
+    return pa.Array.from_buffers(pa.int32(), len(data), [None, pa.py_buffer(data)])
+
+
+def bools(values: Any) -> pa.BooleanArray:
+    """Of a NumPy array of booleans."""
+    packed = np.packbits(values, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(packed)])
+
+
+def maps(values: Sequence[dict[str, str | None] | None]) -> pa.MapArray:
+    """map<string, string>. Raises TypeError on anything that is not such a map."""
+    if not {dict, NoneType}.issuperset(map(type, values)):
+        raise TypeError("not an object")
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value) if value else 0 for value in values], out=offsets[1:])
+    keys = strings([key for value in values if value for key in value])
+    items = strings([item for value in values if value for item in value.values()])
+    pairs = pa.StructArray.from_arrays(
+        [keys, items], fields=[pa.field("key", pa.string(), False), pa.field("value", pa.string())]
+    )
+    return pa.MapArray.from_buffers(
+        pa.map_(pa.string(), pa.string()), len(values), [_valid(values), pa.py_buffer(offsets)], children=[pairs]
+    )
+
+
+def numbers(array: pa.Array) -> Any:
+    """A NumPy view of an Arrow integer array; what lies under a null is unspecified."""
+    width = array.type.bit_width // 8
+    data = np.frombuffer(array.buffers()[1] or b"", f"i{width}")
+    return data[array.offset : array.offset + len(array)]
+
+
+def _valid(values: Sequence[object]) -> pa.Buffer | None:
+    if None not in values:
+        return None
+    return pa.py_buffer(np.packbits([value is not None for value in values], bitorder="little"))
+
+
+# -- numRecords of statistics ------------------------------------------------------------------------------------
+
+_PREFIX = b'{"numRecords":'
+_WORD = 8
+_DIGITS = 2 * _WORD  # the number and what ends it must lie in the two words behind the prefix
+
+
+def num_records(stats: pa.StringArray) -> pa.Int64Array:
+    """``numRecords`` of each JSON statistics string; null where it does not say.
+
+    Statistics nearly always begin with it, so all strings are read at once, eight characters at a time; JSON is parsed
+    only for the others.
+    """
+    rows = len(stats)
+    starts, ends, data = string_layout(stats)
+    value = np.zeros(rows, np.int64)
+    known = np.zeros(rows, bool)
+    words = unaligned_words(data)
+    fast = np.flatnonzero((ends - starts > len(_PREFIX)) & (starts + len(_PREFIX) + _DIGITS <= len(data)))
+    if len(fast):
+        at = starts[fast]
+        first, second = np.frombuffer(_PREFIX[:_WORD] + _PREFIX[-_WORD:], "<u8")
+        match = (words[at] == first) & (words[at + len(_PREFIX) - _WORD] == second)
+        if not match.all():
+            fast, at = fast[match], at[match]
+        value[fast], known[fast] = _leading_number(words[at + len(_PREFIX)], words[at + len(_PREFIX) + _WORD])
+    left = np.flatnonzero(~known & (ends > starts))
+    for row, text in zip(left.tolist(), stats.take(int32s(left)).to_pylist(), strict=True):
+        count = _parse_num_records(text)
+        if count is not None:
+            value[row], known[row] = count, True
+    valid = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
+    return pa.Array.from_buffers(pa.int64(), rows, [valid, pa.py_buffer(value)])
+
+
+def _leading_number(first: Any, second: Any) -> tuple[Any, Any]:
+    """The decimal numbers that 16 characters begin with, and where a comma or brace ends them, as JSON must."""
+    value = np.zeros(len(first), np.int64)
+    ended = np.zeros(len(first), bool)
+    going = np.ones(len(first), bool)
+    for place in range(_DIGITS):
+        word = first if place < _WORD else second
+        char = (word >> np.uint64(8 * (place % _WORD))).astype(np.uint8)
+        if place:
+            ended |= going & ((char == ord(",")) | (char == ord("}")))
+        digit = char - np.uint8(ord("0"))  # wraps around below "0"
+        going &= digit <= 9
+        if not going.any():
+            break
+        value = np.where(going, value * 10 + digit, value)
+    return value, ended
+
+
+def _parse_num_records(text: str | None) -> int | None:
+    try:
+        count = orjson.loads(text or "null")["numRecords"]
+    except (orjson.JSONDecodeError, TypeError, KeyError):
+        return None
+    return count if type(count) is int and 0 <= count < 1 << 63 else None
+
+
+def string_layout(array: pa.StringArray) -> tuple[Any, Any, Any]:
+    """Starts and ends of the strings in their bytes, as NumPy views; a null is an empty string."""
+    _, offsets, data = array.buffers()
+    bounds = np.frombuffer(offsets or bytes(4), np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    starts, ends = bounds[:-1], bounds[1:]
+    if array.null_count:
+        ends = np.where(flags(array.is_valid()), ends, starts)
+    return starts, ends, np.frombuffer(data or b"", np.uint8)
+
+
+def unaligned_words(data: Any) -> Any:
+    """The eight bytes from each position on, little-endian, without a copy."""
+    return np.ndarray((max(len(data) - _WORD + 1, 0),), "<u8", data.data if len(data) >= _WORD else b"", strides=(1,))
+
+
+def flags(array: pa.BooleanArray | pa.ChunkedArray) -> Any:
+    """A NumPy mask of Arrow booleans; what lies under a null is unspecified."""
+    if isinstance(array, pa.ChunkedArray):
+        return np.concatenate([flags(chunk) for chunk in array.chunks] or [np.zeros(0, bool)])
+    bits = np.frombuffer(array.buffers()[1] or b"", np.uint8)
+    return np.unpackbits(bits, count=array.offset + len(array), bitorder="little")[array.offset :].view(bool)

@@ -1,0 +1,235 @@
+"""Which files of a Delta table nothing needs any more: a decision without side effects.
+
+What the log names, what storage lists and a cutoff go in; the files that may die come out. A file is *kept* if any of
+these holds, in this order:
+
+1. a live logical file names it, as its data file or as the file of its deletion vector (DV), whatever its age;
+2. a tombstone inside the retention names it in the same way (``deletionTimestamp >= cutoff``), so that every version
+   inside the retention stays readable (protocol: Remove File; the time is the writer's, who may have taken it when a
+   long job began);
+3. the log names a file of the same base name by an absolute path that can't be told to be this one or another
+   (a symbolic link, another mount or endpoint of the same storage);
+4. it is hidden, foreign or part of another table, see :class:`Scope` and :func:`kind_of`;
+5. it was modified at or after the cutoff: a writer may be about to commit it, or a change feed be about to read it.
+
+DVs are decided per *file*: one file holds many DVs and stays while any of them is needed. A replaced DV leaves the
+tombstone (data path, old DV) behind: the data path is still live, only the DV file dies.
+
+Change data (``_change_data``) is named by no state of the log, so only its age protects it, as in the reference
+implementation. The shallow clones of a table are recorded nowhere in it: their readers need a retention long enough.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.dv.descriptor import DvDescriptor
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.tables.model import ExpiredFile
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import FileInfo, Storage
+    from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+
+__all__ = ["Needed", "Scope", "find_expired", "kind_of", "needed_files", "path_of"]
+
+LIVE = "in the current version"
+RECENT = "removed inside the retention"
+ELSEWHERE = "of the same name as a file that the log places outside the table"
+FOREIGN = "hidden, foreign or of another table"
+YOUNG = "younger than the retention"
+
+_CHANGE_DATA = "_change_data"
+_LOG = "_delta_log"
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+# Names that are not yet the path they stand for: escapes, absolute ones, and dots or empty parts to be resolved.
+_NOT_PLAIN = r"[%:]|^/|//|(^|/)\.{1,2}(/|$)"
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What the log names: paths relative to the table, and base names for rule 3. ``past``: named by expired tombstones
+    only, so it belongs to this table whatever its name looks like.
+    """
+
+    live: AbstractSet[str]
+    recent: AbstractSet[str]
+    elsewhere: AbstractSet[str]
+    past: AbstractSet[str]
+
+    def reason(self, path: str) -> str | None:
+        """Why a file must stay whatever its age, or ``None``."""
+        if path in self.live:
+            return LIVE
+        if path in self.recent:
+            return RECENT
+        if self.elsewhere and path.rpartition("/")[2] in self.elsewhere:
+            return ELSEWHERE
+        return None if path in self.past or kind_of(path) else FOREIGN
+
+
+def needed_files(storage: Storage, snapshot: DeltaSnapshot, tombstones: pa.Table, cutoff: int) -> Needed:
+    """Everything the newest snapshot and its tombstones (see ``replay.tombstones``) name, sorted by why.
+
+    Raises
+    ------
+    DamagedTableError : a live or unexpired DV names no file that we can make out; deleting would be guessing.
+    """
+    unexpired = pc.greater_equal(tombstones["deletion_timestamp"], cutoff)
+    recent, past = tombstones.filter(unexpired), tombstones.filter(pc.invert(unexpired))
+    elsewhere: set[str] = set()
+    live_paths = _paths_of(storage, snapshot.files["path"], elsewhere) | _dv_paths(storage, snapshot.files, elsewhere)
+    recent_paths = _paths_of(storage, recent["path"], elsewhere) | _dv_paths(storage, recent, elsewhere)
+    return Needed(live_paths, recent_paths, elsewhere, _paths_of(storage, past["path"], set()))
+
+
+def _paths_of(storage: Storage, raw: pa.Array | pa.ChunkedArray, elsewhere: set[str]) -> set[str]:
+    """Paths in the table that names of a log may stand for; base names of all others go into ``elsewhere``.
+
+    Names are URIs, to be decoded once. Writers that forgot to encode exist, and so the literal name counts as well:
+    one that protects too much leaks a file, one that protects too little loses it.
+    """
+    plain = pc.invert(pc.match_substring_regex(raw, _NOT_PLAIN))
+    paths = set(raw.filter(plain).to_pylist())
+    for name in raw.filter(pc.invert(plain)).to_pylist():
+        path = path_of(storage, name)
+        if "://" in path:
+            elsewhere.add(unquote(path.rpartition("/")[2]))
+        else:
+            paths |= {path, name}
+    return paths
+
+
+def path_of(storage: Storage, name: str) -> str:
+    """The path that a name in a log means, its dots resolved: relative to the table, or an absolute URI."""
+    path = storage.path_of(name)
+    return path if "://" in path else posixpath.normpath(path)
+
+
+def _dv_paths(storage: Storage, table: pa.Table, elsewhere: set[str]) -> set[str]:
+    """Files of all DVs in the column ``dv`` (protocol: Deletion Vector Descriptor Schema). Inline DVs have none."""
+    dvs = table["dv"].combine_chunks().drop_null()
+    kinds, names = pc.struct_field(dvs, "storage_type"), pc.struct_field(dvs, "path_or_inline")
+    unknown = set(pc.unique(kinds).to_pylist()) - {"u", "p", "i"}
+    if unknown or names.null_count:
+        raise DamagedTableError(
+            f"a deletion vector has the unknown storage type {min(map(str, unknown))!r}"
+            if unknown
+            else "a deletion vector has no pathOrInlineDv",
+            table=storage.uri,
+        )
+    # DVs share files: each file is looked at once.
+    packed = pc.unique(names.filter(pc.equal(kinds, "u"))).to_pylist()
+    absolute = pc.unique(names.filter(pc.equal(kinds, "p")))
+    files = {posixpath.normpath(DvDescriptor("u", name, None, 0, 0).relative_path()) for name in packed}
+    return files | _paths_of(storage, absolute, elsewhere)
+
+
+def kind_of(path: str) -> str | None:
+    """``data``, ``dv``, ``change`` or ``other`` for a file that a Delta writer may have made, ``None`` for a
+    foreign one.
+
+    Writers name data and change files ``*.parquet`` and DV files ``deletion_vector*.bin``; some leave the ending off
+    data files, but all put a UUID into such names.
+    """
+    folder, _, name = path.rpartition("/")
+    if name.lower().endswith(".parquet"):
+        kind = "data"
+    elif name.startswith("deletion_vector") and name.endswith(".bin"):
+        kind = "dv"
+    elif "." not in name and _UUID.search(name):
+        kind = "other"
+    else:
+        return None
+    return "change" if folder == _CHANGE_DATA or folder.startswith(_CHANGE_DATA + "/") else kind
+
+
+class Scope:
+    """The part of a table's folder that a vacuum looks at.
+
+    Out of scope are names that start with ``.`` or ``_`` (the log, symlink manifests, Bloom filter indexes, whatever
+    other engines keep), except ``_change_data`` and folders of partition columns named so; ``metadata`` where the table
+    is also an Iceberg table; and every folder below that has a ``_delta_log`` of its own, for it is another table.
+
+    ``partition_columns``: logical and physical names, as folders may be named by either.
+    """
+
+    def __init__(self, partition_columns: Iterable[str], *, iceberg: bool) -> None:
+        self._partition_columns = frozenset(partition_columns)
+        self._iceberg = iceberg
+        self._tables: set[str] = set()
+
+    def skip(self, path: str, is_dir: bool) -> bool:
+        """For ``Storage.walk``. Also takes note of tables inside this one, so use the answers of :meth:`holds` after
+        the walk.
+        """
+        name = path.rpartition("/")[2]
+        if not name.startswith((".", "_")):
+            return self._iceberg and path == "metadata"
+        if is_dir and name == _LOG and path != _LOG:
+            self._tables.add(path[: -len(_LOG)])
+        return not (is_dir and (path == _CHANGE_DATA or self._is_partition(name)))
+
+    def holds(self, path: str) -> bool:
+        """Whether a file is in scope. ``path`` may come from a log: it can point anywhere."""
+        if "://" in path or path.startswith(("/", "../")) or "\0" in path or not _is_text(path):
+            return False
+        parts = path.split("/")
+        folders = ["/".join(parts[:n]) for n in range(1, len(parts))]
+        if any(self.skip(folder, True) for folder in folders) or self.skip(path, False):
+            return False
+        return not self._tables or not any(folder + "/" in self._tables for folder in folders)
+
+    def _is_partition(self, name: str) -> bool:
+        column, equals, _ = name.partition("=")
+        return bool(equals) and unquote(column) in self._partition_columns
+
+
+def _is_text(path: str) -> bool:
+    """Logs are UTF-8: a name that is not can't be theirs."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def find_expired(
+    needed: Needed,
+    scope: Scope,
+    listed: Iterable[FileInfo],
+    stat: Callable[[list[FileInfo]], Iterable[FileInfo]],
+    cutoff: int,
+) -> tuple[list[ExpiredFile], Counter[str]]:
+    """The files that may be deleted, by path, and how many are kept for which reason.
+
+    ``listed`` may lack sizes and times; ``stat`` fills them in, and leaves out what is no longer there. It is asked for
+    the few files only that no name of the log protects.
+    """
+    kept: Counter[str] = Counter()
+    orphans = []
+    for info in listed:
+        reason = needed.reason(info.path)
+        if reason is None:
+            orphans.append(info)
+        else:
+            kept[reason] += 1
+    in_scope = [info for info in orphans if scope.holds(info.path)]
+    kept[FOREIGN] += len(orphans) - len(in_scope)
+    expired = []
+    for info in stat(in_scope):
+        if info.modified < cutoff:
+            expired.append(ExpiredFile(info.path, kind_of(info.path) or "other", info.size, info.modified))
+        else:
+            kept[YOUNG] += 1
+    return sorted(expired, key=lambda file: file.path), +kept

@@ -1,0 +1,196 @@
+"""Table features: what we may read, and what we may change (protocol: Table Features).
+
+A feature is a promise that whoever does not know its name stays away. So the tables below list what is understood, by
+name, for each operation; a name that is in none of them is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError, UsageError
+from dv_maintenance.tables.delta.actions import FEATURE_READER, FEATURE_WRITER, Protocol
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+
+__all__ = ["check_readable", "check_writable"]
+
+_NEWER: Final = "use a newer release of this tool, or the engine that wrote the table"
+_CATALOG: Final = frozenset({"catalogManaged", "catalogOwned", "catalogOwned-preview"})
+
+# Reader-writer features: named on both sides of a protocol, or on neither.
+_READABLE: Final = frozenset(
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantShredding",
+        "variantShredding-preview",
+        "variantType",
+        "variantType-preview",
+    }
+)
+
+# Features that a rewrite of files, dataChange=false, satisfies by leaving the metadata and the rows as they are.
+_REWRITABLE: Final = (_READABLE - {"variantShredding", "variantShredding-preview"}) | {
+    "allowColumnDefaults",
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "checkpointProtection",  # forbids cleaning the log, which we never do
+    "domainMetadata",
+    "generatedColumns",
+    "identityColumns",
+    "inCommitTimestamp",
+    "invariants",
+}
+
+_NO_REWRITE: Final = {
+    "clustering": "files must stay clustered: OPTIMIZE it with Spark",
+    "rowTracking": "rows would lose their ids: REORG it with Spark",
+    "icebergCompatV1": "Iceberg readers need extra columns and tags in the files",
+    "icebergCompatV2": "Iceberg readers need extra columns and tags in the files",
+    "icebergCompatV3": "Iceberg readers need extra columns and tags in the files",
+    "materializePartitionColumns": "files must store their partition columns",
+    "variantShredding": "shredded variants cannot be rewritten yet",
+    "variantShredding-preview": "shredded variants cannot be rewritten yet",
+}
+
+# Deleting unreferenced files and writing manifests touch no data file, so what governs files does not matter to them.
+_UNDERSTOOD: Final = _REWRITABLE | frozenset(_NO_REWRITE)
+
+
+def check_readable(protocol: Protocol, *, table: str) -> None:
+    """Refuse a table that cannot be read.
+
+    Raises
+    ------
+    DamagedTableError : the protocol contradicts itself.
+    UnsupportedFeatureError : with the names of what we do not understand.
+    """
+    _check_version("reader", protocol.min_reader, FEATURE_READER, table)
+    _check_consistent(protocol, table)
+    # A catalog's commits are not in the log: without asking it nobody knows the newest version.
+    managed = (protocol.features("reader") | protocol.features("writer")) & _CATALOG
+    if managed:
+        raise _unsupported(
+            "the table is managed by a catalog, which alone knows its newest version",
+            managed,
+            table,
+            "maintain it through its catalog",
+        )
+    unknown = protocol.features("reader") - _READABLE
+    if unknown:
+        raise _unsupported(
+            "the table needs features that cannot be read here",
+            unknown,
+            table,
+            _NEWER,
+        )
+
+
+def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
+    """Refuse a table that ``operation`` (``rewrite``, ``vacuum`` or ``manifest``) may not touch.
+
+    Raises
+    ------
+    UnsupportedFeatureError : a feature stands in the way; names all that do, and what would work instead.
+    RefusedError : something else does.
+    UsageError : there is no such operation.
+    """
+    if operation not in {"rewrite", "vacuum", "manifest"}:
+        raise UsageError(f"unknown operation {operation!r}", next_step="use rewrite, vacuum or manifest")
+    table, protocol = snapshot.table, snapshot.protocol
+    check_readable(protocol, table=table)
+    _check_version("writer", protocol.min_writer, FEATURE_WRITER, table)
+    if not snapshot.metadata.schema_string:
+        raise DamagedTableError("the log has no schema", table=table, version=snapshot.version)
+    features = protocol.features("writer") | protocol.features("reader")
+    unknown = features - _UNDERSTOOD
+    if unknown:
+        raise _unsupported(
+            f"the table has features that are unknown here, so {operation} stays away from it",
+            unknown,
+            table,
+            _NEWER,
+            snapshot.version,
+        )
+    if operation == "rewrite" and (unfit := features & _NO_REWRITE.keys()):
+        reasons = "; ".join(f"{name}: {_NO_REWRITE[name]}" for name in sorted(unfit))
+        raise _unsupported(
+            f"files of this table cannot be rewritten ({reasons})",
+            unfit,
+            table,
+            "vacuum works; for the rewrite use the engine that wrote the table",
+            snapshot.version,
+        )
+    if operation == "manifest":
+        _check_manifest(snapshot)
+    if operation != "vacuum" and snapshot.duplicate_paths:
+        raise RefusedError(
+            f"data file {snapshot.duplicate_paths[0]} is live twice with different deletion vectors",
+            table=table,
+            version=snapshot.version,
+            next_step="its rows are read twice: repair the table with the engine that wrote it",
+        )
+
+
+def _check_manifest(snapshot: DeltaSnapshot) -> None:
+    mode = snapshot.metadata.configuration.get("delta.columnMapping.mode", "none")
+    if mode.lower() != "none":
+        raise _unsupported(
+            f"column mapping mode is {mode}: readers of manifests look for columns by the names users see",
+            ("columnMapping",),
+            snapshot.table,
+            "read the table with an engine that knows Delta Lake",
+            snapshot.version,
+        )
+
+
+def _check_version(kind: str, version: int, newest: int, table: str) -> None:
+    if not 1 <= version <= newest:
+        raise UnsupportedFeatureError(
+            f"the table needs {kind} version {version}, known are 1 to {newest}",
+            features=(f"{kind} version {version}",),
+            table=table,
+            next_step=_NEWER,
+        )
+
+
+def _check_consistent(protocol: Protocol, table: str) -> None:
+    """Protocol: Table Features, "Reader/writer versions"."""
+    readers, writers = protocol.reader_features, protocol.writer_features
+    problem = None
+    if readers is not None and protocol.min_reader != FEATURE_READER:
+        problem = f"readerFeatures with minReaderVersion {protocol.min_reader}"
+    elif readers is None and protocol.min_reader == FEATURE_READER:
+        problem = f"minReaderVersion {FEATURE_READER} without readerFeatures"
+    elif writers is not None and protocol.min_writer < FEATURE_WRITER:
+        problem = f"writerFeatures with minWriterVersion {protocol.min_writer}"
+    elif writers is None and protocol.min_writer == FEATURE_WRITER:
+        problem = f"minWriterVersion {FEATURE_WRITER} without writerFeatures"
+    elif protocol.min_reader == FEATURE_READER and protocol.min_writer < FEATURE_WRITER:
+        problem = f"minReaderVersion {FEATURE_READER} with minWriterVersion {protocol.min_writer}"
+    elif readers is not None and writers is not None and not readers <= writers:
+        problem = f"{', '.join(sorted(readers - writers))} in readerFeatures but not in writerFeatures"
+    if problem:
+        raise DamagedTableError(
+            f"the protocol contradicts itself: {problem}",
+            table=table,
+            next_step="repair the protocol with the engine that wrote it",
+        )
+
+
+def _unsupported(
+    message: str, features: Iterable[str], table: str, next_step: str, version: int | None = None
+) -> UnsupportedFeatureError:
+    names = tuple(sorted(features))
+    return UnsupportedFeatureError(
+        f"{message}: {', '.join(names)}", features=names, table=table, version=version, next_step=next_step
+    )

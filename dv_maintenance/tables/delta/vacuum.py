@@ -1,0 +1,294 @@
+"""Delete what a Delta table no longer needs: list or read the log, decide, check again, delete, and say so in the log.
+
+``expired`` decides; this module does the looking and the deleting. The order makes it safe: the log is read once more
+after ``VACUUM START`` is committed, and only files that this newest version does not need either are deleted.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import stat
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dv_maintenance.errors import DvMaintenanceError, RefusedError, StorageError, UsageError
+from dv_maintenance.storage import FileInfo
+from dv_maintenance.tables.delta.commit import commit_info_only
+from dv_maintenance.tables.delta.expired import YOUNG, Scope, find_expired, needed_files
+from dv_maintenance.tables.delta.features import check_writable
+from dv_maintenance.tables.delta.replay import tombstones
+from dv_maintenance.tables.delta.schema import partition_physical_names
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.watermark import read_watermark, removed_files, write_watermark
+from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+
+__all__ = ["RETENTION", "interval_millis", "remove_empty_folders", "vacuum"]
+
+RETENTION = "delta.deletedFileRetentionDuration"
+_DEFAULT_RETENTION = "interval 1 week"
+_STAT_THREADS = 16
+# Files deleted between two looks at what went wrong.
+_BATCH = 1000
+_UNITS = {
+    "week": 604_800_000,
+    "day": 86_400_000,
+    "hour": 3_600_000,
+    "minute": 60_000,
+    "second": 1000,
+    "millisecond": 1,
+}
+_TERM = re.compile(rf"(?<!\S)(\d{{1,15}})\s+({'|'.join(_UNITS)})s?(?!\S)", re.IGNORECASE | re.ASCII)
+
+
+def vacuum(
+    storage: Storage,
+    *,
+    retention: int | None = None,
+    dry_run: bool = False,
+    lite: bool = False,
+    allow_short_retention: bool = False,
+    now: int | None = None,
+) -> VacuumResult:
+    """Delete data, DV and change files that no version inside the retention needs.
+
+    ``retention``: milliseconds; by default the table's ``delta.deletedFileRetentionDuration``, or one week. ``now``:
+    epoch milliseconds, by default the clock. ``lite`` looks at the files that commits removed instead of listing the
+    table: cheaper, but it never sees what was written and never committed.
+
+    Nothing is committed where nothing is to be deleted. A version that fell out of the retention can't be read any more
+    once its files are gone.
+
+    Raises
+    ------
+    UsageError : ``retention`` is negative.
+    RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``); or ``lite`` lacks commits.
+    UnsupportedFeatureError : the table's features forbid it.
+    StorageError : some files could not be deleted; says how many were. The next run goes on from there.
+    """
+    snapshot = load_snapshot(storage)
+    check_writable(snapshot, "vacuum")
+    own = _own_retention(snapshot)
+    if retention is not None:
+        _check_retention(snapshot, retention, own, allow_short_retention)
+    kept_for = own if retention is None else retention
+    cutoff = (time.time_ns() // 1_000_000 if now is None else now) - kept_for
+
+    needed = needed_files(storage, snapshot, tombstones(storage, snapshot), cutoff)
+    scope = _scope(snapshot)
+    watermark = read_watermark(storage, snapshot, cutoff)
+    listed = removed_files(storage, snapshot, watermark) if lite else storage.walk(skip=scope.skip)
+    files, kept = find_expired(needed, scope, listed, lambda infos: _stat(storage, infos), cutoff)
+    plan = _Plan(snapshot, retention, own, cutoff, files, kept)
+    if dry_run or not files:
+        result = plan.result(files, version_after=snapshot.version, dry_run=dry_run)
+    else:
+        result = _delete(storage, plan)
+    if not dry_run:
+        write_watermark(storage, watermark)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    snapshot: DeltaSnapshot
+    asked: int | None  # milliseconds
+    own: int  # milliseconds
+    cutoff: int
+    files: Sequence[ExpiredFile]
+    kept: Counter[str]
+
+    def result(
+        self, files: Sequence[ExpiredFile], *, version_after: int, deleted: int = 0, dry_run: bool = False
+    ) -> VacuumResult:
+        retention = self.own if self.asked is None else self.asked
+        expired = ExpiredFiles(self.snapshot.version, self.cutoff, retention, tuple(files), dict(self.kept))
+        return VacuumResult(expired, deleted, dry_run, self.snapshot.version, version_after)
+
+
+# -- retention ---------------------------------------------------------------------------------------------------
+
+
+def interval_millis(text: str) -> int:
+    """Milliseconds of an interval as table properties spell it: ``interval 1 week 2 days``, ``168 hours``.
+
+    Raises
+    ------
+    ValueError : no such interval. Months and years have no fixed length; a bare number has no unit.
+    """
+    body = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
+    pairs = _TERM.findall(body)
+    if not pairs or _TERM.sub("", body).strip():
+        raise ValueError(f"{text!r} is not an interval of weeks, days, hours, minutes, seconds or milliseconds")
+    return sum(int(amount) * _UNITS[unit.lower()] for amount, unit in pairs)
+
+
+def _own_retention(snapshot: DeltaSnapshot) -> int:
+    try:
+        return interval_millis(snapshot.metadata.configuration.get(RETENTION, _DEFAULT_RETENTION))
+    except ValueError as error:
+        raise RefusedError(
+            f"{RETENTION}: {error}",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=f"set the table property to a value such as '{_DEFAULT_RETENTION}'",
+        ) from None
+
+
+def _check_retention(snapshot: DeltaSnapshot, asked: int, own: int, allow_short: bool) -> None:
+    if asked < 0:
+        raise UsageError("the retention is negative", table=snapshot.table, next_step="give a duration such as 168h")
+    if asked < own and not allow_short:
+        from dv_maintenance.config import format_duration
+
+        raise RefusedError(
+            f"a retention of {format_duration(asked)} is shorter than the table's own {format_duration(own)} "
+            f"({RETENTION}): running writers would lose files that they are about to commit, running readers and time "
+            "travel files that they still read",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=f"give at least {format_duration(own)}, lower the table property, or, if nothing else uses the "
+            "table now, allow a short retention explicitly",
+        )
+
+
+# -- what there is -----------------------------------------------------------------------------------------------
+
+
+def _scope(snapshot: DeltaSnapshot) -> Scope:
+    names = partition_physical_names(snapshot.metadata)
+    formats = snapshot.metadata.configuration.get("delta.universalFormat.enabledFormats", "")
+    compatible = any(name.startswith("icebergCompat") for name in snapshot.protocol.features("writer"))
+    return Scope({*names, *names.values()}, iceberg=compatible or "iceberg" in formats.lower())
+
+
+def _stat(storage: Storage, infos: Sequence[FileInfo]) -> Iterator[FileInfo]:
+    """Sizes and times of files whose listing lacks them. Leaves out what is gone, and links: who set them has plans."""
+    if storage.is_local:
+        # Not Storage.head: twenty times as fast, and it does not follow links.
+        yield from filter(None, (_stat_local(storage, info.path) for info in infos))
+    elif any(info.modified < 0 for info in infos):
+        with ThreadPoolExecutor(_STAT_THREADS) as pool:
+            yield from filter(None, pool.map(lambda info: _head(storage, info.path), infos))
+    else:
+        yield from infos
+
+
+def _stat_local(storage: Storage, path: str) -> FileInfo | None:
+    try:
+        found = os.lstat(storage.local(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StorageError(f"cannot look at {path}: {error.strerror}", table=storage.uri) from error
+    regular = stat.S_ISREG(found.st_mode)
+    return FileInfo(path, found.st_size, found.st_mtime_ns // 1_000_000) if regular else None
+
+
+def _head(storage: Storage, path: str) -> FileInfo | None:
+    try:
+        return storage.head(path)
+    except FileNotFoundError:
+        return None
+
+
+# -- deleting ----------------------------------------------------------------------------------------------------
+
+
+def _delete(storage: Storage, plan: _Plan) -> VacuumResult:
+    start = {"retentionCheckEnabled": plan.asked is None or plan.asked >= plan.own, "defaultRetentionMillis": plan.own}
+    if plan.asked is not None:
+        start["specifiedRetentionMillis"] = plan.asked
+    sizes = {"numFilesToDelete": len(plan.files), "sizeOfDataToDelete": sum(file.size for file in plan.files)}
+    commit_info_only(storage, "VACUUM START", start, sizes)
+
+    files: Sequence[ExpiredFile] = ()
+    deleted = folders = 0
+    failure: DvMaintenanceError | None = None
+    try:
+        files = _still_expired(storage, plan)
+        for at in range(0, len(files), _BATCH):
+            gone, failed = _delete_batch(storage, [file.path for file in files[at : at + _BATCH]])
+            deleted += gone
+            failure = failure or failed
+            if failed and not gone:
+                break  # nothing works any more: don't try hundreds of thousands of files one by one
+        folders = remove_empty_folders(storage, (file.path for file in files))
+    except DvMaintenanceError as error:
+        failure = error
+    done = f"{deleted} of {len(plan.files)} expired files deleted"
+    try:
+        status = {"status": "FAILED" if failure else "COMPLETED"}
+        end = commit_info_only(
+            storage, "VACUUM END", status, {"numDeletedFiles": deleted, "numVacuumedDirectories": folders}
+        )
+    except DvMaintenanceError as error:
+        error.done = f"{done}, but VACUUM END is not in the log"
+        raise
+    if failure is None:
+        return plan.result(files, deleted=deleted, version_after=end)
+    failure.table, failure.version, failure.done = storage.uri, plan.snapshot.version, done
+    failure.next_step = failure.next_step or "run again: it goes on with what is left"
+    raise failure
+
+
+def _still_expired(storage: Storage, plan: _Plan) -> list[ExpiredFile]:
+    """What the newest version does not need either: a restore may have brought files back since the first look."""
+    snapshot = load_snapshot(storage)
+    check_writable(snapshot, "vacuum")
+    longer = 0 if plan.asked is not None else max(0, _own_retention(snapshot) - plan.own)
+    cutoff = plan.cutoff - longer
+    needed = needed_files(storage, snapshot, tombstones(storage, snapshot), cutoff)
+    still = []
+    for file in plan.files:
+        reason = needed.reason(file.path) or (YOUNG if file.modified >= cutoff else None)
+        if reason is None:
+            still.append(file)
+        else:
+            plan.kept[reason] += 1
+    return still
+
+
+def _delete_batch(storage: Storage, paths: Sequence[str]) -> tuple[int, StorageError | None]:
+    """How many are gone, and the first failure. One file that can't be deleted stops no other."""
+    try:
+        return storage.delete(paths), None
+    except StorageError:
+        pass
+    gone, failure = 0, None
+    for path in paths:
+        try:
+            storage.delete([path])
+        except StorageError as error:
+            failure = failure or error
+        else:
+            gone += 1
+    return gone, failure
+
+
+def remove_empty_folders(storage: Storage, paths: Iterable[str], *, below: str = "") -> int:
+    """Remove the folders of deleted files that are empty now, deepest first, but not ``below`` itself. Returns how many;
+    object stores have none.
+    """
+    if not storage.is_local:
+        return 0
+    folders = set()
+    for path in paths:
+        while (path := posixpath.dirname(path)) not in folders and path != below:
+            folders.add(path)
+    removed = 0
+    for folder in sorted(folders, key=lambda folder: folder.count("/"), reverse=True):
+        try:
+            os.rmdir(storage.local(folder))
+        except OSError:
+            continue  # in use, which is the rule rather than the exception
+        removed += 1
+    return removed

@@ -1,0 +1,1 @@
+"""Tools for tests, the demo and benchmarks: tables made to order."""

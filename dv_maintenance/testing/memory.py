@@ -1,0 +1,338 @@
+"""A small table format and its engine, for tests of everything above formats and engines.
+
+Rows are JSON values, data files are JSON files in a folder, versions live in this process. It keeps the promises of the
+``Table`` and ``Engine`` protocols and has hooks where a test wants other writers, or trouble, to come in.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from dv_maintenance.errors import UsageError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.model import (
+    FILES_SCHEMA,
+    Change,
+    Changes,
+    CommitOutcome,
+    DvRef,
+    ExpiredFile,
+    ExpiredFiles,
+    FileKey,
+    HistoryEntry,
+    ManifestResult,
+    OutputFile,
+    Replacement,
+    RewriteBin,
+    RewriteResult,
+    RewriteTask,
+    ScanTask,
+    Snapshot,
+    SourceFile,
+    VacuumResult,
+    parse_partition,
+)
+
+__all__ = ["MemoryEngine", "MemoryTable"]
+
+_SCHEMA = pa.schema([("row", pa.string())])
+_RETENTION = 7 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    partition: str
+    size: int
+    rows: int
+    deleted: frozenset[int]
+    modified: int
+    counted: bool = True  # whether the log says how many rows there are
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    files: Mapping[FileKey, _File]
+    timestamp: int
+    operation: str
+    data_changed: bool
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+class MemoryTable:
+    """A table in ``folder``. ``now`` (epoch milliseconds) is its clock; ``before_commit`` runs at the start of a commit,
+    ``after_commit`` when it is done and before anybody hears of it.
+    """
+
+    format = "memory"
+
+    def __init__(self, folder: Path, properties: Mapping[str, str] | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.storage = Storage(str(folder))
+        self.uri = self.storage.uri
+        self.properties = dict(properties or {})
+        self.now = 1_000_000_000_000
+        self.before_commit: Callable[[], None] = _nothing
+        self.after_commit: Callable[[], None] = _nothing
+        self.snapshots = 0  # how often one was loaded
+        self._numbers = itertools.count()
+        self._versions = [_Version({}, self.now, "CREATE", True)]
+
+    # -- what other writers do -----------------------------------------------------------------------------------
+
+    def append(self, partition: str, rows: Sequence[Any], *, counted: bool = True) -> str:
+        """Add a file with these rows, and return its path."""
+        path = f"data-{next(self._numbers)}.json"
+        output = _write_file(self.storage, path, rows)
+        file = _File(partition, output.size, len(rows), frozenset(), self.now, counted)
+        self._add({**self._files, FileKey(path): file}, "WRITE", data_changed=True)
+        return path
+
+    def delete(self, path: str, positions: Sequence[int]) -> FileKey:
+        """Delete rows of a live file by position: the same file with a larger DV."""
+        key = next(key for key in self._files if key.path == path)
+        file = self._files[key]
+        deleted = file.deleted | set(positions)
+        assert max(deleted) < file.rows
+        new = FileKey(path, f"dv-{next(self._numbers)}")
+        rest = {other: each for other, each in self._files.items() if other != key}
+        self._add({**rest, new: replace(file, deleted=deleted)}, "DELETE", data_changed=True)
+        return new
+
+    def rows(self, version: int | None = None) -> list[str]:
+        """Every live row as JSON, sorted: what a query returns."""
+        files = self._versions[self.version() if version is None else version].files
+        return sorted(
+            json.dumps([file.partition, row])
+            for key, file in files.items()
+            for position, row in enumerate(json.loads(self.storage.get(key.path)))
+            if position not in file.deleted
+        )
+
+    def stored(self) -> set[str]:
+        """Paths of all data files that exist, live or not."""
+        return {path.name for path in self.folder.glob("*.json")}
+
+    @property
+    def keys(self) -> set[FileKey]:
+        return set(self._files)
+
+    @property
+    def operations(self) -> list[str]:
+        return [version.operation for version in self._versions]
+
+    # -- the protocol --------------------------------------------------------------------------------------------
+
+    def version(self) -> int:
+        return len(self._versions) - 1
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        self.snapshots += 1
+        version = self.version() if version is None else version
+        if not 0 <= version <= self.version():
+            raise UsageError(f"there is no version {version}", table=self.uri)
+        files = self._versions[version].files
+        rows = [
+            {
+                "path": key.path,
+                "partition": file.partition,
+                "size": file.size,
+                "physical_rows": file.rows if file.counted else None,
+                "deleted_rows": len(file.deleted),
+                "dv_id": key.dv_id,
+                "modified": file.modified,
+            }
+            for key, file in files.items()
+        ]
+        names = {name for file in files.values() for name in parse_partition(file.partition)}
+        return Snapshot(
+            table=self.uri,
+            format=self.format,
+            version=version,
+            timestamp=self._versions[version].timestamp,
+            schema=_SCHEMA,
+            partition_columns=tuple(sorted(names)),
+            properties=self.properties,
+            files=pa.Table.from_pylist(rows, schema=FILES_SCHEMA),
+        )
+
+    def changes_since(self, version: int) -> Changes:
+        later = list(enumerate(self._versions))[version + 1 :]
+        commits = tuple(Change(number, each.timestamp, each.operation, each.data_changed) for number, each in later)
+        data = [change.version for change in commits if change.data_changed]
+        return Changes(version, self.version(), data[-1] if data else None, commits)
+
+    def check_writable(self, snapshot: Snapshot, operation: str) -> None:
+        """Anything goes."""
+
+    def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
+        return [ScanTask((self._source(key),), _SCHEMA) for key in self._versions[snapshot.version].files]
+
+    def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
+        return [
+            RewriteTask(
+                id=each.id,
+                scan=ScanTask(tuple(self._source(key, snapshot.version) for key in each.inputs), _SCHEMA),
+                output_uri=self.uri,
+                target_bytes=target_bytes,
+            )
+            for each in bins
+        ]
+
+    def commit(
+        self,
+        base: Snapshot,
+        replacements: Sequence[Replacement],
+        *,
+        operation: Mapping[str, Any],
+        max_attempts: int = 10,
+    ) -> CommitOutcome:
+        self.before_commit()
+        files = dict(self._files)
+        lost = {each.id for each in replacements if any(key not in files for key in each.inputs)}
+        stay = [each for each in replacements if each.id not in lost]
+        for each in stay:
+            for key in each.inputs:
+                del files[key]
+            for output in each.outputs:
+                path = self.storage.path_of(output.uri)
+                files[FileKey(path)] = _File(each.partition, output.size, output.rows, frozenset(), self.now)
+        reason = "another writer changed an input" if lost else ""
+        ids = tuple(each.id for each in stay)
+        if not stay:
+            return CommitOutcome(None, (), tuple(lost), 1, reason)
+        self._add(files, operation["name"], data_changed=False, parameters=operation["parameters"])
+        version = self.version()
+        self.after_commit()
+        return CommitOutcome(version, ids, tuple(lost), 1, reason)
+
+    def vacuum(
+        self,
+        *,
+        retention: int | None = None,
+        dry_run: bool = False,
+        lite: bool = False,
+        allow_short_retention: bool = False,
+        now: int | None = None,
+    ) -> VacuumResult:
+        kept_for = _RETENTION if retention is None else retention
+        cutoff = (self.now if now is None else now) - kept_for
+        # A file is needed by every version that was the newest one at the cutoff or later.
+        ends = [each.timestamp for each in self._versions[1:]] + [cutoff]
+        needed = {
+            key.path for each, end in zip(self._versions, ends, strict=True) if end >= cutoff for key in each.files
+        }
+        gone = sorted(self.stored() - needed)
+        before = self.version()
+        if gone and not dry_run:
+            self.storage.delete(gone)
+            self._add(self._files, "VACUUM END", data_changed=False)
+        expired = ExpiredFiles(before, cutoff, kept_for, tuple(ExpiredFile(path, "data", 1, 0) for path in gone))
+        return VacuumResult(expired, 0 if dry_run else len(gone), dry_run, before, self.version())
+
+    def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
+        self.storage.put("_symlink_format_manifest/manifest", b"")
+        return ManifestResult(snapshot.version, ("_symlink_format_manifest/manifest",), snapshot.files.num_rows)
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        entries = [
+            HistoryEntry(
+                number, each.timestamp, each.operation, each.parameters, {}, None, 0, 0, 0, 0, 0, each.data_changed
+            )
+            for number, each in enumerate(self._versions)
+        ]
+        return entries[::-1][:limit]
+
+    # -- plumbing ------------------------------------------------------------------------------------------------
+
+    @property
+    def _files(self) -> Mapping[FileKey, _File]:
+        return self._versions[-1].files
+
+    def _add(
+        self,
+        files: Mapping[FileKey, _File],
+        operation: str,
+        *,
+        data_changed: bool,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.now += 1
+        self._versions.append(_Version(dict(files), self.now, operation, data_changed, parameters or {}))
+
+    def _source(self, key: FileKey, version: int = -1) -> SourceFile:
+        file = self._versions[version].files[key]
+        dv = DvRef("memory", len(file.deleted), 0, inline=json.dumps(sorted(file.deleted))) if key.dv_id else None
+        return SourceFile(key, self.storage.uri_of(key.path), file.size, file.rows if file.counted else None, dv)
+
+
+@dataclass
+class MemoryEngine:
+    """Runs rewrites of a :class:`MemoryTable`. ``spoil`` sees each result before anybody else, and may change it or
+    raise; it is handed the storage too.
+    """
+
+    spoil: Callable[[RewriteResult, Storage], RewriteResult] = lambda result, _: result
+    runs: int = 0
+    name: ClassVar[str] = "memory"
+
+    def run(
+        self,
+        tasks: Sequence[RewriteTask],
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        on_done: Callable[[RewriteResult], None] | None = None,
+    ) -> list[RewriteResult]:
+        self.runs += 1
+        results = []
+        for task in tasks:
+            storage = Storage(task.output_uri, storage_options)
+            result = self.spoil(_rewrite(task, storage, f"rewritten-{self.runs}-{task.id}.json"), storage)
+            results.append(result)
+            if on_done is not None:
+                on_done(result)
+        return results
+
+    def close(self) -> None:
+        """Nothing to stop."""
+
+
+def _rewrite(task: RewriteTask, storage: Storage, path: str) -> RewriteResult:
+    kept: list[Any] = []
+    read: list[int] = []
+    purged: list[int] = []
+    for source in task.scan.sources:
+        rows = json.loads(storage.get(storage.path_of(source.uri)))
+        deleted = set(json.loads(source.dv.inline or "[]")) if source.dv else set()
+        kept += [row for position, row in enumerate(rows) if position not in deleted]
+        read.append(len(rows))
+        purged.append(len(deleted))
+    outputs = (_write_file(storage, path, kept),) if kept else ()
+    return RewriteResult(
+        task_id=task.id,
+        outputs=outputs,
+        rows_read=sum(read),
+        rows_written=len(kept),
+        rows_purged=sum(purged),
+        bytes_read=sum(source.size for source in task.scan.sources),
+        seconds=0.0,
+        source_rows=tuple(read),
+        source_purged=tuple(purged),
+    )
+
+
+def _write_file(storage: Storage, path: str, rows: Sequence[Any]) -> OutputFile:
+    data = json.dumps(list(rows)).encode()
+    storage.put(path, data)
+    return OutputFile(storage.uri_of(path), len(data), len(rows), 0)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,184 @@
+"""What holds for every verb: parsing, exit codes, one JSON document, errors without tracebacks, no secrets."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dv_maintenance import cli
+from dv_maintenance.errors import ConflictError, DamagedTableError, RefusedError, VerificationError
+
+VERBS = ["health", "read", "plan", "apply", "purge", "vacuum", "manifest", "history", "watch", "doctor", "demo"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = cli.main(argv)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, verb, "--help")
+    assert code == 0
+    assert f"dvm {verb}" in out
+    assert "--json" in out
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["dance"],
+        ["health"],
+        ["health", "t", "--nonsense"],
+        ["health", "t", "--version", "-1"],
+        ["health", "t", "u"],
+        ["apply", "t", "--set", "novalue"],
+        ["apply", "t", "--engine", "flink"],
+        ["vacuum", "t", "--retention", "soon"],
+        ["health", "no/such/table"],
+        ["health", "t", "--format", "csv"],
+        ["health", ""],
+    ],
+)
+def test_a_line_that_makes_no_sense_ends_with_2_and_one_document(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, *argv, "--json")
+    assert code == 2
+    body = json.loads(out)
+    assert body["message"]
+    assert body["done"] == "nothing was changed"
+    assert "Traceback" not in err
+
+
+def test_a_usage_error_without_json_leaves_stdout_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "health", "no/such/table")
+    assert (code, out) == (2, "")
+    assert err.startswith("dvm: ")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["health", "t", "--storage-option", "hunter2secret"],
+        ["health", "t", "--storage-optoin", "key=hunter2secret"],
+        ["health", "t", "--storage-optoin=key=hunter2secret"],
+        ["health", "/no/such/table", "--storage-option", "key=hunter2secret"],
+        ["doctor", "/no/such/table", "--storage-option", "key=hunter2secret"],
+    ],
+)
+def test_a_storage_option_is_never_echoed(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, err = run(capsys, *argv, "--json")
+    assert "hunter2" not in out + err
+
+
+def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    def verb(args: Any, out: Any) -> int:
+        out.hide(["hunter2secret"])
+        raise error
+
+    monkeypatch.setattr("dv_maintenance.cli.parser._load", lambda _path: verb)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (VerificationError("rows differ"), 1),
+        (RefusedError("unsafe"), 3),
+        (ConflictError("lost every race"), 4),
+        (DamagedTableError("bad log"), 5),
+        (ZeroDivisionError("surprise"), 1),
+    ],
+)
+def test_exit_codes(
+    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(error, monkeypatch)
+    got, out, err = run(capsys, "health", "t", "--json")
+    assert got == code
+    assert json.loads(out)["error"] == type(error).__name__
+    assert "Traceback" not in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_errors_that_quote_a_secret_lose_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(ValueError("denied for hunter2secret"), monkeypatch)
+    _, out, err = run(capsys, "health", "t", "--json")
+    assert "hunter2" not in out + err
+
+
+def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    fail_with(ZeroDivisionError("surprise"), monkeypatch)
+    monkeypatch.setenv("DVM_DEBUG", "1")
+    code, _, err = run(capsys, "health", "t")
+    assert code == 1
+    assert "Traceback" in err
+
+
+def test_interrupting_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    fail_with(KeyboardInterrupt(), monkeypatch)
+    assert run(capsys, "health", "t") == (130, "", "")
+
+
+def test_what_a_library_prints_stays_out_of_the_document(tmp_path: Path) -> None:
+    # A child process (as the JVM is) that writes to the stdout it inherited.
+    script = (
+        "import os, sys; from dv_maintenance.cli import main, parser\n"
+        "def verb(args, out):\n"
+        "    print('from python'); sys.stdout.flush(); os.system('echo from a child')\n"
+        "    out.result({'a': 1}, lambda: 'text'); return 0\n"
+        "parser._load = lambda path: verb\n"
+        "sys.exit(main(['health', 't', '--json']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert json.loads(done.stdout) == {"a": 1}
+    assert "from a child" in done.stderr
+    assert "from python" in done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_reader_that_leaves_early_is_no_failure(options: list[str], tmp_path: Path) -> None:
+    script = (
+        "import sys; from dv_maintenance.cli import main, parser\n"
+        "def verb(args, out):\n"
+        "    out.result({'a': 'x' * 1_000_000}, lambda: 'x' * 1_000_000); return 0\n"
+        "parser._load = lambda path: verb\n"
+        f"sys.exit(main(['health', 't', *{options}]))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout
+    assert process.stderr
+    process.stdout.close()
+    assert process.wait(30) == 0
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_sigint_ends_with_130(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from dv_maintenance.cli import main, parser\n"
+        "def verb(args, out):\n"
+        "    print('ready', file=sys.stderr, flush=True); time.sleep(30); return 0\n"
+        "parser._load = lambda path: verb\n"
+        "sys.exit(main(['health', 't', '--json']))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True
+    )
+    assert process.stderr
+    assert process.stderr.readline() == "ready\n"
+    time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "")

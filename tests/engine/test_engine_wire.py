@@ -1,0 +1,144 @@
+"""What crosses to a worker and back, and the local engine, which has no such border."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dv_maintenance import errors
+from dv_maintenance.engine import ENGINES, get_engine, wire
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.engine.spark import _cause
+from dv_maintenance.engine.spark_session import java_version, start_session
+from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, DvMaintenanceError, RefusedError
+
+TABLE = pa.table({"id": range(100)})
+
+
+def outcomes(*specs: str) -> list[tuple[int, str]]:
+    batch = pa.RecordBatch.from_pydict({"id": range(len(specs)), "spec": specs})
+    return [(row["id"], row["outcome"]) for answer in wire.run_specs(iter([batch]), {}) for row in answer.to_pylist()]
+
+
+def test_specs_become_results(lake: Any) -> None:
+    tasks = [lake.task([lake.write(TABLE)], TABLE.schema, id=name) for name in ("a", "b")]
+    done = outcomes(*map(wire.spec_of, tasks))
+    assert [(ordinal, wire.result_of(outcome).task_id) for ordinal, outcome in done] == [(0, "a"), (1, "b")]
+    assert not any(wire.is_error(outcome) for _, outcome in done)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RefusedError("no", table="t", version=3, done="half", next_step="wait"),
+        errors.UnsupportedFeatureError("no", features=("a", "b")),
+        DamagedDeletionVectorError("bad magic", file="f", offset=7),
+        errors.TableNotFoundError("gone"),
+        errors.ConflictError("lost"),
+        type("Private", (DamagedTableError,), {})("of a module that the driver may not have"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_come_back_as_what_they_were(
+    error: DvMaintenanceError, monkeypatch: pytest.MonkeyPatch, lake: Any
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(wire, "rewrite_retrying", fail)
+    [(_, outcome)] = outcomes(wire.spec_of(lake.task([], TABLE.schema)))
+    assert wire.is_error(outcome)
+    with pytest.raises(DvMaintenanceError) as caught:
+        wire.result_of(outcome)
+    known = DamagedTableError if type(error).__name__ == "Private" else type(error)
+    assert type(caught.value) is known
+    assert str(caught.value) == str(error)
+    assert json.dumps(caught.value.to_json()) == json.dumps({**error.to_json(), "error": known.__name__})
+
+
+def test_an_error_is_not_found_in_the_words_of_a_result(lake: Any) -> None:
+    task = lake.task([lake.write(TABLE)], TABLE.schema, id='{"error": "x"}')
+    [(_, outcome)] = outcomes(wire.spec_of(task))
+    assert wire.result_of(outcome).task_id == task.id
+
+
+def test_the_cause_of_a_stack_trace_is_one_line() -> None:
+    trace = (
+        "An exception was thrown from the Python worker. Please see the stack trace below.\n"
+        "Traceback (most recent call last):\n"
+        '  File "x.py", line 1, in <module>\n'
+        "ValueError: first\n\nDuring handling of the above exception, another exception occurred:\n\n"
+        '  File "x.py", line 2, in <module>\n'
+        "pyarrow.lib.ArrowMemoryError: malloc of size 5 failed\n\n SQLSTATE: 38000"
+    )
+    assert _cause(trace) == "pyarrow.lib.ArrowMemoryError: malloc of size 5 failed"
+    assert _cause("Job 3 cancelled\nmore") == "Job 3 cancelled"
+
+
+# -- the local engine --------------------------------------------------------------------------------------------
+
+
+def test_results_come_in_the_order_of_the_tasks(lake: Any) -> None:
+    source = lake.write(TABLE)
+    tasks = [lake.task([source] * (9 - i), TABLE.schema, id=str(i)) for i in range(9)]
+    done: list[str] = []
+    results = LocalEngine(threads=3).run(tasks, on_done=lambda result: done.append(result.task_id))
+    assert [result.task_id for result in results] == [str(i) for i in range(9)]
+    assert sorted(done) == [result.task_id for result in results]
+    assert LocalEngine().run([]) == []
+
+
+def test_the_first_error_ends_a_local_run(lake: Any) -> None:
+    source = lake.write(TABLE)
+    bad = lake.task([replace(source, rows=1)], TABLE.schema, id="bad")
+    good = [lake.task([source], TABLE.schema, id=str(i)) for i in range(50)]
+    done: list[Any] = []
+    with pytest.raises(DamagedTableError):
+        LocalEngine(threads=1).run([good[0], bad, *good[1:]], on_done=done.append)
+    assert len(done) <= 1
+    assert len(lake.outputs()) < 50
+
+
+def test_engines_have_names() -> None:
+    assert [get_engine(name).name for name in ENGINES] == list(ENGINES)
+    with pytest.raises(errors.UsageError, match="no engine 'flink'"):
+        get_engine("flink")
+
+
+# -- Java --------------------------------------------------------------------------------------------------------
+
+
+def fake_java(home: Path, version: str) -> None:
+    java = home / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-01' >&2\n")
+    java.chmod(0o755)
+
+
+@pytest.mark.parametrize(("version", "major"), [("1.8.0_402", 8), ("11.0.2", 11), ("17", 17), ("21.0.1", 21)])
+def test_java_tells_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, major: int) -> None:
+    fake_java(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java_version() == major
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    assert java_version() == major
+
+
+@pytest.mark.parametrize(("version", "have"), [(None, "no Java was found"), ("11.0.2", "the Java found is version 11")])
+def test_without_java_spark_is_refused_and_the_way_out_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, have: str
+) -> None:
+    if version:
+        fake_java(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(RefusedError, match=have) as caught:
+        start_session("local[1]", {})
+    assert "apt-get install openjdk-17-jre-headless" in str(caught.value)
+    assert "PYSPARK_PYTHON" not in os.environ or os.environ["PYSPARK_PYTHON"]

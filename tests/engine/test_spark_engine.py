@@ -1,0 +1,234 @@
+"""Tasks on a real Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from dv_maintenance.engine import spark as spark_engine
+from dv_maintenance.engine import wire
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.engine.scan import scan
+from dv_maintenance.engine.spark import SparkEngine
+from dv_maintenance.errors import DamagedDeletionVectorError, DvMaintenanceError
+from dv_maintenance.tables.model import FileKey, RewriteResult, ScanTask, SourceFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLE = pa.table(
+    {
+        "id": range(1000),
+        "s": [None if i % 7 == 0 else {"x": i, "l": [str(i)] * (i % 3)} for i in range(1000)],
+        "t": pa.array([dt.datetime(2024, 1, 1) + dt.timedelta(microseconds=i) for i in range(1000)]).cast(
+            pa.timestamp("us", tz="UTC")
+        ),
+    }
+)
+STATS = (("id",), ("s", "x"), ("s", "l"), ("t",))
+
+
+def comparable(result: RewriteResult) -> Any:
+    """Without what differs from attempt to attempt."""
+    outputs = tuple(replace(output, uri="", modified=0) for output in result.outputs)
+    return replace(result, outputs=outputs, seconds=0)
+
+
+def tasks_of(lake: Any, count: int) -> list[Any]:
+    source = lake.write(TABLE, row_group_size=300)
+    return [
+        lake.task(
+            [replace(source, dv=lake.dv(range(i, 1000, 3))), source], TABLE.schema, id=f"t{i}", stats_columns=STATS
+        )
+        for i in range(count)
+    ]
+
+
+def test_spark_and_local_give_the_same(lake: Any, spark: SparkSession) -> None:
+    tasks = tasks_of(lake, 5)
+    done: list[str] = []
+    on_spark = SparkEngine(spark).run(tasks, on_done=lambda result: done.append(result.task_id))
+    locally = LocalEngine().run(tasks)
+    assert list(map(comparable, on_spark)) == list(map(comparable, locally))
+    assert sorted(done) == [task.id for task in tasks]
+    for one, other in zip(on_spark, locally, strict=True):
+        assert lake.read(one.outputs[0].uri).equals(lake.read(other.outputs[0].uri))
+    assert SparkEngine(spark).run([]) == []
+
+
+def test_each_task_is_a_partition_of_its_own(lake: Any, spark: SparkSession) -> None:
+    tasks = [lake.task([], TABLE.schema, id=str(i)) for i in range(37)]
+
+    def place(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        here = TaskContext.get().partitionId()
+        for batch in batches:
+            places = pa.array([here] * batch.num_rows)
+            yield pa.RecordBatch.from_arrays([batch.column("id"), places], names=["id", "place"])
+
+    rows = spark_engine._specs(spark, tasks).mapInArrow(place, "id long, place long").collect()
+    assert len(rows) == 37
+    assert set(Counter(row.place for row in rows).values()) == {1}
+
+
+def test_more_tasks_than_jobs_are_all_run(lake: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_engine, "_MAX_JOBS", 2)
+    tasks = tasks_of(lake, 5)
+    assert [result.task_id for result in SparkEngine(spark).run(tasks)] == [task.id for task in tasks]
+
+
+def test_storage_options_show_up_in_no_plan(lake: Any, spark: SparkSession) -> None:
+    worker = spark_engine._worker({"aws_secret_access_key": "hunter2"})
+    frame = spark_engine._specs(spark, tasks_of(lake, 1)).mapInArrow(worker, "id long, outcome string")
+    plan = frame._jdf.queryExecution().toString()
+    assert "MapInArrow" in plan
+    assert "hunter2" not in plan
+
+
+def test_a_worker_imports_no_pandas(lake: Any, spark: SparkSession) -> None:
+    def looked(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for batch in wire.run_specs(batches, {}):
+            if "pandas" in sys.modules:
+                raise ImportError("pandas is imported")
+            yield batch
+
+    rows = spark_engine._specs(spark, tasks_of(lake, 2)).mapInArrow(looked, "id long, outcome string").collect()
+    assert len(rows) == 2
+
+
+def test_an_error_in_a_worker_is_raised_as_what_it_is(lake: Any, spark: SparkSession) -> None:
+    good, bad, *_ = tasks_of(lake, 2)
+    source = bad.scan.sources[1]
+    bad = replace(bad, scan=replace(bad.scan, sources=(replace(source, dv=lake.dv([5000])),)))
+    with pytest.raises(DamagedDeletionVectorError, match="position 5000 is beyond the file's 1000 rows") as caught:
+        SparkEngine(spark).run([good, bad])
+    assert caught.value.file
+    assert "Traceback" not in str(caught.value)
+
+
+def test_an_error_in_one_job_keeps_the_other_results_of_it(
+    lake: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_engine, "_MAX_JOBS", 1)
+    good, *_ = tasks_of(lake, 1)
+    missing = SourceFile(FileKey("gone"), lake.uri("gone"), 1)
+    done: list[RewriteResult] = []
+    with pytest.raises(DvMaintenanceError, match="gone"):
+        SparkEngine(spark).run([lake.task([missing], TABLE.schema), good], on_done=done.append)
+    assert [result.task_id for result in done] == [good.id]
+
+
+def test_an_unforeseen_error_is_one_line(lake: Any, spark: SparkSession) -> None:
+    # A spec that no worker can read.
+    task = replace(tasks_of(lake, 1)[0], target_bytes="not a number")
+    with pytest.raises(DvMaintenanceError, match=r"Spark could not finish the rewrite: TypeError: ") as caught:
+        SparkEngine(spark).run([task])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_session_that_was_given_or_found_is_left_running(lake: Any, spark: SparkSession) -> None:
+    for engine in (SparkEngine(spark), SparkEngine()):
+        with engine:
+            assert engine.session is spark
+        assert spark.range(3).count() == 3
+
+
+@pytest.mark.spark
+def test_a_session_of_its_own_is_started_and_stopped(lake: Any, tmp_path: Path) -> None:
+    program = (
+        "import json, sys\n"
+        "from dv_maintenance.engine.spark import SparkEngine\n"
+        "from dv_maintenance.tables.model import RewriteTask\n"
+        "task = RewriteTask.from_json(json.load(sys.stdin))\n"
+        "with SparkEngine(master='local[1]') as engine:\n"
+        "    [result] = engine.run([task])\n"
+        "    context = engine.session.sparkContext\n"
+        "    print(result.rows_written, context.pythonExec == sys.executable, context.uiWebUrl)\n"
+        "from pyspark.sql import SparkSession\n"
+        "print(SparkSession.getActiveSession())\n"
+    )
+    body = json.dumps(tasks_of(lake, 1)[0].to_json())
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=body, capture_output=True, text=True, check=False, cwd=folder
+    )
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["1666 True None", "None"]), done.stderr
+    # Nothing is left in the user's folder, and Spark has nothing to complain about.
+    assert list(folder.iterdir()) == []
+    assert "ERROR" not in done.stderr
+
+
+# -- Spark's own files -------------------------------------------------------------------------------------------
+
+
+def test_spark_reads_what_is_written(lake: Any, spark: SparkSession) -> None:
+    [result] = SparkEngine(spark).run(tasks_of(lake, 1))
+    frame = spark.read.parquet(result.outputs[0].uri)
+    assert frame.schema.simpleString() == "struct<id:bigint,s:struct<x:bigint,l:array<string>>,t:timestamp>"
+    assert pa.table(frame.toArrow()).to_pylist() == lake.read(result.outputs[0].uri).to_pylist()
+
+
+@pytest.mark.parametrize("legacy", ["false", "true"])
+def test_what_spark_writes_is_read(lake: Any, spark: SparkSession, legacy: str) -> None:
+    settings = {
+        "spark.sql.parquet.writeLegacyFormat": legacy,
+        "spark.sql.parquet.outputTimestampType": "INT96" if legacy == "true" else "TIMESTAMP_MICROS",
+        "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    }
+    before = {key: spark.conf.get(key) for key in settings}
+    try:
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        spark.sql(
+            """SELECT CAST(1 AS BYTE) b, CAST(1.25 AS DECIMAL(5, 2)) small, CAST(-1.25 AS DECIMAL(18, 2)) medium,
+            CAST(1.25 AS DECIMAL(30, 2)) large, TIMESTAMP '0001-01-01 00:00:00' first,
+            TIMESTAMP '9999-12-31 23:59:59.999999' last, array(1, NULL) l, array(named_struct('x', 1)) ls,
+            map('k', array(1)) m, TIMESTAMP_NTZ '2024-01-01 00:00:00' n"""
+        ).write.parquet(str(lake.root / "spark"))
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, str(value))
+    [file] = (lake.root / "spark").glob("*.parquet")
+    utc = pa.timestamp("us", tz="UTC")
+    schema = pa.schema(
+        [
+            ("b", pa.int16()),
+            ("small", pa.decimal128(6, 3)),
+            ("medium", pa.decimal128(18, 2)),
+            ("large", pa.decimal128(38, 2)),
+            ("first", utc),
+            ("last", utc),
+            ("l", pa.list_(pa.int64())),
+            ("ls", pa.list_(pa.struct([("x", pa.int32())]))),
+            ("m", pa.map_(pa.string(), pa.list_(pa.int32()))),
+            ("n", pa.timestamp("us")),
+        ]
+    )
+    [batch] = scan(ScanTask((SourceFile(FileKey("x"), f"file://{file}", 1, 1),), schema))
+    assert batch.to_pylist() == [
+        {
+            "b": 1,
+            "small": Decimal("1.250"),
+            "medium": Decimal("-1.25"),
+            "large": Decimal("1.25"),
+            "first": dt.datetime(1, 1, 1, tzinfo=dt.UTC),
+            "last": dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC),
+            "l": [1, None],
+            "ls": [{"x": 1}],
+            "m": [("k", [1])],
+            "n": dt.datetime(2024, 1, 1),
+        }
+    ]

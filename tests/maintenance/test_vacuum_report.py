@@ -1,0 +1,60 @@
+"""What a vacuum reports, whatever the format of the table."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, Table, VacuumResult
+
+FILES = (
+    ExpiredFile("a.parquet", "data", 100, 1),
+    ExpiredFile("b.parquet", "data", 10, 2),
+    ExpiredFile("d.bin", "dv", 5, 3),
+    ExpiredFile("_change_data/c.parquet", "change", 7, 4),
+    ExpiredFile("odd", "other", 1, 5),
+)
+
+
+class FakeTable:
+    uri = "file:///t"
+    format = "delta"
+
+    def __init__(self) -> None:
+        self.asked: dict[str, Any] = {}
+
+    def vacuum(self, **asked: Any) -> VacuumResult:
+        self.asked = asked
+        expired = ExpiredFiles(7, 1000, 60_000, FILES, {"in the current version": 3})
+        dry_run = asked["dry_run"]
+        return VacuumResult(expired, 0 if dry_run else 5, dry_run, 7, 7 if dry_run else 9)
+
+
+def test_files_are_counted_by_kind() -> None:
+    table = FakeTable()
+    report = vacuum(cast(Table, table), retention=60_000, lite=True, allow_short_retention=True, now=61_000)
+    assert table.asked == {
+        "retention": 60_000, "dry_run": False, "lite": True, "allow_short_retention": True, "now": 61_000
+    }  # fmt: skip
+    assert report.to_json() == {
+        "table": "file:///t",
+        "format": "delta",
+        "version_before": 7,
+        "version_after": 9,
+        "dry_run": False,
+        "cutoff": 1000,
+        "retention": 60_000,
+        "data_files": 2,
+        "dv_files": 1,
+        "change_files": 1,
+        "other_files": 1,
+        "bytes": 123,
+        "deleted": 5,
+        "kept": {"in the current version": 3},
+    }
+
+
+def test_a_dry_run_names_the_paths() -> None:
+    body = vacuum(cast(Table, FakeTable()), dry_run=True).to_json()
+    assert body["paths"] == [file.path for file in FILES]
+    assert (body["dry_run"], body["deleted"], body["version_after"]) == (True, 0, 7)
