@@ -87,8 +87,8 @@ def parse_duration(value: object) -> int:
     text = str(value).strip().lower()
     if text == "0":
         return 0
-    parts = re.findall(r"(\d{1,15})\s*(ms|[smhdw])", text, re.ASCII)
-    if not parts or re.sub(r"\d{1,15}\s*(ms|[smhdw])|\s", "", text, flags=re.ASCII):
+    parts = re.findall(r"(\d{1,19})\s*(ms|[smhdw])", text, re.ASCII)
+    if not parts or re.sub(r"\d{1,19}\s*(ms|[smhdw])|\s", "", text, flags=re.ASCII):
         raise ValueError(f"not a duration: {value!r}; write for example 168h or 7d")
     millis = sum(int(amount) * _DURATION_UNITS[unit] for amount, unit in parts)
     if millis > _INT64_MAX:

@@ -77,7 +77,7 @@ class DvMaintenanceError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors cross process borders (Spark workers, orchestrator steps); the default protocol replays
         # positional arguments only and would lose the keyword-only context.
-        return (_rebuild, (type(self), self.args, self.__dict__.copy()))
+        return (rebuild_error, (type(self), self.args, self.__dict__.copy()))
 
     def to_json(self) -> dict[str, Any]:
         """The error as the command line prints it under ``--json``."""
@@ -92,8 +92,10 @@ class DvMaintenanceError(Exception):
         }
 
 
-def _rebuild(cls: type[DvMaintenanceError], args: tuple[Any, ...], state: dict[str, Any]) -> DvMaintenanceError:
-    error = cls.__new__(cls)
+def rebuild_error(cls: type[DvMaintenanceError], args: tuple[Any, ...], state: dict[str, Any]) -> DvMaintenanceError:
+    """The error that had these ``args`` and this ``__dict__`` on the other side of a process border."""
+    # Next to ValueError, an OSError must still be made by OSError.
+    error = OSError.__new__(cls) if issubclass(cls, OSError) else cls.__new__(cls)
     error.args = args
     error.__dict__.update(state)
     return error

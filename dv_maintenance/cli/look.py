@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from dv_maintenance.cli.access import load_policy, open_table
 from dv_maintenance.cli.output import Output, bytes_text, count, dump_json, percent, table, write_file
+from dv_maintenance.errors import UsageError
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.health import Counts, Health
+    from dv_maintenance.maintenance.watch import Look
     from dv_maintenance.tables.model import HistoryEntry
 
 __all__ = ["health", "history", "plan", "watch"]
@@ -46,6 +48,37 @@ def history(args: Namespace, out: Output) -> int:
     entries = open_table(args, out).history(args.limit)
     out.result({"versions": [_entry_json(entry) for entry in entries]}, lambda: _history_text(entries))
     return 0
+
+
+def watch(args: Namespace, out: Output) -> int:
+    from dv_maintenance.maintenance.tables_file import WatchConfig
+    from dv_maintenance.maintenance.watch import look
+
+    if not args.once:
+        raise UsageError("watching for ever is the Dagster sensor's job", next_step="add --once for one look")
+    config = WatchConfig.load(args.tables)
+    out.hide(value for entry in config.tables for value in entry.storage_options.values())
+    looks, _ = look(config)
+    out.result({"tables": [each.to_json() for each in looks]}, lambda: _looks_text(looks))
+    return 1 if any(each.error for each in looks) else 0
+
+
+def _looks_text(looks: list[Look]) -> str:
+    rows = [
+        (
+            each.name,
+            "?" if each.version is None else each.version,
+            percent(each.deleted_ratio),
+            ", ".join(each.due) or "-",
+        )
+        for each in looks
+    ]
+    lines = [table(("table", "version", "deleted", "due"), rows)]
+    for each in looks:
+        lines += [f"{each.name}: {job}: {reason}" for job, why in each.reasons.items() for reason in why]
+        lines += [f"{each.name}: warning: {warning}" for warning in each.warnings]
+        lines += [f"{each.name}: error: {each.error}"] if each.error else []
+    return "\n".join(lines)
 
 
 def _health_text(state: Health) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["batch_rows", "compressed_bytes", "dictionary_pays", "row_bytes"]
 
-BATCH_BYTES = 8 << 20
+BATCH_BYTES = 4 << 20
 MAX_BATCH_ROWS = 1 << 16
 
 _WIDTHS = {"BOOLEAN": 1 / 8, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}

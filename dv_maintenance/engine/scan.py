@@ -138,5 +138,12 @@ def open_source(source: SourceFile, task: ScanTask, storage: Storage) -> Iterato
 
 
 def _open(file: pa.NativeFile, footer: Any = None, buffer_bytes: int = 0) -> Any:
-    # INT96 in microseconds: in nanoseconds it would wrap around outside of 1677 to 2262.
-    return pq.ParquetFile(file, metadata=footer, buffer_size=buffer_bytes, coerce_int96_timestamp_unit="us")
+    return pq.ParquetFile(
+        file,
+        metadata=footer,
+        buffer_size=buffer_bytes,
+        # Arrow's own read-ahead fetches the whole row group at once, and ignores the buffer size.
+        pre_buffer=not buffer_bytes,
+        # In nanoseconds INT96 would wrap around outside of 1677 to 2262.
+        coerce_int96_timestamp_unit="us",
+    )

@@ -50,7 +50,5 @@ def result_of(outcome: str) -> RewriteResult:
     body = json.loads(outcome)
     if not is_error(outcome):
         return RewriteResult.from_json(body)
-    cls = getattr(errors, body["error"])
-    error = cls.__new__(cls, body["state"]["message"])
-    vars(error).update(body["state"])
-    raise error
+    state = body["state"]
+    raise errors.rebuild_error(getattr(errors, body["error"]), (state["message"],), state)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["RollingWriter", "as_optional"]
 
 # A row group is held decoded until it is full: this is what bounds a worker's memory.
-ROW_GROUP_BYTES = 32 << 20
+ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1 << 20
 
 # Table property -> (Arrow's name, part of the file name).

@@ -174,10 +174,11 @@ def _weights(facts: FileFacts, policy: Policy, target: int) -> Ints:
     """What a file takes of a bin of ``target``: its live bytes, or more where the bin would otherwise read too much or
     hold more files than a run may replace.
     """
-    most_read = min(_MAX_READ_PER_WRITTEN * target, policy.max_bytes or _MAX_READ_PER_WRITTEN * target)
-    # Rounded up: a bin within the weights is within the limits.
-    read = np.floor(facts.size * (target / most_read)).astype(np.int64) + 1
-    weights = np.maximum(facts.live_bytes, np.where(facts.size > 0, read, 0))
+    # Rounded up: a bin within its weights is within the limits.
+    weights = np.maximum(facts.live_bytes, -(-facts.size // _MAX_READ_PER_WRITTEN))
+    if policy.max_bytes:
+        share = np.floor(facts.size * (target / policy.max_bytes)).astype(np.int64) + 1
+        weights = np.maximum(weights, np.where(facts.size > 0, share, 0))
     return np.maximum(weights, -(-target // policy.max_files)) if policy.max_files else weights
 
 

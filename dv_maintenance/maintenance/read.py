@@ -41,9 +41,7 @@ def read(
         unknown = [name for name in columns if name not in schema.names]
         twice = [name for name, times in Counter(columns).items() if times > 1]
         if unknown or twice or not columns:
-            problems = [f"no column {name!r}" for name in unknown] + [
-                f"column {name!r} is named twice" for name in twice
-            ]
+            problems = [f"no column {name!r}" for name in unknown] + [f"column {name!r} twice" for name in twice]
             raise UsageError(
                 ", ".join(problems) or "no columns are named",
                 table=table.uri,

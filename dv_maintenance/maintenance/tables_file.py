@@ -70,11 +70,8 @@ class WatchConfig(BaseModel):
         """
         config = validate(cls, load_yaml(path), what="tables to watch")
         folder = os.path.dirname(os.path.abspath(path))
-        return config.model_copy(
-            update={
-                "tables": tuple(each.model_copy(update={"path": _rooted(each.path, folder)}) for each in config.tables)
-            }
-        )
+        tables = tuple(each.model_copy(update={"path": _rooted(each.path, folder)}) for each in config.tables)
+        return config.model_copy(update={"tables": tables})
 
     @model_validator(mode="before")
     @classmethod

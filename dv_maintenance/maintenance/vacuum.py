@@ -15,9 +15,9 @@ __all__ = ["VacuumReport", "vacuum"]
 
 @dataclass(frozen=True, slots=True)
 class VacuumReport:
-    """``data_files`` to ``other_files`` and ``bytes`` count what was to be deleted; ``deleted`` what was there to delete,
-    0 in a dry run. ``cutoff``: epoch milliseconds; ``retention``: milliseconds. ``kept``: reason in plain words to
-    number of files. ``paths``: relative to the table, only of a dry run.
+    """``data_files`` to ``other_files`` and ``bytes`` count what expired, ``deleted`` what went of it: nothing in
+    a dry run. ``cutoff``: epoch milliseconds; ``retention``: milliseconds. ``kept``: reason in plain words to number of
+    files. ``paths``: relative to the table, only of a dry run.
     """
 
     table: str

@@ -90,14 +90,14 @@ def look_at(
     now = time.time_ns() // 1_000_000 if now is None else now
     settings = hashlib.sha256(orjson.dumps([policy.model_dump(mode="json"), jobs])).hexdigest()[:16]
     version = table.version()
-    if last is None or last.version is None or last.settings != settings:
-        last = None
-    base = Look(name or table.uri) if last is None else last
-    found = replace(base, name=name or base.name, version=version, changed=base.version != version, error=None)
-    found = replace(found, settings=settings)
-    manifest = "manifest" in jobs and (found.changed or "manifest" in found.due)
-    snapshot = table.snapshot(version) if found.changed or manifest else None
-    if snapshot is not None and found.changed:
+    changed = last is None or last.version != version
+    if last is None or last.settings != settings:
+        # What was due under other settings says nothing.
+        last = Look(name or table.uri)
+    manifest = "manifest" in jobs and (last.version != version or "manifest" in last.due)
+    snapshot = table.snapshot(version) if last.version != version or manifest else None
+    found = replace(last, name=name or last.name, version=version, changed=changed, error=None, settings=settings)
+    if snapshot is not None and last.version != version:
         found = _look_inside(found, snapshot, policy, jobs)
     if "vacuum" in jobs and _vacuum_to_check(found, policy, now):
         found = _look_for_expired(found, table, policy, now)
@@ -111,11 +111,7 @@ def read_state(body: Any) -> dict[str, Look]:
     try:
         return _state_adapter().validate_json(orjson.dumps(body))
     except (ValidationError, TypeError) as error:
-        problem = (
-            error.errors(include_url=False, include_input=False)[0] if isinstance(error, ValidationError) else None
-        )
-        detail = f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" if problem else str(error)
-        raise UsageError(f"not the state of a watch: {detail}", next_step="start without a state") from None
+        raise UsageError("this is not the state of a watch", next_step="start without a state") from error
 
 
 def _look_safely(entry: WatchedTable, last: Look | None, now: int | None) -> Look:
@@ -128,19 +124,15 @@ def _look_safely(entry: WatchedTable, last: Look | None, now: int | None) -> Loo
 
 def _look_inside(found: Look, snapshot: Snapshot, policy: Policy, jobs: tuple[Job, ...]) -> Look:
     state = health(snapshot)
-    reasons: tuple[str, ...] = ()
-    if "optimize" in jobs:
-        plan = build_plan(snapshot, policy)
-        steps = {"rewrite": 0, "remove": 0}
-        for step in plan.steps:
-            steps[step.action] += len(step.inputs)
-        dvs = sum(step.expected.dvs_removed for step in plan.steps)
-        if plan.steps:
-            size = format_size(sum(step.cost.bytes_read for step in plan.steps))
-            reasons = (
-                f"{steps['rewrite']} files to rewrite ({size}), {steps['remove']} to remove, {dvs} DVs to purge",
-            )
-    return _with(replace(found, deleted_ratio=state.counts.deleted_ratio, warnings=state.warnings), "optimize", reasons)
+    found = replace(found, deleted_ratio=state.counts.deleted_ratio, warnings=state.warnings)
+    steps = build_plan(snapshot, policy).steps if "optimize" in jobs else ()
+    if not steps:
+        return _with(found, "optimize", ())
+    files = sum(len(step.inputs) for step in steps)
+    dvs = sum(step.expected.dvs_removed for step in steps)
+    size = format_size(sum(step.cost.bytes_read for step in steps))
+    why = (f"files to replace: {files}, reading {size}", f"deletion vectors to purge: {dvs}")
+    return _with(found, "optimize", why if dvs else why[:1])
 
 
 def _vacuum_to_check(found: Look, policy: Policy, now: int) -> bool:

@@ -3,6 +3,7 @@
 Rows are JSON values, data files are JSON files in a folder, versions live in this process. It keeps the promises of the
 ``Table`` and ``Engine`` protocols and has hooks where a test wants other writers, or trouble, to come in.
 """
+# ruff: noqa: ARG002 - the protocol's arguments, used or not
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -66,8 +68,8 @@ class _Version:
 
 
 class MemoryTable:
-    """A table in ``folder``. ``now`` (epoch milliseconds) is its clock; ``before_commit`` runs at the start of a commit,
-    ``after_commit`` when it is done and before anybody hears of it.
+    """A table in ``folder``. ``now`` (epoch milliseconds) is its clock; ``before_commit`` runs at the start of a
+    commit, ``after_commit`` when it is done and before anybody hears of it.
     """
 
     format = "memory"
@@ -244,9 +246,22 @@ class MemoryTable:
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         entries = [
             HistoryEntry(
-                number, each.timestamp, each.operation, each.parameters, {}, None, 0, 0, 0, 0, 0, each.data_changed
+                version=number,
+                timestamp=each.timestamp,
+                operation=each.operation,
+                parameters=each.parameters,
+                metrics={},
+                engine=None,
+                files_added=len(each.files.keys() - before.files.keys()),
+                files_removed=len(before.files.keys() - each.files.keys()),
+                dvs_added=0,
+                dvs_removed=0,
+                rows_deleted_by_dvs=0,
+                data_changed=each.data_changed,
             )
-            for number, each in enumerate(self._versions)
+            for number, (before, each) in enumerate(
+                zip(self._versions[:1] + self._versions, self._versions, strict=False)
+            )
         ]
         return entries[::-1][:limit]
 
@@ -294,7 +309,7 @@ class MemoryEngine:
         results = []
         for task in tasks:
             storage = Storage(task.output_uri, storage_options)
-            result = self.spoil(_rewrite(task, storage, f"rewritten-{self.runs}-{task.id}.json"), storage)
+            result = self.spoil(_rewrite(task, storage, f"{uuid4()}.json"), storage)
             results.append(result)
             if on_done is not None:
                 on_done(result)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
+import struct
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute as pc
 import pytest
 from readers import READERS, with_delta_spark
 
@@ -33,7 +35,7 @@ TABLES: dict[str, tuple[str, list[str]]] = {
         UPDATE {{t}} SET name = 'updated' WHERE id % 11 = 0;
         DELETE FROM {{t}} WHERE id % 5 = 0
         """,
-        ["deltalake", "polars"],
+        ["deltalake"],  # polars 2.1 ignores the DVs of files whose names need percent-encoding
     ),
     "types": (
         f"""
@@ -118,8 +120,8 @@ class Made:
         return {name: canon.digest(canon.rows(reader(self.path, version))) for name, reader in self.readers.items()}
 
 
-def stats(path: Path) -> dict[str, Any]:
-    """What the newest snapshot's log says of each live file, by a plain walk over the JSON commits."""
+def stats(path: Path) -> dict[str, list[Any]]:
+    """Statistics of each live file by partition, by a plain walk over the JSON commits."""
     live: dict[str, Any] = {}
     for commit in sorted((path / "_delta_log").glob("*.json")):
         if not commit.stem.isdigit():
@@ -130,8 +132,12 @@ def stats(path: Path) -> dict[str, Any]:
                 live.pop(action["remove"]["path"], None)
         for action in actions:
             if "add" in action:
-                live[action["add"]["path"]] = json.loads(action["add"].get("stats") or "{}")
-    return live
+                live[action["add"]["path"]] = action["add"]
+    by_partition: dict[str, list[Any]] = {}
+    for add in live.values():
+        key = json.dumps(add["partitionValues"], sort_keys=True)
+        by_partition.setdefault(key, []).append(json.loads(add.get("stats") or "{}"))
+    return by_partition
 
 
 def test_purge_vacuum_and_life_goes_on(made: Made, delta_spark: SparkSession, canon: ModuleType) -> None:
@@ -140,6 +146,8 @@ def test_purge_vacuum_and_life_goes_on(made: Made, delta_spark: SparkSession, ca
     assert before.files["dv_id"].null_count < before.files.num_rows, "delta-spark wrote DVs"
     contents = made.contents(canon)
     assert len(set(contents.values())) == 1
+    twin = made.path.with_name("twin")
+    shutil.copytree(made.path, twin)
 
     report = purge(table, SparkEngine(session=delta_spark))
     assert report.verified
@@ -148,14 +156,14 @@ def test_purge_vacuum_and_life_goes_on(made: Made, delta_spark: SparkSession, ca
     assert made.contents(canon) == contents
     assert made.contents(canon, before.version) == contents, "time travel"
 
-    # delta-spark's own statistics of our files, recomputed from the data, are the ones that we wrote.
-    ours = stats(made.path)
-    assert sum(entry["numRecords"] for entry in ours.values()) == pc.sum(after.files["physical_rows"]).as_py()
-    delta_spark.sql(f"ANALYZE TABLE {made.sql_name} COMPUTE DELTA STATISTICS").collect()
-    theirs = stats(made.path)
-    assert set(ours) == set(theirs)
-    for path, entry in theirs.items():
-        assert comparable(ours[path]) == comparable(entry), path
+    # Purged by delta-spark instead, a copy of the table gets the same statistics.
+    delta_spark.sql(f"REORG TABLE delta.`{twin}` APPLY (PURGE)")
+    ours, theirs = stats(made.path), stats(twin)
+    assert ours.keys() == theirs.keys()
+    for key, files in theirs.items():
+        # REORG also merges files that have other reasons to be rewritten; compare what holds the same rows.
+        if len(files) == len(ours[key]) == 1:
+            assert_same_statistics(ours[key][0], files[0])
 
     assert not purge(table, SparkEngine(session=delta_spark)).steps, "a second run does nothing"
     history = delta_spark.sql(f"DESCRIBE HISTORY {made.sql_name}").collect()
@@ -164,7 +172,8 @@ def test_purge_vacuum_and_life_goes_on(made: Made, delta_spark: SparkSession, ca
     assert int(entry["operationMetrics"]["numDeletionVectorsRemoved"]) == removed
 
     # They go on writing on top of our commit, with DVs again, and so do we.
-    delta_spark.sql(f"DELETE FROM {made.sql_name} WHERE id = (SELECT max(id) FROM {made.sql_name})")
+    last = delta_spark.sql(f"SELECT max(id) AS last FROM {made.sql_name}").collect()[0]["last"]
+    delta_spark.sql(f"DELETE FROM {made.sql_name} WHERE id = {last}")
     contents = made.contents(canon)
     purge(table, SparkEngine(session=delta_spark))
     assert made.contents(canon) == contents
@@ -177,12 +186,31 @@ def test_purge_vacuum_and_life_goes_on(made: Made, delta_spark: SparkSession, ca
     assert made.contents(canon) == contents
 
 
-def comparable(entry: dict[str, Any]) -> dict[str, Any]:
-    """Statistics without what either side may leave out: bounds of an all-null column and the flag's default."""
-    return {
-        "numRecords": entry["numRecords"],
-        "nullCount": entry.get("nullCount", {}),
-        "minValues": entry.get("minValues", {}),
-        "maxValues": entry.get("maxValues", {}),
-        "tightBounds": entry.get("tightBounds", True),
-    }
+def assert_same_statistics(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    assert ours["numRecords"] == theirs["numRecords"]
+    assert ours["tightBounds"] == theirs.get("tightBounds", True)
+    assert flat(ours["nullCount"]) == flat(theirs["nullCount"])
+    our_min, their_min = flat(ours.get("minValues", {})), flat(theirs.get("minValues", {}))
+    our_max, their_max = flat(ours.get("maxValues", {})), flat(theirs.get("maxValues", {}))
+    # Parquet's own statistics, which we fold, don't tell of NaN: a column that has one gets no bounds from us.
+    for column in [column for column, value in their_max.items() if value == "NaN"]:
+        assert column not in our_min.keys() | our_max.keys()
+        del their_min[column], their_max[column]
+    assert our_min == their_min
+    assert our_max.keys() == their_max.keys()
+    for column, value in their_max.items():
+        mine = our_max[column]
+        if isinstance(value, datetime):
+            # Micros don't fit: delta-spark cuts them off and allows for it when it reads, we round up.
+            assert value <= mine <= value + timedelta(milliseconds=1), column
+        else:
+            assert mine == value, column
+
+
+def flat(values: Any, path: str = "") -> dict[str, Any]:
+    """Leaves by dotted path; timestamps parsed, numbers as the float32 that both spellings of a FLOAT stand for."""
+    if isinstance(values, dict):
+        return {key: leaf for name, part in values.items() for key, leaf in flat(part, f"{path}.{name}").items()}
+    if isinstance(values, str) and "T" in values[10:11]:
+        return {path: datetime.fromisoformat(values)}
+    return {path: struct.unpack("f", struct.pack("f", values))[0] if isinstance(values, float) else values}

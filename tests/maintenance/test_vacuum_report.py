@@ -32,7 +32,7 @@ class FakeTable:
 
 def test_files_are_counted_by_kind() -> None:
     table = FakeTable()
-    report = vacuum(cast(Table, table), retention=60_000, lite=True, allow_short_retention=True, now=61_000)
+    report = vacuum(cast("Table", table), retention=60_000, lite=True, allow_short_retention=True, now=61_000)
     assert table.asked == {
         "retention": 60_000, "dry_run": False, "lite": True, "allow_short_retention": True, "now": 61_000
     }  # fmt: skip
@@ -55,6 +55,6 @@ def test_files_are_counted_by_kind() -> None:
 
 
 def test_a_dry_run_names_the_paths() -> None:
-    body = vacuum(cast(Table, FakeTable()), dry_run=True).to_json()
+    body = vacuum(cast("Table", FakeTable()), dry_run=True).to_json()
     assert body["paths"] == [file.path for file in FILES]
     assert (body["dry_run"], body["deleted"], body["version_after"]) == (True, 0, 7)

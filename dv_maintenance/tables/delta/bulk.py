@@ -69,13 +69,17 @@ def dv_id(descriptor: object) -> str | None:
     return f"{kind}{place}" if offset is None else f"{kind}{place}@{offset}"
 
 
-def dv_ids(descriptors: pa.Array) -> pa.Array:
-    """:func:`dv_id` of a column of DV_TYPE (an array or a chunked one)."""
-    if descriptors.null_count == len(descriptors):
-        return pa.nulls(len(descriptors), pa.string())
-    kind, place, offset = (pc.struct_field(descriptors, name) for name in ("storageType", "pathOrInlineDv", "offset"))
-    bare = pc.binary_join_element_wise(kind, place, _scalar(""))
-    return pc.coalesce(pc.binary_join_element_wise(bare, offset.cast(pa.string()), _scalar("@")), bare)
+def dv_ids(descriptors: pa.ChunkedArray) -> pa.ChunkedArray:
+    """:func:`dv_id` of a column of DV_TYPE."""
+
+    def ids(chunk: pa.StructArray) -> pa.Array:
+        if chunk.null_count == len(chunk):
+            return pa.nulls(len(chunk), pa.string())
+        kind, place, offset = (pc.struct_field(chunk, name) for name in ("storageType", "pathOrInlineDv", "offset"))
+        bare = pc.binary_join_element_wise(kind, place, _scalar(""))
+        return pc.coalesce(pc.binary_join_element_wise(bare, offset.cast(pa.string()), _scalar("@")), bare)
+
+    return pa.chunked_array([ids(chunk) for chunk in descriptors.chunks], pa.string())
 
 
 def _scalar(text: str) -> pa.Scalar:
@@ -120,9 +124,9 @@ def _descriptors(values: list[Any]) -> pa.Array:
     # DVs are few among the adds of most commits: build those, then spread them out.
     bodies: list[dict[str, Any]] = [value for value in values if value is not None]
     children = []
-    for child in DV_TYPE:
-        parts = [dict.get(body, child.name) for body in bodies]
-        children.append(strings(parts) if pa.types.is_string(child.type) else int64s(parts).cast(child.type))
+    for name, kind in [(child.name, child.type) for child in DV_TYPE]:
+        parts = [dict.get(body, name) for body in bodies]
+        children.append(strings(parts) if pa.types.is_string(kind) else int64s(parts).cast(kind))
     descriptors = pa.StructArray.from_arrays(children, fields=list(DV_TYPE))
     if len(bodies) == len(values):
         return descriptors

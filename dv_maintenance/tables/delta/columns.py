@@ -20,12 +20,15 @@ __all__ = [
     "int32s",
     "int64s",
     "maps",
+    "null_column",
     "num_records",
     "numbers",
     "string_layout",
     "strings",
     "unaligned_words",
 ]
+
+_NULLS = 1 << 14
 
 
 def strings(values: Sequence[str | None]) -> pa.StringArray:
@@ -76,6 +79,13 @@ def maps(values: Sequence[dict[str, str | None] | None]) -> pa.MapArray:
     return pa.MapArray.from_buffers(
         pa.map_(pa.string(), pa.string()), len(values), [_valid(values), pa.py_buffer(offsets)], children=[pairs]
     )
+
+
+def null_column(rows: int, type: pa.DataType) -> pa.ChunkedArray:
+    """Nothing but nulls, in the memory of one chunk."""
+    chunk = pa.nulls(min(rows, _NULLS), type)
+    full, rest = divmod(rows, _NULLS)
+    return pa.chunked_array([*([chunk] * full), chunk.slice(0, rest)], type)
 
 
 def numbers(array: pa.Array) -> Any:

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.dv import DvDescriptor
 from dv_maintenance.errors import VerificationError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.actions import Action, Metadata
+from dv_maintenance.tables.delta.columns import strings
 from dv_maintenance.tables.delta.conflicts import Since, layout_change, lost_replacements
 from dv_maintenance.tables.delta.publish import Draft, operation_info, publish
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
@@ -135,7 +135,7 @@ def _verify(
         if len(rows) == len(replacement.inputs):
             _verify_replacement(base, replacement, rows)
     paths = [log_path(storage, output.uri) for output in outputs]
-    known = base.files.filter(pc.is_in(base.files["path"], pa.array(paths, pa.string())))
+    known = base.files.filter(pc.is_in(base.files["path"], strings(paths)))
     if known.num_rows:
         raise _wrong(base, f"a new file has the name of a live one: {known['path'][0].as_py()}")
     _verify_files(storage, base, outputs)
@@ -187,7 +187,7 @@ def _wrong(base: DeltaSnapshot, what: str) -> VerificationError:
 def _live_rows(base: DeltaSnapshot, replacements: Sequence[Replacement]) -> dict[FileKey, _Row]:
     """The snapshot's rows of those inputs that are live in it."""
     wanted = {key for replacement in replacements for key in replacement.inputs}
-    paths = pa.array([key.path for key in wanted], pa.string())
+    paths = strings([key.path for key in wanted])
     rows = base.files.filter(pc.is_in(base.files["path"], paths)).to_pylist()
     found = {FileKey(row["path"], row["dv_id"]): row for row in rows}
     return {key: row for key, row in found.items() if key in wanted}

@@ -29,12 +29,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.dv.descriptor import DvDescriptor
-from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.dv import z85
+from dv_maintenance.dv.descriptor import DvDescriptor, dv_file_path
+from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
 from dv_maintenance.tables.model import ExpiredFile
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ YOUNG = "younger than the retention"
 
 _CHANGE_DATA = "_change_data"
 _LOG = "_delta_log"
+_UUID_TEXT = 20  # Z85 characters
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 # Names that are not yet the path they stand for: escapes, absolute ones, and dots or empty parts to be resolved.
 _NOT_PLAIN = r"[%:]|^/|//|(^|/)\.{1,2}(/|$)"
@@ -75,11 +78,19 @@ class Needed:
             return RECENT
         if self.elsewhere and path.rpartition("/")[2] in self.elsewhere:
             return ELSEWHERE
-        return None if path in self.past or kind_of(path) else FOREIGN
+        return None
 
 
-def needed_files(storage: Storage, snapshot: DeltaSnapshot, tombstones: pa.Table, cutoff: int) -> Needed:
+def needed_files(
+    storage: Storage,
+    snapshot: DeltaSnapshot,
+    tombstones: pa.Table,
+    cutoff: int,
+    forgotten: AbstractSet[str] = frozenset(),
+) -> Needed:
     """Everything the newest snapshot and its tombstones (see ``replay.tombstones``) name, sorted by why.
+
+    ``forgotten``: paths removed inside the retention whose tombstones the log need not have any more.
 
     Raises
     ------
@@ -90,7 +101,7 @@ def needed_files(storage: Storage, snapshot: DeltaSnapshot, tombstones: pa.Table
     elsewhere: set[str] = set()
     live_paths = _paths_of(storage, snapshot.files["path"], elsewhere) | _dv_paths(storage, snapshot.files, elsewhere)
     recent_paths = _paths_of(storage, recent["path"], elsewhere) | _dv_paths(storage, recent, elsewhere)
-    return Needed(live_paths, recent_paths, elsewhere, _paths_of(storage, past["path"], set()))
+    return Needed(live_paths, recent_paths | forgotten, elsewhere, _paths_of(storage, past["path"], set()))
 
 
 def _paths_of(storage: Storage, raw: pa.Array | pa.ChunkedArray, elsewhere: set[str]) -> set[str]:
@@ -131,8 +142,20 @@ def _dv_paths(storage: Storage, table: pa.Table, elsewhere: set[str]) -> set[str
     # DVs share files: each file is looked at once.
     packed = pc.unique(names.filter(pc.equal(kinds, "u"))).to_pylist()
     absolute = pc.unique(names.filter(pc.equal(kinds, "p")))
-    files = {posixpath.normpath(DvDescriptor("u", name, None, 0, 0).relative_path()) for name in packed}
-    return files | _paths_of(storage, absolute, elsewhere)
+    return _dv_files(packed) | _paths_of(storage, absolute, elsewhere)
+
+
+def _dv_files(names: list[str]) -> set[str]:
+    """Files of ``u`` descriptors. Raises DamagedDeletionVectorError."""
+    bare = [name for name in names if len(name) == _UUID_TEXT]
+    others = [name for name in names if len(name) != _UUID_TEXT]
+    try:
+        # One long text is decoded an order of magnitude faster than many short ones.
+        uuids = z85.decode("".join(bare))
+    except DamagedDeletionVectorError:
+        uuids, others = b"", names  # one by one, for an error that names the descriptor
+    files = {dv_file_path("", UUID(bytes=uuids[at : at + 16])) for at in range(0, len(uuids), 16)}
+    return files | {posixpath.normpath(DvDescriptor("u", name, None, 0, 0).relative_path()) for name in others}
 
 
 def kind_of(path: str) -> str | None:
@@ -168,6 +191,7 @@ class Scope:
         self._partition_columns = frozenset(partition_columns)
         self._iceberg = iceberg
         self._tables: set[str] = set()
+        self._folders = {"": True}
 
     def skip(self, path: str, is_dir: bool) -> bool:
         """For ``Storage.walk``. Also takes note of tables inside this one, so use the answers of :meth:`holds` after
@@ -184,11 +208,16 @@ class Scope:
         """Whether a file is in scope. ``path`` may come from a log: it can point anywhere."""
         if "://" in path or path.startswith(("/", "../")) or "\0" in path or not _is_text(path):
             return False
-        parts = path.split("/")
-        folders = ["/".join(parts[:n]) for n in range(1, len(parts))]
-        if any(self.skip(folder, True) for folder in folders) or self.skip(path, False):
-            return False
-        return not self._tables or not any(folder + "/" in self._tables for folder in folders)
+        return not self.skip(path, False) and self._holds_folder(path.rpartition("/")[0])
+
+    def _holds_folder(self, folder: str) -> bool:
+        if folder not in self._folders:
+            self._folders[folder] = (
+                f"{folder}/" not in self._tables
+                and not self.skip(folder, True)
+                and self._holds_folder(folder.rpartition("/")[0])
+            )
+        return self._folders[folder]
 
     def _is_partition(self, name: str) -> bool:
         column, equals, _ = name.partition("=")
@@ -224,12 +253,17 @@ def find_expired(
             orphans.append(info)
         else:
             kept[reason] += 1
-    in_scope = [info for info in orphans if scope.holds(info.path)]
-    kept[FOREIGN] += len(orphans) - len(in_scope)
+    kinds: dict[str, str] = {}
+    for info in orphans:
+        kind = kind_of(info.path) or ("other" if info.path in needed.past else None)
+        if kind and scope.holds(info.path):
+            kinds[info.path] = kind
+        else:
+            kept[FOREIGN] += 1
     expired = []
-    for info in stat(in_scope):
+    for info in stat([info for info in orphans if info.path in kinds]):
         if info.modified < cutoff:
-            expired.append(ExpiredFile(info.path, kind_of(info.path) or "other", info.size, info.modified))
+            expired.append(ExpiredFile(info.path, kinds[info.path], info.size, info.modified))
         else:
             kept[YOUNG] += 1
-    return sorted(expired, key=lambda file: file.path), +kept
+    return sorted(expired, key=lambda file: file.path), kept

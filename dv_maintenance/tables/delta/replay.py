@@ -23,7 +23,7 @@ from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.actions import Metadata, Protocol, Transaction, parse_domain, parse_transaction
 from dv_maintenance.tables.delta.bulk import ADD_TYPES, REMOVE_TYPES, bulk_table, dv_id, dv_ids
 from dv_maintenance.tables.delta.checkpoint import Checkpoint, read_checkpoint
-from dv_maintenance.tables.delta.columns import bools, flags, strings
+from dv_maintenance.tables.delta.columns import bools, flags, null_column, strings
 from dv_maintenance.tables.delta.log import LogSegment, read_commits
 
 if TYPE_CHECKING:
@@ -69,6 +69,19 @@ class FullState:
     removes: pa.Table
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Parsed JSON has no cycles, but makes the collector walk all of it again and again: a fifth of a replay's time."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def tombstones(storage: Storage, snapshot: DeltaSnapshot) -> pa.Table:
     """Removes that this version still knows, expired or not, one row per logical file.
 
@@ -108,6 +121,7 @@ def full_state(storage: Storage, snapshot: DeltaSnapshot) -> FullState:
     )
 
 
+@_no_collection()
 def replay(storage: Storage, segment: LogSegment, *, adds: Sequence[str] = (), removes: Sequence[str] = ()) -> State:
     """The state of a segment, with these columns of its live adds and of its tombstones.
 
@@ -123,7 +137,7 @@ def replay(storage: Storage, segment: LogSegment, *, adds: Sequence[str] = (), r
     paths = [file.path for file in segment.checkpoint_files]
     tail = _Tail(storage.uri)
     # Parquet is decoded outside of Python's lock, JSON inside: side by side they take little longer than one of them.
-    with _no_collection(), ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read_checkpoint, storage, paths, columns) if paths else None
         for file, actions in read_commits(storage, segment.commits):
             tail.read(actions, file.path)
@@ -142,32 +156,31 @@ def replay(storage: Storage, segment: LogSegment, *, adds: Sequence[str] = (), r
     )
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Parsed JSON has no cycles, but makes the collector walk all of it again and again: a fifth of a replay's time."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 def _merge(kind: str, columns: Sequence[str], checkpoint: Checkpoint, tail: _Tail, touched: _Keys | None) -> pa.Table:
     """What the checkpoint holds and no commit touched, then what commits say."""
     types = ADD_TYPES if kind == "add" else REMOVE_TYPES
     schema = pa.schema([(name, types[name]) for name in columns])
-    # Schema.empty_table() would import pandas.
-    tables = [pa.Table.from_batches([], schema)]
-    if checkpoint.bulk[kind]:
-        tables.append(_surviving(pa.concat_tables(checkpoint.bulk[kind], promote_options="default"), touched))
+    tables = [_conform(_surviving(old, touched), schema) for old in _united(checkpoint.bulk[kind])]
     bodies, where = tail.of(kind)
     if bodies:
         tables.append(bulk_table(kind, bodies, where, columns, table=tail.table))
-    # A checkpoint leaves out what is null throughout; the schema brings it back.
-    return pa.concat_tables(tables, promote_options="default").select(list(columns))
+    # Schema.empty_table() would import pandas.
+    return pa.concat_tables(tables) if tables else pa.Table.from_batches([], schema)
+
+
+def _united(tables: list[pa.Table]) -> list[pa.Table]:
+    """Tables of one shape as one, so that they are filtered in one go."""
+    shapes: dict[tuple[str, ...], list[pa.Table]] = {}
+    for table in tables:
+        shapes.setdefault(tuple(table.column_names), []).append(table)
+    return [pa.concat_tables(alike) for alike in shapes.values()]
+
+
+def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The schema's columns, with nulls where a checkpoint left a column out because it is null throughout."""
+    present = set(table.column_names)
+    columns = [table[each.name] if each.name in present else null_column(len(table), each.type) for each in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +200,7 @@ def _surviving(old: pa.Table, touched: _Keys | None) -> pa.Table:
         # By filter: take() on a chunked column copies all of it first.
         candidates = old.select([name for name in _KEY if name in old.column_names]).filter(hits)
         with_dv = "deletionVector" in old.column_names
-        ids = dv_ids(candidates["deletionVector"]) if with_dv else pa.nulls(len(candidates), pa.string())
+        ids = dv_ids(candidates["deletionVector"]) if with_dv else null_column(len(candidates), pa.string())
         dead = flags(pc.is_in(_key_strings(candidates["path"], ids), value_set=touched.keys))
         alive = np.ones(len(old), bool)
         alive[np.flatnonzero(flags(hits))[dead]] = False

@@ -68,7 +68,7 @@ def load_snapshot(storage: Storage, version: int | None = None) -> DeltaSnapshot
         # Without a schema the files can still be counted; whatever needs more refuses.
         schema = arrow_schema(metadata) if metadata.schema_string else pa.schema([])
         rows = files_table(state.adds, metadata)
-    except DamagedTableError as error:
+    except DvMaintenanceError as error:
         error.table, error.version = storage.uri, files.version
         raise
     if not metadata.schema_string:

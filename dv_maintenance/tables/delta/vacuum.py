@@ -25,7 +25,7 @@ from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.replay import tombstones
 from dv_maintenance.tables.delta.schema import partition_physical_names
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
-from dv_maintenance.tables.delta.watermark import read_watermark, removed_files, write_watermark
+from dv_maintenance.tables.delta.watermark import read_watermark, removed_files, removed_since, write_watermark
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def vacuum(
     Raises
     ------
     UsageError : ``retention`` is negative.
-    RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``); or ``lite`` lacks commits.
+    RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``), or longer than the log
+        goes back; or ``lite`` lacks commits.
     UnsupportedFeatureError : the table's features forbid it.
     StorageError : some files could not be deleted; says how many were. The next run goes on from there.
     """
@@ -82,12 +83,13 @@ def vacuum(
     kept_for = own if retention is None else retention
     cutoff = (time.time_ns() // 1_000_000 if now is None else now) - kept_for
 
-    needed = needed_files(storage, snapshot, tombstones(storage, snapshot), cutoff)
-    scope = _scope(snapshot)
     watermark = read_watermark(storage, snapshot, cutoff)
+    forgotten = removed_since(storage, snapshot, watermark, cutoff) if kept_for > own else set()
+    needed = needed_files(storage, snapshot, tombstones(storage, snapshot), cutoff, forgotten)
+    scope = _scope(snapshot)
     listed = removed_files(storage, snapshot, watermark) if lite else storage.walk(skip=scope.skip)
     files, kept = find_expired(needed, scope, listed, lambda infos: _stat(storage, infos), cutoff)
-    plan = _Plan(snapshot, retention, own, cutoff, files, kept)
+    plan = _Plan(snapshot, retention, own, cutoff, files, kept, forgotten)
     if dry_run or not files:
         result = plan.result(files, version_after=snapshot.version, dry_run=dry_run)
     else:
@@ -105,6 +107,7 @@ class _Plan:
     cutoff: int
     files: Sequence[ExpiredFile]
     kept: Counter[str]
+    forgotten: set[str]  # see needed_files
 
     def result(
         self, files: Sequence[ExpiredFile], *, version_after: int, deleted: int = 0, dry_run: bool = False
@@ -246,7 +249,7 @@ def _still_expired(storage: Storage, plan: _Plan) -> list[ExpiredFile]:
     check_writable(snapshot, "vacuum")
     longer = 0 if plan.asked is not None else max(0, _own_retention(snapshot) - plan.own)
     cutoff = plan.cutoff - longer
-    needed = needed_files(storage, snapshot, tombstones(storage, snapshot), cutoff)
+    needed = needed_files(storage, snapshot, tombstones(storage, snapshot), cutoff, plan.forgotten)
     still = []
     for file in plan.files:
         reason = needed.reason(file.path) or (YOUNG if file.modified >= cutoff else None)
@@ -275,8 +278,9 @@ def _delete_batch(storage: Storage, paths: Sequence[str]) -> tuple[int, StorageE
 
 
 def remove_empty_folders(storage: Storage, paths: Iterable[str], *, below: str = "") -> int:
-    """Remove the folders of deleted files that are empty now, deepest first, but not ``below`` itself. Returns how many;
-    object stores have none.
+    """Remove the folders of deleted files that are empty now, deepest first, but not ``below`` itself.
+
+    Returns how many; object stores have none.
     """
     if not storage.is_local:
         return 0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.actions import Action
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["Watermark", "read_watermark", "removed_files", "write_watermark"]
+__all__ = ["Watermark", "read_watermark", "removed_files", "removed_since", "write_watermark"]
 
 _FILE = f"{LOG}/_last_vacuum_info"
 _KEY = "latestCommitVersionOutsideOfRetentionWindow"
@@ -88,6 +88,29 @@ def removed_files(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark) ->
         for action in actions:
             paths.update(_removed_by(storage, action, file.path))
     return (FileInfo(path, -1, -1) for path in paths)
+
+
+def removed_since(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark, cutoff: int) -> set[str]:
+    """Paths that commits removed since the cutoff, from the commits themselves: for a retention longer than the table's
+    own, as checkpoints drop tombstones by the latter.
+
+    Raises
+    ------
+    RefusedError : the log does not go back that far.
+    """
+    commits = mark.commits
+    oldest = min(commits, default=None)
+    if oldest is None or (oldest > 0 and commits[oldest].modified >= cutoff):
+        raise RefusedError(
+            "the log does not go back as far as the retention, so it cannot tell what was removed inside of it",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step="give a shorter retention, or raise the table's delta.deletedFileRetentionDuration and "
+            "delta.logRetentionDuration and wait until they have passed",
+        )
+    window = [commit for commit in commits.values() if commit.modified >= cutoff]
+    actions = ((action, file.path) for file, actions in read_commits(storage, window) for action in actions)
+    return {path for action, where in actions for path in _removed_by(storage, action, where)}
 
 
 def _removed_by(storage: Storage, action: Action, where: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Delta tables for tests of what never opens a data file: real logs over files of a few bytes, at times of one's choice."""
+"""Delta tables for tests that never open a data file: real logs over files of a few bytes, at times of one's choice."""
 
 from __future__ import annotations
 
@@ -50,7 +50,12 @@ class LogWriter:
             "format": {"provider": "parquet", "options": {}},
             "schemaString": json.dumps({"type": "struct", "fields": fields}),
             "partitionColumns": list(partitions),
-            "configuration": {"delta.enableDeletionVectors": "true", **(configuration or {})},
+            "configuration": {
+                "delta.enableDeletionVectors": "true",
+                # A checkpoint would drop tombstones by the real clock, which is not the one that tests play at.
+                "delta.checkpointInterval": "1000000",
+                **(configuration or {}),
+            },
         }
         self.commit({"protocol": protocol}, {"metaData": metadata}, at=at)
 

@@ -124,7 +124,7 @@ class RawLog:
     def json(self, name: str, *actions: Action, at: int | None = None) -> Path:
         file = self.put(name, "".join(json.dumps(action) + "\n" for action in actions))
         if at is not None:
-            os.utime(file, (at / 1000, at / 1000))
+            os.utime(file, ns=(at * 10**6, at * 10**6))
         return file
 
     def start(self, *actions: Action) -> None:

@@ -146,9 +146,7 @@ def test_struct_statistics_alone(log: RawLog) -> None:
     fields = [field for field in ADD if field[0] != "stats"]
     parsed = ("stats_parsed", pa.struct([("numRecords", pa.int64())]))
     rows = [add("a", rows=None, stats_parsed={"numRecords": 5}), add("b", rows=None, stats_parsed={"numRecords": 6})]
-    log.parquet(
-        "00000000000000000001.checkpoint.parquet", *SMALL, *rows, types={"add": pa.struct([*fields, parsed])}
-    )
+    log.parquet("00000000000000000001.checkpoint.parquet", *SMALL, *rows, types={"add": pa.struct([*fields, parsed])})
     assert load_snapshot(log.storage).files["physical_rows"].to_pylist() == [5, 6]
 
 
@@ -198,7 +196,7 @@ def test_only_asked_for_columns_are_read(log: RawLog) -> None:
 
 
 def test_narrow_and_large_types_are_converted(log: RawLog) -> None:
-    types = {name: type for name, type in ADD if name in {"partitionValues", "modificationTime", "dataChange"}}
+    types = {name: kind for name, kind in ADD if name in {"partitionValues", "modificationTime", "dataChange"}}
     odd = pa.struct([("path", pa.large_string()), ("size", pa.int32()), ("stats", pa.large_string()), *types.items()])
     log.parquet("00000000000000000001.checkpoint.parquet", *SMALL, add("a"), types={"add": odd})
     files = load_snapshot(log.storage).files

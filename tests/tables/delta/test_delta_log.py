@@ -76,7 +76,7 @@ def test_a_gap_is_damage_and_names_the_file(log: RawLog) -> None:
 def test_a_stray_absurd_version_is_a_gap_at_once(log: RawLog) -> None:
     commits(log, 0, 1)
     log.commit(10**20 - 1)
-    with pytest.raises(DamagedTableError, match="00000000000000000002.json is missing"):
+    with pytest.raises(DamagedTableError, match=r"00000000000000000002\.json is missing"):
         load_snapshot(log.storage)
 
 

@@ -50,7 +50,12 @@ def test_an_unpartitioned_table_has_one_manifest(tmp_path: Path) -> None:
 
 def test_a_partitioned_table_has_one_for_each_partition_and_none_for_others(tmp_path: Path) -> None:
     table = LogWriter(tmp_path / "t", partitions=("p", "path"), at=NOW)
-    partitions = [{"p": "1", "path": "x"}, {"p": "1", "path": "y"}, {"p": "2", "path": None}, {"p": "2", "path": ""}]
+    partitions: list[dict[str, str | None]] = [
+        {"p": "1", "path": "x"},
+        {"p": "1", "path": "y"},
+        {"p": "2", "path": None},
+        {"p": "2", "path": ""},
+    ]
     names = [table.data(NOW) for _ in partitions]
     table.commit(*[add(name, None, values) for name, values in zip(names, partitions, strict=True)], at=NOW)
     result = write(table)

@@ -1,0 +1,32 @@
+"""The Dagster face: a table becomes an observable source asset with maintenance assets below it; a sensor and a
+schedule launch them. Faces decide nothing: what is due and what is done is up to ``dv_maintenance.maintenance``.
+
+Names are loaded on first use, so that importing this package does not import Dagster.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dv_maintenance.dagster.assets import build_dv_assets
+    from dv_maintenance.dagster.automation import build_dv_job, build_dv_schedule
+    from dv_maintenance.dagster.resources import SparkResource
+    from dv_maintenance.dagster.sensor import build_dv_sensor
+
+__all__ = ["SparkResource", "build_dv_assets", "build_dv_job", "build_dv_schedule", "build_dv_sensor"]
+
+_HOMES = {
+    "SparkResource": "resources",
+    "build_dv_assets": "assets",
+    "build_dv_job": "automation",
+    "build_dv_schedule": "automation",
+    "build_dv_sensor": "sensor",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

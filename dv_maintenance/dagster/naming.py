@@ -1,0 +1,49 @@
+"""How a watched table is called in Dagster: asset keys, op names, its pool and the tags of its runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.tables_file import Job, WatchedTable
+
+__all__ = ["TABLE_TAG", "VERSION_TAG", "job_key", "job_keys", "op_name", "pool", "table_key"]
+
+TABLE_TAG = "dv/table"
+VERSION_TAG = "dv/version"
+
+_WORDS = r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*"
+_PLAIN = re.compile(f"{_WORDS}(/{_WORDS})*")
+
+
+def table_key(table: WatchedTable) -> dg.AssetKey:
+    """A name such as ``sales/orders`` is a key of two parts."""
+    return dg.AssetKey([part for part in table.name.split("/") if part])
+
+
+def job_key(table: WatchedTable, job: Job) -> dg.AssetKey:
+    return dg.AssetKey([*table_key(table).path, "dv", job])
+
+
+def job_keys(table: WatchedTable, jobs: Iterable[Job]) -> list[dg.AssetKey]:
+    return [job_key(table, job) for job in jobs]
+
+
+def op_name(table: WatchedTable, what: str) -> str:
+    return f"{_slug(table.name)}__dv_{what}"
+
+
+def pool(table: WatchedTable) -> str:
+    """One pool per table. A courtesy: it spares a run lost work, what keeps a table right is the commit."""
+    return f"dv_{_slug(table.name)}"
+
+
+def _slug(name: str) -> str:
+    """Letters, digits and underscores: ``a/b`` as ``a__b``; a hash keeps apart what that would make alike."""
+    slug = re.sub(r"[^A-Za-z0-9_]", "_", name.replace("/", "__"))
+    return slug if _PLAIN.fullmatch(name) else f"{slug}_{sha256(name.encode()).hexdigest()[:6]}"

@@ -1,0 +1,32 @@
+"""Everything in one code location: a sensor must live where the assets are that it requests.
+
+``DVM_TABLES`` names the tables to maintain; by default those of ``make demo``, which need not exist yet.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import dagster as dg
+
+from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_job, build_dv_schedule
+from dv_maintenance.maintenance.tables_file import WatchConfig
+from sensors.dv_accumulation import dv_accumulation
+
+TABLES = os.environ.get("DVM_TABLES") or str(Path(__file__).with_name("tables.yaml"))
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    tables = WatchConfig.load(TABLES).tables
+    job = build_dv_job(tables)
+    return dg.Definitions(
+        assets=build_dv_assets(tables),
+        jobs=[job],
+        schedules=[build_dv_schedule(job)],
+        sensors=[dv_accumulation(tables)],
+        resources={"spark": SparkResource()},
+        # One process per run: one Spark session for all its steps.
+        executor=dg.in_process_executor,
+    )

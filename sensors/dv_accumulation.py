@@ -1,0 +1,19 @@
+"""Watches the table logs for deletion vectors that pile up.
+
+Every minute it probes each table for a new version. A new version is observed (version, share of deleted rows) and held
+against the table's policy; work that is due is requested, one run per table at a time. It fires on: files with more
+deleted rows than the policy allows, small files worth merging, expired files, outdated manifests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from dv_maintenance.dagster import build_dv_sensor
+from dv_maintenance.maintenance.tables_file import WatchedTable
+
+
+def dv_accumulation(tables: Sequence[WatchedTable]) -> dg.SensorDefinition:
+    return build_dv_sensor(tables, name="dv_accumulation", minimum_interval_seconds=60)

@@ -1,0 +1,68 @@
+"""Watched tables on real, small Delta tables, and the definitions around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_job, build_dv_schedule, build_dv_sensor
+from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+MakeTable = Callable[..., WatchedTable]
+
+
+@pytest.fixture
+def make_table(tmp_path: Path) -> MakeTable:
+    """A watched table with 2 files of 1000 rows, by default half of the even ids deleted."""
+
+    def make(name: str = "shop/orders", *, delete: bool = True, **settings: Any) -> WatchedTable:
+        path = str(tmp_path / name.replace("/", "_"))
+        builder = DeltaBuilder(path).create(
+            pa.schema([("id", pa.int64())]), properties={"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+        )
+        builder.append(pa.table({"id": range(2000)}), files=2)
+        if delete:
+            delete_half(path)
+        return WatchConfig.model_validate({"tables": [{"name": name, "path": path, **settings}]}).tables[0]
+
+    return make
+
+
+def delete_half(path: str, of: int = 2) -> int:
+    """Delete every row whose id has that bit set; its version."""
+    return DeltaBuilder(path).delete(lambda rows: pc.not_equal(pc.bit_wise_and(rows["id"], of), 0))
+
+
+def definitions(*tables: WatchedTable, resource: Any = None, **sensor: Any) -> dg.Definitions:
+    job = build_dv_job(tables)
+    return dg.Definitions(
+        assets=build_dv_assets(tables),
+        jobs=[job],
+        schedules=[build_dv_schedule(job)],
+        sensors=[build_dv_sensor(tables, **sensor)],
+        resources={"spark": resource or SparkResource(engine="local")},
+        executor=dg.in_process_executor,
+    )
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+@pytest.fixture
+def make_definitions() -> Callable[..., dg.Definitions]:
+    return definitions
+
+
+@pytest.fixture
+def delete_more() -> Callable[..., int]:
+    return delete_half

@@ -1,0 +1,214 @@
+"""The assets of a table: what they do to it, what they report, and how errors reach Dagster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from dv_maintenance.dagster.errors import MAX_RETRIES, in_dagster_terms
+from dv_maintenance.dagster.resources import SparkResource, engine_of
+from dv_maintenance.dagster.state import last_data_version
+from dv_maintenance.errors import ConflictError, RefusedError
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.maintenance.tables_file import WatchedTable
+from dv_maintenance.tables import open_table
+
+Definitions = Callable[..., dg.Definitions]
+MakeTable = Callable[..., WatchedTable]
+
+
+def rows(table: WatchedTable) -> list[int]:
+    schema, batches = read(open_table(table.path))
+    return sorted(pa.Table.from_batches(batches, schema)["id"].to_pylist())
+
+
+def run_job(defs: dg.Definitions, instance: dg.DagsterInstance, **options: Any) -> dg.ExecuteInProcessResult:
+    return defs.resolve_job_def("dv_maintenance").execute_in_process(instance=instance, **options)
+
+
+def materialization(instance: dg.DagsterInstance, table: WatchedTable, job: str) -> dg.AssetMaterialization:
+    record = instance.get_latest_materialization_event(dg.AssetKey([*table.name.split("/"), "dv", job]))
+    assert record is not None
+    assert record.asset_materialization is not None
+    return record.asset_materialization
+
+
+def numbers(event: Any) -> dict[str, Any]:
+    return {name: value.value for name, value in event.metadata.items()}
+
+
+def test_the_job_watches_purges_vacuums_and_writes_manifests(
+    make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance
+) -> None:
+    table = make_table(jobs=["optimize", "vacuum", "manifest"])
+    before = rows(table)
+    assert run_job(make_definitions(table), instance).success
+
+    counts = health(open_table(table.path).snapshot()).counts
+    assert (counts.files, counts.files_with_dv, counts.deleted_rows) == (1, 0, 0)
+    assert rows(table) == before
+    assert (Path(table.path) / "_symlink_format_manifest" / "manifest").exists()
+    assert not list(Path(table.path).glob("*.bin"))
+
+    optimized = numbers(materialization(instance, table, "optimize"))
+    assert (optimized["rows_purged"], optimized["dvs_removed"], optimized["verified"]) == (1000, 2, True)
+    assert (optimized["files_removed"], optimized["files_added"]) == (2, 1)
+    assert "more than 5 %" in optimized["reason"]
+    assert [step.data["rows_purged"] for step in optimized["plan"].records] == [1000]
+    vacuumed = numbers(materialization(instance, table, "vacuum"))
+    assert (vacuumed["data_files"], vacuumed["dv_files"]) == (2, 1)
+    assert numbers(materialization(instance, table, "manifest"))["files"] == 1
+
+
+def test_a_second_run_does_nothing(
+    make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance
+) -> None:
+    table = make_table()
+    defs = make_definitions(table)
+    assert run_job(defs, instance).success
+    version = open_table(table.path).version()
+    assert run_job(defs, instance).success
+    assert open_table(table.path).version() == version
+    assert numbers(materialization(instance, table, "optimize"))["steps"] == 0
+
+
+def test_the_data_version_is_that_of_the_last_change_of_data(
+    make_table: MakeTable,
+    make_definitions: Definitions,
+    instance: dg.DagsterInstance,
+    delete_more: Callable[..., int],
+) -> None:
+    table = make_table()
+    defs = make_definitions(table)
+    key = dg.AssetKey(["shop", "orders"])
+
+    def observed() -> str:
+        assert run_job(defs, instance).success
+        record = instance.get_latest_data_version_record(key)
+        assert record is not None
+        return str((record.event_log_entry.asset_observation.tags)["dagster/data_version"])  # type: ignore[union-attr]
+
+    assert observed() == "2"
+    assert open_table(table.path).version() > 2
+    assert observed() == "2", "maintenance must not wake consumers"
+    changed = delete_more(table.path, 4)
+    assert observed() == str(changed)
+
+
+def test_last_data_version_goes_on_from_an_earlier_look(make_table: MakeTable, delete_more: Callable[..., int]) -> None:
+    table = open_table(make_table().path)
+    assert last_data_version(table) == 2
+    assert last_data_version(table, (2, 2)) == 2
+    assert last_data_version(table, (2, 1)) == 1, "nothing new: what was known stays"
+    changed = delete_more(table.uri[7:], 4)
+    assert last_data_version(table, (2, 2)) == changed
+    assert last_data_version(table, (99, 98)) == changed, "the table was replaced by a younger one"
+
+
+def test_observations_have_numbers(
+    make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance
+) -> None:
+    table = make_table()
+    key = dg.AssetKey(["shop", "orders"])
+    result = run_job(make_definitions(table), instance, asset_selection=[key])
+    (event,) = result.get_asset_observation_events()
+    observed = numbers(event.asset_observation_data.asset_observation)  # type: ignore[attr-defined]
+    assert (observed["files"], observed["files_with_dv"], observed["deleted_rows"]) == (2, 2, 1000)
+    assert (observed["deleted_ratio"], observed["dagster/row_count"]) == (0.5, 1000)
+
+
+def test_a_table_need_not_exist_to_be_defined(
+    make_definitions: Definitions, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    table = WatchedTable(name="later", path=str(tmp_path / "later"))
+    defs = make_definitions(table)
+    result = run_job(defs, instance, raise_on_error=False)
+    assert not result.success
+    failure = result.failure_data_for_node("later")
+    assert failure is not None
+    assert "no table found here" in str(failure)
+
+
+def test_a_refused_table_fails_once_and_says_why(
+    golden_copy: Callable[[str], Path], make_definitions: Definitions, instance: dg.DagsterInstance
+) -> None:
+    table = WatchedTable(name="liquid", path=str(golden_copy("delta/table_with_liquid_clustering")))
+    key = dg.AssetKey(["liquid", "dv", "optimize"])
+    result = run_job(make_definitions(table), instance, asset_selection=[key], raise_on_error=False)
+    assert not result.success
+    assert not [event for event in result.all_events if event.event_type_value == "STEP_UP_FOR_RETRY"]
+    (failed,) = [event for event in result.all_events if event.event_type_value == "STEP_FAILURE"]
+    failure = failed.step_failure_data.user_failure_data
+    assert failure is not None
+    assert failure.metadata["error"].value == "UnsupportedFeatureError"
+    assert "liquid" in str(failure.description)
+
+
+def test_errors_in_dagsters_terms() -> None:
+    with pytest.raises(dg.RetryRequested) as retried, in_dagster_terms(1):
+        raise ConflictError("lost")
+    assert (retried.value.max_retries, retried.value.seconds_to_wait) == (MAX_RETRIES, 10)
+    with pytest.raises(dg.Failure) as exhausted, in_dagster_terms(MAX_RETRIES):
+        raise ConflictError("lost")
+    assert exhausted.value.allow_retries is False
+    with pytest.raises(dg.Failure) as refused, in_dagster_terms(0):
+        raise RefusedError("unsafe", table="t", next_step="stop")
+    assert refused.value.allow_retries is False
+    assert refused.value.metadata["next_step"].value == "stop"
+    with pytest.raises(ZeroDivisionError), in_dagster_terms(0):
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("names", [("a.b", "a_b"), ("a/b", "a__b"), ("sales-2026", "sales 2026")])
+def test_names_that_look_alike_stay_apart(
+    make_table: MakeTable, make_definitions: Definitions, names: tuple[str, str]
+) -> None:
+    from dv_maintenance.dagster import naming
+
+    first, second = (WatchedTable(name=name, path="x") for name in names)
+    assert naming.op_name(first, "plan") != naming.op_name(second, "plan")
+    assert naming.pool(first) != naming.pool(second)
+
+
+def test_ops_share_the_pool_of_their_table(make_table: MakeTable, make_definitions: Definitions) -> None:
+    defs = make_definitions(make_table("one", delete=False), make_table("two", delete=False))
+    pools: dict[str, set[str]] = {}
+    for node in defs.resolve_job_def("dv_maintenance").graph.iterate_op_defs():
+        pools.setdefault(node.name[:3], set()).add(str(node.pool))
+    # The observation has none: looking harms nobody.
+    assert pools == {"one": {"dv_one", "None"}, "two": {"dv_two", "None"}}
+
+
+def test_importing_the_face_imports_no_dagster() -> None:
+    script = "import sys, dv_maintenance.dagster; assert 'dagster' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_whatever_has_a_spark_session_will_do() -> None:
+    class Foreign:
+        spark_session = object()
+
+    engine = engine_of(Foreign())
+    assert engine.name == "spark"
+    assert engine.session is Foreign.spark_session  # type: ignore[attr-defined]
+    assert engine_of(SparkResource(engine="local")).name == "local"
+
+
+def test_on_spark(
+    spark: Any, make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance
+) -> None:
+    """A resource uses the session that is there, and leaves it running."""
+    table = make_table()
+    before = rows(table)
+    assert run_job(make_definitions(table, resource=SparkResource()), instance).success
+    assert rows(table) == before
+    assert health(open_table(table.path).snapshot()).counts.files_with_dv == 0
+    assert spark.range(3).count() == 3

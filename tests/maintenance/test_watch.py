@@ -1,0 +1,171 @@
+"""Looks: cheap where nothing changed, right where something did, and one bad table stops no other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.maintenance.apply import maintain
+from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.watch import WatchConfig, look, look_at, read_state
+from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
+
+HOUR = 3_600_000
+WEEK = 7 * 24 * HOUR
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> MemoryTable:
+    table = MemoryTable(tmp_path / "orders")
+    table.delete(table.append("", list(range(10))), [0, 1])
+    return table
+
+
+def test_a_first_look(table: MemoryTable) -> None:
+    found = look_at(table, name="orders", now=table.now)
+    assert (found.name, found.version, found.changed, found.deleted_ratio) == ("orders", 2, True, 0.2)
+    assert found.due == ("optimize",)
+    assert found.reasons["optimize"][1] == "deletion vectors to purge: 1"
+
+
+def test_an_unchanged_table_costs_one_probe(table: MemoryTable) -> None:
+    first = look_at(table, now=table.now)
+    loaded = table.snapshots
+    again = look_at(table, last=first, now=table.now + 1)
+    assert table.snapshots == loaded
+    assert (again.changed, again.due, again.deleted_ratio) == (False, ("optimize",), 0.2)
+
+
+def test_work_done_is_no_longer_due(table: MemoryTable) -> None:
+    first = look_at(table, now=table.now)
+    maintain(table, MemoryEngine())
+    again = look_at(table, last=first, now=table.now)
+    assert (again.changed, again.due, again.reasons, again.deleted_ratio) == (True, (), {}, 0.0)
+
+
+def test_other_settings_are_looked_at_anew(table: MemoryTable) -> None:
+    first = look_at(table, now=table.now)
+    again = look_at(table, Policy(max_deleted_ratio=0.5), first, now=table.now)
+    assert (again.changed, again.due) == (False, ())
+
+
+def test_time_makes_a_vacuum_due(table: MemoryTable) -> None:
+    maintain(table, MemoryEngine())
+    first = look_at(table, now=table.now)
+    assert first.due == ()
+    soon = look_at(table, last=first, now=table.now + WEEK // 7 - 1)
+    assert soon.vacuum_checked == first.vacuum_checked
+    late = look_at(table, last=soon, now=table.now + WEEK + HOUR)
+    assert (late.changed, late.due) == (False, ("vacuum",))
+    assert late.reasons["vacuum"] == ("1 files (1 B) out of use for more than 7d",)
+    # Stays due until somebody does it, however often one looks, and then no longer.
+    table.now += WEEK + HOUR
+    assert look_at(table, last=late, now=table.now).due == ("vacuum",)
+    table.vacuum()
+    assert look_at(table, last=late, now=table.now + 2).due == ()
+
+
+def test_a_vacuum_that_is_refused_is_a_warning(table: MemoryTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**options: Any) -> None:
+        raise RefusedError("not with this log")
+
+    monkeypatch.setattr(table, "vacuum", refuse)
+    found = look_at(table, now=table.now)
+    assert found.due == ("optimize",)
+    assert found.warnings == ("vacuum: not with this log",)
+    assert look_at(table, last=found, now=table.now + 2 * WEEK).warnings == found.warnings
+
+
+def test_manifests_older_than_the_table_are_due(table: MemoryTable) -> None:
+    first = look_at(table, jobs=["manifest"], now=table.now)
+    assert first.reasons == {"manifest": ("there are no manifests", "1 files have DVs: purge first")}
+    maintain(table, MemoryEngine())
+    table.write_manifests(table.snapshot())
+    second = look_at(table, jobs=["manifest"], last=first, now=table.now)
+    assert second.due == ()
+    table.now = 4_000_000_000_000  # well after the manifest
+    table.append("", [1])
+    third = look_at(table, jobs=["manifest"], last=second, now=table.now)
+    assert third.reasons == {"manifest": ("the table is newer than its manifests",)}
+
+
+def test_looks_survive_as_json(table: MemoryTable) -> None:
+    found = look_at(table, name="t", now=table.now)
+    assert {"name", "version", "changed", "deleted_ratio", "due"} <= found.to_json().keys()
+    assert read_state(json.loads(json.dumps({"t": found.to_json()}))) == {"t": found}
+    for broken in ([], {"t": 1}, {"t": {"version": 1}}, {"t": {**found.to_json(), "more": 1}}):
+        with pytest.raises(UsageError, match="not the state of a watch"):
+            read_state(broken)
+
+
+def test_many_tables(golden: Path, tmp_path: Path) -> None:
+    for name in ("basic-dv-no-checkpoint", "made-inline-dv"):
+        shutil.copytree(golden / "delta" / name, tmp_path / name)
+    (tmp_path / "tables.yaml").write_text(
+        """
+        defaults:
+          policy: {max_deleted_ratio: 0.9, min_file_size: 0}
+        tables:
+          - path: basic-dv-no-checkpoint
+          - name: eager
+            path: made-inline-dv
+            policy: {max_deleted_ratio: 0}
+          - {name: gone, path: gone}
+          - {name: odd, path: made-inline-dv, format: excel}
+        """
+    )
+    config = WatchConfig.load(str(tmp_path / "tables.yaml"))
+    looks, state = look(config)
+    basic, eager, gone, odd = looks
+    assert (basic.name, basic.version, basic.changed, basic.error) == ("basic-dv-no-checkpoint", 1, True, None)
+    assert "optimize" not in basic.due
+    assert "optimize" in eager.due
+    assert (gone.version, gone.changed, gone.due) == (None, False, ())
+    assert "no table found here" in str(gone.error)
+    assert "unknown table format" in str(odd.error)
+    again, _ = look(config, read_state({name: each.to_json() for name, each in state.items()}))
+    assert [each.changed for each in again] == [False] * 4
+    assert [each.due for each in again] == [each.due for each in looks]
+    shutil.rmtree(tmp_path / "made-inline-dv")
+    eager = look(config, state)[0][1]
+    assert (eager.version, eager.changed) == (1, False)
+    assert eager.error
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "tables: Field required"),
+        ("tables: []", "tables"),
+        ("tables: [{name: x}]", "tables.0.path: Field required .*line 1"),
+        ("tables:\n- {path: x, polcy: {}}", "tables.0.polcy: no such key .*line 2"),
+        ("tables:\n- path: x\n  policy: {max_tasks: 0}", "tables.0.policy.max_tasks: .*line 3"),
+        ("defaults:\n  policy: {max_tasks: 0}\ntables: [{path: x}]", "defaults.policy.max_tasks: .*line 2"),
+        ("tables: [{path: a/x}, {path: b/x}]", "two tables are called 'x'"),
+        ("tables: [{path: x, jobs: [dance]}]", "tables.0.jobs.0"),
+        ("tables: [{path: x, storage_options: {key: '${DVM_NOT_SET}'}}]", "DVM_NOT_SET is not set"),
+        ("tables: [{path: x, storage_options: {key: [hunter2]}}]", "storage_options"),
+    ],
+)
+def test_mistakes_in_the_file(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "tables.yaml").write_text(text)
+    with pytest.raises(UsageError, match=complaint) as caught:
+        WatchConfig.load(str(tmp_path / "tables.yaml"))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_options_come_from_the_environment_and_stay_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DVM_TEST_SECRET", "hunter2")
+    (tmp_path / "tables.yaml").write_text(
+        "defaults: {storage_options: {region: eu, key: '${DVM_TEST_SECRET}'}}\n"
+        "tables: [{path: 's3://b/x', storage_options: {region: us}}]"
+    )
+    config = WatchConfig.load(str(tmp_path / "tables.yaml"))
+    assert config.tables[0].storage_options == {"region": "us", "key": "hunter2"}
+    assert config.tables[0].path == "s3://b/x"
+    assert "hunter2" not in repr(config)

@@ -1,0 +1,212 @@
+"""What is read, what is changed, and what is left alone, by the name of a feature."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from raw_log import PROTOCOL, RawLog, add, dv, metadata
+
+from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError, UsageError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.delta.actions import Protocol
+from dv_maintenance.tables.delta.features import check_readable, check_writable
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+
+# Of those that a protocol may name, the ones that readers must know too.
+READER = {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
+READER |= {"variantType", "variantShredding", "variantShredding-preview", "typeWidening-preview"}
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> DeltaSnapshot:
+    log = RawLog(tmp_path)
+    log.start(add("a"))
+    return load_snapshot(log.storage)
+
+
+def having(snapshot: DeltaSnapshot, *features: str) -> DeltaSnapshot:
+    return replace(snapshot, protocol=Protocol(3, 7, frozenset(READER & {*features}), frozenset(features)))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "reader", "writer"),
+    [
+        (Protocol(1, 1), set(), set()),
+        (Protocol(1, 2), set(), {"appendOnly", "invariants"}),
+        (Protocol(1, 3), set(), {"appendOnly", "invariants", "checkConstraints"}),
+        (
+            Protocol(2, 5),
+            {"columnMapping"},
+            {
+                "appendOnly",
+                "invariants",
+                "checkConstraints",
+                "changeDataFeed",
+                "generatedColumns",
+                "columnMapping",
+            },
+        ),
+        (Protocol(1, 7, None, frozenset()), set(), set()),
+        (Protocol(3, 7, frozenset({"a"}), frozenset({"a", "b"})), {"a"}, {"a", "b"}),
+    ],
+)
+def test_features_in_force(protocol: Protocol, reader: set[str], writer: set[str]) -> None:
+    assert protocol.features("reader") == reader
+    assert protocol.features("writer") == writer
+
+
+def test_writer_version_six_adds_identity_columns() -> None:
+    assert Protocol(2, 6).features("writer") - Protocol(2, 5).features("writer") == {"identityColumns"}
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        Protocol(2, 7, frozenset(), frozenset()),
+        Protocol(3, 7, None, frozenset()),
+        Protocol(1, 7, None, None),
+        Protocol(1, 2, None, frozenset()),
+        Protocol(3, 6, frozenset(), None),
+        Protocol(3, 7, frozenset({"deletionVectors"}), frozenset()),
+    ],
+)
+def test_a_protocol_that_contradicts_itself(protocol: Protocol) -> None:
+    with pytest.raises(DamagedTableError, match="contradicts itself"):
+        check_readable(protocol, table="t")
+
+
+@pytest.mark.parametrize("protocol", [Protocol(0, 2), Protocol(4, 7, frozenset(), frozenset()), Protocol(-1, 1)])
+def test_unknown_reader_versions(protocol: Protocol) -> None:
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        check_readable(protocol, table="t")
+    assert caught.value.features == (f"reader version {protocol.min_reader}",)
+
+
+def test_unknown_features_are_named(snapshot: DeltaSnapshot) -> None:
+    names = frozenset({"adaptiveMetadata", "zeta", "deletionVectors"})
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        check_readable(Protocol(3, 7, names, names), table="t")
+    assert caught.value.features == ("adaptiveMetadata", "zeta")
+    assert caught.value.exit_code == 3
+    for operation in ("rewrite", "vacuum", "manifest"):
+        with pytest.raises(UnsupportedFeatureError) as caught:
+            check_writable(having(snapshot, "collations", "appendOnly", "geospatial"), operation)
+        assert caught.value.features == ("collations", "geospatial")
+        assert caught.value.version == 0
+
+
+@pytest.mark.parametrize("name", ["catalogManaged", "catalogOwned", "catalogOwned-preview"])
+def test_catalog_managed_tables_are_not_even_read(name: str) -> None:
+    for reader in (frozenset({name}), frozenset[str]()):
+        with pytest.raises(UnsupportedFeatureError, match="catalog"):
+            check_readable(Protocol(3, 7, reader, frozenset({name})), table="t")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "allowColumnDefaults",
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "checkpointProtection",
+        "columnMapping",
+        "deletionVectors",
+        "domainMetadata",
+        "generatedColumns",
+        "identityColumns",
+        "inCommitTimestamp",
+        "invariants",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantType",
+    ],
+)
+def test_features_that_leave_every_operation_free(snapshot: DeltaSnapshot, name: str) -> None:
+    for operation in ("rewrite", "vacuum", "manifest"):
+        check_writable(having(snapshot, name), operation)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "clustering",
+        "icebergCompatV1",
+        "icebergCompatV2",
+        "icebergCompatV3",
+        "materializePartitionColumns",
+        "rowTracking",
+        "variantShredding",
+        "variantShredding-preview",
+    ],
+)
+def test_features_that_only_forbid_a_rewrite(snapshot: DeltaSnapshot, name: str) -> None:
+    table = having(snapshot, name, "appendOnly")
+    check_writable(table, "vacuum")
+    check_writable(table, "manifest")
+    with pytest.raises(UnsupportedFeatureError, match="vacuum works") as caught:
+        check_writable(table, "rewrite")
+    assert caught.value.features == (name,)
+
+
+def test_legacy_versions(snapshot: DeltaSnapshot) -> None:
+    check_writable(replace(snapshot, protocol=Protocol(2, 6)), "rewrite")
+    for writer in (8, 0):
+        protocol = Protocol(1, writer)
+        with pytest.raises(UnsupportedFeatureError, match=f"writer version {writer}"):
+            check_writable(replace(snapshot, protocol=protocol), "vacuum")
+
+
+def test_manifests_and_column_mapping(tmp_path: Path) -> None:
+    log = RawLog(tmp_path)
+    mapped: dict[str, Any] = {"delta.columnMapping.mode": "name"}
+    log.commit(
+        0,
+        {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}},
+        metadata({"type": "struct", "fields": []}, **mapped),
+    )
+    snapshot = load_snapshot(log.storage)
+    check_writable(snapshot, "rewrite")
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        check_writable(snapshot, "manifest")
+    assert caught.value.features == ("columnMapping",)
+
+
+def test_a_file_that_is_live_twice_is_not_rewritten(tmp_path: Path) -> None:
+    log = RawLog(tmp_path)
+    log.start(add("a"), add("a", dv()))
+    snapshot = load_snapshot(log.storage)
+    check_writable(snapshot, "vacuum")
+    for operation in ("rewrite", "manifest"):
+        with pytest.raises(RefusedError, match="a is live twice"):
+            check_writable(snapshot, operation)
+
+
+def test_a_table_without_a_schema_is_left_alone(tmp_path: Path) -> None:
+    log = RawLog(tmp_path)
+    log.commit(0, PROTOCOL, add("a"))
+    with pytest.raises(DamagedTableError, match="no schema"):
+        check_writable(load_snapshot(log.storage), "vacuum")
+
+
+def test_unknown_operation(snapshot: DeltaSnapshot) -> None:
+    with pytest.raises(UsageError, match="sing"):
+        check_writable(snapshot, "sing")
+
+
+def test_golden_tables_that_may_not_be_rewritten(golden: Path) -> None:
+    for name, feature in (
+        ("table-with-icebegCompatV2Enabled", "icebergCompatV2"),
+        ("table_with_liquid_clustering", "liquid"),
+        ("collations-table", "collations"),
+        ("variant-stats-with-struct-no-checkpoint", "variantShredding-preview"),
+    ):
+        with pytest.raises(UnsupportedFeatureError) as caught:
+            check_writable(load_snapshot(Storage(str(golden / "delta" / name))), "rewrite")
+        assert feature in caught.value.features
