@@ -14,7 +14,7 @@ from dv_maintenance.dagster.state import SensorState, last_data_version
 from dv_maintenance.errors import DvMaintenanceError, UsageError
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.tables_file import WatchedTable
+    from dv_maintenance.maintenance.tables_file import Job, WatchedTable
     from dv_maintenance.maintenance.watch import Look
 
 __all__ = ["build_dv_sensor"]
@@ -22,6 +22,7 @@ __all__ = ["build_dv_sensor"]
 # Dagster ends a tick after 60 seconds; what has not been looked at by then comes first in the next one.
 _BUDGET_SECONDS = 40.0
 _MAX_FAILED_RUNS = 3
+_JOBS: tuple[Job, ...] = ("optimize", "vacuum", "manifest")
 _ACTIVE = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -79,7 +80,7 @@ class _Tick:
     def result(self) -> dg.SensorResult:
         deadline = time.monotonic() + self.budget
         first = None
-        active = self.context.instance.get_runs(dg.RunsFilter(statuses=_ACTIVE))
+        at_work = _at_work(self.context.instance)
         for number, table in enumerate(self.tables):
             if number and time.monotonic() > deadline:
                 first = table.name
@@ -87,7 +88,7 @@ class _Tick:
                 break
             look = self._look(table)
             if look.due and look.error is None:
-                self._request(table, look, active)
+                self._request(table, look, at_work)
         return dg.SensorResult(
             run_requests=self.requests,
             asset_events=self.events,
@@ -135,10 +136,11 @@ class _Tick:
             )
         )
 
-    def _request(self, table: WatchedTable, look: Look, active: Sequence[dg.DagsterRun]) -> None:
-        busy = next((run for run in active if _works_on(run, table)), None)
+    def _request(self, table: WatchedTable, look: Look, at_work: Sequence[tuple[str, set[str]]]) -> None:
+        nodes = {key.to_python_identifier() for key in naming.job_keys(table, _JOBS)}
+        busy = next((run_id for run_id, others in at_work if nodes & others), None)
         if busy is not None:
-            self.notes.append(f"{table.name}: {' and '.join(look.due)} due, run {busy.run_id[:8]} is at work on it")
+            self.notes.append(f"{table.name}: {' and '.join(look.due)} due, run {busy[:8]} is at work on it")
             return
         tags = {naming.TABLE_TAG: table.name, naming.VERSION_TAG: str(look.version)}
         failed = self.context.instance.get_runs_count(dg.RunsFilter(tags=tags, statuses=[dg.DagsterRunStatus.FAILURE]))
@@ -163,11 +165,15 @@ class _Tick:
         self.notes.append(f"{table.name}: {error}")
 
 
-def _works_on(run: dg.DagsterRun, table: WatchedTable) -> bool:
-    """Whether a run maintains this table: asked for by the sensor, launched by hand, or one of everything."""
-    if run.tags.get(naming.TABLE_TAG) == table.name:
-        return True
-    wanted = {naming.job_key(table, job) for job in ("optimize", "vacuum", "manifest")}
-    steps = run.step_keys_to_execute or []
-    names = {naming.op_name(table, what) for what in ("plan", "optimize", "vacuum", "manifest")}
-    return bool(wanted & set(run.asset_selection or ())) or any(step.split(".")[-1] in names for step in steps)
+def _at_work(instance: dg.DagsterInstance) -> list[tuple[str, set[str]]]:
+    """(run id, node names of its assets) of each run that has not ended, whoever launched it. A run of a whole job
+    names no assets; its job's snapshot does.
+    """
+    found = []
+    for run in instance.get_runs(dg.RunsFilter(statuses=_ACTIVE)):
+        nodes = {key.to_python_identifier() for key in run.asset_selection or ()}
+        if not nodes and run.job_snapshot_id is not None:
+            invocations = instance.get_job_snapshot(run.job_snapshot_id).dep_structure_snapshot.node_invocation_snaps
+            nodes = {invocation.node_name for invocation in invocations}
+        found.append((run.run_id, nodes))
+    return found

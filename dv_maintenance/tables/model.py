@@ -409,9 +409,14 @@ class Table(Protocol):
     anything.
     """
 
-    uri: str
-    format: str
-    storage: Storage
+    @property
+    def uri(self) -> str: ...
+
+    @property
+    def format(self) -> str: ...
+
+    @property
+    def storage(self) -> Storage: ...
 
     def version(self) -> int:
         """Newest version, by the cheapest look that is right."""

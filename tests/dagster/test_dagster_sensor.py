@@ -102,15 +102,28 @@ def test_one_run_at_a_time_per_table_whoever_launched_it(
 ) -> None:
     defs = make_definitions(make_table(), make_table("other"))
     (orders, _) = tick(defs).run_requests
-    if how == "the job":
-        made = instance.create_run_for_job(defs.resolve_job_def("dv_maintenance"), status=dg.DagsterRunStatus.STARTED)
-    else:
-        made = instance.create_run_for_job(
-            defs.resolve_implicit_global_asset_job_def(),
-            asset_selection=frozenset(orders.asset_selection),
-            tags=orders.tags if how == "the sensor" else {},
-            status=dg.DagsterRunStatus.STARTED,
-        )
+    job = defs.resolve_job_def("dv_maintenance") if how == "the job" else defs.resolve_implicit_global_asset_job_def()
+    # As the daemon does it: without step keys, and without a selection where the whole job is to run.
+    made = instance.create_run(
+        job_name=job.name,
+        run_id=None,
+        run_config={},
+        status=dg.DagsterRunStatus.STARTED,
+        tags=orders.tags if how == "the sensor" else {},
+        root_run_id=None,
+        parent_run_id=None,
+        step_keys_to_execute=None,
+        execution_plan_snapshot=None,
+        job_snapshot=job.get_job_snapshot(),
+        parent_job_snapshot=None,
+        asset_selection=None if how == "the job" else frozenset(orders.asset_selection),
+        asset_check_selection=None,
+        resolved_op_selection=None,
+        op_selection=None,
+        remote_job_origin=None,
+        job_code_origin=None,
+        asset_graph=job.asset_layer.asset_graph,
+    )
     data = tick(defs)
     requested = [request.tags["dv/table"] for request in data.run_requests]
     assert requested == ([] if how == "the job" else ["other"])

@@ -206,8 +206,9 @@ class Scope:
 
     def holds(self, path: str) -> bool:
         """Whether a file is in scope. ``path`` may come from a log: it can point anywhere."""
-        if "://" in path or path.startswith(("/", "../")) or "\0" in path or not _is_text(path):
+        if "://" in path or path.startswith("/") or "\0" in path or not _is_text(path):
             return False
+        # Dots were resolved, so what leaves the table begins with `..`: a hidden name.
         return not self.skip(path, False) and self._holds_folder(path.rpartition("/")[0])
 
     def _holds_folder(self, folder: str) -> bool:

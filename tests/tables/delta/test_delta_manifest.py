@@ -78,6 +78,7 @@ def test_a_partitioned_table_has_one_for_each_partition_and_none_for_others(tmp_
     assert list(manifests(table.path)) == [f"{ROOT}/p=1/path=x/manifest"]
     assert not (table.path / ROOT / "p=2").exists(), "an empty folder would be a partition to Hive"
     assert note.exists()
+    note.unlink()
 
     table.commit(remove(names[0], NOW), at=NOW)
     assert write(table).manifests == ()

@@ -175,15 +175,16 @@ def test_a_longer_retention_counts_where_checkpoints_go_by_the_tables_own(table:
     write_checkpoint(table.storage, load_snapshot(table.storage), now=NOW)
     assert tombstones(table.storage, load_snapshot(table.storage)).num_rows == 1, "one was dropped"
     files = table.files()
-    result = vacuum(table.storage, retention=2 * WEEK, now=NOW)
-    assert {file.kind for file in result.expired.files} == set(), "removed an hour later"
-    assert table.files() == files
+    for path in files:
+        os.utime(table.path / path, (OLD / 1000 - 1, OLD / 1000 - 1))
+    vacuum(table.storage, retention=2 * WEEK, now=NOW)
+    assert {path for path in files - table.files() if not path.startswith("orphans/")} == set()
 
     (table.path / f"_delta_log/{0:020d}.json").unlink()
     os.utime(table.path / f"_delta_log/{1:020d}.json", (NOW / 1000, NOW / 1000))
     with pytest.raises(RefusedError, match="does not go back"):
         vacuum(table.storage, retention=2 * WEEK, now=NOW)
-    assert vacuum(table.storage, retention=WEEK, now=NOW).deleted == 3
+    assert vacuum(table.storage, retention=WEEK, now=NOW).deleted == 2
 
 
 # -- lite --------------------------------------------------------------------------------------------------------
@@ -258,12 +259,14 @@ def test_links_are_left_alone(table: LogWriter, lite: bool) -> None:
     target = outside / f"part-{uuid4()}.parquet"
     target.write_text("x")
     os.utime(target, (OLD / 1000, OLD / 1000))
-    (table.path / "link.parquet").symlink_to(target)
-    (table.path / f"folder-{uuid4()}").symlink_to(outside)
+    links = {table.path / "link.parquet": target, table.path / f"folder-{uuid4()}": outside}
+    for link, end in links.items():
+        link.symlink_to(end)
+        os.utime(link, (OLD / 1000, OLD / 1000), follow_symlinks=False)
     table.commit(remove("link.parquet", OLD), at=OLD)
     vacuum(table.storage, lite=lite, retention=0, allow_short_retention=True, now=NOW)
     assert target.exists()
-    assert (table.path / "link.parquet").is_symlink()
+    assert all(link.is_symlink() for link in links)
 
 
 # -- what breaks -------------------------------------------------------------------------------------------------
