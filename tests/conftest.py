@@ -82,8 +82,13 @@ def s3() -> Iterator[tuple[str, dict[str, str]]]:
     server.start()
     host, port = server.get_host_and_port()
     keys = {"aws_access_key_id": "test", "aws_secret_access_key": "secret-of-the-test"}
-    boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1", **keys).create_bucket(Bucket="lake")
-    yield "s3://lake", {"aws_endpoint": f"http://{host}:{port}", "aws_region": "us-east-1", "allow_http": "true", **keys}
+    boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1", **keys).create_bucket(
+        Bucket="lake"
+    )
+    yield (
+        "s3://lake",
+        {"aws_endpoint": f"http://{host}:{port}", "aws_region": "us-east-1", "allow_http": "true", **keys},
+    )
     server.stop()
 
 

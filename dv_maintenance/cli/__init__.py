@@ -6,6 +6,8 @@ under half a second.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -22,6 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from dv_maintenance.cli.output import Output
     from dv_maintenance.cli.parser import parse
 
+    if argv is None:  # a process of our own
+        _spare_the_garbage_collector()
     argv = sys.argv[1:] if argv is None else list(argv)
     with Output.opened(json="--json" in argv) as out:
         try:
@@ -45,6 +49,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             out.unexpected(error)
             return 1
         return code
+
+
+def _spare_the_garbage_collector() -> None:
+    """What imports create lives to the end of the process. Looking through it again and again, and once more on the
+    way out, takes a tenth of a short command's time.
+    """
+    gc.set_threshold(100_000, 50, 50)
+    atexit.register(gc.freeze)
 
 
 def _trace_if_debugging() -> None:

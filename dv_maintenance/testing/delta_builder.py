@@ -145,8 +145,10 @@ class DeltaBuilder:
         style: DvStyle = "file",
         target_size: int = 2 * 1024 * 1024,
         prefix: str = "",
+        keep_empty: bool = False,
     ) -> int:
-        """Delete rows with DVs, as delta-spark's DELETE does; a file without live rows is removed. Returns the version.
+        """Delete rows with DVs, as delta-spark's DELETE does; a file without live rows is removed, or stays with a DV
+        that names every row if ``keep_empty``. Returns the version.
 
         ``where``: a function gets each file's physical rows in batches, under logical names and with partition columns,
         and answers ``True`` for the rows to go. ``style``: DVs in files of the table's root, or below the folder
@@ -169,7 +171,7 @@ class DeltaBuilder:
             actions.append({"remove": _remove(add, now)})
             metrics["numDeletedRows"] += after.cardinality - before.cardinality
             metrics["numDeletionVectorsRemoved"] += bool(before)
-            if after.cardinality == rows:
+            if after.cardinality == rows and not keep_empty:
                 metrics["numRemovedFiles"] += 1
             else:
                 metrics["numDeletionVectorsUpdated"] += bool(before)

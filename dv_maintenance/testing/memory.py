@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from dv_maintenance.errors import UsageError
+from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import (
     FILES_SCHEMA,
@@ -107,6 +107,21 @@ class MemoryTable:
         rest = {other: each for other, each in self._files.items() if other != key}
         self._add({**rest, new: replace(file, deleted=deleted)}, "DELETE", data_changed=True)
         return new
+
+    def delete_where(self, where: Callable[[str, Any], bool], *, keep_empty: bool = False) -> int:
+        """Delete the rows for which ``where`` (partition, row) holds, with one commit, and return its version. Files
+        without live rows go, unless ``keep_empty``.
+        """
+        files: dict[FileKey, _File] = {}
+        for key, file in self._files.items():
+            rows = enumerate(json.loads(self.storage.get(key.path)))
+            deleted = file.deleted | {position for position, row in rows if where(file.partition, row)}
+            if deleted == file.deleted:
+                files[key] = file
+            elif keep_empty or len(deleted) < file.rows:
+                files[FileKey(key.path, f"dv-{next(self._numbers)}")] = replace(file, deleted=deleted)
+        self._add(files, "DELETE", data_changed=True)
+        return self.version()
 
     def rows(self, version: int | None = None) -> list[str]:
         """Every live row as JSON, sorted: what a query returns."""
@@ -225,13 +240,17 @@ class MemoryTable:
         now: int | None = None,
     ) -> VacuumResult:
         kept_for = _RETENTION if retention is None else retention
+        if kept_for < _RETENTION and not allow_short_retention:
+            raise RefusedError("a retention below the table's own", table=self.uri, version=self.version())
         cutoff = (self.now if now is None else now) - kept_for
         # A file is needed by every version that was the newest one at the cutoff or later.
         ends = [each.timestamp for each in self._versions[1:]] + [cutoff]
         needed = {
             key.path for each, end in zip(self._versions, ends, strict=True) if end >= cutoff for key in each.files
         }
-        gone = sorted(self.stored() - needed)
+        # What no version has named yet may be about to be committed.
+        named = {key.path for each in self._versions for key in each.files}
+        gone = sorted((self.stored() & named) - needed)
         before = self.version()
         if gone and not dry_run:
             self.storage.delete(gone)
@@ -240,6 +259,8 @@ class MemoryTable:
         return VacuumResult(expired, 0 if dry_run else len(gone), dry_run, before, self.version())
 
     def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
+        if snapshot.files["dv_id"].null_count < snapshot.files.num_rows:
+            raise RefusedError("there are deletion vectors", table=self.uri, version=snapshot.version)
         self.storage.put("_symlink_format_manifest/manifest", b"")
         return ManifestResult(snapshot.version, ("_symlink_format_manifest/manifest",), snapshot.files.num_rows)
 
@@ -254,9 +275,9 @@ class MemoryTable:
                 engine=None,
                 files_added=len(each.files.keys() - before.files.keys()),
                 files_removed=len(before.files.keys() - each.files.keys()),
-                dvs_added=0,
-                dvs_removed=0,
-                rows_deleted_by_dvs=0,
+                dvs_added=sum(key.dv_id is not None for key in each.files.keys() - before.files.keys()),
+                dvs_removed=sum(key.dv_id is not None for key in before.files.keys() - each.files.keys()),
+                rows_deleted_by_dvs=_grown(before.files, each.files),
                 data_changed=each.data_changed,
             )
             for number, (before, each) in enumerate(
@@ -347,6 +368,12 @@ def _write_file(storage: Storage, path: str, rows: Sequence[Any]) -> OutputFile:
     data = json.dumps(list(rows)).encode()
     storage.put(path, data)
     return OutputFile(storage.uri_of(path), len(data), len(rows), 0)
+
+
+def _grown(before: Mapping[FileKey, _File], after: Mapping[FileKey, _File]) -> int:
+    """Rows that new DVs name and those in their place before did not."""
+    old = {key.path: len(file.deleted) for key, file in before.items()}
+    return sum(len(file.deleted) - old.get(key.path, 0) for key, file in after.items() if key not in before)
 
 
 def _nothing() -> None:

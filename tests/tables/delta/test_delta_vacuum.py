@@ -335,6 +335,50 @@ def refusing(unlink: Callable[[str], None], name: str) -> Callable[[str], None]:
     return call
 
 
+def test_when_nothing_can_be_deleted_not_everything_is_tried(table: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(20):
+        table.data(OLD)
+    monkeypatch.setattr("dv_maintenance.tables.delta.vacuum._BATCH", 4)
+    tried: set[str] = set()
+
+    def refuse(path: str) -> None:
+        tried.add(path)
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(StorageError) as error:
+        vacuum(table.storage, now=NOW)
+    assert len(tried) == 4
+    assert error.value.done == "0 of 23 expired files deleted"
+
+    monkeypatch.undo()
+    monkeypatch.setattr("dv_maintenance.tables.delta.vacuum._BATCH", 4)
+    first = vacuum(table.storage, dry_run=True, now=NOW).expired.files[0].path
+    monkeypatch.setattr(os, "unlink", refusing(os.unlink, first))
+    with pytest.raises(StorageError, match="Permission") as error:
+        vacuum(table.storage, now=NOW)
+    assert error.value.done == "22 of 23 expired files deleted"
+
+
+def test_object_storage(table: LogWriter) -> None:
+    """Listed with sizes and times, no folders, deleted in parallel."""
+    table.data(OLD, "_hidden")
+    table.data(OLD, "inner")
+    table.touch("inner/_delta_log/00000000000000000000.json", OLD)
+    stored = Storage("memory:///t")
+    for file in filter(Path.is_file, table.path.rglob("*")):
+        stored.put(file.relative_to(table.path).as_posix(), file.read_bytes())
+    now = max(info.modified for info in stored.walk()) + 1
+    files = {info.path for info in stored.walk()}
+    call = partial(vacuum, stored, retention=0, allow_short_retention=True)
+    lite = call(lite=True, now=now)
+    assert sorted(file.kind for file in lite.expired.files) == ["data", "data", "dv"]
+    assert {file.size for file in lite.expired.files} == {1}
+    assert [path.split("/")[0] for path in paths(call(now=now))] == ["orphans"]
+    left = {info.path for info in stored.walk() if not info.path.startswith("_delta_log/")}
+    assert len(files & left) == 4, "the live file, and what is hidden or of another table"
+
+
 def test_a_table_of_unknown_features_is_not_touched(table: LogWriter) -> None:
     features = ["deletionVectors", "fromTheFuture"]
     protocol = {

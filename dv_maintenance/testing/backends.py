@@ -1,0 +1,189 @@
+"""Tables that the contract and the histories are run on, as writers other than this product reach them.
+
+Every table has the columns ``id`` (int64), ``p`` (string, the partition) and ``v`` (string): see :data:`Row`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.tables.model import parse_partition, partition_name
+
+if TYPE_CHECKING:
+    from dv_maintenance.engine import Engine
+    from dv_maintenance.tables.model import Table
+    from dv_maintenance.testing.delta_builder import DvStyle
+
+__all__ = ["DeltaBackend", "MemoryBackend", "Row", "TableBackend"]
+
+# id, partition, value.
+Row = tuple[int, str | None, str]
+
+# Longer than the clock by which file systems date files lags behind the one that writers ask.
+_TICK_SECONDS = 0.01
+
+
+class TableBackend(ABC):
+    """One table of a format. ``supports``: what the format or this kind of table can do besides the common ground, of
+    ``manifests``, ``features`` (:meth:`forbid`) and ``checkpoints``. ``styles``: ways to store a deletion vector.
+    ``retention``: the table's own, in milliseconds.
+    """
+
+    supports: frozenset[str] = frozenset()
+    styles: ClassVar[tuple[str, ...]] = ("",)
+    retention: ClassVar[int] = 7 * 86_400_000
+
+    @abstractmethod
+    def create(self) -> None:
+        """Version 0, without rows."""
+
+    @abstractmethod
+    def append(self, partition: str | None, rows: Sequence[Row]) -> int:
+        """Append rows of one partition as one file, with one commit. Returns the version."""
+
+    @abstractmethod
+    def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:
+        """Delete the rows with these ids, some of which may be gone already, by deletion vectors and with one commit.
+        A file without live rows goes, unless ``keep_empty``. Returns the version.
+        """
+
+    @abstractmethod
+    def open(self) -> Table:
+        """The table as somebody who just came sees it."""
+
+    @abstractmethod
+    def engine(self) -> Engine:
+        """What rewrites files of this table."""
+
+    def rows(self, version: int | None = None) -> list[Row]:
+        """What a query of this version returns, in no order."""
+        from dv_maintenance.maintenance.read import read
+
+        _, batches = read(self.open(), version)
+        return [(row["id"], row["p"], row["v"]) for batch in batches for row in batch.to_pylist()]
+
+    def moment(self) -> int:
+        """A time, in epoch milliseconds, after all that was done and before all that will be."""
+        time.sleep(_TICK_SECONDS)
+        now = time.time_ns() // 1_000_000
+        time.sleep(_TICK_SECONDS)
+        return now
+
+    def forbid(self) -> None:
+        """Let the table use a feature that nobody here can know."""
+        raise NotImplementedError
+
+    def checkpoint(self, now: int) -> None:
+        """Do what the format does to keep its log short, at a time in epoch milliseconds."""
+        raise NotImplementedError
+
+
+class DeltaBackend(TableBackend):
+    """A Delta table at a path or URI. ``properties`` as in ``TBLPROPERTIES``."""
+
+    styles: ClassVar[tuple[str, ...]] = ("file", "inline", "absolute")
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+        self.place = place
+        self.storage_options = dict(storage_options or {})
+        self.properties = dict(properties or {})
+        mapped = self.properties.get("delta.columnMapping.mode", "none") != "none"
+        self.supports = frozenset({"features", "checkpoints"} | (set() if mapped else {"manifests"}))
+        self._builder = DeltaBuilder(place, storage_options=storage_options)
+
+    def create(self) -> None:
+        import pyarrow as pa
+
+        schema = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.string())])
+        self._builder.create(schema, partition_by=["p"], properties=self.properties)
+
+    def append(self, partition: str | None, rows: Sequence[Row]) -> int:
+        import pyarrow as pa
+
+        ids, _, values = zip(*rows, strict=True)
+        parts = pa.array([partition] * len(rows), pa.string())
+        return self._builder.append(pa.table({"id": pa.array(ids, pa.int64()), "p": parts, "v": list(values)}))
+
+    def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        gone = pa.array(ids, pa.int64())
+        stored: DvStyle = "inline" if style == "inline" else "absolute" if style == "absolute" else "file"
+        return self._builder.delete(lambda rows: pc.is_in(rows["id"], gone), style=stored, keep_empty=keep_empty)
+
+    def open(self) -> Table:
+        from dv_maintenance.tables import open_table
+
+        return open_table(self.place, storage_options=self.storage_options)
+
+    def engine(self) -> Engine:
+        from dv_maintenance.engine.local import LocalEngine
+
+        return LocalEngine()
+
+    def forbid(self) -> None:
+        from dv_maintenance.tables.delta.log import read_commit
+
+        protocol = next(action["protocol"] for action in read_commit(self._builder.storage, 0) if "protocol" in action)
+        features = [*protocol["writerFeatures"], "fromTheFuture"]
+        self._builder.commit([{"protocol": {**protocol, "writerFeatures": features}}])
+
+    def checkpoint(self, now: int) -> None:
+        from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+        DeltaBuilder(self.place, storage_options=self.storage_options, clock=lambda: now).checkpoint()
+
+
+class MemoryBackend(TableBackend):
+    """A :class:`MemoryTable` in a folder."""
+
+    supports = frozenset({"manifests"})
+
+    def __init__(self, folder: Path) -> None:
+        from dv_maintenance.testing.memory import MemoryTable
+
+        self._table = MemoryTable(folder)
+
+    def create(self) -> None:
+        """It begins with its version 0."""
+
+    def append(self, partition: str | None, rows: Sequence[Row]) -> int:
+        self._table.append(partition_name({"p": partition}), [(row, value) for row, _, value in rows])
+        return self._table.version()
+
+    def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:  # noqa: ARG002
+        return self._table.delete_where(lambda _, row: row[0] in ids, keep_empty=keep_empty)
+
+    def open(self) -> Table:
+        return self._table
+
+    def engine(self) -> Engine:
+        from dv_maintenance.testing.memory import MemoryEngine
+
+        return MemoryEngine()
+
+    def rows(self, version: int | None = None) -> list[Row]:
+        try:
+            found = [json.loads(line) for line in self._table.rows(version)]
+        except FileNotFoundError as error:
+            raise DamagedTableError(f"{error} is gone", table=self._table.uri) from None
+        return [(row, parse_partition(partition)["p"], value) for partition, (row, value) in found]
+
+    def moment(self) -> int:
+        self._table.now += 2
+        return self._table.now - 1

@@ -1,0 +1,341 @@
+"""What maintenance promises for a table of any format, as tests. A format's test file subclasses :class:`TableContract`
+and gives it a table::
+
+    class TestDelta(TableContract):
+        @pytest.fixture
+        def backend(self, tmp_path: Path) -> TableBackend:
+            return DeltaBackend(str(tmp_path / "table"))
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
+from dv_maintenance.maintenance.apply import apply, maintain, purge
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.manifest import write_manifests
+from dv_maintenance.maintenance.plan import build_plan
+from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.steps import MaintenancePlan
+from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.testing.backends import TableBackend
+from dv_maintenance.testing.history import InterferingEngine, TableHistory
+
+__all__ = ["TableContract"]
+
+HOUR = 3_600_000
+
+
+class TableContract:
+    """The behaviour every format has in common. ``table`` is the fixture to start from."""
+
+    @pytest.fixture
+    def backend(self) -> TableBackend:
+        """The place of a table that does not exist yet. For subclasses to give."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def table(self, backend: TableBackend) -> TableHistory:
+        """Two files of partition a and one of partition b, 10 rows each, and three deletes: from one file of a, once
+        more from that file, and from b. Ids go from 0 to 29, in that order.
+        """
+        table = TableHistory(backend)
+        table.append("a", 10)
+        table.append("a", 10)
+        table.append("b", 10)
+        table.delete(range(3))
+        table.delete(range(5))
+        table.delete([20, 29])
+        return table
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def test_every_version_has_its_snapshot(self, table: TableHistory) -> None:
+        opened = table.table
+        assert opened.version() == table.version
+        for version, rows in enumerate(table.versions):
+            snapshot = opened.snapshot(version)
+            assert (snapshot.version, snapshot.table, snapshot.format) == (version, opened.uri, opened.format)
+            files = snapshot.files
+            live = sum(files["physical_rows"].to_pylist()) - sum(files["deleted_rows"].to_pylist())
+            assert live == len(rows)
+        times = [opened.snapshot(version).timestamp for version in range(table.version + 1)]
+        assert times == sorted(times)
+        assert opened.snapshot().version == table.version
+        for version in (-1, table.version + 1):
+            with pytest.raises(UsageError):
+                opened.snapshot(version)
+
+    def test_health_counts_files_dvs_and_rows(self, table: TableHistory) -> None:
+        found = health(table.table.snapshot())
+        total = found.counts
+        assert (total.files, total.files_with_dv, total.physical_rows, total.deleted_rows) == (3, 2, 30, 7)
+        assert (total.live_rows, total.deleted_ratio) == (23, round(7 / 30, 6))
+        assert found.version == table.version
+        parts = {each.partition["p"]: each.counts for each in found.partitions}
+        assert {name: (counts.files, counts.files_with_dv, counts.deleted_rows) for name, counts in parts.items()} == {
+            "a": (2, 1, 5),
+            "b": (1, 1, 2),
+        }
+        assert sum(counts.size_bytes for counts in parts.values()) == total.size_bytes > 0
+        before = health(table.table.snapshot(3)).counts
+        assert (before.files_with_dv, before.deleted_rows, before.live_rows) == (0, 0, 30)
+
+    def test_every_version_reads_as_it_was(self, table: TableHistory) -> None:
+        purge(table.table, table.backend.engine())
+        table.sync()
+        assert len(set(map(len, table.versions))) > 4
+        for version in range(table.version + 1):
+            assert table.read(version) == table.expected(version)
+
+    def test_history_is_newest_first(self, table: TableHistory) -> None:
+        purge(table.table, table.backend.engine())
+        table.sync()
+        entries = table.table.history()
+        assert [entry.version for entry in entries] == list(range(table.version, -1, -1))
+        assert [entry.data_changed for entry in entries[:2]] == [False, True]
+        purged, deleted, again, first = entries[:4]
+        assert (purged.operation, purged.dvs_added, purged.dvs_removed) == ("REORG", 0, 2)
+        assert (purged.files_added, purged.files_removed) == (2, 2)
+        assert (first.dvs_added, first.dvs_removed, first.rows_deleted_by_dvs) == (1, 0, 3)
+        assert (again.dvs_added, again.dvs_removed, again.rows_deleted_by_dvs) == (1, 1, 2)
+        assert (deleted.dvs_added, deleted.dvs_removed, deleted.rows_deleted_by_dvs) == (1, 0, 2)
+        assert [entry.version for entry in table.table.history(limit=2)] == [table.version, table.version - 1]
+
+    def test_maintenance_changes_no_data(self, table: TableHistory) -> None:
+        seen = table.version - 1
+        changes = table.table.changes_since(seen)
+        assert (changes.since, changes.version, changes.data_version) == (seen, table.version, table.version)
+        purge(table.table, table.backend.engine())
+        vacuum(table.table, now=table.moment().time + table.backend.retention)
+        changes = table.table.changes_since(table.version)
+        assert [commit.version for commit in changes.commits] == list(range(table.version + 1, changes.version + 1))
+        assert changes.version > table.version
+        assert changes.data_version is None
+        assert not any(commit.data_changed for commit in changes.commits)
+
+    # -- purge and compaction --------------------------------------------------------------------------------------
+
+    def test_purge_takes_every_dv_and_no_row(self, table: TableHistory) -> None:
+        untouched = {key for key in table.keys() if key.dv_id is None}
+        per_partition = Counter(partition for _, partition, _ in table.expected())
+        report = purge(table.table, table.backend.engine())
+        table.sync()
+        assert report.verified, report.problems
+        assert (report.version_after, report.version_before) == (table.version, table.version - 1)
+        assert table.live_dvs() == 0
+        assert table.read() == table.expected()
+        assert {each.partition["p"]: each.counts.live_rows for each in health(table.table.snapshot()).partitions} == (
+            per_partition
+        )
+        assert untouched < table.keys()
+        assert {step.partition: (step.dvs_removed, step.rows_purged) for step in report.steps} == {
+            "p=a": (1, 5),
+            "p=b": (1, 2),
+        }
+
+    def test_purge_of_one_partition(self, table: TableHistory) -> None:
+        before = table.keys()
+        report = purge(table.table, table.backend.engine(), ["p=b"])
+        table.sync()
+        assert [step.partition for step in report.steps] == ["p=b"]
+        assert len(before - table.keys()) == 1
+        assert table.live_dvs() == 1
+        assert table.read() == table.expected()
+
+    @pytest.mark.parametrize("run", [purge, maintain])
+    def test_a_second_run_does_nothing(self, table: TableHistory, run: Callable[..., object]) -> None:
+        run(table.table, table.backend.engine())
+        table.sync()
+        keys, stored = table.keys(), table.stored()
+        run(table.table, table.backend.engine())
+        assert table.table.version() == table.version
+        assert (table.keys(), table.stored()) == (keys, stored)
+
+    def test_a_null_partition_is_one_like_others(self, table: TableHistory) -> None:
+        table.append(None, 10)
+        table.delete([31])
+        report = purge(table.table, table.backend.engine(), [{"p": None}])
+        assert [(step.partition, step.rows_purged) for step in report.steps] == [("p=__HIVE_DEFAULT_PARTITION__", 1)]
+        assert table.read() == table.expected()
+
+    @pytest.mark.parametrize("run", [purge, maintain])
+    def test_a_lone_file_is_purged(self, backend: TableBackend, run: Callable[..., object]) -> None:
+        table = TableHistory(backend)
+        table.append("a", 10)
+        table.delete([0])
+        run(table.table, backend.engine())
+        assert table.live_dvs() == 0
+        assert table.read() == table.expected()
+
+    def test_wholly_deleted_files_go_without_a_rewrite(self, table: TableHistory) -> None:
+        table.delete(range(20, 30), keep_empty=True)
+        assert len(table.keys()) == 3
+        stored = table.stored()
+
+        def nobody() -> None:
+            raise AssertionError("there is nothing to rewrite")
+
+        report = purge(table.table, InterferingEngine(table.backend.engine(), nobody), ["p=b"])
+        assert [(step.action, step.files_added, step.rows_purged) for step in report.steps] == [("remove", 0, 10)]
+        assert len(table.keys()) == 2
+        assert table.stored() == stored
+        assert table.read() == table.expected()
+
+    def test_files_below_the_threshold_are_left_alone(self, table: TableHistory) -> None:
+        keys = table.keys()
+        policy = Policy(max_deleted_ratio=0.5, min_file_size=0)
+        report = maintain(table.table, table.backend.engine(), policy)
+        assert report.steps == ()
+        assert (table.table.version(), table.keys()) == (table.version, keys)
+        assert {left.reason: left.files for left in report.left_alone} == {
+            "no deletion vector, and at least 0 B of live rows": 1,
+            "at most 50 % of its rows deleted, and at least 0 B of live rows": 2,
+        }
+        report = maintain(table.table, table.backend.engine(), Policy(max_deleted_ratio=0.49, min_file_size=0))
+        assert [(step.partition, step.rows_purged) for step in report.steps] == [("p=a", 5)]
+        assert table.read() == table.expected()
+
+    def test_small_files_are_merged(self, table: TableHistory) -> None:
+        report = maintain(table.table, table.backend.engine())
+        assert {step.partition: (step.files_removed, step.files_added) for step in report.steps} == {
+            "p=a": (2, 1),
+            "p=b": (1, 1),
+        }
+        assert table.live_dvs() == 0
+        assert table.read() == table.expected()
+
+    # -- plans -----------------------------------------------------------------------------------------------------
+
+    def test_a_plan_that_went_through_json_is_the_plan(self, table: TableHistory) -> None:
+        plan = build_plan(table.table.snapshot(), Policy(max_deleted_ratio=0.1))
+        again = MaintenancePlan.from_json(json.loads(json.dumps(plan.to_json())))
+        assert again == plan
+        keys = table.keys()
+        report = apply(table.table, table.backend.engine(), again)
+        assert [(step.id, step.partition) for step in report.steps] == [
+            (step.id, step.partition) for step in plan.steps
+        ]
+        planned = {(each.path, each.dv_id) for step in plan.steps for each in step.inputs}
+        assert {(key.path, key.dv_id) for key in keys - table.keys()} == planned
+        assert table.read() == table.expected()
+
+    def test_a_stale_plan_is_made_anew_where_it_has_to(self, table: TableHistory) -> None:
+        plan = build_plan(table.table.snapshot(), purge=True)
+        table.delete([7, 15])
+        table.append("a", 10)
+        report = apply(table.table, table.backend.engine(), plan)
+        assert report.verified, report.problems
+        assert table.live_dvs() == 0
+        assert table.read() == table.expected()
+
+    @pytest.mark.parametrize("ids", [[7], [7, 15, 21], range(10), range(30)], ids=lambda ids: f"{len(ids)}-rows")
+    def test_a_delete_in_the_meantime_stays_deleted(self, table: TableHistory, ids: range) -> None:
+        engine = InterferingEngine(table.backend.engine(), lambda: table.delete(ids))
+        report = purge(table.table, engine)
+        table.sync()
+        assert report.verified, report.problems
+        assert table.read() == table.expected()
+        planned_again = [step for step in report.steps if step.version > report.version_before + 2]
+        assert engine.runs <= 2
+        assert planned_again or engine.runs == 1
+
+    # -- vacuum ----------------------------------------------------------------------------------------------------
+
+    def test_a_dry_run_says_what_a_vacuum_does(self, table: TableHistory) -> None:
+        purge(table.table, table.backend.engine())
+        table.sync()
+        now = table.moment().time + table.backend.retention
+        stored = table.stored()
+        said = vacuum(table.table, dry_run=True, now=now)
+        assert (table.stored(), table.table.version()) == (stored, table.version)
+        done = vacuum(table.table, now=now)
+        assert said.paths is not None
+        assert set(said.paths) == stored - table.stored()
+        assert len(said.paths) == done.deleted == said.data_files + said.dv_files > 0
+        assert (done.data_files, done.dv_files, done.bytes) == (said.data_files, said.dv_files, said.bytes)
+        # Nothing but what the newest version needs.
+        assert table.stored() == table.needs[-1]
+        assert table.read() == table.expected()
+
+    def test_a_vacuum_with_nothing_to_do(self, table: TableHistory) -> None:
+        stored = table.stored()
+        assert vacuum(table.table).deleted == 0
+        assert (table.stored(), table.table.version()) == (stored, table.version)
+
+    def test_a_retention_below_the_tables_own_is_refused(self, table: TableHistory) -> None:
+        purge(table.table, table.backend.engine())
+        table.sync()
+        stored, now = table.stored(), table.moment().time + table.backend.retention
+        for retention in (0, table.backend.retention - 1):
+            with pytest.raises(RefusedError):
+                vacuum(table.table, retention=retention, now=now)
+        assert (table.stored(), table.table.version()) == (stored, table.version)
+        vacuum(table.table, retention=HOUR, allow_short_retention=True, now=now)
+        assert table.stored() == table.needs[-1]
+
+    @pytest.mark.parametrize("lite", [False, True], ids=["full", "lite"])
+    def test_a_vacuum_keeps_what_the_retention_covers(self, table: TableHistory, lite: bool) -> None:
+        moment = table.moment()
+        table.delete([10, 11])
+        purge(table.table, table.backend.engine())
+        table.sync()
+        report = vacuum(table.table, now=moment.time + table.backend.retention, lite=lite)
+        assert report.cutoff == moment.time
+        assert report.deleted > 0 or not table.needs[moment.version - 1] - table.needs[moment.version]
+        table.sync()
+        for version in range(moment.version, table.version + 1):
+            assert table.needs[version] <= table.stored()
+            assert table.read(version) == table.expected(version)
+
+    # -- manifests -------------------------------------------------------------------------------------------------
+
+    def test_manifests_come_after_a_purge(self, table: TableHistory) -> None:
+        needs(table.backend, "manifests")
+        with pytest.raises(RefusedError):
+            write_manifests(table.table, table.backend.engine())
+        assert table.table.version() == table.version
+        report = write_manifests(table.table, table.backend.engine(), purge_first=True)
+        table.sync()
+        assert (report.purged, report.version, report.files) == (True, table.version, len(table.keys()))
+        assert all(table.table.storage.exists(path) for path in report.manifests)
+        assert write_manifests(table.table, table.backend.engine()).manifests == report.manifests
+        assert table.read() == table.expected()
+        table.delete([7])
+        with pytest.raises(RefusedError):
+            write_manifests(table.table, table.backend.engine())
+
+    # -- what is not understood ------------------------------------------------------------------------------------
+
+    def test_an_unknown_feature_is_refused_untouched(self, table: TableHistory) -> None:
+        needs(table.backend, "features")
+        plan = build_plan(table.table.snapshot(), purge=True)
+        table.backend.forbid()
+        table.sync()
+        engine = table.backend.engine()
+        before = sorted(table.table.storage.list(), key=str)
+        runs: list[Callable[[], object]] = [
+            lambda: purge(table.table, engine),
+            lambda: maintain(table.table, engine),
+            lambda: apply(table.table, engine, plan),
+            lambda: vacuum(table.table, now=table.moment().time + table.backend.retention),
+            lambda: vacuum(table.table, dry_run=True),
+            lambda: write_manifests(table.table, engine, purge_first=True),
+        ]
+        for run in runs:
+            with pytest.raises(UnsupportedFeatureError) as refusal:
+                run()
+            assert refusal.value.features == ("fromTheFuture",)
+        assert sorted(table.table.storage.list(), key=str) == before
+        # Who may not write may still read.
+        assert table.read() == table.expected()
+
+
+def needs(backend: TableBackend, what: str) -> None:
+    if what not in backend.supports:
+        pytest.skip(f"{type(backend).__name__} has no {what}")

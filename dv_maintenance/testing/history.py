@@ -1,0 +1,142 @@
+"""A table under test next to a plain model of it: which rows each version holds, and which files it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.testing.backends import Row, TableBackend
+
+if TYPE_CHECKING:
+    from dv_maintenance.engine import Engine
+    from dv_maintenance.tables.model import RewriteResult, RewriteTask, Table
+
+__all__ = ["InterferingEngine", "Moment", "TableHistory"]
+
+
+class Moment(NamedTuple):
+    """A time between two operations, in epoch milliseconds, and the version that was the newest one then."""
+
+    time: int
+    version: int
+
+
+class TableHistory:
+    """``rows``: by id, what the newest version must hold; ``versions``: the same for every version.
+
+    Rows change by :meth:`append` and :meth:`delete` only. Any other commit must leave them as they are: :meth:`sync`
+    takes note of such commits, and knows no other kind.
+    """
+
+    def __init__(self, backend: TableBackend) -> None:
+        backend.create()
+        self.backend = backend
+        self.rows: dict[int, Row] = {}
+        self.versions: list[Mapping[int, Row]] = []
+        self.needs: list[frozenset[str]] = []
+        self._ids = 0
+        self.sync()
+
+    @property
+    def table(self) -> Table:
+        """Opened anew: nothing hangs on what an object remembers."""
+        return self.backend.open()
+
+    @property
+    def version(self) -> int:
+        """The newest one that the model knows."""
+        return len(self.versions) - 1
+
+    # -- what other writers do -------------------------------------------------------------------------------------
+
+    def append(self, partition: str | None, count: int) -> int:
+        """Append ``count`` new rows as one file; ids go on from the last one. Returns the version."""
+        new = [(id, partition, f"value {id}") for id in range(self._ids, self._ids + count)]
+        self._ids += count
+        return self._changed(self.backend.append(partition, new), {**self.rows, **{row[0]: row for row in new}})
+
+    def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:
+        """Delete rows, see ``TableBackend.delete``. Returns the version."""
+        version = self.backend.delete(ids, style=style, keep_empty=keep_empty)
+        return self._changed(version, {id: row for id, row in self.rows.items() if id not in ids})
+
+    def delete_where(self, where: Callable[[int], bool], *, style: str = "", keep_empty: bool = False) -> int:
+        """Delete by a predicate on ids, asked for rows that are long gone as well. Returns the version."""
+        return self.delete([id for id in range(self._ids) if where(id)], style=style, keep_empty=keep_empty)
+
+    def _changed(self, version: int, rows: dict[int, Row]) -> int:
+        self._note(version)
+        self.rows = rows
+        self._note(version + 1)
+        return version
+
+    # -- the model -------------------------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Take note of commits that changed no rows."""
+        self._note(self.table.version() + 1)
+
+    def _note(self, end: int) -> None:
+        table = self.table
+        for version in range(len(self.versions), end):
+            self.versions.append(self.rows)
+            self.needs.append(self._files_of(table, version))
+
+    def _files_of(self, table: Table, version: int) -> frozenset[str]:
+        sources = [source for task in table.scan_tasks(table.snapshot(version)) for source in task.sources]
+        names = [source.uri for source in sources] + [source.dv.uri for source in sources if source.dv]
+        return frozenset(table.storage.path_of(name) for name in names if name is not None)
+
+    def moment(self) -> Moment:
+        return Moment(self.backend.moment(), self.version)
+
+    # -- the table -------------------------------------------------------------------------------------------------
+
+    def read(self, version: int | None = None) -> list[Row]:
+        """The rows that a query finds, by id."""
+        return sorted(self.backend.rows(version), key=lambda row: row[0])
+
+    def expected(self, version: int | None = None) -> list[Row]:
+        """The rows that it should find."""
+        rows = self.rows if version is None else self.versions[version]
+        return [rows[id] for id in sorted(rows)]
+
+    def stored(self) -> frozenset[str]:
+        """Paths of all files but those that no table owns data in (logs, manifests)."""
+        return frozenset(info.path for info in self.table.storage.walk(skip=lambda path, _: path.startswith("_")))
+
+    def keys(self) -> set[FileKey]:
+        """Live logical files of the newest version."""
+        files = self.table.snapshot().files.select(["path", "dv_id"])
+        return {FileKey(**row) for row in files.to_pylist()}
+
+    def live_dvs(self) -> int:
+        return sum(key.dv_id is not None for key in self.keys())
+
+
+@dataclass
+class InterferingEngine:
+    """Another engine whose work is done when, once, somebody else gets in before it is committed."""
+
+    inner: Engine
+    between: Callable[[], object]
+    runs: int = 0
+    name: ClassVar[str] = "interfering"
+
+    def run(
+        self,
+        tasks: Sequence[RewriteTask],
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        on_done: Callable[[RewriteResult], None] | None = None,
+    ) -> list[RewriteResult]:
+        self.runs += 1
+        results = self.inner.run(tasks, storage_options=storage_options, on_done=on_done)
+        if self.runs == 1:
+            self.between()
+        return results
+
+    def close(self) -> None:
+        self.inner.close()

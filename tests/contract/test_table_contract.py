@@ -1,0 +1,32 @@
+"""The contract of table formats, on local disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dv_maintenance.testing.backends import DeltaBackend, MemoryBackend, TableBackend
+from dv_maintenance.testing.contract import TableContract
+
+DELTA = {
+    "plain": {},
+    # Other names in the files than in the schema, other times in the log than on the disk, a checkpoint every second commit.
+    "mapped": {
+        "delta.columnMapping.mode": "name",
+        "delta.enableInCommitTimestamps": "true",
+        "delta.checkpointInterval": "2",
+    },
+}
+
+
+class TestDelta(TableContract):
+    @pytest.fixture(params=sorted(DELTA))
+    def backend(self, request: pytest.FixtureRequest, tmp_path: Path) -> TableBackend:
+        return DeltaBackend(str(tmp_path / "a table"), properties=DELTA[request.param])
+
+
+class TestMemory(TableContract):
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> TableBackend:
+        return MemoryBackend(tmp_path / "table")
