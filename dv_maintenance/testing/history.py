@@ -53,18 +53,18 @@ class TableHistory:
 
     def append(self, partition: str | None, count: int) -> int:
         """Append ``count`` new rows as one file; ids go on from the last one. Returns the version."""
-        new = [(id, partition, f"value {id}") for id in range(self._ids, self._ids + count)]
+        new = [(number, partition, f"value {number}") for number in range(self._ids, self._ids + count)]
         self._ids += count
         return self._changed(self.backend.append(partition, new), {**self.rows, **{row[0]: row for row in new}})
 
     def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:
         """Delete rows, see ``TableBackend.delete``. Returns the version."""
         version = self.backend.delete(ids, style=style, keep_empty=keep_empty)
-        return self._changed(version, {id: row for id, row in self.rows.items() if id not in ids})
+        return self._changed(version, {number: row for number, row in self.rows.items() if number not in ids})
 
     def delete_where(self, where: Callable[[int], bool], *, style: str = "", keep_empty: bool = False) -> int:
         """Delete by a predicate on ids, asked for rows that are long gone as well. Returns the version."""
-        return self.delete([id for id in range(self._ids) if where(id)], style=style, keep_empty=keep_empty)
+        return self.delete([number for number in range(self._ids) if where(number)], style=style, keep_empty=keep_empty)
 
     def _changed(self, version: int, rows: dict[int, Row]) -> int:
         self._note(version)
@@ -101,19 +101,19 @@ class TableHistory:
     def expected(self, version: int | None = None) -> list[Row]:
         """The rows that it should find."""
         rows = self.rows if version is None else self.versions[version]
-        return [rows[id] for id in sorted(rows)]
+        return [rows[number] for number in sorted(rows)]
 
     def stored(self) -> frozenset[str]:
         """Paths of all files but those that no table owns data in (logs, manifests)."""
         return frozenset(info.path for info in self.table.storage.walk(skip=lambda path, _: path.startswith("_")))
 
-    def keys(self) -> set[FileKey]:
+    def live_files(self) -> set[FileKey]:
         """Live logical files of the newest version."""
         files = self.table.snapshot().files.select(["path", "dv_id"])
         return {FileKey(**row) for row in files.to_pylist()}
 
     def live_dvs(self) -> int:
-        return sum(key.dv_id is not None for key in self.keys())
+        return sum(key.dv_id is not None for key in self.live_files())
 
 
 @dataclass

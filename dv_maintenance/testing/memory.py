@@ -168,7 +168,8 @@ class MemoryTable:
             }
             for key, file in files.items()
         ]
-        names = {name for file in files.values() for name in parse_partition(file.partition)}
+        ever = {file.partition for each in self._versions[: version + 1] for file in each.files.values()}
+        names = {name for partition in ever for name in parse_partition(partition)}
         return Snapshot(
             table=self.uri,
             format=self.format,
@@ -190,7 +191,8 @@ class MemoryTable:
         """Anything goes."""
 
     def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
-        return [ScanTask((self._source(key),), _SCHEMA) for key in self._versions[snapshot.version].files]
+        files = self._versions[snapshot.version].files
+        return [ScanTask((self._source(key, snapshot.version),), _SCHEMA) for key in files]
 
     def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
         return [
@@ -303,7 +305,7 @@ class MemoryTable:
         self.now += 1
         self._versions.append(_Version(dict(files), self.now, operation, data_changed, parameters or {}))
 
-    def _source(self, key: FileKey, version: int = -1) -> SourceFile:
+    def _source(self, key: FileKey, version: int) -> SourceFile:
         file = self._versions[version].files[key]
         dv = DvRef("memory", len(file.deleted), 0, inline=json.dumps(sorted(file.deleted))) if key.dv_id else None
         return SourceFile(key, self.storage.uri_of(key.path), file.size, file.rows if file.counted else None, dv)

@@ -11,7 +11,7 @@ from dv_maintenance.testing.contract import TableContract
 
 DELTA = {
     "plain": {},
-    # Other names in the files than in the schema, other times in the log than on the disk, a checkpoint every second commit.
+    # Other names in the files than in the schema, times of its own in the log, a checkpoint every second commit.
     "mapped": {
         "delta.columnMapping.mode": "name",
         "delta.enableInCommitTimestamps": "true",

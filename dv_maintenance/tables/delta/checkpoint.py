@@ -266,7 +266,8 @@ def _column(action: pa.StructArray, name: str, schema: pa.Schema) -> pa.Array:
 
         json = action.field("stats").cast(target) if "stats" in present else pa.nulls(len(action), target)
         return pc.coalesce(json, to_json(action.field("stats_parsed")))
-    column = action.field(name)
+    # Where a writer calls the child required, only the struct around it says which rows have no action.
+    column = pc.struct_field(action, [name]) if action.null_count else action.field(name)
     if name == "path" and column.null_count != action.null_count:
         raise _UnreadableError("an action has no path")
     if name == "deletionVector":

@@ -201,13 +201,14 @@ def operation_info(
     *,
     blind: bool,
 ) -> dict[str, Any]:
-    """The parts of a commitInfo that no attempt changes, spelt as Delta's own history expects: parameters and metrics
-    are strings, structured parameters their JSON. ``base``: what was read, ``None`` by the first commit.
+    """The parts of a commitInfo that no attempt changes, spelt as Delta's own history expects: metrics are strings,
+    structured parameters the text of their JSON. ``base``: what was read, ``None`` by the first commit.
     """
     return {
         "operation": operation,
         "operationParameters": {
-            key: value if isinstance(value, str) else orjson.dumps(value).decode() for key, value in parameters.items()
+            key: value if isinstance(value, str | bool | int) else orjson.dumps(value).decode()
+            for key, value in parameters.items()
         },
         **({} if base is None else {"readVersion": base.version}),
         "isolationLevel": "SnapshotIsolation",

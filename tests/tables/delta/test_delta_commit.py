@@ -141,7 +141,7 @@ def test_the_actions_of_a_purge(builder: DeltaBuilder) -> None:
     info = first["commitInfo"]
     sizes = sorted(add["size"] for add in adds)
     assert info["operation"] == "OPTIMIZE"
-    assert info["operationParameters"] == {"predicate": "[]", "zOrderBy": "[]", "auto": "false"}
+    assert info["operationParameters"] == {"predicate": "[]", "zOrderBy": "[]", "auto": False}
     assert info["readVersion"] == 2
     assert info["isolationLevel"] == "SnapshotIsolation"
     assert info["isBlindAppend"] is False
@@ -621,7 +621,7 @@ def test_empty_commits(builder: DeltaBuilder) -> None:
     (action,) = read_commit(builder.storage, 3)
     info = action["commitInfo"]
     assert info["operation"] == "VACUUM START"
-    assert info["operationParameters"] == {"retentionCheckEnabled": "true", "x": "y"}
+    assert info["operationParameters"] == {"retentionCheckEnabled": True, "x": "y"}
     assert info["operationMetrics"] == {"numFilesToDelete": "3"}
 
 

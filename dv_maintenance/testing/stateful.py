@@ -1,0 +1,229 @@
+"""Random histories of a table, with maintenance in between, against a dict of rows (Hypothesis state machine).
+
+A format's test file subclasses :class:`TableHistories`, says where a table is and who judges it, and hands
+``TestCase`` of that to pytest. ``HYPOTHESIS_PROFILE=deep`` in the environment makes it search for long.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
+
+from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.maintenance.apply import ApplyReport, apply, maintain, purge
+from dv_maintenance.maintenance.manifest import write_manifests
+from dv_maintenance.maintenance.plan import build_plan
+from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.steps import MaintenancePlan
+from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.testing.backends import TableBackend
+from dv_maintenance.testing.history import InterferingEngine, Moment, TableHistory
+
+__all__ = ["HISTORIES", "Judge", "TableHistories"]
+
+# Another reader: the live rows of the table at a place, at a version.
+Judge = Callable[[Path, int], pa.Table]
+
+_EXAMPLES, _STEPS = (1000, 60) if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else (25, 15)
+HISTORIES = settings(
+    max_examples=_EXAMPLES,
+    stateful_step_count=_STEPS,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+_PARTITIONS = st.sampled_from(["a", "b", None])
+_SHARES = st.tuples(st.integers(1, 6), st.integers(0, 5))
+_POLICIES = st.builds(
+    Policy,
+    max_deleted_ratio=st.sampled_from([0, 0.05, 0.4]),
+    min_file_size=st.sampled_from([None, 0]),
+    min_input_files=st.sampled_from([2, 3]),
+    max_tasks=st.sampled_from([None, 1]),
+)
+
+
+class TableHistories(RuleBasedStateMachine):
+    """Whatever happens to the table, every version inside the retention holds the rows that the model says, and the
+    files that it needs. What fell out of the retention may be gone, but never reads as something else.
+
+    Time is taken from the table's real commits: the retention begins at a *moment* between two operations, and
+    :meth:`time_passes` moves it on to a later one.
+    """
+
+    judges: ClassVar[Mapping[str, Judge]] = {}
+    plans: Bundle[MaintenancePlan] = Bundle("plans")
+
+    def backend(self, place: Path) -> TableBackend:
+        """The table that will be made at ``place``."""
+        raise NotImplementedError
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory(prefix="histories")
+        self.place = Path(self._folder.name) / "table"
+        self.history = TableHistory(self.backend(self.place))
+        self.moments: list[Moment] = [self.history.moment()]
+        self.cutoff = self.moments[0]
+
+    def teardown(self) -> None:
+        try:
+            for version in range(self.cutoff.version, self.history.version + 1):
+                self._reads_as_the_model(version)
+            for judge in self.judges:
+                self._judged(judge, self.history.version)
+        finally:
+            self._folder.cleanup()
+
+    # -- other writers ---------------------------------------------------------------------------------------------
+
+    @rule(partition=_PARTITIONS, rows=st.integers(1, 8))
+    def append(self, partition: str | None, rows: int) -> None:
+        self.history.append(partition, rows)
+
+    @rule(share=_SHARES, data=st.data(), keep_empty=st.booleans())
+    def delete(self, share: tuple[int, int], data: st.DataObject, keep_empty: bool) -> None:
+        """Every n-th row, those that are gone already included."""
+        every, offset = share
+        style = data.draw(st.sampled_from(self.history.backend.styles))
+        self.history.delete_where(lambda number: number % every == offset % every, style=style, keep_empty=keep_empty)
+
+    @precondition(lambda self: self.history.rows)
+    @rule(data=st.data())
+    def delete_a_row(self, data: st.DataObject) -> None:
+        """Small deletes upon deletes are what makes deletion vectors grow."""
+        style = data.draw(st.sampled_from(self.history.backend.styles))
+        self.history.delete([data.draw(st.sampled_from(sorted(self.history.rows)))], style=style)
+
+    @precondition(lambda self: "checkpoints" in self.history.backend.supports)
+    @rule()
+    def checkpoint(self) -> None:
+        """At the time when the retention begins where it does, so that the log forgets what it may."""
+        self.history.backend.checkpoint(self._now)
+
+    # -- maintenance -----------------------------------------------------------------------------------------------
+
+    @rule()
+    def purge(self) -> None:
+        self._maintained(purge(self.history.table, self.history.backend.engine()))
+        assert self.history.live_dvs() == 0
+
+    @rule(policy=_POLICIES)
+    def compact(self, policy: Policy) -> None:
+        self._maintained(maintain(self.history.table, self.history.backend.engine(), policy))
+
+    @rule(share=_SHARES, also_appends=st.booleans(), also_vacuums=st.booleans())
+    def purge_while_others_write(self, share: tuple[int, int], also_appends: bool, also_vacuums: bool) -> None:
+        every, offset = share
+
+        def others() -> None:
+            self.history.delete_where(lambda number: number % every == offset % every)
+            if also_appends:
+                self.history.append("a", 2)
+            if also_vacuums:
+                vacuum(self.history.table, now=self._now)
+
+        self._maintained(purge(self.history.table, InterferingEngine(self.history.backend.engine(), others)))
+
+    @rule(target=plans, policy=_POLICIES, purging=st.booleans())
+    def plan(self, policy: Policy, purging: bool) -> MaintenancePlan:
+        return build_plan(self.history.table.snapshot(), policy, purge=purging)
+
+    @rule(plan=plans)
+    def apply(self, plan: MaintenancePlan) -> None:
+        """Soon, late, or for the second time."""
+        saved = MaintenancePlan.from_json(json.loads(json.dumps(plan.to_json())))
+        self._maintained(apply(self.history.table, self.history.backend.engine(), saved))
+
+    def _maintained(self, report: ApplyReport) -> None:
+        assert report.verified, report.problems
+        self.history.sync()
+
+    @precondition(lambda self: "manifests" in self.history.backend.supports)
+    @rule()
+    def manifests(self) -> None:
+        """Refused as long as there are deletion vectors."""
+        dvs, files = self.history.live_dvs(), len(self.history.live_files())
+        try:
+            report = write_manifests(self.history.table, self.history.backend.engine())
+        except RefusedError:
+            assert dvs
+        else:
+            assert (dvs, report.files) == (0, files)
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    @rule()
+    def remember_the_moment(self) -> None:
+        self.moments.append(self.history.moment())
+
+    @rule(data=st.data())
+    def time_passes(self, data: st.DataObject) -> None:
+        """From now on the retention begins at a moment that is not before the one it began at until now."""
+        later = [moment for moment in self.moments if moment >= self.cutoff]
+        self.cutoff = data.draw(st.sampled_from(later))
+
+    @rule(lite=st.booleans())
+    def vacuum(self, lite: bool) -> None:
+        said = vacuum(self.history.table, dry_run=True, lite=lite, now=self._now)
+        before = self.history.stored()
+        done = vacuum(self.history.table, lite=lite, now=self._now)
+        gone = before - self.history.stored()
+        assert gone == set(said.paths or ())
+        assert len(gone) == done.deleted
+        self.history.sync()
+        if not lite:
+            assert not self.history.stored() & self._expired()
+
+    @rule(data=st.data())
+    def travel(self, data: st.DataObject) -> None:
+        version = data.draw(st.integers(0, self.history.version))
+        try:
+            self._reads_as_the_model(version)
+        except DamagedTableError:
+            assert version < self.cutoff.version
+
+    @precondition(lambda self: self.judges)
+    @rule(data=st.data())
+    def judge(self, data: st.DataObject) -> None:
+        version = data.draw(st.integers(self.cutoff.version, self.history.version))
+        self._judged(data.draw(st.sampled_from(sorted(self.judges))), version)
+
+    # -- what always holds -----------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_newest_version_reads_as_the_model(self) -> None:
+        assert self.history.table.version() == self.history.version
+        assert self.history.read() == self.history.expected()
+
+    @invariant()
+    def every_file_inside_the_retention_is_there(self) -> None:
+        needed = frozenset[str]().union(*self.history.needs[self.cutoff.version :])
+        assert needed <= self.history.stored()
+
+    @property
+    def _now(self) -> int:
+        """The time at which the retention begins at the cutoff."""
+        return self.cutoff.time + self.history.backend.retention
+
+    def _expired(self) -> frozenset[str]:
+        """Files that only versions before the cutoff need."""
+        needs, oldest = self.history.needs, self.cutoff.version
+        return frozenset[str]().union(*needs[:oldest]).difference(*needs[oldest:])
+
+    def _reads_as_the_model(self, version: int) -> None:
+        assert self.history.read(version) == self.history.expected(version), f"version {version}"
+
+    def _judged(self, judge: str, version: int) -> None:
+        rows = self.judges[judge](self.place, version).select(["id", "p", "v"]).to_pylist()
+        found = sorted((row["id"], row["p"], row["v"]) for row in rows)
+        assert found == self.history.expected(version), f"{judge} at version {version}"

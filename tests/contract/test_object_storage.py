@@ -1,0 +1,82 @@
+"""The contract of table formats, and what else maintenance promises, on S3."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import pytest
+
+from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.testing.backends import DeltaBackend, TableBackend
+from dv_maintenance.testing.contract import TableContract
+from dv_maintenance.testing.history import InterferingEngine, TableHistory
+
+S3 = tuple[str, dict[str, str]]
+
+
+@pytest.fixture
+def backend(s3: S3) -> TableBackend:
+    bucket, options = s3
+    return DeltaBackend(f"{bucket}/{uuid4()}/a table", storage_options=options)
+
+
+class TestDeltaOnS3(TableContract):
+    @pytest.fixture
+    def backend(self, s3: S3) -> TableBackend:
+        bucket, options = s3
+        return DeltaBackend(f"{bucket}/{uuid4()}/a table", storage_options=options)
+
+
+def test_of_many_runs_at_once_one_does_the_work(backend: TableBackend) -> None:
+    """Put-if-absent decides: all of them rewrite, one commits, and the others leave nothing behind."""
+    table = TableHistory(backend)
+    table.append("a", 10)
+    table.delete([1, 2])
+    runs = 4
+    together = threading.Barrier(runs, timeout=60)
+
+    def run(_: int) -> tuple[int, int]:
+        report = purge(backend.open(), InterferingEngine(backend.engine(), together.wait))
+        return len(report.steps), report.version_after
+
+    with ThreadPoolExecutor(runs) as pool:
+        reports = list(pool.map(run, range(runs)))
+    table.sync()
+    assert sorted(steps for steps, _ in reports) == [0, 0, 0, 1]
+    assert table.version == 3
+    assert table.read() == table.expected()
+    assert table.stored() == table.needs[-1] | table.needs[-2]
+
+
+def test_what_was_never_committed_goes_with_its_time(backend: TableBackend) -> None:
+    table = TableHistory(backend)
+    table.append("a", 10)
+    orphans = ["p=a/part-0.parquet", f"deletion_vector_{uuid4()}.bin"]
+    foreign = ["_other/x.parquet", "notes.txt"]
+    for path in orphans + foreign:
+        table.table.storage.put(path, b"?")
+    assert vacuum(table.table).deleted == 0
+    # S3 tells times in whole seconds.
+    later = table.moment().time + 1000 + backend.retention
+    said = vacuum(table.table, now=later, dry_run=True)
+    assert sorted(said.paths or ()) == sorted(orphans)
+    assert vacuum(table.table, now=later).deleted == len(orphans)
+    assert table.stored() == table.needs[-1] | {"notes.txt"}
+    assert table.table.storage.exists("_other/x.parquet")
+    assert table.read() == table.expected()
+
+
+def test_no_secret_is_shown(s3: S3) -> None:
+    bucket, options = s3
+    wrong = {**options, "aws_endpoint": "http://127.0.0.1:9", "timeout": "1s", "connect_timeout": "1s"}
+    wrong |= {"max_retries": "0", "aws_secret_access_key": "do-not-show-me"}
+    backend = DeltaBackend(f"{bucket}/{uuid4()}", storage_options=wrong)
+    with pytest.raises(DvMaintenanceError) as caught:
+        purge(backend.open(), backend.engine())
+    shown = [str(caught.value), repr(caught.value), json.dumps(caught.value.to_json())]
+    assert not any("do-not-show-me" in text for text in shown)
