@@ -6,6 +6,8 @@ from argparse import Namespace
 from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from dv_maintenance import tables
 from dv_maintenance.cli.output import Output
 
@@ -14,14 +16,24 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.policy import Policy
     from dv_maintenance.tables.model import Table
 
-__all__ = ["load_policy", "open_engine", "open_table"]
+__all__ = ["lean_memory", "load_policy", "open_engine", "open_table"]
 
 
 def open_table(args: Namespace, out: Output) -> Table:
     """The table a verb is about. Its storage options stay out of whatever is printed."""
+    lean_memory()
     options = dict(args.storage_option)
     out.hide(options.values())
     return tables.open_table(args.table, args.format, options)
+
+
+def lean_memory() -> None:
+    """Arrow's buffers from the system's allocator, for this process.
+
+    A log is read into large buffers that live shortly. Arrow's default allocator takes huge pages for them, and
+    clearing those costs more than the reading: a third of the CPU time of opening a million files.
+    """
+    pa.set_memory_pool(pa.system_memory_pool())
 
 
 def open_engine(args: Namespace) -> AbstractContextManager[Engine]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dv_maintenance.engine.pool import run_all
 from dv_maintenance.engine.rewrite import rewrite_retrying
 from dv_maintenance.tables.model import RewriteResult, RewriteTask
 
@@ -27,17 +27,9 @@ class LocalEngine:
         storage_options: Mapping[str, str] | None = None,
         on_done: Callable[[RewriteResult], None] | None = None,
     ) -> list[RewriteResult]:
-        with ThreadPoolExecutor(self.threads) as pool:
-            futures = [pool.submit(rewrite_retrying, task, storage_options) for task in tasks]
-            try:
-                for future in as_completed(futures):
-                    result = future.result()
-                    if on_done is not None:
-                        on_done(result)
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-        return [future.result() for future in futures]
+        return run_all(
+            tasks, lambda task: rewrite_retrying(task, storage_options), at_once=self.threads, on_done=on_done
+        )
 
     def close(self) -> None:
         """Nothing to stop."""

@@ -1,8 +1,9 @@
 """Tasks on Spark: it schedules, retries and distributes; Arrow does the work in the Python workers.
 
-A run is a few Spark jobs, each ``mapInArrow`` over a DataFrame of task specs with one spec per partition. No RDD is
-involved, so Spark Connect does as well as classic Spark. All jobs are submitted at once: Spark keeps every core busy,
-and results arrive as jobs end instead of all at the very end.
+A run is one Spark job per task: ``mapInArrow`` over a DataFrame of one row, the task's spec. No RDD is involved, so
+Spark Connect does as well as classic Spark. Many jobs are in flight at once, so Spark keeps every core busy with tasks
+that are its to place and to retry, and each result is here as soon as it is known. One job over all specs would not
+start tasks any sooner, and classic Spark hands out nothing before such a job has ended.
 
 Errors are told apart by who can help. Trouble with the storage is retried by the worker itself, the same on every
 kind of cluster (``local[N]`` never retries a task). Any error raised on purpose comes back as data and is raised here
@@ -17,22 +18,25 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dv_maintenance.engine import wire
+from dv_maintenance.engine.pool import run_all
 from dv_maintenance.errors import DvMaintenanceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from dv_maintenance.tables.model import RewriteResult, RewriteTask
 
+    _Worker = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+
 __all__ = ["SparkEngine"]
 
-_MAX_JOBS = 16
+# More than this many tasks never run at the same time, however large the cluster: each costs the driver a thread.
+_JOBS_IN_FLIGHT = 128
 
 
 class SparkEngine:
@@ -105,36 +109,23 @@ class SparkEngine:
             return []
         session = self.session
         tag = f"dv-maintenance-{uuid.uuid4()}"
-        size = -(-len(tasks) // _MAX_JOBS)
-        results: dict[int, RewriteResult] = {}
-        with ThreadPoolExecutor(_MAX_JOBS) as pool:
-            jobs = [
-                pool.submit(_run_job, session, tag, first, tasks[first : first + size], dict(storage_options or {}))
-                for first in range(0, len(tasks), size)
-            ]
-            try:
-                for job in as_completed(jobs):
-                    for ordinal, outcome in job.result():
-                        results[ordinal] = wire.result_of(outcome)
-                        if on_done is not None:
-                            on_done(results[ordinal])
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                session.interruptTag(tag)
-                raise
-        return [results[ordinal] for ordinal in range(len(tasks))]
+        worker = _worker(dict(storage_options or {}))
+        return run_all(
+            tasks,
+            lambda task: _run_job(session, tag, task, worker),
+            at_once=min(len(tasks), _JOBS_IN_FLIGHT),
+            on_done=on_done,
+            stop=lambda: session.interruptTag(tag),
+        )
 
 
-def _run_job(
-    session: SparkSession, tag: str, first: int, tasks: Sequence[RewriteTask], options: dict[str, str]
-) -> list[tuple[int, str]]:
-    """(ordinal of the task, its outcome) for each task; failed ones last."""
+def _run_job(session: SparkSession, tag: str, task: RewriteTask, worker: _Worker) -> RewriteResult:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     session.addTag(tag)
     try:
-        rows = _specs(session, tasks).mapInArrow(_worker(options), "id long, outcome string").collect()
+        [row] = session.createDataFrame(wire.specs_of(task)).mapInArrow(worker, "outcome string").collect()
     except (PySparkException, Py4JError) as error:
         raise DvMaintenanceError(
             f"Spark could not finish the rewrite: {_cause(str(error))}",
@@ -142,25 +133,10 @@ def _run_job(
         ) from error
     finally:
         session.removeTag(tag)
-    outcomes = [(first + row.id, row.outcome) for row in rows]
-    return sorted(outcomes, key=lambda outcome: wire.is_error(outcome[1]))
+    return wire.result_of(row.outcome)
 
 
-def _specs(session: SparkSession, tasks: Sequence[RewriteTask]) -> DataFrame:
-    """One task per partition: ``id`` (position in ``tasks``) and ``spec`` (JSON).
-
-    Hashing ids into partitions would put some tasks behind each other while cores idle. A range of n numbers in n
-    partitions holds one each, and a broadcast join leaves it in place.
-    """
-    from pyspark.sql.functions import broadcast
-
-    specs = session.createDataFrame(
-        [(ordinal, wire.spec_of(task)) for ordinal, task in enumerate(tasks)], "id long, spec string"
-    )
-    return session.range(0, len(tasks), 1, len(tasks)).join(broadcast(specs), "id")
-
-
-def _worker(options: dict[str, str]) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+def _worker(options: dict[str, str]) -> _Worker:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         from dv_maintenance.engine.wire import run_specs
 

@@ -13,24 +13,27 @@ from dv_maintenance.engine.values import scalar_of
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.tables.model import RewriteResult, RewriteTask
 
-__all__ = ["is_error", "result_of", "run_specs", "spec_of"]
+__all__ = ["result_of", "run_specs", "specs_of"]
 
-_ERROR = '{"error": '
+_ERROR_KEYS = {"error", "state"}
 
 
-def spec_of(task: RewriteTask) -> str:
-    return json.dumps(task.to_json())
+def specs_of(task: RewriteTask) -> pa.Table:
+    """The driver's side: one row with the column ``spec``."""
+    return pa.table({"spec": _texts(json.dumps(task.to_json()))})
 
 
 def run_specs(batches: Iterable[pa.RecordBatch], options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """The worker's side: batches of (id, spec) in, (id, outcome) out, a row at a time. Imports no pandas."""
+    """The worker's side: batches of ``spec`` in, for each a row with the column ``outcome`` out. Imports no pandas."""
     for batch in batches:
-        for row in range(batch.num_rows):
-            outcome = _outcome(batch.column("spec")[row].as_py(), options)
-            columns = [batch.column("id").slice(row, 1), pa.repeat(scalar_of(outcome, pa.string(), "outcome"), 1)]
-            yield pa.RecordBatch.from_arrays(columns, names=["id", "outcome"])
+        for spec in batch.column("spec"):
+            yield pa.RecordBatch.from_arrays([_texts(_outcome(spec.as_py(), options))], names=["outcome"])
             # The worker lives on: what a wide table made its pool grow to should not stay with it.
             pa.default_memory_pool().release_unused()
+
+
+def _texts(text: str) -> pa.Array:
+    return pa.repeat(scalar_of(text, pa.string(), "text"), 1)
 
 
 def _outcome(spec: str, options: Mapping[str, str]) -> str:
@@ -41,14 +44,10 @@ def _outcome(spec: str, options: Mapping[str, str]) -> str:
         return json.dumps({"error": known, "state": vars(error)})
 
 
-def is_error(outcome: str) -> bool:
-    return outcome.startswith(_ERROR)
-
-
 def result_of(outcome: str) -> RewriteResult:
     """The driver's side. Raises the worker's error as the class it was."""
     body = json.loads(outcome)
-    if not is_error(outcome):
+    if body.keys() != _ERROR_KEYS:
         return RewriteResult.from_json(body)
     state = body["state"]
     raise errors.rebuild_error(getattr(errors, body["error"]), (state["message"],), state)

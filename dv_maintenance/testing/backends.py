@@ -26,7 +26,7 @@ __all__ = ["DeltaBackend", "MemoryBackend", "Row", "TableBackend"]
 Row = tuple[int, str | None, str]
 
 # Longer than the clock by which file systems date files lags behind the one that writers ask.
-_TICK_SECONDS = 0.01
+_LAG_SECONDS = 0.01
 
 
 class TableBackend(ABC):
@@ -70,9 +70,9 @@ class TableBackend(ABC):
 
     def moment(self) -> int:
         """A time, in epoch milliseconds, after all that was done and before all that will be."""
-        time.sleep(_TICK_SECONDS)
+        time.sleep(0.002)
         now = time.time_ns() // 1_000_000
-        time.sleep(_TICK_SECONDS)
+        time.sleep(_LAG_SECONDS)
         return now
 
     def forbid(self) -> None:
@@ -129,7 +129,7 @@ class DeltaBackend(TableBackend):
     def open(self) -> Table:
         from dv_maintenance.tables import open_table
 
-        return open_table(self.place, storage_options=self.storage_options)
+        return open_table(self.place, "delta", storage_options=self.storage_options)
 
     def engine(self) -> Engine:
         from dv_maintenance.engine.local import LocalEngine

@@ -24,7 +24,7 @@ class Moment(NamedTuple):
 
 
 class TableHistory:
-    """``rows``: by id, what the newest version must hold; ``versions``: the same for every version.
+    """``rows``: by id, what the newest version must hold; ``versions``: the same for each version, in order.
 
     Rows change by :meth:`append` and :meth:`delete` only. Any other commit must leave them as they are: :meth:`sync`
     takes note of such commits, and knows no other kind.
@@ -35,7 +35,7 @@ class TableHistory:
         self.backend = backend
         self.rows: dict[int, Row] = {}
         self.versions: list[Mapping[int, Row]] = []
-        self.needs: list[frozenset[str]] = []
+        self._needs: dict[int, frozenset[str]] = {}
         self._ids = 0
         self.sync()
 
@@ -79,15 +79,16 @@ class TableHistory:
         self._note(self.table.version() + 1)
 
     def _note(self, end: int) -> None:
-        table = self.table
-        for version in range(len(self.versions), end):
-            self.versions.append(self.rows)
-            self.needs.append(self._files_of(table, version))
+        self.versions += [self.rows] * (end - len(self.versions))
 
-    def _files_of(self, table: Table, version: int) -> frozenset[str]:
-        sources = [source for task in table.scan_tasks(table.snapshot(version)) for source in task.sources]
-        names = [source.uri for source in sources] + [source.dv.uri for source in sources if source.dv]
-        return frozenset(table.storage.path_of(name) for name in names if name is not None)
+    def needs(self, version: int) -> frozenset[str]:
+        """Paths of the files without which a version can't be read, as the table told when it was first asked."""
+        if version not in self._needs:
+            table = self.table
+            sources = [source for task in table.scan_tasks(table.snapshot(version)) for source in task.sources]
+            names = [source.uri for source in sources] + [source.dv.uri for source in sources if source.dv]
+            self._needs[version] = frozenset(table.storage.path_of(name) for name in names if name is not None)
+        return self._needs[version]
 
     def moment(self) -> Moment:
         return Moment(self.backend.moment(), self.version)

@@ -56,8 +56,8 @@ class TableHistories(RuleBasedStateMachine):
     """Whatever happens to the table, every version inside the retention holds the rows that the model says, and the
     files that it needs. What fell out of the retention may be gone, but never reads as something else.
 
-    Time is taken from the table's real commits: the retention begins at a *moment* between two operations, and
-    :meth:`time_passes` moves it on to a later one.
+    No clock is set: the retention begins at a *moment* between two operations of the past, and time passes by moving
+    it on to a later one.
     """
 
     judges: ClassVar[Mapping[str, Judge]] = {}
@@ -72,7 +72,7 @@ class TableHistories(RuleBasedStateMachine):
         self._folder = tempfile.TemporaryDirectory(prefix="histories")
         self.place = Path(self._folder.name) / "table"
         self.history = TableHistory(self.backend(self.place))
-        self.moments: list[Moment] = [self.history.moment()]
+        self.moments = [self.history.moment()]
         self.cutoff = self.moments[0]
 
     def teardown(self) -> None:
@@ -89,6 +89,7 @@ class TableHistories(RuleBasedStateMachine):
     @rule(partition=_PARTITIONS, rows=st.integers(1, 8))
     def append(self, partition: str | None, rows: int) -> None:
         self.history.append(partition, rows)
+        self._done()
 
     @rule(share=_SHARES, data=st.data(), keep_empty=st.booleans())
     def delete(self, share: tuple[int, int], data: st.DataObject, keep_empty: bool) -> None:
@@ -96,6 +97,7 @@ class TableHistories(RuleBasedStateMachine):
         every, offset = share
         style = data.draw(st.sampled_from(self.history.backend.styles))
         self.history.delete_where(lambda number: number % every == offset % every, style=style, keep_empty=keep_empty)
+        self._done()
 
     @precondition(lambda self: self.history.rows)
     @rule(data=st.data())
@@ -103,6 +105,7 @@ class TableHistories(RuleBasedStateMachine):
         """Small deletes upon deletes are what makes deletion vectors grow."""
         style = data.draw(st.sampled_from(self.history.backend.styles))
         self.history.delete([data.draw(st.sampled_from(sorted(self.history.rows)))], style=style)
+        self._done()
 
     @precondition(lambda self: "checkpoints" in self.history.backend.supports)
     @rule()
@@ -146,7 +149,7 @@ class TableHistories(RuleBasedStateMachine):
 
     def _maintained(self, report: ApplyReport) -> None:
         assert report.verified, report.problems
-        self.history.sync()
+        self._done()
 
     @precondition(lambda self: "manifests" in self.history.backend.supports)
     @rule()
@@ -162,15 +165,10 @@ class TableHistories(RuleBasedStateMachine):
 
     # -- time ------------------------------------------------------------------------------------------------------
 
-    @rule()
-    def remember_the_moment(self) -> None:
-        self.moments.append(self.history.moment())
-
     @rule(data=st.data())
     def time_passes(self, data: st.DataObject) -> None:
         """From now on the retention begins at a moment that is not before the one it began at until now."""
-        later = [moment for moment in self.moments if moment >= self.cutoff]
-        self.cutoff = data.draw(st.sampled_from(later))
+        self.cutoff = data.draw(st.sampled_from([moment for moment in self.moments if moment >= self.cutoff]))
 
     @rule(lite=st.booleans())
     def vacuum(self, lite: bool) -> None:
@@ -183,6 +181,11 @@ class TableHistories(RuleBasedStateMachine):
         self.history.sync()
         if not lite:
             assert not self.history.stored() & self._expired()
+
+    @rule(lite=st.booleans())
+    def vacuum_all_that_is_past(self, lite: bool) -> None:
+        self.cutoff = self.moments[-1]
+        self.vacuum(lite)
 
     @rule(data=st.data())
     def travel(self, data: st.DataObject) -> None:
@@ -198,6 +201,11 @@ class TableHistories(RuleBasedStateMachine):
         version = data.draw(st.integers(self.cutoff.version, self.history.version))
         self._judged(data.draw(st.sampled_from(sorted(self.judges))), version)
 
+    def _done(self) -> None:
+        """Something was committed: a moment to which time may pass."""
+        self.history.sync()
+        self.moments.append(self.history.moment())
+
     # -- what always holds -----------------------------------------------------------------------------------------
 
     @invariant()
@@ -207,8 +215,12 @@ class TableHistories(RuleBasedStateMachine):
 
     @invariant()
     def every_file_inside_the_retention_is_there(self) -> None:
-        needed = frozenset[str]().union(*self.history.needs[self.cutoff.version :])
-        assert needed <= self.history.stored()
+        assert self._needed(self.cutoff.version, self.history.version + 1) <= self.history.stored()
+
+    @invariant()
+    def no_file_is_left_behind(self) -> None:
+        """Nobody here writes what is not committed or deleted again."""
+        assert self.history.stored() <= self._needed(0, self.history.version + 1)
 
     @property
     def _now(self) -> int:
@@ -217,8 +229,11 @@ class TableHistories(RuleBasedStateMachine):
 
     def _expired(self) -> frozenset[str]:
         """Files that only versions before the cutoff need."""
-        needs, oldest = self.history.needs, self.cutoff.version
-        return frozenset[str]().union(*needs[:oldest]).difference(*needs[oldest:])
+        oldest = self.cutoff.version
+        return self._needed(0, oldest) - self._needed(oldest, self.history.version + 1)
+
+    def _needed(self, start: int, stop: int) -> frozenset[str]:
+        return frozenset[str]().union(*map(self.history.needs, range(start, stop)))
 
     def _reads_as_the_model(self, version: int) -> None:
         assert self.history.read(version) == self.history.expected(version), f"version {version}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from dv_maintenance import errors
 from dv_maintenance.engine import ENGINES, get_engine, wire
 from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.engine.pool import run_all
 from dv_maintenance.engine.spark import _cause
 from dv_maintenance.engine.spark_session import java_version, start_session
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, DvMaintenanceError, RefusedError
@@ -21,16 +23,14 @@ from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError,
 TABLE = pa.table({"id": range(100)})
 
 
-def outcomes(*specs: str) -> list[tuple[int, str]]:
-    batch = pa.RecordBatch.from_pydict({"id": range(len(specs)), "spec": specs})
-    return [(row["id"], row["outcome"]) for answer in wire.run_specs(iter([batch]), {}) for row in answer.to_pylist()]
+def outcomes(*tasks: Any) -> list[str]:
+    specs = (batch for task in tasks for batch in wire.specs_of(task).to_batches())
+    return [row["outcome"] for answer in wire.run_specs(specs, {}) for row in answer.to_pylist()]
 
 
 def test_specs_become_results(lake: Any) -> None:
     tasks = [lake.task([lake.write(TABLE)], TABLE.schema, id=name) for name in ("a", "b")]
-    done = outcomes(*map(wire.spec_of, tasks))
-    assert [(ordinal, wire.result_of(outcome).task_id) for ordinal, outcome in done] == [(0, "a"), (1, "b")]
-    assert not any(wire.is_error(outcome) for _, outcome in done)
+    assert [wire.result_of(outcome).task_id for outcome in outcomes(*tasks)] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -52,20 +52,13 @@ def test_errors_come_back_as_what_they_were(
         raise error
 
     monkeypatch.setattr(wire, "rewrite_retrying", fail)
-    [(_, outcome)] = outcomes(wire.spec_of(lake.task([], TABLE.schema)))
-    assert wire.is_error(outcome)
+    [outcome] = outcomes(lake.task([], TABLE.schema))
     with pytest.raises(DvMaintenanceError) as caught:
         wire.result_of(outcome)
     known = DamagedTableError if type(error).__name__ == "Private" else type(error)
     assert type(caught.value) is known
     assert str(caught.value) == str(error)
     assert json.dumps(caught.value.to_json()) == json.dumps({**error.to_json(), "error": known.__name__})
-
-
-def test_an_error_is_not_found_in_the_words_of_a_result(lake: Any) -> None:
-    task = lake.task([lake.write(TABLE)], TABLE.schema, id='{"error": "x"}')
-    [(_, outcome)] = outcomes(wire.spec_of(task))
-    assert wire.result_of(outcome).task_id == task.id
 
 
 def test_the_cause_of_a_stack_trace_is_one_line() -> None:
@@ -101,8 +94,38 @@ def test_the_first_error_ends_a_local_run(lake: Any) -> None:
     done: list[Any] = []
     with pytest.raises(DamagedTableError):
         LocalEngine(threads=1).run([good[0], bad, *good[1:]], on_done=done.append)
-    assert len(done) <= 1
-    assert len(lake.outputs()) < 50
+    # Not all were begun, and no file is there that nobody was told of.
+    assert len(done) == len(lake.outputs()) < 50
+
+
+def test_what_finished_before_an_error_is_still_reported() -> None:
+    begun = threading.Event()
+
+    def run_one(task: Any) -> Any:
+        if task == "bad":
+            begun.wait(10)
+            raise RefusedError("bad")
+        begun.set()
+        stopped.wait(10)
+        return task
+
+    stopped = threading.Event()
+    done: list[Any] = []
+    with pytest.raises(RefusedError):
+        run_all(["slow", "bad", "never"], run_one, at_once=2, on_done=done.append, stop=stopped.set)
+    assert done == ["slow"]
+
+
+def test_an_error_of_the_caller_ends_a_run_too() -> None:
+    done: list[Any] = []
+
+    def report(result: Any) -> None:
+        done.append(result)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_all(list(range(50)), lambda task: task, at_once=1, on_done=report)
+    assert done
 
 
 def test_engines_have_names() -> None:

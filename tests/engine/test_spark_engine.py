@@ -6,8 +6,6 @@ import datetime as dt
 import json
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -17,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from dv_maintenance.engine import spark as spark_engine
+from dv_maintenance.engine import wire
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.scan import scan
 from dv_maintenance.engine.spark import SparkEngine
-from dv_maintenance.engine.values import scalar_of
 from dv_maintenance.errors import DamagedDeletionVectorError, DvMaintenanceError
 from dv_maintenance.tables.model import FileKey, RewriteResult, ScanTask, SourceFile
 
@@ -67,31 +65,21 @@ def test_spark_and_local_give_the_same(lake: Any, spark: SparkSession) -> None:
     assert SparkEngine(spark).run([]) == []
 
 
-def test_each_task_is_a_partition_of_its_own(lake: Any, spark: SparkSession) -> None:
-    tasks = [lake.task([], TABLE.schema, id=str(i)) for i in range(11)]
-
-    def place(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        here = scalar_of(str(TaskContext.get().partitionId()), pa.string(), "")
-        for batch in batches:
-            places = pa.repeat(here, batch.num_rows)
-            yield pa.RecordBatch.from_arrays([batch.column("id"), places], names=["id", "place"])
-
-    rows = spark_engine._specs(spark, tasks).mapInArrow(place, "id long, place string").collect()
-    assert len(rows) == len(tasks)
-    assert set(Counter(row.place for row in rows).values()) == {1}
+def test_a_task_is_a_partition_of_its_own(lake: Any, spark: SparkSession) -> None:
+    [task] = tasks_of(lake, 1)
+    assert spark.createDataFrame(wire.specs_of(task)).rdd.getNumPartitions() == 1
 
 
 def test_more_tasks_than_jobs_are_all_run(lake: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_engine, "_MAX_JOBS", 2)
+    monkeypatch.setattr(spark_engine, "_JOBS_IN_FLIGHT", 2)
     tasks = tasks_of(lake, 5)
     assert [result.task_id for result in SparkEngine(spark).run(tasks)] == [task.id for task in tasks]
 
 
 def test_storage_options_show_up_in_no_plan(lake: Any, spark: SparkSession) -> None:
     worker = spark_engine._worker({"aws_secret_access_key": "hunter2"})
-    frame = spark_engine._specs(spark, tasks_of(lake, 1)).mapInArrow(worker, "id long, outcome string")
+    [task] = tasks_of(lake, 1)
+    frame = spark.createDataFrame(wire.specs_of(task)).mapInArrow(worker, "outcome string")
     plan = frame._jdf.queryExecution().toString()
     assert "MapInArrow" in plan
     assert "hunter2" not in plan
@@ -105,18 +93,6 @@ def test_an_error_in_a_worker_is_raised_as_what_it_is(lake: Any, spark: SparkSes
         SparkEngine(spark).run([good, bad])
     assert caught.value.file
     assert "Traceback" not in str(caught.value)
-
-
-def test_an_error_in_one_job_keeps_the_other_results_of_it(
-    lake: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spark_engine, "_MAX_JOBS", 1)
-    good, *_ = tasks_of(lake, 1)
-    missing = SourceFile(FileKey("gone"), lake.uri("gone"), 1)
-    done: list[RewriteResult] = []
-    with pytest.raises(DvMaintenanceError, match="gone"):
-        SparkEngine(spark).run([lake.task([missing], TABLE.schema), good], on_done=done.append)
-    assert [result.task_id for result in done] == [good.id]
 
 
 def test_an_unforeseen_error_is_one_line(lake: Any, spark: SparkSession) -> None:
@@ -152,7 +128,7 @@ with spark.SparkEngine(master="local[1]") as engine:
     [result] = engine.run([task])
     context = engine.session.sparkContext
     print(result.rows_written, context.pythonExec == sys.executable, context.uiWebUrl)
-    spark._specs(engine.session, [task]).mapInArrow(watched, "id long, outcome string").collect()
+    engine.session.createDataFrame(wire.specs_of(task)).mapInArrow(watched, "outcome string").collect()
 from pyspark.sql import SparkSession
 print(SparkSession.getActiveSession())
 """

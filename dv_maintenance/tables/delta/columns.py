@@ -137,7 +137,9 @@ def num_records(stats: pa.StringArray) -> pa.Int64Array:
 
 
 def _leading_number(first: Any, second: Any) -> tuple[Any, Any]:
-    """The decimal numbers that 16 characters begin with, and where a comma or brace ends them, as JSON must."""
+    """The decimal numbers that 16 characters begin with, and whether each is one to JSON: without leading zeros, and
+    ended by a comma or brace.
+    """
     value = np.zeros(len(first), np.int64)
     ended = np.zeros(len(first), bool)
     going = np.ones(len(first), bool)
@@ -150,6 +152,8 @@ def _leading_number(first: Any, second: Any) -> tuple[Any, Any]:
         going &= digit <= 9
         if not going.any():
             break
+        if place == 1:
+            going &= value > 0
         value = np.where(going, value * 10 + digit, value)
     return value, ended
 

@@ -141,31 +141,25 @@ def replay(storage: Storage, segment: LogSegment, *, adds: Sequence[str] = (), r
         reading = pool.submit(read_checkpoint, storage, paths, columns) if paths else None
         for file, actions in read_commits(storage, segment.commits):
             tail.read(actions, file.path)
+        touched = tail.keys()
+        newer_adds, newer_removes = tail.table_of("add", adds), tail.table_of("remove", removes)
         checkpoint = reading.result() if reading else Checkpoint()
     base = _Tail(storage.uri)
     base.read(checkpoint.actions, f"checkpoint {segment.checkpoint_version}")
     domains = {**base.domains, **tail.domains}
-    touched = tail.keys()
     return State(
         protocol=tail.protocol or base.protocol,
         metadata=tail.metadata or base.metadata,
         domains={name: value for name, value in domains.items() if value is not None},
         transactions={**base.transactions, **tail.transactions},
-        adds=_merge("add", adds, checkpoint, tail, touched),
-        removes=_merge("remove", removes, checkpoint, tail, touched),
+        adds=_merge(checkpoint.bulk["add"], newer_adds, touched),
+        removes=_merge(checkpoint.bulk["remove"], newer_removes, touched),
     )
 
 
-def _merge(kind: str, columns: Sequence[str], checkpoint: Checkpoint, tail: _Tail, touched: _Keys | None) -> pa.Table:
+def _merge(old: list[pa.Table], newer: pa.Table, touched: _Keys | None) -> pa.Table:
     """What the checkpoint holds and no commit touched, then what commits say."""
-    types = ADD_TYPES if kind == "add" else REMOVE_TYPES
-    schema = pa.schema([(name, types[name]) for name in columns])
-    tables = [_conform(_surviving(old, touched), schema) for old in _united(checkpoint.bulk[kind])]
-    bodies, where = tail.of(kind)
-    if bodies:
-        tables.append(bulk_table(kind, bodies, where, columns, table=tail.table))
-    # Schema.empty_table() would import pandas.
-    return pa.concat_tables(tables) if tables else pa.Table.from_batches([], schema)
+    return pa.concat_tables([*(_conform(_surviving(table, touched), newer.schema) for table in _united(old)), newer])
 
 
 def _united(tables: list[pa.Table]) -> list[pa.Table]:
@@ -270,7 +264,12 @@ class _Tail:
         ids = strings([dv for _, dv in self.latest])
         return _Keys(paths, _key_strings(paths, ids))
 
-    def of(self, kind: str) -> tuple[list[dict[str, Any]], list[str]]:
-        """Bodies of the actions of one kind that were the last about their key, and their files."""
-        found = [(body, where) for action, body, where in self.latest.values() if action == kind]
-        return [body for body, _ in found], [where for _, where in found]
+    def table_of(self, kind: str, columns: Sequence[str]) -> pa.Table:
+        """These columns of the actions of one kind that were the last about their key."""
+        types = ADD_TYPES if kind == "add" else REMOVE_TYPES
+        found = [(body, where) for action, body, where in self.latest.values() if action == kind and columns]
+        if found:
+            bodies, where = zip(*found, strict=True)
+            return bulk_table(kind, list(bodies), list(where), columns, table=self.table)
+        # Schema.empty_table() would import pandas.
+        return pa.Table.from_batches([], pa.schema([(name, types[name]) for name in columns]))
