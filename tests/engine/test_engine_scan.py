@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -89,9 +90,17 @@ def test_an_empty_file_has_no_batches(lake: Any) -> None:
 
 
 def test_large_row_groups_are_read_through_a_buffer(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dv_maintenance.engine.scan._WHOLE_BYTES", 100)
-    source = lake.write(TABLE, compression="none")
-    assert ids(ScanTask((source,), TABLE.schema)) == list(range(ROWS))
+    monkeypatch.setattr("dv_maintenance.engine.scan._WHOLE_BYTES", 1 << 20)
+    monkeypatch.setattr(footer, "BATCH_BYTES", 1 << 18)
+    table = pa.table({"id": np.random.default_rng(0).integers(0, 2**62, 1 << 20)})
+    source = lake.write(table, row_group_size=1 << 20, use_dictionary=False)
+    before, held, rows = pa.total_allocated_bytes(), 0, 0
+    for batch in scan(ScanTask((source,), table.schema)):
+        held = max(held, pa.total_allocated_bytes() - before)
+        assert batch.column("id").equals(table["id"].slice(rows, batch.num_rows).combine_chunks())
+        rows += batch.num_rows
+    # The row group has 8 MB; a buffer, two pages of 1 MB and a batch are what may be there at a time.
+    assert (rows, held < 5 << 20) == (1 << 20, True)
 
 
 # -- damage ------------------------------------------------------------------------------------------------------

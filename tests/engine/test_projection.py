@@ -267,6 +267,7 @@ def test_constants_take_the_place_of_stored_columns(tmp_path: Path) -> None:
         (pa.bool_(), 1),
         (pa.date32(), "2020-01-01"),
         (pa.decimal128(4, 2), "1.555"),
+        (pa.decimal128(4, 2), "100.00"),
         (pa.decimal128(4, 2), "x"),
         (pa.float64(), "x"),
         (pa.string(), 5),

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow.compute as pc
 
 from dv_maintenance.dv import DvDescriptor
-from dv_maintenance.errors import VerificationError
+from dv_maintenance.errors import DamagedTableError, VerificationError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.actions import Action, Metadata
 from dv_maintenance.tables.delta.columns import strings
@@ -47,6 +47,7 @@ def commit_replacements(
     Raises
     ------
     VerificationError : the replacements would change what a query returns; nothing was committed.
+    DamagedTableError : an output has the name of a file that the table has already; nothing was committed.
     ConflictError, StorageError, UnsupportedFeatureError, RefusedError : see ``publish``.
     """
     live = _live_rows(base, replacements)
@@ -74,7 +75,7 @@ def commit_replacements(
             for output in replacement.outputs
         ]
         if taken := [add["add"]["path"] for add in adds if since.identify(add["add"]["path"]) in since.added]:
-            raise _wrong(base, f"another commit added the new file {taken[0]}")
+            raise _taken(base, f"another commit added the new file {taken[0]}")
         info = operation_info(
             base,
             str(operation["name"]),
@@ -137,7 +138,7 @@ def _verify(
     paths = [log_path(storage, output.uri) for output in outputs]
     known = base.files.filter(pc.is_in(base.files["path"], strings(paths)))
     if known.num_rows:
-        raise _wrong(base, f"a new file has the name of a live one: {known['path'][0].as_py()}")
+        raise _taken(base, f"a new file has the name of a live one: {known['path'][0].as_py()}")
     _verify_files(storage, base, outputs)
 
 
@@ -178,6 +179,13 @@ def _wrong(base: DeltaSnapshot, what: str) -> VerificationError:
         version=base.version,
         done="new files may have been written, nothing was committed",
         next_step="report this together with the plan; vacuum deletes the files that no commit names",
+    )
+
+
+def _taken(base: DeltaSnapshot, what: str) -> DamagedTableError:
+    """Not a VerificationError: after one of those new files are deleted, and this one is somebody's live file."""
+    return DamagedTableError(
+        what, table=base.table, version=base.version, next_step="report this together with the plan"
     )
 
 

@@ -18,6 +18,7 @@ from readers import READERS, with_delta_spark, with_deltalake
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import (
     ConflictError,
+    DamagedTableError,
     RetryableError,
     StorageError,
     UnsupportedFeatureError,
@@ -386,13 +387,21 @@ def _live_output(parts: list[Replacement], storage: Storage) -> None:
         (_shared_id, "share an id"),
         (_shared_output, "share a file"),
         (_other_partition, "day=sun"),
-        (_live_output, "name of a live one"),
     ],
 )
 def test_gates(builder: DeltaBuilder, spoil: Callable[[list[Replacement], Storage], None], reason: str) -> None:
     base, parts = plan(builder)
     spoil(parts, builder.storage)
     with pytest.raises(VerificationError, match=reason):
+        commit(builder, base, parts)
+    assert latest_version(builder.storage) == 2
+
+
+def test_a_live_file_is_no_output(builder: DeltaBuilder) -> None:
+    base, parts = plan(builder)
+    _live_output(parts, builder.storage)
+    # Not a VerificationError: what fails verification is deleted, and this file is live.
+    with pytest.raises(DamagedTableError, match="name of a live one"):
         commit(builder, base, parts)
     assert latest_version(builder.storage) == 2
 
@@ -412,7 +421,7 @@ def test_an_output_that_somebody_else_added_is_no_output(builder: DeltaBuilder) 
     (add, *_) = bodies(builder.storage, 1, "add")
     path = builder.storage.path_of(parts[0].outputs[0].uri)
     builder.commit([{"add": {**add, "path": path.replace(" ", "%20").replace("%2F", "%252F")}}])
-    with pytest.raises(VerificationError, match="another commit added"):
+    with pytest.raises(DamagedTableError, match="another commit added"):
         commit(builder, base, parts)
 
 
