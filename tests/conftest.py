@@ -13,13 +13,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+from places import GOLDEN, JARS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-ROOT = Path(__file__).parent.parent
-GOLDEN = Path(os.environ.get("DVM_GOLDEN", ROOT.parent / "shared" / "golden"))
-JARS = ROOT / ".cache" / "jars" / "delta-4.4.0"
 
 
 def missing(what: str, how: str) -> NoReturn:
@@ -30,6 +27,7 @@ def missing(what: str, how: str) -> NoReturn:
     pytest.skip(f"{what} is missing: {how}")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # One session for all: whatever asks for Spark runs on one worker, in file order.
     for item in items:

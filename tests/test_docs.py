@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT
+from places import ROOT
 
 from dv_maintenance.cli.parser import parse
 from dv_maintenance.maintenance.policy import Policy

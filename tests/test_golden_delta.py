@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from conftest import GOLDEN
+from places import GOLDEN
 from readers import READERS
 
 from dv_maintenance.engine.local import LocalEngine

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 
+from dv_maintenance.dagster.state import Seen, SensorState
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.maintenance.apply import maintain
+from dv_maintenance.maintenance.policy import Policy
 from dv_maintenance.maintenance.tables_file import WatchedTable
+from dv_maintenance.maintenance.watch import Look
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 Definitions = Callable[..., dg.Definitions]
@@ -32,6 +42,16 @@ def tick(instance: dg.DagsterInstance) -> Tick:
         return data
 
     return evaluate
+
+
+def observations(data: Any) -> list[dg.AssetObservation]:
+    return [event for event in data.asset_events if isinstance(event, dg.AssetObservation)]
+
+
+def checks(data: Any) -> list[tuple[str, bool]]:
+    evaluations = [event for event in data.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+    assert all(each.check_name == "dv_readable" and not each.blocking for each in evaluations)
+    return [(each.asset_key.to_user_string(), each.passed) for each in evaluations]
 
 
 def keys(request: Any) -> list[str]:
@@ -64,7 +84,7 @@ def test_it_asks_once_for_what_is_due(
     assert run(defs, instance, request)
     quiet = tick(defs)
     assert quiet.run_requests == []
-    assert quiet.skip_message == "nothing is due"
+    assert quiet.skip_message == "nothing is due in 1 tables"
 
 
 def test_it_observes_what_changed_and_only_that(
@@ -72,7 +92,7 @@ def test_it_observes_what_changed_and_only_that(
 ) -> None:
     table = make_table()
     defs = make_definitions(table, make_table("other", delete=False))
-    events = tick(defs).asset_events
+    events = observations(tick(defs))
     assert [event.asset_key.to_user_string() for event in events] == ["shop/orders", "other"]
     orders = events[0]
     assert orders.metadata["deleted_ratio"].value == 0.5
@@ -81,7 +101,7 @@ def test_it_observes_what_changed_and_only_that(
     assert orders.tags["dagster/data_version"] == "2"
     assert tick(defs).asset_events == []
     changed = delete_more(table.path, 4)
-    (event,) = tick(defs).asset_events
+    (event,) = observations(tick(defs))
     assert event.tags["dagster/data_version"] == str(changed)
 
 
@@ -91,7 +111,7 @@ def test_maintenance_is_observed_without_a_new_data_version(
     defs = make_definitions(make_table())
     (request,) = tick(defs).run_requests
     assert run(defs, instance, request)
-    (event,) = tick(defs).asset_events
+    (event,) = observations(tick(defs))
     assert event.metadata["version"].value == 3
     assert event.tags["dagster/data_version"] == "2"
 
@@ -151,38 +171,140 @@ def test_a_failed_run_is_asked_for_again_but_not_for_ever(
     assert "3 runs failed at version 2" in data.skip_message
 
 
-def test_a_lost_table_stops_no_other(
+def test_a_lost_table_fails_its_check_and_stops_no_other(
     tick: Tick, make_table: MakeTable, make_definitions: Definitions, tmp_path: Path
 ) -> None:
     lost = WatchedTable(name="lost", path=str(tmp_path / "lost"))
     defs = make_definitions(lost, make_table())
     data = tick(defs)
     assert [request.tags["dv/table"] for request in data.run_requests] == ["shop/orders"]
-    assert [event.asset_key.to_user_string() for event in data.asset_events] == ["shop/orders"]
-    alone = tick(make_definitions(lost), cursor="{}")
-    assert "no table found here" in alone.skip_message
-    # It turns up later.
-    import pyarrow as pa
-
+    assert [event.asset_key.to_user_string() for event in observations(data)] == ["shop/orders"]
+    assert checks(data) == [("lost", False), ("shop/orders", True)]
+    assert checks(tick(defs)) == [], "said once"
     DeltaBuilder(lost.path).create(pa.schema([("id", pa.int64())]))
-    assert [event.asset_key.to_user_string() for event in tick(make_definitions(lost)).asset_events] == ["lost"]
+    data = tick(defs)
+    assert checks(data) == [("lost", True)]
+    assert [event.asset_key.to_user_string() for event in observations(data)] == ["lost"]
+    alone = tick(make_definitions(WatchedTable(name="gone", path=str(tmp_path / "gone"))))
+    assert "no table found here" in alone.skip_message
+
+
+def test_a_table_that_is_lost_for_a_while_is_not_observed_again(
+    tick: Tick, make_table: MakeTable, make_definitions: Definitions
+) -> None:
+    table = make_table()
+    defs = make_definitions(table)
+    tick(defs)
+    Path(table.path).rename(table.path + "-away")
+    assert checks(tick(defs)) == [("shop/orders", False)]
+    Path(table.path + "-away").rename(table.path)
+    data = tick(defs)
+    assert checks(data) == [("shop/orders", True)]
+    assert observations(data) == []
+
+
+@pytest.mark.parametrize("where", ["maintenance.watch.look_at", "dagster.sensor.of_look"])
+def test_our_own_mistakes_stop_no_other_table(
+    tick: Tick, make_table: MakeTable, make_definitions: Definitions, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    target = "dv_maintenance." + where
+    module, name = target.rsplit(".", 1)
+    original = getattr(importlib.import_module(module), name)
+
+    def fails_for_one(*arguments: Any, **options: Any) -> Any:
+        found = original(*arguments, **options)
+        if "bad" in {options.get("name"), getattr(arguments[0], "name", None)}:
+            raise ZeroDivisionError("secret")
+        return found
+
+    monkeypatch.setattr(target, fails_for_one)
+    data = tick(make_definitions(make_table("bad"), make_table()))
+    assert ("bad", False) in checks(data)
+    assert "secret" not in str(data.asset_events)
+    assert [request.tags["dv/table"] for request in data.run_requests] == ["shop/orders"]
+
+
+def test_an_unchanged_table_costs_one_listing(
+    tick: Tick, make_table: MakeTable, make_definitions: Definitions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defs = make_definitions(make_table(), make_table("other", delete=False))
+    tick(defs)
+    asked = []
+    for name in ("list", "get", "get_range", "head", "walk", "exists"):
+        monkeypatch.setattr(Storage, name, _noted(asked, name, getattr(Storage, name)))
+    assert tick(defs).asset_events == []
+    assert asked == ["list", "list"]
+
+
+def _noted(asked: list[str], name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any, **options: Any) -> Any:
+        asked.append(name)
+        return method(*arguments, **options)
+
+    return call
 
 
 def test_out_of_time_the_next_tick_goes_on_from_there(
     tick: Tick, make_table: MakeTable, make_definitions: Definitions
 ) -> None:
     defs = make_definitions(*(make_table(name) for name in "abc"), budget_seconds=-1)
-    order = [tick(defs).run_requests[0].tags["dv/table"] for _ in range(4)]
-    assert order == ["a", "b", "c", "a"]
+    data = [tick(defs) for _ in range(4)]
+    assert [each.run_requests[0].tags["dv/table"] for each in data] == ["a", "b", "c", "a"]
+    assert [json.loads(each.cursor)["first"] for each in data] == ["b", "c", "a", "b"]
 
 
-@pytest.mark.parametrize("cursor", ["{}", "[]", "nonsense", '{"looks": 1, "data_versions": {}, "first": null}'])
+def test_a_limit_of_requests_per_tick_goes_round(
+    tick: Tick, make_table: MakeTable, make_definitions: Definitions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dv_maintenance.dagster.sensor._MAX_REQUESTS", 2)
+    defs = make_definitions(*(make_table(name) for name in "abc"))
+    first, second = tick(defs), tick(defs)
+    assert [request.tags["dv/table"] for request in first.run_requests] == ["a", "b"]
+    assert len(observations(first)) == 3, "looked at all the same"
+    assert [request.tags["dv/table"] for request in second.run_requests] == ["c", "a"]
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "{}",
+        "[]",
+        "nonsense",
+        '{"form": 1, "first": null, "settings": [], "tables": {}}',
+        '{"form": 2, "first": 3, "settings": [], "tables": {}}',
+        '{"form": 2, "first": null, "settings": [], "tables": {"shop/orders": [2, 2, "", null, 0, 1]}}',
+        '{"form": 2, "first": null, "settings": ["x"], "tables": {"shop/orders": ["2", 2, "", null, 0, 1]}}',
+        '{"form": 2, "first": null, "settings": ["x"], "tables": {"shop/orders": [2, 2, "?", null, 0, 1]}}',
+    ],
+)
 def test_a_damaged_cursor_means_starting_anew(
     tick: Tick, make_table: MakeTable, make_definitions: Definitions, cursor: str
 ) -> None:
     data = tick(make_definitions(make_table()), cursor=cursor)
     assert len(data.run_requests) == 1
-    assert json.loads(data.cursor)["data_versions"] == {"shop/orders": 2}
+    assert json.loads(data.cursor)["tables"]["shop/orders"][:3] == [2, 2, "o"]
+
+
+def test_the_cursor_survives_and_stays_small(make_table: MakeTable) -> None:
+    look = Look("t", version=7, due=("optimize", "manifest"), vacuum_checked=1_795_248_115_190, settings="ab" * 8)
+    state = SensorState(
+        {f"lake/t{n:04}": Seen(replace(look, name=f"lake/t{n:04}"), n, n % 2 == 0) for n in range(1000)}, "lake/t0500"
+    )
+    assert SensorState.from_json(state.to_json()) == state
+    assert len(state.to_json()) < 60_000
+
+
+@pytest.mark.parametrize(
+    ("jobs", "asked", "events"), [(["vacuum"], [["shop/orders/dv/vacuum"]], 0), (["optimize"], [], 2)]
+)
+def test_a_sensor_for_some_of_the_jobs(
+    tick: Tick, make_table: MakeTable, make_definitions: Definitions, jobs: list[str], asked: Any, events: int
+) -> None:
+    table = make_table(policy={"max_deleted_ratio": 0.9, "min_file_size": 0})
+    maintain(open_table(table.path), LocalEngine(), Policy(max_deleted_ratio=0))
+    data = tick(make_definitions(table, make_table("other", jobs=["manifest"]), jobs=jobs))
+    assert [keys(request) for request in data.run_requests] == asked
+    assert len(data.asset_events) == events
 
 
 def test_only_the_jobs_of_the_table(tick: Tick, make_table: MakeTable, make_definitions: Definitions) -> None:

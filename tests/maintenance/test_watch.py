@@ -140,7 +140,7 @@ def test_many_tables(golden: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "tables: Field required"),
+        ("", "no tables: name some"),
         ("tables: []", "tables"),
         ("tables: [{name: x}]", "tables.0.path: Field required .*line 1"),
         ("tables:\n- {path: x, polcy: {}}", "tables.0.polcy: no such key .*line 2"),

@@ -1,0 +1,274 @@
+"""The component: what YAML becomes, what its mistakes are called, and what ``dg`` makes of it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+import yaml
+from dagster.components.testing import DefsFolderSandbox, create_defs_folder_sandbox
+
+from dv_maintenance import DvMaintainedTables
+from dv_maintenance.dagster import DvTranslator
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.tables_file import WatchedTable
+from dv_maintenance.tables import open_table
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+MakeTable = Callable[..., WatchedTable]
+Load = Callable[..., tuple[DvMaintainedTables, dg.Definitions]]
+TABLE = dg.AssetKey(["shop", "orders"])
+
+
+class UpperCase(DvTranslator):
+    def get_asset_key(self, table: WatchedTable) -> dg.AssetKey:
+        return dg.AssetKey(["lake", *table.name.upper().split("/")])
+
+    def get_asset_spec(self, table: WatchedTable, job: str | None, spec: dg.AssetSpec) -> dg.AssetSpec:
+        return spec.merge_attributes(metadata={"named": f"{table.name}: {job}"})
+
+
+class Translated(DvMaintainedTables):
+    def get_translator(self) -> DvTranslator:
+        return UpperCase()
+
+
+@pytest.fixture
+def sandbox() -> Iterator[DefsFolderSandbox]:
+    with create_defs_folder_sandbox() as made:
+        yield made
+
+
+@pytest.fixture
+def load(sandbox: DefsFolderSandbox) -> Load:
+    """The component and its definitions from the attributes of a ``defs.yaml``, as text."""
+
+    def build(attributes: str, component: type[DvMaintainedTables] = DvMaintainedTables) -> Any:
+        path = sandbox.scaffold_component(component_cls=component, defs_path="lake")
+        body = textwrap.indent(textwrap.dedent(attributes).strip(), "  ")
+        name = "dv_maintenance.DvMaintainedTables" if component is DvMaintainedTables else f"{__name__}.Translated"
+        (path / "defs.yaml").write_text(f"type: {name}\nattributes:\n{body}\n")
+        with sandbox.load_component_and_build_defs(path) as loaded:
+            return loaded
+
+    return build
+
+
+def spec(defs: dg.Definitions, *path: str) -> dg.AssetSpec:
+    return next(each for each in defs.resolve_all_asset_specs() if each.key == dg.AssetKey(path))
+
+
+def keys(defs: dg.Definitions) -> set[str]:
+    return {key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()}
+
+
+def empty_table(path: Path) -> None:
+    DeltaBuilder(str(path)).create(pa.schema([("id", pa.int64())]))
+
+
+def test_everything_from_yaml(load: Load, make_table: MakeTable, instance: dg.DagsterInstance) -> None:
+    table = make_table()
+    _, defs = load(
+        f"""
+        name: lake
+        defaults:
+          policy: {{max_deleted_ratio: 0.9, target_file_size: 64MiB, checks: {{deleted_ratio: {{warn: 0.6}}}}}}
+          group_name: lake
+          owners: ["team:platform"]
+          tags: {{tier: gold, domain: sales}}
+        tables:
+          - path: {table.path}
+            name: shop/orders
+            policy: {{max_deleted_ratio: 0.1}}
+            owners: ["orders@example.com"]
+            tags: {{tier: silver}}
+            jobs: [optimize]
+          - path: s3://lake/not/there/yet
+        schedule: {{cron: "0 5 * * *", timezone: Europe/Vienna}}
+        sensor: {{every_seconds: 120}}
+        spark: {{engine: local}}
+        """
+    )
+    dg.Definitions.validate_loadable(defs)
+    assert {"shop/orders", "shop/orders/dv/optimize", "yet", "yet/dv/vacuum"} <= keys(defs)
+    for parts in (("shop", "orders"), ("shop", "orders", "dv", "optimize")):
+        shown = spec(defs, *parts)
+        assert shown.group_name == "lake"
+        assert shown.owners == ["orders@example.com"]
+        assert shown.tags.items() >= {("tier", "silver"), ("domain", "sales")}
+    assert spec(defs, "yet").owners == ["team:platform"]
+    assert spec(defs, "yet").tags["tier"] == "gold"
+
+    schedule, sensor = defs.resolve_schedule_def("lake_schedule"), defs.resolve_sensor_def("lake_sensor")
+    assert (schedule.cron_schedule, schedule.execution_timezone) == ("0 5 * * *", "Europe/Vienna")
+    assert sensor.minimum_interval_seconds == 120
+
+    # It works with the settings of its own, not those of the defaults.
+    job = defs.resolve_job_def("lake")
+    selection = [TABLE, dg.AssetKey([*TABLE.path, "dv", "optimize"])]
+    assert job.execute_in_process(instance=instance, asset_selection=selection).success
+    assert health(open_table(table.path).snapshot()).counts.files_with_dv == 0
+
+
+def test_only_what_is_asked_for(load: Load) -> None:
+    _, defs = load("tables: [{path: s3://lake/orders}]\nsensor: null")
+    assert defs.resources == {}
+    assert not defs.schedules
+    assert not defs.sensors
+
+
+def test_folders(load: Load, tmp_path: Path) -> None:
+    for name in ("lake/raw/a", "lake/raw/deep/b", "lake/raw/scratch/c", "lake/raw/_hidden/d", "lake/raw/a/day=1/e"):
+        empty_table(tmp_path / name)
+    _, defs = load(
+        f"""
+        spark: {{engine: local}}
+        tables: [{{path: {tmp_path}/lake/raw/deep/b, name: special, group_name: own}}]
+        folders:
+          - {{path: {tmp_path}/lake/raw, name: raw, exclude: ["scratch/*"], group_name: found, jobs: [optimize]}}
+        """
+    )
+    assert {key for key in keys(defs) if "/dv/" not in key} == {"special", "raw/a"}
+    assert spec(defs, "raw", "a").group_name == "found"
+    assert spec(defs, "special", "dv", "optimize").group_name == "own"
+
+
+def test_relative_paths_start_at_the_yaml_file(load: Load, sandbox: DefsFolderSandbox) -> None:
+    empty_table(sandbox.defs_folder_path / "lake" / "tables" / "orders")
+    _, defs = load(
+        "tables: [{path: tables/orders, name: one}]\nfolders: [{path: tables, name: all}]\nspark: {engine: local}"
+    )
+    assert {key for key in keys(defs) if "/dv/" not in key} == {"one"}
+
+
+def test_secrets_come_from_the_environment_and_stay_there(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DVM_TEST_SECRET", "hunter2")
+    component, _ = load(
+        """
+        defaults: {storage_options: {aws_region: x, key: "{{ env.DVM_TEST_SECRET }}", other: "${DVM_TEST_SECRET}"}}
+        tables: [{path: s3://lake/orders, storage_options: {aws_region: eu-central-1}}]
+        """
+    )
+    assert "hunter2" not in repr(component)
+    assert component.defaults is not None
+    assert component.defaults.storage_options == {
+        "aws_region": "x",
+        "key": "hunter2",
+        "other": "${DVM_TEST_SECRET}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("attributes", "complaint", "line"),
+    [
+        ("tables: [{path: x}, {path: y/x}]", "two tables are called 'x'", 3),
+        ("tables:\n- path: x\n  owners: [nonsense]", "(?i)owner", 4),
+        ("tables:\n- path: x\n  storage_options: {k: '${DVM_NOT_SET}'}", "DVM_NOT_SET is not set", 5),
+        ("tables:\n- path: x\nfolders:\n- path: none", "no table is below this folder", 6),
+        ("sensor: null", "name some under 'tables'", 3),
+        ("tables:\n- path: x\n  policy: {max_deleted_ratio: 2}", "less than or equal to 1", 5),
+        ("tables:\n- path: x\n  policy: {max_tsks: 2}", "max_tsks", 5),
+        ("tables:\n- pth: x", "pth", 4),
+        ("tables: []\nfolders: []", "name some under 'tables'", 3),
+    ],
+)
+def test_mistakes_are_named_with_file_and_line(load: Load, attributes: str, complaint: str, line: int) -> None:
+    with pytest.raises(Exception) as caught:  # Dagster wraps it, and prints the whole chain
+        load(attributes)
+    said, error = "", caught.value
+    while error is not None:
+        said, error = f"{said}\n{error}", error.__cause__ or error.__context__
+    assert re.search(complaint, said), said
+    assert re.findall(r"defs\.yaml(?: line |:)(\d+)", said) == [str(line)], said
+
+
+def test_a_subclass_changes_keys_and_specs(load: Load, make_table: MakeTable, instance: dg.DagsterInstance) -> None:
+    table = make_table()
+    _, defs = load(
+        f"tables: [{{path: {table.path}, name: shop/orders, tags: {{a: b}}}}]\nspark: {{engine: local}}", Translated
+    )
+    optimize = spec(defs, "lake", "SHOP", "ORDERS", "dv", "optimize")
+    assert optimize.tags["a"] == "b"
+    assert optimize.metadata["named"] == "lake/SHOP/ORDERS: optimize"
+    # The sensor asks for the assets that there are.
+    context = dg.build_sensor_context(instance=instance, repository_def=defs.get_repository_def())
+    (request,) = defs.resolve_sensor_def("dv_maintenance_sensor").evaluate_tick(context).run_requests or ()
+    assert optimize.key in (request.asset_selection or ())
+
+
+def test_keys_that_a_translator_makes_alike_are_refused() -> None:
+    class Alike(DvTranslator):
+        def get_asset_key(self, table: WatchedTable) -> dg.AssetKey:
+            return dg.AssetKey("one")
+
+    tables = [WatchedTable(name=name, path=name) for name in "ab"]
+    with pytest.raises(Exception, match="b and a have the same key one"):
+        Alike().tables(tables)
+
+
+@pytest.mark.parametrize("scaffold_format", ["yaml", "python"])
+def test_what_the_scaffolder_writes_loads(sandbox: DefsFolderSandbox, scaffold_format: Any) -> None:
+    path = sandbox.scaffold_component(component_cls=DvMaintainedTables, scaffold_format=scaffold_format)
+    with sandbox.build_all_defs() as defs:
+        assert "orders/dv/vacuum" in keys(defs)
+        dg.Definitions.validate_loadable(defs)
+    assert (path / ("defs.yaml" if scaffold_format == "yaml" else "component.py")).exists()
+
+
+def test_importing_the_package_imports_no_dagster() -> None:
+    script = "import sys, dv_maintenance; assert not {'dagster', 'pydantic', 'pyarrow'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", script], check=True)
+    with pytest.raises(ImportError):
+        exec("from dv_maintenance import Nothing")
+
+
+def test_dg_finds_scaffolds_and_checks_it(tmp_path: Path) -> None:
+    """With the tool itself, as a user has it: it finds the component through the entry point alone."""
+    dg_tool = Path(sys.executable).parent / "dg"
+    package = tmp_path / "project" / "src" / "lakehouse"
+    (package / "defs").mkdir(parents=True)
+    for module in (package, package / "defs"):
+        (module / "__init__.py").touch()
+    (package / "definitions.py").write_text(
+        "import pathlib\nimport dagster as dg\n\n@dg.definitions\ndef defs():\n"
+        "    return dg.load_from_defs_folder(path_within_project=pathlib.Path(__file__).parent)\n"
+    )
+    (tmp_path / "project" / "pyproject.toml").write_text(
+        '[project]\nname = "lakehouse"\nversion = "0"\n[tool.dg]\ndirectory_type = "project"\n'
+        '[tool.dg.project]\nroot_module = "lakehouse"\n'
+    )
+
+    def run(*words: str) -> str:
+        environment = {"PATH": f"{dg_tool.parent}:/usr/bin:/bin", "PYTHONPATH": str(package.parent)}
+        done = subprocess.run(
+            [dg_tool, *words],
+            cwd=tmp_path / "project",
+            env={**environment, "HOME": str(tmp_path), "DAGSTER_DISABLE_TELEMETRY": "yes"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert "dv_maintenance.DvMaintainedTables" in run("list", "components")
+    run("scaffold", "defs", "dv_maintenance.DvMaintainedTables", "lake")
+    written = package / "defs" / "lake" / "defs.yaml"
+    body = yaml.safe_load(written.read_text())
+    # Sizes and durations are text to a reader of the schema, too.
+    body["attributes"]["defaults"]["policy"] |= {
+        "target_file_size": "512MiB",
+        "retention": "168h",
+        "partitions": ["a=1"],
+    }
+    written.write_text(yaml.safe_dump(body))
+    run("check", "yaml")
+    run("check", "defs")

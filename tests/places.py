@@ -1,0 +1,10 @@
+"""Where tests find what is not theirs: the repository, golden tables, jars of the judges."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+GOLDEN = Path(os.environ.get("DVM_GOLDEN", ROOT.parent / "shared" / "golden"))
+JARS = ROOT / ".cache" / "jars" / "delta-4.4.0"
