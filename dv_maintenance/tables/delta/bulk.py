@@ -96,9 +96,14 @@ def bulk_table(
     DamagedTableError : a field has the wrong type; names the file and the field.
     """
     types = _TYPES[kind]
+    # Most fields are optional, and looking each up in every body adds up.
+    present = set().union(*bodies) if {dict}.issuperset(map(type, bodies)) else {"stats", *columns}
     arrays = []
     for name in columns:
         source = "stats" if name == "numRecords" else name
+        if source not in present:
+            arrays.append(pa.nulls(len(bodies), types[name]))
+            continue
         try:
             values = [body.get(source) for body in bodies]
             absent = values.count(None) == len(values)

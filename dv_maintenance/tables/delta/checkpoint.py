@@ -233,7 +233,7 @@ def _bulk(file: pq.ParquetFile, kind: str, names: Sequence[str]) -> pa.Table:
     schema = pa.schema([(name, _TYPES[kind][name]) for name in names])
     batches = [
         pa.RecordBatch.from_arrays([_column(batch.column(0), name, schema) for name in names], schema=schema)
-        for batch in file.iter_batches(_BATCH_ROWS, columns=selected, use_threads=False)
+        for batch in file.iter_batches(_BATCH_ROWS, columns=selected)
     ]
     return pa.Table.from_batches(batches, schema)
 
