@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Document",
     "Duration",
+    "Location",
     "Size",
     "expand_env",
     "format_duration",
@@ -108,7 +109,7 @@ def format_duration(millis: int) -> str:
     return f"{millis}ms" if millis else "0"
 
 
-Size = Annotated[int, BeforeValidator(parse_size)]
+Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=int | str)]
 Duration = Annotated[
     int,
     BeforeValidator(parse_duration, json_schema_input_type=str),

@@ -171,6 +171,19 @@ class Storage:
             ]
         return sorted(found, key=lambda info: info.path)
 
+    def folders(self, path: str = "") -> tuple[str, ...]:
+        """Names of the folders right below a folder, sorted; none where it is missing. Links are not followed."""
+        if self._local_path(path):
+            try:
+                with _errors(path), os.scandir(self.local(path)) as entries:
+                    return tuple(sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False)))
+            except FileNotFoundError:
+                return ()
+        store, key = self._at(path)
+        with _errors(path):
+            found = store.list_with_delimiter(f"{key}/" if key else None)["common_prefixes"]
+        return tuple(sorted(prefix.rstrip("/").rsplit("/", 1)[-1] for prefix in found))
+
     def walk(self, *, skip: Any = None) -> Iterator[FileInfo]:
         """Every file of the table, in no order. ``skip(name, is_dir)`` leaves out a file or a whole folder by its path.
 

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import dagster as dg
 
-from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_job, build_dv_schedule
+from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_checks, build_dv_job, build_dv_schedule
 from dv_maintenance.maintenance.tables_file import WatchConfig
 from sensors.dv_accumulation import dv_accumulation
+from sensors.manifest_due import manifest_due
+from sensors.vacuum_due import vacuum_due
 
 TABLES = os.environ.get("DVM_TABLES") or str(Path(__file__).with_name("tables.yaml"))
 
@@ -23,9 +25,10 @@ def defs() -> dg.Definitions:
     job = build_dv_job(tables)
     return dg.Definitions(
         assets=build_dv_assets(tables),
+        asset_checks=build_dv_checks(tables),
         jobs=[job],
         schedules=[build_dv_schedule(job)],
-        sensors=[dv_accumulation(tables)],
+        sensors=[dv_accumulation(tables), vacuum_due(tables), manifest_due(tables)],
         resources={"spark": SparkResource()},
         # One process per run: one Spark session for all its steps.
         executor=dg.in_process_executor,

@@ -1,8 +1,8 @@
 """Watches the table logs for deletion vectors that pile up.
 
 Every minute it probes each table for a new version. A new version is observed (version, share of deleted rows) and held
-against the table's policy; work that is due is requested, one run per table at a time. It fires on: files with more
-deleted rows than the policy allows, small files worth merging, expired files, outdated manifests.
+against the table's policy. It fires on files with more deleted rows than the policy allows and on small files worth
+merging; one run per table at a time. A table that can't be read fails its check `readable`.
 """
 
 from __future__ import annotations
@@ -16,4 +16,4 @@ from dv_maintenance.maintenance.tables_file import WatchedTable
 
 
 def dv_accumulation(tables: Sequence[WatchedTable]) -> dg.SensorDefinition:
-    return build_dv_sensor(tables, name="dv_accumulation", minimum_interval_seconds=60)
+    return build_dv_sensor(tables, name="dv_accumulation", jobs=["optimize"], minimum_interval_seconds=60)

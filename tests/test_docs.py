@@ -37,7 +37,7 @@ def test_commands_parse(command: str) -> None:
 
 
 @pytest.mark.parametrize("text", blocks("yaml"))
-def test_yaml_loads(text: str, tmp_path: Path) -> None:
+def test_yaml_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = text.splitlines()[0].removeprefix("# ").split(";")[0]
     file = tmp_path / name
     file.write_text(text)
@@ -45,6 +45,14 @@ def test_yaml_loads(text: str, tmp_path: Path) -> None:
         assert Policy.load(str(file)) == Policy(), "the page shows the defaults"
     elif name == "tables.yaml":
         assert len(WatchConfig.load(str(file)).tables) == len(yaml.safe_load(text)["tables"])
+    elif name == "defs.yaml":
+        from dv_maintenance import DvMaintainedTables
+
+        monkeypatch.setenv("LAKE_SECRET", "secret")
+        for document in yaml.safe_load_all(text):
+            assert document["type"] == "dv_maintenance.DvMaintainedTables"
+            component = DvMaintainedTables.from_attributes_dict(attributes=document["attributes"])
+            assert len(component.tables or ()) == len(document["attributes"]["tables"])
     else:
         assert name == "dagster.yaml"
         from dagster._core.instance.config import dagster_instance_config

@@ -12,14 +12,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dv_maintenance.dagster.assets import build_dv_assets
     from dv_maintenance.dagster.automation import build_dv_job, build_dv_schedule
+    from dv_maintenance.dagster.checks import build_dv_checks
+    from dv_maintenance.dagster.component import DvMaintainedTables
     from dv_maintenance.dagster.resources import SparkResource
     from dv_maintenance.dagster.sensor import build_dv_sensor
+    from dv_maintenance.dagster.translator import DvTranslator
 
-__all__ = ["SparkResource", "build_dv_assets", "build_dv_job", "build_dv_schedule", "build_dv_sensor"]
+__all__ = [
+    "DvMaintainedTables",
+    "DvTranslator",
+    "SparkResource",
+    "build_dv_assets",
+    "build_dv_checks",
+    "build_dv_job",
+    "build_dv_schedule",
+    "build_dv_sensor",
+]
 
 _HOMES = {
+    "DvMaintainedTables": "component",
+    "DvTranslator": "translator",
     "SparkResource": "resources",
     "build_dv_assets": "assets",
+    "build_dv_checks": "checks",
     "build_dv_job": "automation",
     "build_dv_schedule": "automation",
     "build_dv_sensor": "sensor",

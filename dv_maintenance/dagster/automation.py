@@ -10,20 +10,27 @@ import dagster as dg
 from dv_maintenance.dagster import naming
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.tables_file import WatchedTable
+    from dv_maintenance.maintenance.tables_file import Job, WatchedTable
 
 __all__ = ["build_dv_job", "build_dv_schedule"]
 
 
 def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance") -> Any:
-    """Observe every table, then do the ``jobs`` of each. One process, so that a run has one Spark session."""
-    keys = [key for table in tables for key in (naming.table_key(table), *naming.job_keys(table, table.jobs))]
+    """Observe every table, then do the ``jobs`` of each. One process, so that a run has one Spark session.
+
+    Without ``optimize`` of tables with ``partitions``: Dagster has no job over assets that are partitioned differently.
+    """
+    keys = [key for table in tables for key in (naming.table_key(table), *naming.job_keys(table, _together(table)))]
     return dg.define_asset_job(
         name,
         selection=dg.AssetSelection.assets(*keys),
         executor_def=dg.in_process_executor,
         description="Looks at every table, then optimizes, vacuums and writes manifests as their settings say.",
     )
+
+
+def _together(table: WatchedTable) -> list[Job]:
+    return [job for job in table.jobs if job != "optimize" or table.partitions is None]
 
 
 def build_dv_schedule(

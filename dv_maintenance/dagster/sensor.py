@@ -2,49 +2,60 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import dagster as dg
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from dv_maintenance.dagster import naming
+from dv_maintenance.dagster.at_work import at_work
+from dv_maintenance.dagster.looks import Found, Looker
 from dv_maintenance.dagster.metadata import of_look
-from dv_maintenance.dagster.state import SensorState, last_data_version
-from dv_maintenance.errors import DvMaintenanceError, UsageError
+from dv_maintenance.dagster.partitions import missing_partitions
+from dv_maintenance.dagster.ranges import widest_range
+from dv_maintenance.dagster.rounds import NotReached, go_round
+from dv_maintenance.dagster.state import Seen, SensorState
+from dv_maintenance.errors import DvMaintenanceError, RetryableError, UsageError
+from dv_maintenance.maintenance.checks import READABLE
+from dv_maintenance.maintenance.watch import Look
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.tables_file import Job, WatchedTable
-    from dv_maintenance.maintenance.watch import Look
 
 __all__ = ["build_dv_sensor"]
 
-# Dagster ends a tick after 60 seconds; what has not been looked at by then comes first in the next one.
-_BUDGET_SECONDS = 40.0
+# Dagster ends a tick after 60 seconds. What has not been looked at after the budget comes first in the next tick; looks
+# that are under way get the patience on top.
+_BUDGET_SECONDS = 35.0
+_PATIENCE_SECONDS = 10.0
+# The daemon launches them one after the other before it turns to the next tick.
+_MAX_REQUESTS = 100
 _MAX_FAILED_RUNS = 3
+_SHOWN_NOTES = 20
 _JOBS: tuple[Job, ...] = ("optimize", "vacuum", "manifest")
-_ACTIVE = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
 
 
 def build_dv_sensor(
     tables: Iterable[WatchedTable],
     *,
     name: str = "dv_accumulation",
+    jobs: Iterable[Job] = _JOBS,
     minimum_interval_seconds: int = 60,
     budget_seconds: float = _BUDGET_SECONDS,
 ) -> dg.SensorDefinition:
     """One sensor for all these tables, stopped until somebody starts it.
 
     A tick costs one probe per table that did not change. A table gets at most one run at a time, for the jobs that are
-    due, and another only when it has a new version, or after a failure: three times at the same version.
+    due, and another only when it has a new version, or after a failure: three times at the same version. ``jobs``:
+    those to look for, of the tables' own. A sensor that looks for ``optimize`` also observes the tables and evaluates
+    their check ``readable``; one that does not leaves both to another sensor.
     """
-    watched = tuple(tables)
+    wanted = frozenset(jobs)
+    chosen = (table.model_copy(update={"jobs": tuple(job for job in table.jobs if job in wanted)}) for table in tables)
+    watched = tuple(table for table in chosen if table.jobs)
+    looker = Looker(observes="optimize" in wanted)
 
     @dg.sensor(
         name=name,
@@ -53,48 +64,52 @@ def build_dv_sensor(
         asset_selection=dg.AssetSelection.assets(
             *(key for table in watched for key in naming.job_keys(table, table.jobs))
         ),
-        description="Looks at the tables' logs for deletion vectors that pile up, and requests the maintenance due.",
+        description="Looks at the tables' logs for work that piles up, and requests the maintenance that is due.",
     )
-    def dv_accumulation(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return _Tick(context, watched, budget_seconds).result()
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return _Tick(context, watched, looker, budget_seconds).result()
 
-    return dv_accumulation
+    return evaluate
 
 
 class _Tick:
     """One evaluation. Collects as it goes from table to table."""
 
-    def __init__(self, context: dg.SensorEvaluationContext, tables: Sequence[WatchedTable], budget: float) -> None:
+    def __init__(
+        self, context: dg.SensorEvaluationContext, tables: Sequence[WatchedTable], looker: Looker, budget: float
+    ) -> None:
         self.context = context
+        self.looker = looker
         self.budget = budget
-        self.state = self._read_cursor()
+        state = self._read_cursor()
         names = [table.name for table in tables]
-        first = names.index(self.state.first) if self.state.first in names else 0
+        first = names.index(state.first) if state.first in names else 0
         self.tables = [*tables[first:], *tables[:first]]
-        self.looks = {name: look for name, look in self.state.looks.items() if name in names}
-        self.data_versions = {name: each for name, each in self.state.data_versions.items() if name in names}
-        self.events: list[dg.AssetObservation] = []
+        known = frozenset(names)
+        self.seen = {name: seen for name, seen in state.seen.items() if name in known}
+        self.at_work = at_work(context.instance)
+        self.left: list[str] = []
+        self.waiting: list[str] = []
+        self.events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
         self.requests: list[dg.RunRequest] = []
+        self.new_partitions: list[dg.AddDynamicPartitionsRequest] = []
         self.notes: list[str] = []
 
     def result(self) -> dg.SensorResult:
-        deadline = time.monotonic() + self.budget
-        first = None
-        at_work = _at_work(self.context.instance)
-        for number, table in enumerate(self.tables):
-            if number and time.monotonic() > deadline:
-                first = table.name
-                self.notes.append(f"{len(self.tables) - number} tables left for the next tick, from {first} on")
-                break
-            look = self._look(table)
-            if look.due and look.error is None:
-                self._request(table, look, at_work)
-        return dg.SensorResult(
-            run_requests=self.requests,
-            asset_events=self.events,
-            cursor=SensorState(self.looks, self.data_versions, first).to_json(),
-            skip_reason=None if self.requests else "; ".join(self.notes) or "nothing is due",
-        )
+        def look(table: WatchedTable) -> Found:
+            return self.looker.look(table, self.seen.get(table.name), busy=self._busy(table) is not None)
+
+        for table, found in go_round(self.tables, look, budget=self.budget, patience=_PATIENCE_SECONDS):
+            if isinstance(found, NotReached):
+                self.left.append(table.name)
+            elif isinstance(found, BaseException):
+                self._complain(table, found)
+            else:
+                try:
+                    self._take_in(table, found)
+                except Exception as error:  # noqa: BLE001 (whatever one table is up to, the others get their turn)
+                    self._complain(table, error)
+        return self._sum_up()
 
     def _read_cursor(self) -> SensorState:
         try:
@@ -103,44 +118,31 @@ class _Tick:
             self.context.log.warning("the cursor was edited or damaged, starting anew: %s", error)
             return SensorState()
 
-    def _look(self, table: WatchedTable) -> Look:
-        """Look, remember, and observe what is new. A table without an answer keeps its place in the cursor."""
-        from dv_maintenance.maintenance.tables_file import WatchConfig
-        from dv_maintenance.maintenance.watch import look
+    def _busy(self, table: WatchedTable) -> str | None:
+        """Whatever is at work on any of the table's maintenance, also on jobs that this sensor does not look for."""
+        nodes = (key.to_python_identifier() for key in naming.job_keys(table, _JOBS))
+        return next((self.at_work[node] for node in nodes if node in self.at_work), None)
 
-        last = self.looks.get(table.name)
-        _, looks = look(WatchConfig(tables=(table,)), {} if last is None else {table.name: last})
-        found = looks[table.name]
-        try:
-            if found.changed:
-                self._observe(table, found, last)
-        except (DvMaintenanceError, OSError) as error:
-            # Not remembered: the next tick sees the change again.
-            self._complain(table, str(error))
-            return last or found
-        if found.error is not None:
-            self._complain(table, found.error)
-        self.looks[table.name] = found
-        return found
+    def _take_in(self, table: WatchedTable, found: Found) -> None:
+        last, look = self.seen.get(table.name), found.look
+        if self.looker.observes and found.snapshot is not None:
+            self.new_partitions += missing_partitions(table, found.snapshot, self.context.instance)
+        seen = Seen(look, found.data_version, last.readable if last is not None else None)
+        if self.looker.observes:
+            if look.changed:
+                tags = {"dagster/data_version": str(found.data_version)}
+                self.events.append(dg.AssetObservation(naming.table_key(table), metadata=of_look(look), tags=tags))
+            if not seen.readable:
+                self.events.append(_readable(table, None, "The table's log can be read."))
+                seen = replace(seen, readable=True)
+        self.seen[table.name] = seen
+        if look.due:
+            self._request(table, found)
 
-    def _observe(self, table: WatchedTable, found: Look, last: Look | None) -> None:
-        from dv_maintenance.tables import open_table
-
-        known = self.data_versions.get(table.name)
-        since = (last.version, known) if last is not None and last.version is not None and known is not None else None
-        version = last_data_version(open_table(table.path, table.format, table.storage_options), since)
-        self.data_versions[table.name] = version
-        self.events.append(
-            dg.AssetObservation(
-                naming.table_key(table), metadata=of_look(found), tags={"dagster/data_version": str(version)}
-            )
-        )
-
-    def _request(self, table: WatchedTable, look: Look, at_work: Sequence[tuple[str, set[str]]]) -> None:
-        nodes = {key.to_python_identifier() for key in naming.job_keys(table, _JOBS)}
-        busy = next((run_id for run_id, others in at_work if nodes & others), None)
+    def _request(self, table: WatchedTable, found: Found) -> None:
+        look, busy = found.look, self._busy(table)
         if busy is not None:
-            self.notes.append(f"{table.name}: {' and '.join(look.due)} due, run {busy[:8]} is at work on it")
+            self.notes.append(f"{table.name}: {' and '.join(look.due)} due, {busy} is at work on it")
             return
         tags = {naming.TABLE_TAG: table.name, naming.VERSION_TAG: str(look.version)}
         failed = self.context.instance.get_runs_count(dg.RunsFilter(tags=tags, statuses=[dg.DagsterRunStatus.FAILURE]))
@@ -149,31 +151,68 @@ class _Tick:
                 f"{table.name}: {failed} runs failed at version {look.version}, waiting for a new version"
             )
             return
+        if len(self.requests) >= _MAX_REQUESTS:
+            self.waiting.append(table.name)
+            return
+        chosen = widest_range(table, found.due_keys, self.context.instance) if found.due_keys else None
         # Dagster never starts a second run of the same key: a failed run must change it, and so must time for vacuum,
         # which may become due again without a new version.
         checked = look.vacuum_checked if "vacuum" in look.due else 0
+        parts = [table.name, look.version, "+".join(look.due), checked, failed]
         self.requests.append(
             dg.RunRequest(
-                run_key=f"{table.name}:{look.version}:{'+'.join(look.due)}:{checked}:{failed}",
+                run_key=":".join(map(str, parts if chosen is None else [*parts, chosen.start, chosen.end])),
                 asset_selection=naming.job_keys(table, look.due),
-                tags=tags,
+                tags=tags if chosen is None else tags | _range_tags(chosen),
             )
         )
 
-    def _complain(self, table: WatchedTable, error: str) -> None:
-        self.context.log.warning("%s: %s", table.name, error)
-        self.notes.append(f"{table.name}: {error}")
+    def _complain(self, table: WatchedTable, error: BaseException) -> None:
+        """What the last look found stays as it was, so that the next one sees every change since."""
+        if isinstance(error, DvMaintenanceError | OSError):
+            text = str(error)
+            self.context.log.warning("%s: %s", table.name, text)
+        else:
+            text = f"{type(error).__name__}, an error in dv_maintenance: the log of this tick has it in full"
+            self.context.log.error("%s: the look failed", table.name, exc_info=error)
+        self.notes.append(f"{table.name}: {text}")
+        last = self.seen.get(table.name, Seen(Look(table.name)))
+        if self.looker.observes and last.readable is not False:
+            self.events.append(_readable(table, error, text))
+            self.seen[table.name] = replace(last, readable=False)
+
+    def _sum_up(self) -> dg.SensorResult:
+        # A table whose turn to be looked at has not come goes before one whose run has to wait.
+        first = next(iter([*self.left, *self.waiting]), None)
+        if self.left:
+            self.notes.insert(0, f"{len(self.left)} tables left for the next tick, from {first} on")
+        if self.waiting:
+            self.notes.insert(0, f"{len(self.waiting)} runs left for the next tick, from {self.waiting[0]} on")
+        more = len(self.notes) - _SHOWN_NOTES
+        text = "; ".join(self.notes[:_SHOWN_NOTES] + ([f"and {more} more"] if more > 0 else []))
+        if self.requests and text:
+            self.context.log.info(text)
+        return dg.SensorResult(
+            run_requests=self.requests,
+            asset_events=self.events,
+            dynamic_partitions_requests=self.new_partitions,
+            cursor=SensorState(self.seen, first).to_json(),
+            skip_reason=None if self.requests else text or f"nothing is due in {len(self.tables)} tables",
+        )
 
 
-def _at_work(instance: dg.DagsterInstance) -> list[tuple[str, set[str]]]:
-    """(run id, node names of its assets) of each run that has not ended, whoever launched it. A run of a whole job
-    names no assets; its job's snapshot does.
-    """
-    found = []
-    for run in instance.get_runs(dg.RunsFilter(statuses=_ACTIVE)):
-        nodes = {key.to_python_identifier() for key in run.asset_selection or ()}
-        if not nodes and run.job_snapshot_id is not None:
-            invocations = instance.get_job_snapshot(run.job_snapshot_id).dep_structure_snapshot.node_invocation_snaps
-            nodes = {invocation.node_name for invocation in invocations}
-        found.append((run.run_id, nodes))
-    return found
+def _readable(table: WatchedTable, error: BaseException | None, description: str) -> dg.AssetCheckEvaluation:
+    # Storage that is away for a moment says nothing about the table.
+    severity = dg.AssetCheckSeverity.WARN if isinstance(error, RetryableError) else dg.AssetCheckSeverity.ERROR
+    return dg.AssetCheckEvaluation(
+        asset_key=naming.table_key(table),
+        check_name=READABLE,
+        passed=error is None,
+        severity=severity,
+        description=description,
+        blocking=False,
+    )
+
+
+def _range_tags(chosen: dg.PartitionKeyRange) -> dict[str, str]:
+    return {ASSET_PARTITION_RANGE_START_TAG: chosen.start, ASSET_PARTITION_RANGE_END_TAG: chosen.end}

@@ -11,47 +11,88 @@ import orjson
 from dv_maintenance.errors import UsageError
 
 if TYPE_CHECKING:
+    from dv_maintenance.maintenance.tables_file import Job
     from dv_maintenance.maintenance.watch import Look
     from dv_maintenance.tables.model import Table
 
-__all__ = ["SensorState", "last_data_version"]
+__all__ = ["Seen", "SensorState", "last_data_version"]
 
 # Commits to read before reading them all: maintenance rarely makes more in a row.
 _WINDOW = 50
+_LETTERS: Mapping[Job, str] = {"optimize": "o", "vacuum": "v", "manifest": "m"}
+_FORM = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of one table. ``look``: the last one that succeeded, of which the cursor keeps what the next look
+    builds on. ``data_version``: ``None`` where the sensor does not observe. ``readable``: what the check said last.
+    """
+
+    look: Look
+    data_version: int | None = None
+    readable: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SensorState:
-    """The cursor: the last look at each table, the data version of each, and the table whose turn it was when the time
-    of the last tick ran out.
+    """The cursor: what was seen, by table, and the table that comes first in the next tick (``None``: the first one).
+
+    As JSON about 45 bytes per table, since Dagster stores a cursor with every tick: a row
+    ``[version, data version, due, vacuum checked, settings, readable]`` by name; settings are numbers of a list.
     """
 
-    looks: Mapping[str, Look] = field(default_factory=dict)
-    data_versions: Mapping[str, int] = field(default_factory=dict)
+    seen: Mapping[str, Seen] = field(default_factory=dict)
     first: str | None = None
 
     def to_json(self) -> str:
-        body: dict[str, Any] = {
-            "looks": {name: look.to_json() for name, look in self.looks.items()},
-            "data_versions": dict(self.data_versions),
-            "first": self.first,
+        settings: dict[str, int] = {}
+        rows = {
+            name: [
+                seen.look.version,
+                seen.data_version,
+                "".join(_LETTERS[job] for job in seen.look.due),
+                seen.look.vacuum_checked,
+                settings.setdefault(seen.look.settings, len(settings)),
+                None if seen.readable is None else int(seen.readable),
+            ]
+            for name, seen in self.seen.items()
         }
-        return orjson.dumps(body).decode()
+        return orjson.dumps({"form": _FORM, "first": self.first, "settings": list(settings), "tables": rows}).decode()
 
     @classmethod
     def from_json(cls, text: str | None) -> SensorState:
         """Anybody can edit a cursor in the UI. Raises UsageError for what is none of ours."""
-        from dv_maintenance.maintenance.watch import read_state
-
         if not text:
             return cls()
         try:
             body = orjson.loads(text)
-            versions = {str(name): int(version) for name, version in body["data_versions"].items()}
-            looks, first = body["looks"], body["first"]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            if body["form"] != _FORM:
+                raise ValueError("form")
+            seen = {name: _seen(name, row, body["settings"]) for name, row in body["tables"].items()}
+            first = body["first"]
+            if not isinstance(first, str | None):
+                raise TypeError("first")
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise UsageError(f"not a cursor of this sensor: {type(error).__name__}") from error
-        return cls(read_state(looks), versions, first)
+        return cls(seen, first)
+
+
+def _seen(name: str, row: list[Any], settings: list[str]) -> Seen:
+    from dv_maintenance.maintenance.watch import Look
+
+    version, data_version, due, checked, setting, readable = row
+    if any(type(number) not in {int, type(None)} for number in (version, data_version, checked, readable)):
+        raise TypeError(name)
+    jobs = {letter: job for job, letter in _LETTERS.items()}
+    look = Look(
+        name,
+        version=version,
+        due=tuple(jobs[letter] for letter in due),
+        vacuum_checked=checked,
+        settings=str(settings[setting]),
+    )
+    return Seen(look, data_version, None if readable is None else bool(readable))
 
 
 def last_data_version(table: Table, since: tuple[int, int] | None = None) -> int:

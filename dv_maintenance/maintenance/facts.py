@@ -106,10 +106,15 @@ def partition_mask(snapshot: Snapshot, facts: FileFacts, filters: tuple[Mapping[
             version=snapshot.version,
             next_step=f"use {known}" if known else "leave the partitions out: this table has none",
         )
+    # Filters on the same columns are one lookup: a backfill of a year of hours has thousands of them.
+    lookups: dict[tuple[str, ...], set[tuple[str | None, ...]]] = {}
+    for wanted in filters:
+        columns = tuple(sorted(wanted))
+        lookups.setdefault(columns, set()).add(tuple(wanted[column] for column in columns))
     fits = np.zeros(len(facts.partitions), np.bool_)
     for code, name in enumerate(facts.partitions):
         values = parse_partition(name)
-        fits[code] = any(all(values[key] == value for key, value in wanted.items()) for wanted in filters)
+        fits[code] = any(tuple(values[column] for column in columns) in rows for columns, rows in lookups.items())
     return fits[facts.partition]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from dv_maintenance.maintenance.facts import FileFacts, file_facts
 from dv_maintenance.tables.model import Snapshot, parse_partition
 
-__all__ = ["Counts", "Health", "PartitionHealth", "health", "iso_timestamp"]
+__all__ = ["Counts", "Health", "PartitionHealth", "health", "iso_timestamp", "total"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -91,15 +92,28 @@ def health(snapshot: Snapshot) -> Health:
         for name, row in sorted(zip(facts.partitions, rows, strict=True))
         if row[0]
     )
-    total = _counts(*(sum(column) for column in zip(*rows, strict=True)) if rows else [0] * len(columns))
+    whole = _counts(*(sum(column) for column in zip(*rows, strict=True)) if rows else [0] * len(columns))
     return Health(
         table=snapshot.table,
         format=snapshot.format,
         version=snapshot.version,
         timestamp=snapshot.timestamp,
-        counts=total,
+        counts=whole,
         partitions=partitions,
-        warnings=(*snapshot.warnings, *_warnings(facts, total)),
+        warnings=(*snapshot.warnings, *_warnings(facts, whole)),
+    )
+
+
+def total(counts: Iterable[Counts]) -> Counts:
+    """Partitions taken together."""
+    each = tuple(counts)
+    return _counts(
+        files=sum(one.files for one in each),
+        files_with_dv=sum(one.files_with_dv for one in each),
+        unknown=sum(one.files_with_unknown_rows for one in each),
+        physical=sum(one.physical_rows or 0 for one in each),
+        deleted=sum(one.deleted_rows for one in each),
+        size=sum(one.size_bytes for one in each),
     )
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from dv_maintenance.config import Document, Duration, Size, load_yaml, parse_size, parse_yaml, validate
 from dv_maintenance.errors import UsageError
+from dv_maintenance.maintenance.limits import CheckLimits
 from dv_maintenance.tables.model import parse_partition
 
 if TYPE_CHECKING:
@@ -46,7 +47,11 @@ def _partition_value(value: Any) -> Any:
     return str(value) if isinstance(value, int | date) else value
 
 
-PartitionFilter = Annotated[dict[str, str | None], BeforeValidator(_partition_filter), Field(min_length=1)]
+PartitionFilter = Annotated[
+    dict[str, str | None],
+    BeforeValidator(_partition_filter, json_schema_input_type=dict[str, str | int | bool | None] | str),
+    Field(min_length=1),
+]
 
 
 class Policy(BaseModel):
@@ -79,6 +84,10 @@ class Policy(BaseModel):
     """Vacuum: how long what is out of use is kept, milliseconds. ``None``: the table's own property."""
     vacuum_every: Duration = Field(default=86_400_000, gt=0)
     """Watch: how often to look whether a vacuum would find something, milliseconds."""
+    vacuum_min_bytes: Size = Field(default=0, ge=0)
+    """Watch: a vacuum is due from this many expired bytes on."""
+    checks: CheckLimits = Field(default_factory=CheckLimits)
+    """From which numbers on a check warns or fails. Decides about no work."""
 
     @classmethod
     def load(cls, path: str) -> Policy:

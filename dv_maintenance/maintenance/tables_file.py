@@ -1,32 +1,43 @@
-"""``TABLES.yaml``: which tables to watch, with defaults for all and overrides per table.
+"""``TABLES.yaml``: which tables to watch, with defaults for all and overrides per table, and folders full of tables.
 
-defaults:
-storage_options: {region: eu-central-1, secret_access_key: "${SECRET}"}
-policy: {max_deleted_ratio: 0.1}
-tables:
-- name: orders
-path: s3://lake/orders
-policy: {target_file_size: 512MiB}
-jobs: [optimize, vacuum, manifest]
+Such as::
+
+    defaults:
+      storage_options: {region: eu-central-1, secret_access_key: "${SECRET}"}
+      policy: {max_deleted_ratio: 0.1}
+    tables:
+      - name: orders
+        path: s3://lake/orders
+        policy: {target_file_size: 512MiB}
+        jobs: [optimize, vacuum, manifest]
+        partitions: [{name: day, every: day, start: 2026-01-01}, region]
+    folders:
+      - path: s3://lake/raw
+        exclude: ["*/scratch/*"]
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from dv_maintenance.config import expand_env, load_yaml, validate
+from dv_maintenance.config import Location, expand_env, load_yaml, validate
+from dv_maintenance.errors import DvMaintenanceError, UsageError
+from dv_maintenance.maintenance.partitioning import PartitioningSetting
 from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.storage import absolute_uri
+from dv_maintenance.tables.find import find_tables
 
-__all__ = ["Job", "WatchConfig", "WatchedTable"]
+__all__ = ["Job", "TablesFolder", "WatchConfig", "WatchedTable"]
 
 Job = Literal["optimize", "vacuum", "manifest"]
 
 # Keys under which a table adds to the defaults instead of replacing them.
-_MERGED = ("policy", "storage_options")
+_MERGED = ("policy", "checks", "storage_options")
 
 
 class _Settings(BaseModel):
@@ -39,6 +50,8 @@ class _Settings(BaseModel):
     policy: Policy = Field(default_factory=Policy)
     jobs: tuple[Job, ...] = ("optimize", "vacuum")
     """Work to look for."""
+    partitions: PartitioningSetting | None = None
+    """``None``: always the whole table."""
 
 
 class WatchedTable(_Settings):
@@ -55,34 +68,118 @@ class WatchedTable(_Settings):
         return values
 
 
+class TablesFolder(_Settings):
+    """Every table below a folder or prefix, found anew at each load. A table's name is its path below the folder, with
+    ``name`` in front if there is one.
+    """
+
+    path: str = Field(min_length=1)
+    name: str = ""
+    include: tuple[str, ...] = ("*",)
+    """Patterns of paths below the folder; ``*`` stands for anything, slashes too."""
+    exclude: tuple[str, ...] = ()
+
+    def find(self) -> list[WatchedTable]:
+        """Its tables, by path. Raises UsageError without any, StorageError."""
+        below = [path for path in find_tables(self.path, self.storage_options) if self._takes(path)]
+        if not below:
+            raise UsageError(
+                "no table is below this folder, or none that the patterns take",
+                table=absolute_uri(self.path),
+                next_step="check the path, the patterns, and the storage options if it is in object storage",
+            )
+        shared = {key: getattr(self, key) for key in _Settings.model_fields}
+        return [self._table(path, shared) for path in below]
+
+    def _takes(self, path: str) -> bool:
+        return any(fnmatchcase(path, each) for each in self.include) and not any(
+            fnmatchcase(path, each) for each in self.exclude
+        )
+
+    def _table(self, path: str, shared: Mapping[str, Any]) -> WatchedTable:
+        place = f"{self.path.rstrip('/')}/{path}" if path else self.path
+        last = place.rstrip("/").rsplit("/", 1)[-1]
+        name = "/".join(part for part in (self.name.strip("/"), path or last) if part)
+        # Not validated again: environment variables in the options are expanded already.
+        return WatchedTable.model_construct(name=name, path=place, **shared)
+
+
 class WatchConfig(BaseModel):
-    """The whole file."""
+    """The whole file. A table that is listed and lies in a folder too is the listed one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     defaults: _Settings = Field(default_factory=_Settings)
-    tables: tuple[WatchedTable, ...] = Field(min_length=1)
+    tables: tuple[WatchedTable, ...] = ()
+    folders: tuple[TablesFolder, ...] = ()
 
     @classmethod
     def load(cls, path: str) -> WatchConfig:
-        """From a YAML file; relative paths of tables start at its folder. Raises UsageError that names the key, the
-        file and the line.
+        """From a YAML file, with the folders' tables in ``tables``; relative paths start at the file's folder. Raises
+        UsageError that names the key, the file and the line.
         """
-        config = validate(cls, load_yaml(path), what="tables to watch")
-        folder = os.path.dirname(os.path.abspath(path))
-        tables = tuple(each.model_copy(update={"path": _rooted(each.path, folder)}) for each in config.tables)
-        return config.model_copy(update={"tables": tables})
+        document = load_yaml(path)
+        config = validate(cls, document, what="tables to watch")
+        return config.rooted(os.path.dirname(os.path.abspath(path))).with_found(document.where)
+
+    def rooted(self, folder: str) -> WatchConfig:
+        """The same with relative paths starting at a folder."""
+        return self.model_copy(
+            update={
+                "tables": tuple(each.model_copy(update={"path": _rooted(each.path, folder)}) for each in self.tables),
+                "folders": tuple(each.model_copy(update={"path": _rooted(each.path, folder)}) for each in self.folders),
+            }
+        )
+
+    def with_found(self, where: Callable[[Location], str]) -> WatchConfig:
+        """The same with the folders' tables behind the listed ones. See :meth:`located`."""
+        return self.model_copy(update={"tables": tuple(table for _, table in self.located(where))})
+
+    def located(self, where: Callable[[Location], str]) -> list[tuple[Location, WatchedTable]]:
+        """The listed tables, then those in the folders, each with the key that named it: ``("folders", 0)``. ``where``:
+        file and line of a key, for errors.
+
+        Raises
+        ------
+        UsageError : a folder has no tables, or a name comes up twice.
+        StorageError : a folder can't be listed.
+        """
+        found: list[tuple[Location, WatchedTable]] = [(("tables", at), each) for at, each in enumerate(self.tables)]
+        places = {table.name: absolute_uri(table.path) for table in self.tables}
+        known = set(places.values())
+        for at, folder in enumerate(self.folders):
+            try:
+                tables = folder.find()
+            except DvMaintenanceError as error:
+                error.message += f" ({where(('folders', at, 'path'))})"
+                raise
+            for table in tables:
+                uri = absolute_uri(table.path)
+                if uri in known:
+                    continue
+                if table.name in places:
+                    raise UsageError(
+                        f"{uri} would have the name {table.name!r} of {places[table.name]} ({where(('folders', at))})",
+                        next_step="give the folder a name, which goes in front of its tables' names",
+                    )
+                known.add(uri)
+                places[table.name] = uri
+                found.append((("folders", at), table))
+        return found
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in_defaults(cls, values: Any) -> Any:
         defaults = values.get("defaults") if isinstance(values, Mapping) else None
-        if not isinstance(defaults, Mapping) or not isinstance(values.get("tables"), list):
+        if not isinstance(defaults, Mapping):
             return values
-        return {**values, "tables": [_merged(defaults, each) for each in values["tables"]]}
+        lists = {key: values[key] for key in ("tables", "folders") if isinstance(values.get(key), list)}
+        return {**values, **{key: [_merged(defaults, each) for each in lists[key]] for key in lists}}
 
     @model_validator(mode="after")
     def _one_name_each(self) -> WatchConfig:
+        if not self.tables and not self.folders:
+            raise ValueError("no tables: name some under 'tables', or a folder of them under 'folders'")
         names = [each.name for each in self.tables]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -96,7 +193,7 @@ def _merged(defaults: Mapping[str, Any], table: Any) -> Any:
     merged = {**defaults, **table}
     for key in _MERGED:
         if isinstance(defaults.get(key), Mapping) and isinstance(table.get(key), Mapping):
-            merged[key] = {**defaults[key], **table[key]}
+            merged[key] = _merged(defaults[key], table[key])
     return merged
 
 

@@ -23,9 +23,9 @@ from dv_maintenance.maintenance.plan import build_plan
 from dv_maintenance.maintenance.policy import Policy
 from dv_maintenance.maintenance.tables_file import Job, WatchConfig, WatchedTable
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.model import Snapshot, Table
+from dv_maintenance.tables.model import HistoryEntry, Snapshot, Table
 
-__all__ = ["Job", "Look", "WatchConfig", "WatchedTable", "look", "look_at", "read_state"]
+__all__ = ["Job", "Look", "WatchConfig", "WatchedTable", "look", "look_at", "manifests_written", "read_state"]
 
 _JOBS: tuple[Job, ...] = ("optimize", "vacuum")
 
@@ -78,9 +78,9 @@ def look_at(
 ) -> Look:
     """One look at one table. ``last``: what the last look returned; ``now``: epoch milliseconds.
 
-    ``optimize`` is due when the policy would plan a step, ``vacuum`` when the log knows of expired files (looked for
-    every ``vacuum_every``, time expires files without a commit), ``manifest`` when the table's files are newer than its
-    manifests.
+    ``optimize`` is due when the policy would plan a step, ``vacuum`` when the log knows of expired files that are worth
+    it (looked for every ``vacuum_every``, time expires files without a commit), ``manifest`` when the table's files
+    changed after its manifests were written.
 
     Raises
     ------
@@ -89,20 +89,21 @@ def look_at(
     policy, jobs = policy or Policy(), tuple(jobs)
     now = time.time_ns() // 1_000_000 if now is None else now
     settings = hashlib.sha256(orjson.dumps([policy.model_dump(mode="json"), jobs])).hexdigest()[:16]
-    version = table.version()
+    version = table.version(last.version if last is not None else None)
     changed = last is None or last.version != version
     if last is None or last.settings != settings:
         # What was due under other settings says nothing.
         last = Look(name or table.uri)
-    manifest = "manifest" in jobs and (last.version != version or "manifest" in last.due)
-    snapshot = table.snapshot(version) if last.version != version or manifest else None
     found = replace(last, name=name or last.name, version=version, changed=changed, error=None, settings=settings)
-    if snapshot is not None and last.version != version:
+    if last.version != version:
+        snapshot = table.snapshot(version)
         found = _look_inside(found, snapshot, policy, jobs)
+        if "manifest" in jobs:
+            found = _look_at_manifests(found, table, snapshot)
+    elif "manifest" in last.due:
+        found = _look_at_manifests(found, table)
     if "vacuum" in jobs and _vacuum_to_check(found, policy, now):
         found = _look_for_expired(found, table, policy, now)
-    if snapshot is not None and manifest:
-        found = _look_at_manifests(found, table, snapshot)
     return found
 
 
@@ -151,20 +152,45 @@ def _look_for_expired(found: Look, table: Table, policy: Policy, now: int) -> Lo
         return replace(_with(found, "vacuum", ()), warnings=(*warnings, f"vacuum: {error}"))
     if not expired.files:
         return _with(found, "vacuum", ())
-    size = format_size(sum(max(file.size, 0) for file in expired.files))
-    reason = f"{len(expired.files)} files ({size}) out of use for more than {format_duration(expired.retention)}"
-    return _with(found, "vacuum", (reason,))
+    size = sum(max(file.size, 0) for file in expired.files)
+    if size < policy.vacuum_min_bytes:
+        return _with(found, "vacuum", ())
+    out_of_use = f"out of use for more than {format_duration(expired.retention)}"
+    return _with(found, "vacuum", (f"{len(expired.files)} files ({format_size(size)}) {out_of_use}",))
 
 
-def _look_at_manifests(found: Look, table: Table, snapshot: Snapshot) -> Look:
-    written = [file.modified for file in table.storage.list(_MANIFESTS)]
-    if written and max(written) >= snapshot.timestamp:
+def _look_at_manifests(found: Look, table: Table, snapshot: Snapshot | None = None) -> Look:
+    """``snapshot``: ``None`` at a version that was looked at before, which only new manifests can help."""
+    written = manifests_written(table)
+    if written is not None and written >= _files_changed(table):
         return _with(found, "manifest", ())
+    reason = "there are no manifests" if written is None else "the table is newer than its manifests"
+    if snapshot is None:
+        return _with(found, "manifest", found.reasons.get("manifest", (reason,)))
     with_dv = snapshot.files.num_rows - snapshot.files["dv_id"].null_count
-    reason = "the table is newer than its manifests" if written else "there are no manifests"
     return _with(found, "manifest", (reason, f"{with_dv} files have DVs: purge first") if with_dv else (reason,))
 
 
+def _files_changed(table: Table) -> int:
+    """When a commit last added or removed files, epoch milliseconds: vacuums, properties and the like outdate no
+    manifest. The oldest commit there is counts, where those behind it are no longer in the log.
+    """
+    entries: list[HistoryEntry] = []
+    for limit in (_RECENT, None):
+        entries = table.history(limit)
+        for entry in entries:
+            if entry.files_added or entry.files_removed:
+                return entry.timestamp
+    return entries[-1].timestamp if entries else table.snapshot().timestamp
+
+
+def manifests_written(table: Table) -> int | None:
+    """When the newest symlink manifest was written, epoch milliseconds; ``None`` without any."""
+    return max((file.modified for file in table.storage.list(_MANIFESTS)), default=None)
+
+
+# Commits to read before reading them all: between two changes of files there are hardly ever more.
+_RECENT = 8
 # Where every format writes them: the folder is a convention of the readers (Hive's SymlinkTextInputFormat tables).
 _MANIFESTS = "_symlink_format_manifest"
 

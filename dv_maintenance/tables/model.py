@@ -27,6 +27,7 @@ __all__ = [
     "FileKey",
     "HistoryEntry",
     "ManifestResult",
+    "OldestDv",
     "OutputFile",
     "Replacement",
     "RewriteBin",
@@ -404,6 +405,16 @@ class HistoryEntry:
     data_changed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class OldestDv:
+    """When the oldest live DV was committed, epoch milliseconds. Not ``exact``: no later than that; the commits read do
+    not go back far enough.
+    """
+
+    timestamp: int
+    exact: bool
+
+
 class Table(Protocol):
     """One table of one format. Reading never writes; only ``commit``, ``vacuum`` and ``write_manifests`` change
     anything.
@@ -418,8 +429,8 @@ class Table(Protocol):
     @property
     def storage(self) -> Storage: ...
 
-    def version(self) -> int:
-        """Newest version, by the cheapest look that is right."""
+    def version(self, known: int | None = None) -> int:
+        """Newest version, by the cheapest look that is right. ``known``: one seen before, which makes it cheaper."""
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The table at a version, the newest by default. Raises TableNotFoundError, UsageError (no such version),
@@ -473,3 +484,8 @@ class Table(Protocol):
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Newest first."""
+
+    def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
+        """The oldest live DV of a snapshot, from at most ``limit`` commits; ``None`` without DVs. A DV that a later
+        commit lists again (a restore, new statistics) counts from there.
+        """

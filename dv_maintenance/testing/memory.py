@@ -30,6 +30,7 @@ from dv_maintenance.tables.model import (
     FileKey,
     HistoryEntry,
     ManifestResult,
+    OldestDv,
     OutputFile,
     Replacement,
     RewriteBin,
@@ -147,7 +148,7 @@ class MemoryTable:
 
     # -- the protocol --------------------------------------------------------------------------------------------
 
-    def version(self) -> int:
+    def version(self, known: int | None = None) -> int:
         return len(self._versions) - 1
 
     def snapshot(self, version: int | None = None) -> Snapshot:
@@ -287,6 +288,14 @@ class MemoryTable:
             )
         ]
         return entries[::-1][:limit]
+
+    def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
+        wanted = {key for key in self._versions[snapshot.version].files if key.dv_id is not None}
+        history = self._versions[: snapshot.version + 1]
+        if not wanted:
+            return None
+        since = next(number for number, each in enumerate(history) if wanted & each.files.keys())
+        return OldestDv(history[max(since, len(history) - limit)].timestamp, exact=since >= len(history) - limit)
 
     # -- plumbing ------------------------------------------------------------------------------------------------
 

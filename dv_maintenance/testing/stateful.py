@@ -16,7 +16,7 @@ from typing import ClassVar
 import pyarrow as pa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.maintenance.apply import ApplyReport, apply, maintain, purge
@@ -26,7 +26,7 @@ from dv_maintenance.maintenance.policy import Policy
 from dv_maintenance.maintenance.steps import MaintenancePlan
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.testing.backends import TableBackend
-from dv_maintenance.testing.history import InterferingEngine, Moment, TableHistory
+from dv_maintenance.testing.history import InterferingEngine, TableHistory
 
 __all__ = ["HISTORIES", "Judge", "TableHistories"]
 
@@ -42,7 +42,11 @@ HISTORIES = settings(
 )
 
 _PARTITIONS = st.sampled_from(["a", "b", None])
-_SHARES = st.tuples(st.integers(1, 6), st.integers(0, 5))
+_FILES = st.tuples(_PARTITIONS, st.integers(1, 8))
+# Every n-th row from the m-th on: few, many, or all of them.
+_SHARES = st.tuples(st.sampled_from([7, 5, 3, 2, 19, 1]), st.integers(0, 18))
+# How many moments ago the retention begins: everything that is past has expired, or not yet.
+_AGO = st.integers(0, 5)
 _POLICIES = st.builds(
     Policy,
     max_deleted_ratio=st.sampled_from([0, 0.05, 0.4]),
@@ -76,41 +80,45 @@ class TableHistories(RuleBasedStateMachine):
         self.cutoff = self.moments[0]
 
     def teardown(self) -> None:
+        """At the end of every history, a look at all its versions; then what is past goes, and so do the last deletion
+        vectors.
+        """
         try:
-            for version in range(self.cutoff.version, self.history.version + 1):
-                self._reads_as_the_model(version)
-            for judge in self.judges:
-                self._judged(judge, self.history.version)
+            self._check_versions()
+            self.vacuum(lite=False, ago=0)
+            self.purge()
+            self.vacuum(lite=False, ago=0)
+            self._check_versions()
+            assert self.history.stored() == self.history.needs(self.history.version)
         finally:
             self._folder.cleanup()
 
     # -- other writers ---------------------------------------------------------------------------------------------
 
-    @rule(partition=_PARTITIONS, rows=st.integers(1, 8))
-    def append(self, partition: str | None, rows: int) -> None:
-        self.history.append(partition, rows)
+    @initialize(files=st.lists(_FILES, min_size=2, max_size=4), share=_SHARES, data=st.data())
+    def begin(self, files: list[tuple[str | None, int]], share: tuple[int, int], data: st.DataObject) -> None:
+        """Most of what can go wrong takes rows and deletion vectors: no history is without."""
+        for file in files:
+            self.append(file)
+        self.delete(share, data, keep_empty=True)
+
+    @rule(file=_FILES)
+    def append(self, file: tuple[str | None, int]) -> None:
+        self.history.append(*file)
         self._done()
 
     @rule(share=_SHARES, data=st.data(), keep_empty=st.booleans())
     def delete(self, share: tuple[int, int], data: st.DataObject, keep_empty: bool) -> None:
-        """Every n-th row, those that are gone already included."""
-        every, offset = share
-        style = data.draw(st.sampled_from(self.history.backend.styles))
-        self.history.delete_where(lambda number: number % every == offset % every, style=style, keep_empty=keep_empty)
-        self._done()
-
-    @precondition(lambda self: self.history.rows)
-    @rule(data=st.data())
-    def delete_a_row(self, data: st.DataObject) -> None:
-        """Small deletes upon deletes are what makes deletion vectors grow."""
-        style = data.draw(st.sampled_from(self.history.backend.styles))
-        self.history.delete([data.draw(st.sampled_from(sorted(self.history.rows)))], style=style)
+        """Of rows that are gone already, too."""
+        style = data.draw(st.sampled_from(self.history.backend.styles), "style")
+        self.history.delete_where(_in(share), style=style, keep_empty=keep_empty)
         self._done()
 
     @precondition(lambda self: "checkpoints" in self.history.backend.supports)
-    @rule()
-    def checkpoint(self) -> None:
-        """At the time when the retention begins where it does, so that the log forgets what it may."""
+    @rule(ago=_AGO)
+    def checkpoint(self, ago: int) -> None:
+        """At the time when the retention begins at the cutoff, so that the log forgets what it may."""
+        self._let_time_pass(ago)
         self.history.backend.checkpoint(self._now)
 
     # -- maintenance -----------------------------------------------------------------------------------------------
@@ -124,18 +132,19 @@ class TableHistories(RuleBasedStateMachine):
     def compact(self, policy: Policy) -> None:
         self._maintained(maintain(self.history.table, self.history.backend.engine(), policy))
 
-    @rule(share=_SHARES, also_appends=st.booleans(), also_vacuums=st.booleans())
-    def purge_while_others_write(self, share: tuple[int, int], also_appends: bool, also_vacuums: bool) -> None:
-        every, offset = share
-
+    @rule(share=_SHARES, also_appends=st.booleans(), also_vacuums=st.booleans(), purging=st.booleans())
+    def run_while_others_write(
+        self, share: tuple[int, int], also_appends: bool, also_vacuums: bool, purging: bool
+    ) -> None:
         def others() -> None:
-            self.history.delete_where(lambda number: number % every == offset % every)
+            self.history.delete_where(_in(share))
             if also_appends:
                 self.history.append("a", 2)
             if also_vacuums:
                 vacuum(self.history.table, now=self._now)
 
-        self._maintained(purge(self.history.table, InterferingEngine(self.history.backend.engine(), others)))
+        engine = InterferingEngine(self.history.backend.engine(), others)
+        self._maintained(maintain(self.history.table, engine, purge=purging))
 
     @rule(target=plans, policy=_POLICIES, purging=st.booleans())
     def plan(self, policy: Policy, purging: bool) -> MaintenancePlan:
@@ -165,13 +174,13 @@ class TableHistories(RuleBasedStateMachine):
 
     # -- time ------------------------------------------------------------------------------------------------------
 
-    @rule(data=st.data())
-    def time_passes(self, data: st.DataObject) -> None:
-        """From now on the retention begins at a moment that is not before the one it began at until now."""
-        self.cutoff = data.draw(st.sampled_from([moment for moment in self.moments if moment >= self.cutoff]))
+    def _let_time_pass(self, ago: int) -> None:
+        """From now on the retention begins that many moments ago, but never before it began until now."""
+        self.cutoff = max(self.cutoff, self.moments[max(0, len(self.moments) - 1 - ago)])
 
-    @rule(lite=st.booleans())
-    def vacuum(self, lite: bool) -> None:
+    @rule(lite=st.booleans(), ago=_AGO)
+    def vacuum(self, lite: bool, ago: int) -> None:
+        self._let_time_pass(ago)
         said = vacuum(self.history.table, dry_run=True, lite=lite, now=self._now)
         before = self.history.stored()
         done = vacuum(self.history.table, lite=lite, now=self._now)
@@ -179,27 +188,8 @@ class TableHistories(RuleBasedStateMachine):
         assert gone == set(said.paths or ())
         assert len(gone) == done.deleted
         self.history.sync()
-        if not lite:
-            assert not self.history.stored() & self._expired()
-
-    @rule(lite=st.booleans())
-    def vacuum_all_that_is_past(self, lite: bool) -> None:
-        self.cutoff = self.moments[-1]
-        self.vacuum(lite)
-
-    @rule(data=st.data())
-    def travel(self, data: st.DataObject) -> None:
-        version = data.draw(st.integers(0, self.history.version))
-        try:
-            self._reads_as_the_model(version)
-        except DamagedTableError:
-            assert version < self.cutoff.version
-
-    @precondition(lambda self: self.judges)
-    @rule(data=st.data())
-    def judge(self, data: st.DataObject) -> None:
-        version = data.draw(st.integers(self.cutoff.version, self.history.version))
-        self._judged(data.draw(st.sampled_from(sorted(self.judges))), version)
+        # Nobody leaves files behind that a lite one could not know of.
+        assert not self.history.stored() & self._expired()
 
     def _done(self) -> None:
         """Something was committed: a moment to which time may pass."""
@@ -235,10 +225,22 @@ class TableHistories(RuleBasedStateMachine):
     def _needed(self, start: int, stop: int) -> frozenset[str]:
         return frozenset[str]().union(*map(self.history.needs, range(start, stop)))
 
-    def _reads_as_the_model(self, version: int) -> None:
-        assert self.history.read(version) == self.history.expected(version), f"version {version}"
+    def _check_versions(self) -> None:
+        oldest, newest = self.cutoff.version, self.history.version
+        for version in range(newest + 1):
+            try:
+                found = self.history.read(version)
+            except DamagedTableError:
+                assert version < oldest, f"version {version}"
+            else:
+                assert found == self.history.expected(version), f"version {version}"
+        for name, read in self.judges.items():
+            for version in sorted({oldest, newest}):
+                rows = read(self.place, version).select(["id", "p", "v"]).to_pylist()
+                judged = sorted((row["id"], row["p"], row["v"]) for row in rows)
+                assert judged == self.history.expected(version), f"{name} at version {version}"
 
-    def _judged(self, judge: str, version: int) -> None:
-        rows = self.judges[judge](self.place, version).select(["id", "p", "v"]).to_pylist()
-        found = sorted((row["id"], row["p"], row["v"]) for row in rows)
-        assert found == self.history.expected(version), f"{judge} at version {version}"
+
+def _in(share: tuple[int, int]) -> Callable[[int], bool]:
+    every, offset = share
+    return lambda number: number % every == offset % every

@@ -9,6 +9,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Callable
 
 from dv_maintenance.storage import FileExistsAlreadyError
 from dv_maintenance.testing.backends import DeltaBackend
@@ -32,9 +33,8 @@ def write(place: str, first: int, count: int) -> list[int]:
     return [number for ids in mine for number in ids]
 
 
-def insist(commit: object) -> None:
+def insist(commit: Callable[[], object]) -> None:
     """The builder reads, writes and puts its version if it is still free: the simplest writer that can't lose a row."""
-    assert callable(commit)
     until = time.monotonic() + PATIENCE
     while True:
         try:

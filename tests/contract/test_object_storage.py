@@ -19,8 +19,7 @@ from dv_maintenance.testing.history import InterferingEngine, TableHistory
 S3 = tuple[str, dict[str, str]]
 
 
-@pytest.fixture
-def backend(s3: S3) -> TableBackend:
+def delta_on(s3: S3) -> TableBackend:
     bucket, options = s3
     return DeltaBackend(f"{bucket}/{uuid4()}/a table", storage_options=options)
 
@@ -28,8 +27,12 @@ def backend(s3: S3) -> TableBackend:
 class TestDeltaOnS3(TableContract):
     @pytest.fixture
     def backend(self, s3: S3) -> TableBackend:
-        bucket, options = s3
-        return DeltaBackend(f"{bucket}/{uuid4()}/a table", storage_options=options)
+        return delta_on(s3)
+
+
+@pytest.fixture
+def backend(s3: S3) -> TableBackend:
+    return delta_on(s3)
 
 
 def test_of_many_runs_at_once_one_does_the_work(backend: TableBackend) -> None:

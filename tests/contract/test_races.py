@@ -38,7 +38,10 @@ def test_maintenance_in_the_middle_of_writers(tmp_path: Path) -> None:
             return process.poll() is None or not all(writer.done() for writer in writers)
 
         runs = [pool.submit(maintained, DeltaBackend(place).open(), run, busy) for run in (purge, maintain)]
-        printed = process.communicate(timeout=120)[0]
+        try:
+            printed = process.communicate(timeout=120)[0]
+        finally:
+            process.kill()
         left = [number for writer in writers for number in writer.result()]
         reports = [report for run in runs for report in run.result()]
     assert process.returncode == 0

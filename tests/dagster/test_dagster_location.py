@@ -31,7 +31,7 @@ def test_it_loads_though_the_demo_was_never_built(location: Any, monkeypatch: py
         "demo/orders/dv/vacuum",
         "demo/orders/dv/manifest",
     }
-    assert [sensor.name for sensor in defs.sensors] == ["dv_accumulation"]
+    assert [sensor.name for sensor in defs.sensors] == ["dv_accumulation", "vacuum_due", "manifest_due"]
     assert [schedule.name for schedule in defs.schedules] == ["dv_daily"]
 
 

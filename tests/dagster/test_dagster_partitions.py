@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_job, naming
 from dv_maintenance.dagster.partitions import backfill_policy, missing_partitions, partition_key, partitions_def
@@ -122,6 +123,12 @@ def test_a_range_is_one_run_with_numbers_per_partition(sales: MakeTable, instanc
     run = instance.get_run_by_id(result.run_id)
     assert run is not None
     assert run.tags["dv/partitions"] == "2024-11-02...2024-11-03 (2)"
+    # The plan is of the whole run, and told once.
+    outputs = [event.step_output_data for event in result.all_events if event.is_successful_output]
+    (planned,) = [each.metadata["plan"].value for each in outputs if "plan" in each.metadata]
+    assert [step.data["partition"].split("/")[0] for step in planned.records] == ["day=2024-11-02"] * 2 + [
+        "day=2024-11-03"
+    ] * 2
 
 
 def test_one_partition_and_no_other(sales: MakeTable, instance: dg.DagsterInstance) -> None:
@@ -155,12 +162,27 @@ def test_no_live_partition_chosen_is_not_the_whole_table(sales: MakeTable, insta
     assert (found["2024-11-10"]["version_before"], found["2024-11-10"]["version_after"]) == (2, 2)
 
 
+@pytest.mark.skipif(Version(dg.__version__) < Version("1.13"), reason="Dagster has such runs from 1.13 on")
 def test_no_partition_chosen_is_the_whole_table(sales: MakeTable, instance: dg.DagsterInstance) -> None:
     table = sales(partitions=BY_DAY)
     assert optimize(table, instance).success
     assert with_dvs(table) == set()
     entries = materialized(instance, table)[None]
     assert (entries["rows_purged"], entries["dagster/row_count"], entries["deleted_ratio"]) == (40, 60, 0)
+
+
+def test_a_dagster_without_runs_on_the_whole_table_changes_nothing(
+    sales: MakeTable, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dv_maintenance.dagster import assets
+
+    monkeypatch.setattr(assets, "_RECORDS_WHOLE_TABLE", False)
+    table = sales(partitions=BY_DAY)
+    with pytest.raises(dg.Failure, match="choose partitions"):
+        optimize(table, instance)
+    assert with_dvs(table) == DIRTY
+    whole = sales("whole")
+    assert optimize(whole, instance).success
 
 
 def test_the_policys_own_partitions_still_hold(sales: MakeTable, instance: dg.DagsterInstance) -> None:

@@ -50,7 +50,7 @@ def observations(data: Any) -> list[dg.AssetObservation]:
 
 def checks(data: Any) -> list[tuple[str, bool]]:
     evaluations = [event for event in data.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
-    assert all(each.check_name == "dv_readable" and not each.blocking for each in evaluations)
+    assert all(each.check_name == "readable" and not each.blocking for each in evaluations)
     return [(each.asset_key.to_user_string(), each.passed) for each in evaluations]
 
 

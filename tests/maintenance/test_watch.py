@@ -94,6 +94,32 @@ def test_manifests_older_than_the_table_are_due(table: MemoryTable) -> None:
     assert third.reasons == {"manifest": ("the table is newer than its manifests",)}
 
 
+def test_manifests_are_outdated_by_files_alone(table: MemoryTable) -> None:
+    maintain(table, MemoryEngine())
+    table.write_manifests(table.snapshot())
+    first = look_at(table, jobs=["manifest"], now=table.now)
+    table.now = 4_000_000_000_000  # well after the manifest
+    # As many commits that touch no file as it takes to read the whole log.
+    for _ in range(10):
+        table._add(table._files, "VACUUM END", data_changed=False)
+    second = look_at(table, jobs=["manifest"], last=first, now=table.now)
+    assert (second.changed, second.due) == (True, ())
+    table.append("", [1])
+    third = look_at(table, jobs=["manifest"], last=second, now=table.now)
+    assert third.due == ("manifest",)
+    # Stays due without another snapshot, until there are manifests.
+    loaded = table.snapshots
+    fourth = look_at(table, jobs=["manifest"], last=third, now=table.now)
+    assert (fourth.due, fourth.reasons, table.snapshots) == (("manifest",), third.reasons, loaded)
+
+
+def test_a_vacuum_has_to_be_worth_it(table: MemoryTable) -> None:
+    maintain(table, MemoryEngine())
+    late = table.now + WEEK + HOUR
+    assert look_at(table, Policy(vacuum_min_bytes=2), now=late).due == ()
+    assert look_at(table, Policy(vacuum_min_bytes=1), now=late).due == ("vacuum",)
+
+
 def test_looks_survive_as_json(table: MemoryTable) -> None:
     found = look_at(table, name="t", now=table.now)
     assert {"name", "version", "changed", "deleted_ratio", "due"} <= found.to_json().keys()

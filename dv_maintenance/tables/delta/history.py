@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from dv_maintenance.errors import UsageError
+from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.actions import Action
+from dv_maintenance.tables.delta.bulk import dv_id
 from dv_maintenance.tables.delta.log import CommitFile, commit_files, read_commits
-from dv_maintenance.tables.model import Change, Changes, HistoryEntry
+from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv, Snapshot
 
-__all__ = ["changes_since", "history"]
+__all__ = ["changes_since", "history", "oldest_dv"]
+
+# Commits read at once on the way back to the oldest DV.
+_BATCH: Final = 64
 
 # Operations that write metadata and leave schema and rows as they are.
 _HARMLESS_METADATA: Final = frozenset(
@@ -67,6 +71,39 @@ def changes_since(storage: Storage, version: int) -> Changes:
     changed = [change.version for change in commits if change.data_changed]
     unseen = set(range(version + 1, newest + 1)) - {change.version for change in commits}
     return Changes(version, newest, max([*changed, *unseen], default=None), commits)
+
+
+def oldest_dv(storage: Storage, snapshot: Snapshot, limit: int) -> OldestDv | None:
+    """Reads commits from the snapshot's version backwards until each of its DVs was met, at most ``limit``.
+
+    Raises
+    ------
+    TableNotFoundError, DamagedTableError : as ``log.latest_version``, or a commit cannot be read.
+    """
+    wanted = set(snapshot.files["dv_id"].drop_null().to_pylist())
+    if not wanted:
+        return None
+    files = [file for file in commit_files(storage)[0][::-1] if file.start <= snapshot.version][:limit]
+    timestamp = snapshot.timestamp
+    for at in range(0, len(files), _BATCH):
+        for file, actions in read_commits(storage, files[at : at + _BATCH]):
+            timestamp = _timestamp(file, _info(actions))
+            wanted -= {_dv_id(body, storage, file) for body in _bodies(actions, "add")}
+            if not wanted:
+                return OldestDv(timestamp, exact=True)
+    return OldestDv(timestamp, exact=False)
+
+
+def _dv_id(add: Mapping[str, Any], storage: Storage, file: CommitFile) -> str | None:
+    try:
+        return dv_id(add.get("deletionVector"))
+    except TypeError as error:
+        raise DamagedTableError(
+            f"{file.path}: {error}",
+            table=storage.uri,
+            version=file.start,
+            next_step="repair the commit with the tool that wrote it",
+        ) from error
 
 
 def _entry(file: CommitFile, actions: list[Action]) -> HistoryEntry:

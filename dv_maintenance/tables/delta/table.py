@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         CommitOutcome,
         HistoryEntry,
         ManifestResult,
+        OldestDv,
         Replacement,
         RewriteBin,
         RewriteTask,
@@ -37,10 +38,10 @@ class DeltaTable:
     def uri(self) -> str:
         return self.storage.uri
 
-    def version(self) -> int:
+    def version(self, known: int | None = None) -> int:
         from dv_maintenance.tables.delta.log import latest_version
 
-        return latest_version(self.storage)
+        return latest_version(self.storage, known)
 
     def snapshot(self, version: int | None = None) -> DeltaSnapshot:
         return load_snapshot(self.storage, version)
@@ -54,6 +55,11 @@ class DeltaTable:
         from dv_maintenance.tables.delta.history import history
 
         return history(self.storage, limit)
+
+    def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
+        from dv_maintenance.tables.delta.history import oldest_dv
+
+        return oldest_dv(self.storage, snapshot, limit)
 
     def check_writable(self, snapshot: Snapshot, operation: str) -> None:
         from dv_maintenance.tables.delta.features import check_writable

@@ -1,0 +1,77 @@
+"""Asset checks on the tables: what ``maintenance.checks`` finds, as Dagster shows it.
+
+The checks sit on the table's own key and never block: a check that stopped a run would stop the very work that cures
+what it complains about. In a run that maintains the table too they come last, and tell how things are afterwards.
+"""
+
+# Without `from __future__ import annotations`: Dagster reads the annotations of checks.
+
+from collections.abc import Iterable, Iterator
+
+import dagster as dg
+
+from dv_maintenance.dagster import naming
+from dv_maintenance.maintenance.checks import CHECKS, READABLE, Finding, check_table
+from dv_maintenance.maintenance.tables_file import WatchedTable
+from dv_maintenance.tables import open_table
+
+__all__ = ["build_dv_checks", "check_names", "check_result"]
+
+
+def build_dv_checks(tables: Iterable[WatchedTable]) -> list[dg.AssetChecksDefinition]:
+    """The checks of each table, one op per table that reads its log once. Needs no Spark and opens nothing yet.
+
+    A check fails with severity WARN or ERROR by the limits in the table's policy, WARN where the log does not say. Of
+    a table that can't be read only ``readable`` is evaluated: it fails.
+    """
+    return [_checks(table) for table in tables]
+
+
+def check_names(table: WatchedTable) -> list[str]:
+    """The checks of a table: the one for manifests only where manifests are its business."""
+    return [check for check in CHECKS if check != "manifest_lag" or "manifest" in table.jobs]
+
+
+def check_result(table: WatchedTable, finding: Finding) -> dg.AssetCheckResult:
+    """A finding as the result of the check of that name. A severity of WARN stands with checks that passed, too."""
+    error = finding.severity == "error"
+    return dg.AssetCheckResult(
+        asset_key=naming.table_key(table),
+        check_name=finding.check,
+        passed=finding.severity is None,
+        severity=dg.AssetCheckSeverity.ERROR if error else dg.AssetCheckSeverity.WARN,
+        description=finding.reason,
+        metadata=dict(finding.numbers),
+    )
+
+
+def _checks(table: WatchedTable) -> dg.AssetChecksDefinition:
+    jobs = naming.job_keys(table, table.jobs)
+    specs = [
+        dg.AssetCheckSpec(
+            name=name,
+            asset=naming.table_key(table),
+            description=CHECKS[name],
+            additional_deps=jobs,
+            blocking=False,
+        )
+        for name in check_names(table)
+    ]
+
+    @dg.multi_asset_check(
+        name=naming.op_name(table, "checks"),
+        specs=specs,
+        can_subset=True,
+        description="Holds the table's log against the limits of its policy, without Spark.",
+    )
+    def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        asked = [key.name for key in context.selected_asset_check_keys]
+        findings = check_table(
+            lambda: open_table(table.path, table.format, table.storage_options), table.policy, checks=asked
+        )
+        for finding in findings:
+            if finding.check == READABLE and finding.severity is not None:
+                context.log.warning("%s: %s", table.name, finding.reason)
+            yield check_result(table, finding)
+
+    return checks

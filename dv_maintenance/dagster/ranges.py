@@ -1,0 +1,78 @@
+"""Which Dagster partitions a run should take up: those with work, merged into ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from dv_maintenance.dagster.partitions import partition_key, partitions_def
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.tables_file import WatchedTable
+    from dv_maintenance.tables.model import Snapshot
+
+__all__ = ["due_keys", "merged", "widest_range"]
+
+# Partitions without work between two with work: cheaper to pass over (a plan has no step for them) than another run.
+_BRIDGED = 7
+
+
+def due_keys(table: WatchedTable, snapshot: Snapshot) -> frozenset[str | None]:
+    """Keys of the partitions that the policy plans a step for; ``None`` for those outside of every Dagster partition.
+    Raises UsageError: the table is not partitioned like that.
+    """
+    from dv_maintenance.maintenance.plan import build_plan
+    from dv_maintenance.tables.model import parse_partition
+
+    partitioning = table.partitions
+    if partitioning is None:
+        return frozenset()
+    names = {step.partition for step in build_plan(snapshot, table.policy).steps}
+    return frozenset(partition_key(partitioning, parse_partition(name)) for name in names)
+
+
+def widest_range(
+    table: WatchedTable, due: Iterable[str | None], store: dg.DagsterInstance
+) -> dg.PartitionKeyRange | None:
+    """The range with the most of the partitions that are due; the others are left for later runs. ``None``: the whole
+    table, since no partition holds some of the work, or Dagster does not know it yet.
+    """
+    definition, wanted = partitions_def(table), frozenset(due)
+    if definition is None:
+        return None
+    order = definition.get_partition_keys(dynamic_partitions_store=store)
+    if not wanted <= set(order):
+        return None
+    if not isinstance(definition, dg.MultiPartitionsDefinition):
+        lines = [order]
+    else:
+        # A range of a grid is the product of its columns' ranges: one line of it at a time.
+        second = definition.partition_dimension_names[1]
+
+        def line(key: str) -> str:
+            return definition.get_partition_key_from_str(key).keys_by_dimension[second]
+
+        lines = [list(keys) for _, keys in groupby(sorted(order, key=line), key=line)]
+    found = [each for keys in lines for each in merged(keys, wanted)]
+    count, first, last = max(found, key=lambda each: each[0], default=(0, "", ""))
+    return dg.PartitionKeyRange(first, last) if count else None
+
+
+def merged(order: Sequence[str], wanted: Iterable[str | None]) -> list[tuple[int, str, str]]:
+    """(wanted keys in it, first, last) of each range, in order.
+
+    >>> merged("abcdefghijklmnop", "acdn")
+    [(3, 'a', 'd'), (1, 'n', 'n')]
+    """
+    wanted = frozenset(wanted)
+    places = [place for place, key in enumerate(order) if key in wanted]
+    groups: list[list[int]] = []
+    for place in places:
+        if groups and place - groups[-1][-1] <= _BRIDGED + 1:
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+    return [(len(group), order[group[0]], order[group[-1]]) for group in groups]

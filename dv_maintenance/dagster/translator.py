@@ -1,0 +1,80 @@
+"""How tables and their maintenance are called and shown in Dagster, for whoever wants it otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from dv_maintenance.dagster import naming
+from dv_maintenance.errors import UsageError
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.tables_file import Job, WatchedTable
+
+__all__ = ["DvTranslator"]
+
+_JOBS: tuple[Job, ...] = ("optimize", "vacuum", "manifest")
+
+
+class DvTranslator:
+    """Subclass it and override what should differ.
+
+    Then build everything from :meth:`tables`, and pass the assets through :meth:`assets`::
+
+        tables = translator.tables(tables)
+        assets = translator.assets(tables, build_dv_assets(tables))
+    """
+
+    def get_asset_key(self, table: WatchedTable) -> dg.AssetKey:
+        """The key of a table. Its maintenance is below it, whatever it is."""
+        return naming.table_key(table)
+
+    def get_asset_spec(self, table: WatchedTable, job: Job | None, spec: dg.AssetSpec) -> dg.AssetSpec:
+        """The spec to use for a table (``job`` is ``None``) or for one of its maintenance assets: group, owners, tags,
+        metadata, description. The key must stay: see :meth:`get_asset_key`. ``table`` is named by its key by now.
+        """
+        del table, job
+        return spec
+
+    def tables(self, tables: Iterable[WatchedTable]) -> list[WatchedTable]:
+        """The tables, named by their keys: names are what assets, sensors, jobs and checks go by.
+
+        Raises
+        ------
+        UsageError : two tables have one key.
+        """
+        keys: dict[dg.AssetKey, WatchedTable] = {}
+        for table in tables:
+            key = self.get_asset_key(table)
+            if key in keys:
+                raise UsageError(
+                    f"{table.name} and {keys[key].name} have the same key {key.to_user_string()}",
+                    next_step="make get_asset_key tell them apart",
+                )
+            keys[key] = table
+        return [table.model_copy(update={"name": "/".join(key.path)}) for key, table in keys.items()]
+
+    def assets(
+        self, tables: Iterable[WatchedTable], assets: Iterable[dg.AssetsDefinition | dg.SourceAsset]
+    ) -> list[dg.AssetsDefinition]:
+        """What ``build_dv_assets`` made of these tables, with this translator's specs."""
+        places: dict[dg.AssetKey, tuple[WatchedTable, Job | None]] = {}
+        for table in tables:
+            places[naming.table_key(table)] = (table, None)
+            places |= {naming.job_key(table, job): (table, job) for job in _JOBS}
+
+        def translate(spec: dg.AssetSpec) -> dg.AssetSpec:
+            return self.get_asset_spec(*places[spec.key], spec) if spec.key in places else spec
+
+        return [_definition(asset).map_asset_specs(translate) for asset in assets]
+
+
+def _definition(asset: dg.AssetsDefinition | dg.SourceAsset) -> dg.AssetsDefinition:
+    """A source asset knows no owners and can't be mapped; Dagster itself turns it into this when it loads."""
+    if isinstance(asset, dg.AssetsDefinition):
+        return asset
+    from dagster._core.definitions.external_asset import create_external_asset_from_source_asset
+
+    return create_external_asset_from_source_asset(asset)

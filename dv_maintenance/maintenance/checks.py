@@ -1,0 +1,195 @@
+"""Is a table in good order? Findings held against the limits of its policy, each with a reason and its numbers.
+
+What the log does not say is not guessed: such a finding is a warning that says so, unless its limits are switched off.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dv_maintenance.config import format_duration, format_size
+from dv_maintenance.errors import DvMaintenanceError, RetryableError
+from dv_maintenance.maintenance.facts import file_facts
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.limits import Severity
+from dv_maintenance.maintenance.policy import Policy, target_file_size
+from dv_maintenance.maintenance.watch import manifests_written
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.model import Snapshot, Table
+
+__all__ = ["CHECKS", "READABLE", "Finding", "check_table"]
+
+READABLE = "readable"
+# What each check asks, by name.
+CHECKS: Mapping[str, str] = {
+    READABLE: "Can the newest version be read?",
+    "deleted_ratio": "How many of the table's rows are deleted, but still in its files?",
+    "oldest_dv": "How long ago was the oldest deletion vector committed that is still there?",
+    "small_files": "How many files would merging small ones save?",
+    "retention": "Does vacuum keep what is out of use long enough for running queries?",
+    "manifest_lag": "Do the symlink manifests say what the table says?",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The answer of one check. ``severity``: ``None`` if all is well. ``reason``: in words; ``numbers``: times in
+    seconds, sizes in bytes, shares of 1, without those that are not known.
+    """
+
+    check: str
+    severity: Severity | None
+    reason: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    table: Table
+    snapshot: Snapshot
+    policy: Policy
+    now: int
+
+
+def check_table(
+    open_table: Callable[[], Table],
+    policy: Policy | None = None,
+    *,
+    checks: Iterable[str] = tuple(CHECKS),
+    now: int | None = None,
+) -> list[Finding]:
+    """The findings of these checks, in their order in ``CHECKS``. A table that can't be read has one finding,
+    :data:`READABLE`, if that was asked for; otherwise each check says that it can't tell. ``now``: epoch milliseconds.
+    """
+    asked = [name for name in CHECKS if name in set(checks)]
+    now = time.time_ns() // 1_000_000 if now is None else now
+    try:
+        table = open_table()
+        look = _Look(table, table.snapshot(), policy or Policy(), now)
+        readable = _readable(look)
+    except (DvMaintenanceError, OSError) as error:
+        if READABLE not in asked:
+            return [_unknown(name, error) for name in asked]
+        # Worth another try: the storage may be away for a moment, the table is not damaged.
+        severity: Severity = "warn" if isinstance(error, RetryableError) else "error"
+        return [Finding(READABLE, severity, str(error), {"error": type(error).__name__})]
+    return [readable if name == READABLE else _answer(name, look) for name in asked]
+
+
+def _answer(name: str, look: _Look) -> Finding:
+    try:
+        return _ANSWERS[name](look)
+    except (DvMaintenanceError, OSError) as error:
+        return _unknown(name, error)
+
+
+def _unknown(name: str, error: Exception) -> Finding:
+    return Finding(name, "warn", f"not known: {error}", {"error": type(error).__name__})
+
+
+def _readable(look: _Look) -> Finding:
+    state = health(look.snapshot)
+    numbers = {"version": state.version, "files": state.counts.files, "warnings": len(state.warnings)}
+    said = "; ".join(state.warnings)
+    return Finding(
+        READABLE, "warn" if look.snapshot.warnings else None, said or "the newest version reads well", numbers
+    )
+
+
+def _deleted_ratio(look: _Look) -> Finding:
+    limits, counts = look.policy.checks.deleted_ratio, health(look.snapshot).counts
+    numbers: dict[str, Any] = {"files_with_dv": counts.files_with_dv, "deleted_rows": counts.deleted_rows}
+    if counts.deleted_ratio is None:
+        reason = f"not known: the log does not say how many rows {counts.files_with_unknown_rows} files have"
+        return Finding("deleted_ratio", "warn" if limits.on else None, reason, numbers)
+    numbers |= {"deleted_ratio": round(counts.deleted_ratio, 4)}
+    reason = f"{counts.deleted_ratio:.2%} of the rows are deleted, in {counts.files_with_dv} of {counts.files} files"
+    return Finding("deleted_ratio", limits.crossed(counts.deleted_ratio), reason, numbers)
+
+
+def _oldest_dv(look: _Look) -> Finding:
+    limits, oldest = look.policy.checks.oldest_dv, look.table.oldest_dv(look.snapshot)
+    if oldest is None:
+        return Finding("oldest_dv", None, "there are no deletion vectors", {"age_seconds": 0})
+    age = max(look.now - oldest.timestamp, 0)
+    severity = limits.crossed(age)
+    if not oldest.exact:
+        reason = f"at least {_about(age)}; commits that go further back are gone, or too many to read for a check"
+        return Finding(
+            "oldest_dv", severity or ("warn" if limits.on else None), reason, {"at_least_seconds": age // 1000}
+        )
+    return Finding("oldest_dv", severity, f"committed {_about(age)} ago", {"age_seconds": age // 1000})
+
+
+def _small_files(look: _Look) -> Finding:
+    facts = file_facts(look.snapshot)
+    target = target_file_size(look.policy, look.snapshot)
+    smallest = target * 3 // 4 if look.policy.min_file_size is None else look.policy.min_file_size
+    small = facts.live_bytes < smallest
+    # What a merge leaves of the small files of a partition, at least one.
+    merged = -(-facts.per_partition(np.where(small, facts.live_bytes, 0)) // target)
+    saved = facts.per_partition(small) - np.maximum(merged, 1)
+    spare = int(np.maximum(saved, 0).sum())
+    share = spare / len(facts) if len(facts) else 0.0
+    numbers = {
+        "files": len(facts),
+        "small_files": int(small.sum()),
+        "files_to_spare": spare,
+        "share_to_spare": round(share, 4),
+    }
+    reason = (
+        f"merging files with less than {format_size(smallest)} of live rows would save {spare} of {len(facts)} files"
+    )
+    return Finding("small_files", look.policy.checks.small_files.crossed(share), reason, numbers)
+
+
+def _retention(look: _Look) -> Finding:
+    # A retention of the policy that is shorter than the table's own is refused here, as it would be by vacuum.
+    retention = look.policy.retention
+    expired = look.table.vacuum(retention=retention, dry_run=True, lite=True, now=look.now).expired
+    size = sum(max(file.size, 0) for file in expired.files)
+    numbers = {
+        "retention_seconds": expired.retention // 1000,
+        "expired_files": len(expired.files),
+        "reclaimable_bytes": size,
+    }
+    reason = (
+        f"vacuum keeps what is out of use for {format_duration(expired.retention)}; "
+        f"{len(expired.files)} files ({format_size(size)}) are out of use for longer"
+    )
+    return Finding("retention", look.policy.checks.retention.crossed(expired.retention), reason, numbers)
+
+
+def _manifest_lag(look: _Look) -> Finding:
+    limits, written = look.policy.checks.manifest_lag, manifests_written(look.table)
+    if written is None:
+        severity: Severity | None = "error" if limits.error is not None else "warn" if limits.on else None
+        return Finding("manifest_lag", severity, "there are no manifests", {})
+    lag = max(look.snapshot.timestamp - written, 0)
+    reason = (
+        f"the newest version is {_about(lag)} younger than the manifests" if lag else "newer than the newest version"
+    )
+    return Finding("manifest_lag", limits.crossed(lag), reason, {"lag_seconds": lag // 1000})
+
+
+_ANSWERS: Mapping[str, Callable[[_Look], Finding]] = {
+    "deleted_ratio": _deleted_ratio,
+    "oldest_dv": _oldest_dv,
+    "small_files": _small_files,
+    "retention": _retention,
+    "manifest_lag": _manifest_lag,
+}
+
+
+def _about(millis: int) -> str:
+    """A duration for people, in the largest unit that it has two of."""
+    for size, unit in ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds")):
+        if millis >= 2 * size:
+            return f"{millis // size} {unit}"
+    return f"{millis} ms" if millis < 1000 else "1 second"

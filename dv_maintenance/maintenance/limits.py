@@ -1,0 +1,99 @@
+"""From which numbers on a table's state is worth a warning, or an error: the ``checks`` part of a policy."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from dv_maintenance.config import Duration
+
+__all__ = ["CheckLimits", "DurationLimits", "RatioLimits", "RetentionLimits", "Severity"]
+
+Severity = Literal["warn", "error"]
+Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class _Limits(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @property
+    def on(self) -> bool:
+        """Whether anything can cross them: the same as not being switched off."""
+        return any(limit is not None for limit in self.model_dump().values())
+
+
+LimitsT = TypeVar("LimitsT", bound=_Limits)
+
+
+def _crossed(value: float, warn: float | None, error: float | None) -> Severity | None:
+    if error is not None and value > error:
+        return "error"
+    return "warn" if warn is not None and value > warn else None
+
+
+def _negative(limit: int | None) -> int | None:
+    return None if limit is None else -limit
+
+
+def _ordered(limits: LimitsT, first: float | None, then: float | None) -> LimitsT:
+    if first is not None and then is not None and first > then:
+        raise ValueError("warn must come before error")
+    return limits
+
+
+class RatioLimits(_Limits):
+    """Shares of 1, crossed from below. ``None``: never."""
+
+    warn: Ratio | None = None
+    error: Ratio | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        return _ordered(self, self.warn, self.error)
+
+    def crossed(self, value: float) -> Severity | None:
+        return _crossed(value, self.warn, self.error)
+
+
+class DurationLimits(_Limits):
+    """Milliseconds, crossed from below. ``None``: never."""
+
+    warn: Duration | None = None
+    error: Duration | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        return _ordered(self, self.warn, self.error)
+
+    def crossed(self, value: int) -> Severity | None:
+        return _crossed(value, self.warn, self.error)
+
+
+class RetentionLimits(_Limits):
+    """Milliseconds, crossed by what is shorter. ``None``: never."""
+
+    warn: Duration | None = None
+    error: Duration | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        return _ordered(self, self.error, self.warn)
+
+    def crossed(self, value: int) -> Severity | None:
+        return _crossed(-value, _negative(self.warn), _negative(self.error))
+
+
+class CheckLimits(_Limits):
+    """Limits by check; each is crossed strictly beyond its number, and ``null`` switches it off."""
+
+    deleted_ratio: RatioLimits = RatioLimits(warn=0.1, error=0.3)
+    """Deleted rows / physical rows of the table."""
+    oldest_dv: DurationLimits = DurationLimits.model_validate({"warn": "7d", "error": "30d"})
+    """How long ago the oldest live deletion vector was committed."""
+    small_files: RatioLimits = RatioLimits(warn=0.5)
+    """Files that merging small ones would save / all files."""
+    retention: RetentionLimits = RetentionLimits.model_validate({"warn": "1d", "error": "1h"})
+    """How long vacuum keeps what is out of use."""
+    manifest_lag: DurationLimits = DurationLimits.model_validate({"warn": "1h", "error": "1d"})
+    """By how much the newest version is younger than the manifests."""

@@ -1,0 +1,99 @@
+"""By what a table's maintenance can be split for choice: the ``partitions`` setting of a watched table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NaiveDatetime, field_validator, model_validator
+
+from dv_maintenance.tables.model import NULL_PARTITION
+
+__all__ = ["PartitionColumn", "Partitioning", "PartitioningSetting"]
+
+
+def _text(value: Any) -> Any:
+    """YAML reads ``3`` as a number, ``2026-01-01`` as a date and ``true`` as a truth value; table logs hold text."""
+    if value is None:
+        return NULL_PARTITION
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | date) else value
+
+
+_Value = Annotated[str, BeforeValidator(_text, json_schema_input_type=str | int | bool | None)]
+
+
+class PartitionColumn(BaseModel):
+    """How the values of one partition column are offered for choice: as windows of time (``every``), as a fixed list
+    (``values``), or, with neither, as they turn up in the table.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(min_length=1)
+    every: Literal["hour", "day", "month"] | None = None
+    start: NaiveDatetime | None = None
+    """The first window holds this moment; in UTC where the column is a timestamp. Older values belong to none."""
+    format: str | None = None
+    """``strptime`` format of the column's values; ``None``: dates and times as ISO 8601 spells them."""
+    values: tuple[_Value, ...] | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> PartitionColumn:
+        if self.every is None and (self.start is not None or self.format is not None):
+            raise ValueError("start and format are about windows of time: say every: hour, day or month")
+        if self.every is not None and self.values is not None:
+            raise ValueError("every makes windows of time, values a list: give one of them")
+        if self.every is not None and self.start is None:
+            raise ValueError("windows of time need a start, such as 2026-01-01")
+        if self.values is not None and len(set(self.values)) < len(self.values):
+            raise ValueError("a value is listed twice")
+        return self
+
+
+def _from_name(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+_Column = Annotated[PartitionColumn, BeforeValidator(_from_name, json_schema_input_type=PartitionColumn | str)]
+
+
+class Partitioning(BaseModel):
+    """The columns, some or all of the table's partition columns, and how many partitions one run of a backfill takes.
+    Up to two columns span a grid; more are offered as the combinations that turn up in the table.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    columns: tuple[_Column, ...] = Field(min_length=1)
+    """A name alone stands for a column of which the values are taken as they turn up."""
+    per_run: int | None = Field(default=None, gt=0, strict=True)
+    """Partitions per run of a backfill; ``None``: as many as there are without a gap."""
+
+    @field_validator("columns")
+    @classmethod
+    def _that_go_together(cls, columns: tuple[PartitionColumn, ...]) -> tuple[PartitionColumn, ...]:
+        if len({column.name for column in columns}) < len(columns):
+            raise ValueError("a column is listed twice")
+        if sum(column.every is not None for column in columns) > 1:
+            raise ValueError("only one column can be windows of time")
+        if len(columns) > 2 and any(column.every or column.values for column in columns):
+            raise ValueError("every and values are for one or two columns; three or more go by what is in the table")
+        return columns
+
+
+def _from_columns(value: Any) -> Any:
+    if isinstance(value, str | PartitionColumn) or (isinstance(value, Mapping) and "name" in value):
+        return {"columns": [value]}
+    return {"columns": value} if isinstance(value, list | tuple) else value
+
+
+# The columns alone will do: a list, or one.
+PartitioningSetting = Annotated[
+    Partitioning,
+    BeforeValidator(
+        _from_columns, json_schema_input_type=Partitioning | PartitionColumn | str | list[PartitionColumn | str]
+    ),
+]

@@ -1,0 +1,18 @@
+"""Watches for files that nothing needs any more.
+
+Once an hour it probes each table for a new version. Time alone expires files too, so the log is asked for expired ones
+every `vacuum_every` of the table's policy, whether anybody committed or not. It fires on `vacuum_min_bytes` of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from dv_maintenance.dagster import build_dv_sensor
+from dv_maintenance.maintenance.tables_file import WatchedTable
+
+
+def vacuum_due(tables: Sequence[WatchedTable]) -> dg.SensorDefinition:
+    return build_dv_sensor(tables, name="vacuum_due", jobs=["vacuum"], minimum_interval_seconds=3600)

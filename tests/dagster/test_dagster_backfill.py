@@ -1,0 +1,120 @@
+"""A backfill as the page launches it: through GraphQL, then the daemon, in a real code location."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+import yaml
+from dagster._core.test_utils import create_test_daemon_workspace_context, instance_for_test
+from dagster._core.workspace.load_target import PythonFileTarget
+from dagster._daemon.backfill import execute_backfill_iteration
+from dagster_graphql.test.utils import execute_dagster_graphql
+
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.tables import open_table
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+LOCATION = """
+import dagster as dg
+from dv_maintenance.dagster import SparkResource, build_dv_assets
+from dv_maintenance.maintenance.tables_file import WatchConfig
+
+defs = dg.Definitions(
+    assets=build_dv_assets(WatchConfig.load({tables!r}).tables),
+    resources={{"spark": SparkResource(engine="local")}},
+    executor=dg.in_process_executor,
+)
+"""
+LAUNCH = """
+mutation Launch($params: LaunchBackfillParams!) {
+  launchPartitionBackfill(backfillParams: $params) {
+    ... on LaunchBackfillSuccess { backfillId }
+    ... on PythonError { message }
+  }
+}
+"""
+TEST_INSTANCE: dict[str, Any] = {
+    "run_launcher": {
+        "module": "dagster._core.launcher.sync_in_memory_run_launcher",
+        "class": "SyncInMemoryRunLauncher",
+    },
+    "run_coordinator": {"module": "dagster._core.run_coordinator", "class": "DefaultRunCoordinator"},
+}
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> Path:
+    """Tables `merged` and `split`, each with half of the rows of 2024-11-01 to -05 deleted."""
+    schema = pa.schema([("id", pa.int64()), ("day", pa.date32())])
+    rows = [{"id": number, "day": date(2024, 11, day)} for day in range(1, 6) for number in range(10)]
+    for name in ("merged", "split"):
+        builder = DeltaBuilder(str(tmp_path / name)).create(schema, partition_by=["day"])
+        builder.append(pa.Table.from_pylist(rows, schema))
+        builder.delete(lambda batch: pc.less(batch["id"], 5))
+    day = {"name": "day", "every": "day", "start": "2024-11-01"}
+    listed = tmp_path / "tables.yaml"
+    listed.write_text(
+        yaml.safe_dump(
+            {
+                "tables": [
+                    {"path": "merged", "partitions": day},
+                    {"path": "split", "partitions": {"columns": [day], "per_run": 1}},
+                ]
+            }
+        )
+    )
+    module = tmp_path / "location.py"
+    module.write_text(LOCATION.format(tables=str(listed)))
+    return module
+
+
+@pytest.fixture
+def workspace(location: Path) -> Iterator[Any]:
+    target = PythonFileTarget(
+        python_file=str(location), attribute=None, working_directory=str(location.parent), location_name="tables"
+    )
+    with (
+        instance_for_test(overrides=TEST_INSTANCE) as instance,
+        create_test_daemon_workspace_context(target, instance) as context,
+    ):
+        yield context
+
+
+def backfill(workspace: Any, table: str, keys: list[str]) -> list[dg.DagsterRun]:
+    """Its runs, oldest first."""
+    params = {"assetSelection": [{"path": [table, "dv", "optimize"]}], "partitionNames": keys, "title": table}
+    answer = execute_dagster_graphql(workspace.create_request_context(), LAUNCH, {"params": params})
+    backfill_id = answer.data["launchPartitionBackfill"]["backfillId"]
+    for _ in range(10):
+        errors = [error for error in execute_backfill_iteration(workspace, logging.getLogger("backfill")) if error]
+        assert errors == []
+        if workspace.instance.get_backfill(backfill_id).status.value.startswith("COMPLETED"):
+            break
+    runs = workspace.instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill_id}), ascending=True)
+    assert {run.status for run in runs} == {dg.DagsterRunStatus.SUCCESS}
+    return list(runs)
+
+
+def days_with_dvs(path: Path) -> set[str | None]:
+    state = health(open_table(str(path)).snapshot())
+    return {each.partition["day"] for each in state.partitions if each.counts.files_with_dv}
+
+
+def test_chosen_partitions_in_as_few_runs_as_there_are_gaps_or_one_by_one(workspace: Any, location: Path) -> None:
+    chosen = ["2024-11-01", "2024-11-02", "2024-11-04", "2024-11-09"]
+    # The 9th is in no table: it has a run of its own all the same, which ends well.
+    labels = [run.tags["dv/partitions"] for run in backfill(workspace, "merged", chosen)]
+    assert sorted(labels) == ["2024-11-01...2024-11-02 (2)", "2024-11-04", "2024-11-09"]
+    assert len(backfill(workspace, "split", chosen)) == 4
+    for name in ("merged", "split"):
+        assert days_with_dvs(location.parent / name) == {"2024-11-03", "2024-11-05"}
+        records = workspace.instance.fetch_materializations(dg.AssetKey([name, "dv", "optimize"]), limit=10).records
+        assert {record.asset_materialization.partition for record in records} == set(chosen)

@@ -1,0 +1,91 @@
+"""The checks as Dagster runs them: results, severities, and that they stand in nobody's way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_checks, build_dv_job
+from dv_maintenance.dagster.checks import check_names
+from dv_maintenance.maintenance.checks import CHECKS
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.tables_file import WatchedTable
+from dv_maintenance.tables import open_table
+
+MakeTable = Callable[..., WatchedTable]
+WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
+
+
+def definitions(*tables: WatchedTable) -> dg.Definitions:
+    return dg.Definitions(
+        assets=build_dv_assets(tables),
+        asset_checks=build_dv_checks(tables),
+        jobs=[build_dv_job(tables), dg.define_asset_job("checks", dg.AssetSelection.all_asset_checks())],
+        resources={"spark": SparkResource(engine="local")},
+    )
+
+
+def run(defs: dg.Definitions, job: str, instance: dg.DagsterInstance, **options: Any) -> dict[str, Any]:
+    """Its evaluations by check; the run itself must succeed."""
+    result = defs.resolve_job_def(job).execute_in_process(instance=instance, **options)
+    assert result.success
+    return {each.check_name: each for each in result.get_asset_check_evaluations()}
+
+
+def test_alone_they_tell_how_the_table_is(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
+    found = run(definitions(make_table(jobs=["optimize", "manifest"])), "checks", instance)
+    assert set(found) == set(CHECKS)
+    assert {name for name, each in found.items() if not each.passed} == {"deleted_ratio", "retention", "manifest_lag"}
+    ratio = found["deleted_ratio"]
+    assert (ratio.severity, ratio.metadata["deleted_ratio"].value) == (ERROR, 0.5)
+    assert ratio.description == "50.00% of the rows are deleted, in 2 of 2 files"
+    assert not any(each.blocking for each in found.values())
+
+
+def test_with_the_work_they_come_last(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
+    """A table that fails its check is maintained all the same, and the check sees what became of it."""
+    table = make_table(jobs=["optimize"])
+    defs = definitions(table)
+    assert not run(defs, "checks", instance)["deleted_ratio"].passed
+    found = run(defs, "dv_maintenance", instance)
+    assert health(open_table(table.path).snapshot()).counts.files_with_dv == 0
+    assert found["deleted_ratio"].passed
+    assert found["oldest_dv"].description == "there are no deletion vectors"
+
+
+def test_severities_follow_the_policy(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
+    policy = {"checks": {"deleted_ratio": {"warn": 0.1}, "retention": {"warn": None}}}
+    found = run(definitions(make_table(policy=policy)), "checks", instance)
+    assert (found["deleted_ratio"].passed, found["deleted_ratio"].severity) == (False, WARN)
+    assert found["retention"].passed
+
+
+def test_a_table_that_cannot_be_read_fails_one_check(
+    make_table: MakeTable, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    lost, fine = WatchedTable(name="lost", path=str(tmp_path / "lost")), make_table(delete=False)
+    result = definitions(lost, fine).resolve_job_def("checks").execute_in_process(instance=instance)
+    assert result.success
+    evaluations = [each for each in result.get_asset_check_evaluations() if each.asset_key == dg.AssetKey("lost")]
+    assert [(each.check_name, each.passed, each.severity) for each in evaluations] == [("readable", False, ERROR)]
+    assert "no table found here" in str(evaluations[0].description)
+    assert evaluations[0].metadata["error"].value == "TableNotFoundError"
+    assert len(result.get_asset_check_evaluations()) == 1 + len(check_names(fine))
+
+
+def test_chosen_checks_only(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
+    table = make_table()
+    defs = definitions(table)
+    key = dg.AssetCheckKey(dg.AssetKey(["shop", "orders"]), "oldest_dv")
+    job = defs.resolve_implicit_global_asset_job_def().get_subset(asset_check_selection={key}, asset_selection=set())
+    result = job.execute_in_process(instance=instance, resources={"spark": SparkResource(engine="local")})
+    assert [each.check_name for each in result.get_asset_check_evaluations()] == ["oldest_dv"]
+
+
+@pytest.mark.parametrize(("jobs", "expected"), [(["optimize"], False), (["manifest"], True)])
+def test_manifests_are_checked_where_they_matter(jobs: Any, expected: bool) -> None:
+    assert ("manifest_lag" in check_names(WatchedTable(name="t", path="t", jobs=jobs))) is expected

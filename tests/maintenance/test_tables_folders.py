@@ -1,0 +1,97 @@
+"""Folders full of tables: what is found, what it is called, and what wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dv_maintenance.errors import UsageError
+from dv_maintenance.maintenance.tables_file import WatchConfig
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables import find
+
+
+def put_tables(root: str, *paths: str, options: dict[str, str] | None = None) -> None:
+    storage = Storage(root, options)
+    for path in paths:
+        storage.put(f"{path}/_delta_log/{0:020}.json".lstrip("/"), b"{}")
+    storage.put("plain/folder/data.parquet", b"")
+
+
+def load(tmp_path: Path, text: str) -> dict[str, str]:
+    """Paths below the folder by name."""
+    (tmp_path / "tables.yaml").write_text(text)
+    return {table.name: table.path for table in WatchConfig.load(str(tmp_path / "tables.yaml")).tables}
+
+
+def test_every_table_below(tmp_path: Path) -> None:
+    put_tables(
+        str(tmp_path / "lake"), "a", "deep/er/b", "a/inside", "_hidden/c", ".hidden/d", "day=1/e", "with space/f"
+    )
+    (tmp_path / "lake" / "link").symlink_to(tmp_path / "lake" / "a")
+    found = load(tmp_path, "folders: [{path: lake}]")
+    assert found == {name: str(tmp_path / "lake" / name) for name in ("a", "deep/er/b", "with space/f")}
+
+
+def test_in_object_storage(s3: tuple[str, dict[str, str]]) -> None:
+    uri, options = s3
+    put_tables(f"{uri}/found", "a", "deep/b", "a/inside", options=options)
+    assert find.find_tables(f"{uri}/found", options) == ["a", "deep/b"]
+    assert find.find_tables(f"{uri}/fou", options) == []
+
+
+def test_names_patterns_and_settings(tmp_path: Path) -> None:
+    put_tables(str(tmp_path / "lake"), "bronze/a", "bronze/tmp/b", "silver/c")
+    (tmp_path / "tables.yaml").write_text(
+        """
+        defaults: {policy: {max_deleted_ratio: 0.2, checks: {oldest_dv: {warn: 1d}}}, jobs: [optimize]}
+        folders:
+          - path: lake
+            name: raw
+            include: ["bronze/*"]
+            exclude: ["*/tmp/*"]
+            policy: {max_tasks: 3, checks: {deleted_ratio: {warn: 0.5}}}
+        """
+    )
+    (table,) = WatchConfig.load(str(tmp_path / "tables.yaml")).tables
+    assert (table.name, table.jobs) == ("raw/bronze/a", ("optimize",))
+    assert (table.policy.max_deleted_ratio, table.policy.max_tasks) == (0.2, 3)
+    assert table.policy.checks.deleted_ratio.warn == 0.5
+    assert table.policy.checks.oldest_dv.warn == 86_400_000
+
+
+def test_a_folder_may_be_a_table(tmp_path: Path) -> None:
+    put_tables(str(tmp_path / "lake"), "a")
+    assert load(tmp_path, "folders: [{path: lake/a}]") == {"a": str(tmp_path / "lake" / "a")}
+
+
+def test_a_listed_table_is_the_listed_one(tmp_path: Path) -> None:
+    put_tables(str(tmp_path / "lake"), "a", "b")
+    found = load(tmp_path, "tables: [{path: lake/../lake/a, name: special}]\nfolders: [{path: lake}, {path: ./lake}]")
+    assert set(found) == {"special", "b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("folders:\n- path: none", r"no table is below this folder.*tables\.yaml line 2"),
+        ("folders:\n- path: lake\n  include: [x]", r"none that the patterns take.*line 2"),
+        ("tables: [{path: x/a}]\nfolders:\n- path: lake", r"would have the name 'a' of file://.*/x/a .*line 3"),
+        ("folders: [{pth: x}]", "folders.0.pth"),
+        ("{}", "no tables: name some"),
+    ],
+)
+def test_mistakes(tmp_path: Path, text: str, complaint: str) -> None:
+    put_tables(str(tmp_path / "lake"), "a")
+    with pytest.raises(UsageError, match=complaint):
+        load(tmp_path, text)
+
+
+def test_a_search_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_tables(str(tmp_path / "lake"), "a", "b")
+    limit: Any = 3
+    monkeypatch.setattr(find, "_MAX_FOLDERS", limit)
+    with pytest.raises(UsageError, match="more than 3 folders"):
+        find.find_tables(str(tmp_path / "lake"))
