@@ -17,8 +17,8 @@ from dv_maintenance.tables.delta.bulk import ADD_TYPES, REMOVE_TYPES
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.log import LOG
 from dv_maintenance.tables.delta.replay import FullState, full_state
+from dv_maintenance.tables.delta.retention import DEFAULT_RETENTION, RETENTION, interval_millis
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
-from dv_maintenance.tables.delta.vacuum import RETENTION, interval_millis
 
 __all__ = ["write_checkpoint"]
 
@@ -112,7 +112,7 @@ def _check_protection(snapshot: DeltaSnapshot) -> None:
 def _cutoff(snapshot: DeltaSnapshot, now: int) -> int:
     """Tombstones from this time on (epoch milliseconds) are kept: all, where the table's retention can't be read."""
     try:
-        return now - interval_millis(snapshot.metadata.configuration.get(RETENTION, "interval 1 week"))
+        return now - interval_millis(snapshot.metadata.configuration.get(RETENTION, DEFAULT_RETENTION))
     except ValueError:
         return 0
 

@@ -8,7 +8,7 @@ some partitions before the change and some after it, never half a manifest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -17,20 +17,20 @@ import pyarrow.compute as pc
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.delta.expired import path_of
 from dv_maintenance.tables.delta.features import check_writable
+from dv_maintenance.tables.delta.partitions import hive_folder
 from dv_maintenance.tables.delta.vacuum import remove_empty_folders
-from dv_maintenance.tables.model import NULL_PARTITION, ManifestResult
+from dv_maintenance.tables.model import ManifestResult
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["hive_folder", "write_manifests"]
+__all__ = ["write_manifests"]
 
 _ROOT = "_symlink_format_manifest"
 _NAME = "manifest"
 # Hadoop's checksum of a manifest on local disk; it would belie the one that we write.
 _CHECKSUM = f".{_NAME}.crc"
-_ESCAPED = str.maketrans({char: f"%{ord(char):02X}" for char in [*map(chr, range(1, 32)), *"\"#%'*/:=?\\\x7f{[]^"]})
 
 
 def write_manifests(storage: Storage, snapshot: DeltaSnapshot) -> ManifestResult:
@@ -53,18 +53,6 @@ def write_manifests(storage: Storage, snapshot: DeltaSnapshot) -> ManifestResult
     storage.delete(stale)
     remove_empty_folders(storage, stale, below=_ROOT)
     return ManifestResult(snapshot.version, tuple(sorted(manifests)), snapshot.files.num_rows, tuple(stale))
-
-
-def hive_folder(values: Mapping[str, str | None]) -> str:
-    """The folder of a partition as Hive and Spark name it, columns in order; null and empty are the same to them.
-
-    >>> hive_folder({"day": "2026-01-01", "at": "10:00", "shop": None})
-    'day=2026-01-01/at=10%3A00/shop=__HIVE_DEFAULT_PARTITION__'
-    """
-    return "/".join(
-        f"{name.translate(_ESCAPED)}={value.translate(_ESCAPED) if value else NULL_PARTITION}"
-        for name, value in values.items()
-    )
 
 
 def _refuse_dvs(snapshot: DeltaSnapshot) -> None:

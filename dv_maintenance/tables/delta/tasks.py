@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 from dv_maintenance.dv import DvDescriptor
 from dv_maintenance.errors import DamagedDeletionVectorError, RefusedError, UsageError
 from dv_maintenance.tables.delta.columns import strings
-from dv_maintenance.tables.delta.partitions import constants, partition_columns
+from dv_maintenance.tables.delta.partitions import constants, hive_folder, partition_columns
 from dv_maintenance.tables.delta.schema import column_mapping_mode, physical_schema
 from dv_maintenance.tables.delta.stats import stats_columns
 from dv_maintenance.tables.model import (
-    NULL_PARTITION,
     DvRef,
     FileKey,
     RewriteTask,
@@ -54,10 +53,6 @@ _CODECS: Final = {
     "lz4_raw": "lz4",
 }
 
-# What Hive escapes in the names of partition folders.
-_ESCAPED: Final = str.maketrans(
-    {char: f"%{ord(char):02X}" for char in [*map(chr, range(1, 32)), *"\"#%'*/:=?\\\x7f{[]^"]}
-)
 _PREFIX_ALPHABET: Final = string.ascii_lowercase + string.digits
 
 
@@ -112,10 +107,7 @@ def output_folder(snapshot: DeltaSnapshot, bin: RewriteBin) -> str:
     if spread or column_mapping_mode(metadata) != "none":
         seed = blake2b(f"{snapshot.version}/{bin.id}".encode(), digest_size=2).digest()
         return "".join(_PREFIX_ALPHABET[byte % len(_PREFIX_ALPHABET)] for byte in seed)
-    return "/".join(
-        f"{name.translate(_ESCAPED)}={value.translate(_ESCAPED) if value else NULL_PARTITION}"
-        for name, value in parse_partition(bin.partition).items()
-    )
+    return hive_folder(parse_partition(bin.partition))
 
 
 def log_path(storage: Storage, uri: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-import re
 import stat
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ from dv_maintenance.tables.delta.commit import commit_info_only
 from dv_maintenance.tables.delta.expired import YOUNG, Scope, find_expired, needed_files
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.replay import tombstones
+from dv_maintenance.tables.delta.retention import DEFAULT_RETENTION, RETENTION, interval_millis
 from dv_maintenance.tables.delta.schema import partition_physical_names
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
 from dv_maintenance.tables.delta.watermark import read_watermark, removed_files, removed_since, write_watermark
@@ -31,22 +31,11 @@ from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["RETENTION", "interval_millis", "remove_empty_folders", "vacuum"]
+__all__ = ["remove_empty_folders", "vacuum"]
 
-RETENTION = "delta.deletedFileRetentionDuration"
-_DEFAULT_RETENTION = "interval 1 week"
 _STAT_THREADS = 16
 # Files deleted between two looks at what went wrong.
 _BATCH = 1000
-_UNITS = {
-    "week": 604_800_000,
-    "day": 86_400_000,
-    "hour": 3_600_000,
-    "minute": 60_000,
-    "second": 1000,
-    "millisecond": 1,
-}
-_TERM = re.compile(rf"(?<!\S)(\d{{1,15}})\s+({'|'.join(_UNITS)})s?(?!\S)", re.IGNORECASE | re.ASCII)
 
 
 def vacuum(
@@ -120,29 +109,15 @@ class _Plan:
 # -- retention ---------------------------------------------------------------------------------------------------
 
 
-def interval_millis(text: str) -> int:
-    """Milliseconds of an interval as table properties spell it: ``interval 1 week 2 days``, ``168 hours``.
-
-    Raises
-    ------
-    ValueError : no such interval. Months and years have no fixed length; a bare number has no unit.
-    """
-    body = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
-    pairs = _TERM.findall(body)
-    if not pairs or _TERM.sub("", body).strip():
-        raise ValueError(f"{text!r} is not an interval of weeks, days, hours, minutes, seconds or milliseconds")
-    return sum(int(amount) * _UNITS[unit.lower()] for amount, unit in pairs)
-
-
 def _own_retention(snapshot: DeltaSnapshot) -> int:
     try:
-        return interval_millis(snapshot.metadata.configuration.get(RETENTION, _DEFAULT_RETENTION))
+        return interval_millis(snapshot.metadata.configuration.get(RETENTION, DEFAULT_RETENTION))
     except ValueError as error:
         raise RefusedError(
             f"{RETENTION}: {error}",
             table=snapshot.table,
             version=snapshot.version,
-            next_step=f"set the table property to a value such as '{_DEFAULT_RETENTION}'",
+            next_step=f"set the table property to a value such as '{DEFAULT_RETENTION}'",
         ) from None
 
 

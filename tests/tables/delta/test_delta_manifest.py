@@ -11,7 +11,8 @@ from log_writer import NOW, LogWriter, add, encoded, remove
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.delta.manifest import hive_folder, write_manifests
+from dv_maintenance.tables.delta.manifest import write_manifests
+from dv_maintenance.tables.delta.partitions import hive_folder
 from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.tables.model import ManifestResult
 

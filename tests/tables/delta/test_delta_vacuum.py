@@ -23,8 +23,9 @@ from dv_maintenance.tables.delta.checkpoint_writer import write_checkpoint
 from dv_maintenance.tables.delta.commit import commit_info_only
 from dv_maintenance.tables.delta.log import read_commit
 from dv_maintenance.tables.delta.replay import tombstones
+from dv_maintenance.tables.delta.retention import interval_millis
 from dv_maintenance.tables.delta.snapshot import load_snapshot
-from dv_maintenance.tables.delta.vacuum import interval_millis, vacuum
+from dv_maintenance.tables.delta.vacuum import vacuum
 from dv_maintenance.tables.model import VacuumResult
 
 if TYPE_CHECKING:

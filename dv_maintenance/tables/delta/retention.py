@@ -1,0 +1,34 @@
+"""How long a table keeps what is out of use: the property, and intervals as table properties spell them."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["DEFAULT_RETENTION", "RETENTION", "interval_millis"]
+
+RETENTION = "delta.deletedFileRetentionDuration"
+DEFAULT_RETENTION = "interval 1 week"
+
+_UNITS = {
+    "week": 604_800_000,
+    "day": 86_400_000,
+    "hour": 3_600_000,
+    "minute": 60_000,
+    "second": 1000,
+    "millisecond": 1,
+}
+_TERM = re.compile(rf"(?<!\S)(\d{{1,15}})\s+({'|'.join(_UNITS)})s?(?!\S)", re.IGNORECASE | re.ASCII)
+
+
+def interval_millis(text: str) -> int:
+    """Milliseconds of an interval as table properties spell it: ``interval 1 week 2 days``, ``168 hours``.
+
+    Raises
+    ------
+    ValueError : no such interval. Months and years have no fixed length; a bare number has no unit.
+    """
+    body = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
+    pairs = _TERM.findall(body)
+    if not pairs or _TERM.sub("", body).strip():
+        raise ValueError(f"{text!r} is not an interval of weeks, days, hours, minutes, seconds or milliseconds")
+    return sum(int(amount) * _UNITS[unit.lower()] for amount, unit in pairs)
