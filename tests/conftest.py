@@ -1,4 +1,4 @@
-"""Fixtures every test may use: golden tables, one Spark session for all, and the judges."""
+"""Fixtures every test may use: golden tables, one Spark session per worker, and the judges."""
 
 from __future__ import annotations
 
@@ -25,14 +25,6 @@ def missing(what: str, how: str) -> NoReturn:
         pytest.fail(f"{what} is missing: {how}")
     warnings.warn(f"NOT JUDGED: {what} is missing: {how}", stacklevel=2)
     pytest.skip(f"{what} is missing: {how}")
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # One session for all: whatever asks for Spark runs on one worker, in file order.
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
@@ -92,7 +84,7 @@ def s3() -> Iterator[tuple[str, dict[str, str]]]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one Spark session: ours to run tasks on, and delta-spark's, with which it judges."""
+    """The worker's one Spark session: ours to run tasks on, and delta-spark's, with which it judges."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 

@@ -119,7 +119,6 @@ def test_other_readers_see_the_same_rows(builder: DeltaBuilder, tmp_path: Path) 
         assert sorted(read(tmp_path / "t")["id"].to_pylist()) == expected
 
 
-@pytest.mark.spark
 def test_delta_spark_reads_the_checkpoint(builder: DeltaBuilder, tmp_path: Path, delta_spark: SparkSession) -> None:
     expected = [n for n in range(11, 100) if n != 60]
     builder.checkpoint()

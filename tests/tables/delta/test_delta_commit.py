@@ -672,7 +672,6 @@ def test_a_failing_checkpoint_fails_no_commit(
 # -- the judge ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spark
 def test_delta_spark_reads_our_commits(builder: DeltaBuilder, place: str, delta_spark: SparkSession) -> None:
     base, parts = plan(builder)
     commit(builder, base, parts)
