@@ -166,7 +166,7 @@ def build(place: str, files: int, commits: int, actions: int) -> None:
     live: list[dict[str, object]] = []
     options = {
         **metadata,
-        "configuration": list(metadata["configuration"].items()),  # type: ignore[attr-defined]
+        "configuration": list(metadata["configuration"].items()),
         "format": {"provider": "parquet", "options": []},
     }
     with pq.ParquetWriter(os.path.join(log, f"{0:020d}.checkpoint.parquet"), checkpoint) as writer:
@@ -174,10 +174,7 @@ def build(place: str, files: int, commits: int, actions: int) -> None:
         for start in range(0, files, 100_000):
             batch = [add(number) for number in range(start, min(start + 100_000, files))]
             live += rng.sample(batch, min(len(batch), 1 + commits * actions * 100_000 // max(files, 1)))
-            rows = [
-                {"add": {**body, "partitionValues": list(body["partitionValues"].items())}}  # type: ignore[attr-defined]
-                for body in batch
-            ]
+            rows = [{"add": {**body, "partitionValues": list(body["partitionValues"].items())}} for body in batch]
             writer.write_table(pa.Table.from_pylist(rows, schema=checkpoint))
     with open(os.path.join(log, "_last_checkpoint"), "w", encoding="utf-8") as out:
         json.dump({"version": 0, "size": files + 2}, out)

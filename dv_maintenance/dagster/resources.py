@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["SparkResource", "engine_of"]
 
 
-class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+class SparkResource(dg.ConfigurableResource["SparkResource"]):
     """A lazy Spark session. One that is active already is used and left running; one started here is stopped.
 
     Whatever has a ``spark_session`` can stand in for it (dagster-pyspark's ``PySparkResource``).

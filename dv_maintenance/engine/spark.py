@@ -120,7 +120,7 @@ class SparkEngine:
 
 
 def _run_job(session: SparkSession, tag: str, task: RewriteTask, worker: _Worker) -> RewriteResult:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     session.addTag(tag)

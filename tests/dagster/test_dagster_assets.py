@@ -94,7 +94,7 @@ def test_the_data_version_is_that_of_the_last_change_of_data(
         assert run_job(defs, instance).success
         record = instance.get_latest_data_version_record(key)
         assert record is not None
-        return str((record.event_log_entry.asset_observation.tags)["dagster/data_version"])  # type: ignore[union-attr]
+        return str((record.event_log_entry.asset_observation.tags)["dagster/data_version"])
 
     assert observed() == "2"
     assert open_table(table.path).version() > 2
@@ -120,7 +120,7 @@ def test_observations_have_numbers(
     key = dg.AssetKey(["shop", "orders"])
     result = run_job(make_definitions(table), instance, asset_selection=[key])
     (event,) = result.get_asset_observation_events()
-    observed = numbers(event.asset_observation_data.asset_observation)  # type: ignore[attr-defined]
+    observed = numbers(event.asset_observation_data.asset_observation)
     assert (observed["files"], observed["files_with_dv"], observed["deleted_rows"]) == (2, 2, 1000)
     assert (observed["deleted_ratio"], observed["dagster/row_count"]) == (0.5, 1000)
 
@@ -198,7 +198,7 @@ def test_whatever_has_a_spark_session_will_do() -> None:
 
     engine = engine_of(Foreign())
     assert engine.name == "spark"
-    assert engine.session is Foreign.spark_session  # type: ignore[attr-defined]
+    assert engine.session is Foreign.spark_session
     assert engine_of(SparkResource(engine="local")).name == "local"
 
 

@@ -324,7 +324,7 @@ def test_observations_show_the_schema_and_a_bar_per_partition(sales: MakeTable, 
     job = definitions(table).resolve_implicit_global_asset_job_def()
     result = job.execute_in_process(instance=instance, asset_selection=[naming.table_key(table)])
     (event,) = result.get_asset_observation_events()
-    entries = event.asset_observation_data.asset_observation.metadata  # type: ignore[attr-defined]
+    entries = event.asset_observation_data.asset_observation.metadata
     columns = entries["dagster/column_schema"].value.columns
     assert [(column.name, column.type) for column in columns] == [
         ("id", "int64"),

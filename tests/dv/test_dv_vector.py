@@ -158,7 +158,7 @@ def test_positions_of_any_kind_are_taken() -> None:
 )
 def test_what_is_no_position_is_refused(bad: object) -> None:
     with pytest.raises((ValueError, TypeError, OverflowError)):
-        DeletionVector.from_positions(bad)  # type: ignore[arg-type]
+        DeletionVector.from_positions(bad)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (5, 4), (0, 2**63 + 1)])

@@ -105,7 +105,7 @@ def test_places_that_can_not_be_written(tmp_path: Path, name: str) -> None:
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("old")
 
-    def batches():  # type: ignore[no-untyped-def]
+    def batches():
         yield ROWS.to_batches()[0]
         raise OSError("the network")
 

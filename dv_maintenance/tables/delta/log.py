@@ -210,9 +210,9 @@ def parse_actions(data: bytes, *, where: str, table: str) -> list[Action]:
     """Newline-delimited actions. Raises DamagedTableError naming the file and the line."""
     lines = [line for line in data.split(b"\n") if line and not line.isspace()]
     try:
-        actions = orjson.loads(b"[" + b",".join(lines) + b"]")
+        actions: list[Action] = orjson.loads(b"[" + b",".join(lines) + b"]")
         if len(actions) == len(lines) and all(type(action) is dict and len(action) == 1 for action in actions):
-            return actions  # type: ignore[no-any-return]
+            return actions
     except orjson.JSONDecodeError:
         pass
     return [_parse_line(line, where, number, table) for number, line in _numbered(data)]

@@ -88,7 +88,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("write", KINDS)
 def test_every_kind_says_what_the_commits_say(log: RawLog, expected: tuple[object, ...], write: object) -> None:
-    write(log)  # type: ignore[operator]
+    write(log)
     log.commit(1)
     snapshot = load_snapshot(log.storage)
     assert snapshot.segment.checkpoint_version == 1
@@ -99,7 +99,7 @@ def test_every_kind_says_what_the_commits_say(log: RawLog, expected: tuple[objec
 
 @pytest.mark.parametrize("write", KINDS)
 def test_full_state_has_every_field(log: RawLog, write: object) -> None:
-    write(log)  # type: ignore[operator]
+    write(log)
     whole = full_state(log.storage, load_snapshot(log.storage))
     assert whole.adds.column_names == [name for name in ADD_TYPES if name != "numRecords"]
     assert whole.removes.column_names == list(REMOVE_TYPES)
@@ -239,7 +239,7 @@ def nameless(log: RawLog) -> list[Path]:
 
 @pytest.mark.parametrize("harm", [damaged, cut, empty, lost_sidecar, nameless])
 def test_an_unreadable_checkpoint(log: RawLog, harm: object) -> None:
-    [file] = harm(log)  # type: ignore[operator]
+    [file] = harm(log)
     log.hint(1)
     log.commit(1, add("one"))
     with pytest.raises(DamagedTableError, match=file.name):

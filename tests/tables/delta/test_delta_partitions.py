@@ -182,7 +182,7 @@ def test_columns_of_a_mapped_table() -> None:
             {"name": "n", "type": "integer", "nullable": True, "metadata": mapping},
         ],
     }
-    schema["fields"][0]["metadata"]["delta.columnMapping.physicalName"] = "col-0"  # type: ignore[index]
+    schema["fields"][0]["metadata"]["delta.columnMapping.physicalName"] = "col-0"
     metadata = Metadata(
         id="x",
         schema_string=json.dumps(schema),

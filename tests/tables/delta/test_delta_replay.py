@@ -205,4 +205,4 @@ def test_maps_from_buffers() -> None:
 )
 def test_arrays_refuse_other_types(build: object, values: list[object]) -> None:
     with pytest.raises(TypeError):
-        build(values)  # type: ignore[operator]
+        build(values)
