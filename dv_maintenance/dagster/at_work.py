@@ -21,27 +21,29 @@ _BACKFILLS = [status for status in BulkActionStatus if status.name in {"REQUESTE
 
 
 def at_work(instance: dg.DagsterInstance) -> dict[str, str]:
-    """Who is at work (``run 1a2b3c4d``), by the node name of an asset (``AssetKey.to_python_identifier()``)."""
-    found = {node: f"backfill {backfill}" for backfill, node in _backfills(instance)}
-    return found | {node: f"run {run[:8]}" for run, node in _runs(instance)}
+    """Who is at work (``run 1a2b3c4d``), by asset key (``AssetKey.to_user_string()``), or by op name where the run is
+    one of a whole job.
+    """
+    found = {key: f"backfill {backfill}" for backfill, key in _backfills(instance)}
+    return found | {name: f"run {run[:8]}" for run, name in _runs(instance)}
 
 
 def _runs(instance: dg.DagsterInstance) -> Iterator[tuple[str, str]]:
     """A run of a whole job names no assets; its job's snapshot has a node for each."""
     nodes_of_job: dict[str, list[str]] = {}
     for run in instance.get_runs(dg.RunsFilter(statuses=_RUNS)):
-        nodes = [key.to_python_identifier() for key in run.asset_selection or ()]
+        names = [key.to_user_string() for key in run.asset_selection or ()]
         job = run.job_snapshot_id
-        if not nodes and job is not None:
+        if not names and job is not None:
             if job not in nodes_of_job:
                 structure = instance.get_job_snapshot(job).dep_structure_snapshot
                 nodes_of_job[job] = [invocation.node_name for invocation in structure.node_invocation_snaps]
-            nodes = nodes_of_job[job]
-        for node in nodes:
-            yield run.run_id, node
+            names = nodes_of_job[job]
+        for name in names:
+            yield run.run_id, name
 
 
 def _backfills(instance: dg.DagsterInstance) -> Iterator[tuple[str, str]]:
     for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=_BACKFILLS)):
         for key in backfill.asset_selection or ():
-            yield backfill.backfill_id, key.to_python_identifier()
+            yield backfill.backfill_id, key.to_user_string()

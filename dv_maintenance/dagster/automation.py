@@ -16,11 +16,11 @@ __all__ = ["build_dv_job", "build_dv_schedule"]
 
 
 def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance") -> Any:
-    """Observe every table, then do the ``jobs`` of each. One process, so that a run has one Spark session.
+    """Observe every table that has ``observe``, then do the ``jobs`` of each. One process: one Spark session a run.
 
     Without ``optimize`` of tables with ``partitions``: Dagster has no job over assets that are partitioned differently.
     """
-    keys = [key for table in tables for key in (naming.table_key(table), *naming.job_keys(table, _together(table)))]
+    keys = [key for table in tables for key in _keys(table)]
     return dg.define_asset_job(
         name,
         selection=dg.AssetSelection.assets(*keys),
@@ -29,8 +29,10 @@ def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance"
     )
 
 
-def _together(table: WatchedTable) -> list[Job]:
-    return [job for job in table.jobs if job != "optimize" or table.partitions is None]
+def _keys(table: WatchedTable) -> list[dg.AssetKey]:
+    together: list[Job] = [job for job in table.jobs if job != "optimize" or table.partitions is None]
+    # Selecting the asset of somebody else would run it.
+    return [*([naming.table_key(table)] if table.observe else []), *naming.job_keys(table, together)]
 
 
 def build_dv_schedule(

@@ -53,6 +53,9 @@ class TableSettings(dg.Model, dg.Resolvable):
     partitions: str | list[Any] | dict[str, Any] | None = Field(
         default=None, description="Partition columns by which maintenance can be chosen; see the documentation."
     )
+    observe: bool | None = Field(
+        default=None, description="false: the location has an asset of this key already; only its maintenance is added."
+    )
     group_name: str | None = Field(default=None, description="Asset group of the table and its maintenance.")
     owners: list[str] | None = Field(default=None, description="Email addresses, or team:NAME.")
     tags: dict[str, str] | None = Field(default=None, description="Asset tags, on top of those of the defaults.")

@@ -15,16 +15,16 @@ MAX_RETRIES = 3
 
 
 @contextmanager
-def in_dagster_terms(retry_number: int | None) -> Iterator[None]:
+def in_dagster_terms(retry_number: int) -> Iterator[None]:
     """Raise RetryRequested for what is worth another try (5, 10, 20 seconds later), and Failure without retries for
     the rest; a Failure carries what the command line prints, as metadata. ``retry_number``: the tries this step has
-    behind it; ``None`` where Dagster does not count.
+    behind it.
     """
     try:
         yield
     except DvMaintenanceError as error:
-        if isinstance(error, RetryableError) and (retry_number or 0) < MAX_RETRIES:
-            wait = 5 * 2 ** (retry_number or 0)
+        if isinstance(error, RetryableError) and retry_number < MAX_RETRIES:
+            wait = 5 * 2**retry_number
             raise dg.RetryRequested(max_retries=MAX_RETRIES, seconds_to_wait=wait) from error
         report = {key: value for key, value in error.to_json().items() if value is not None}
         raise dg.Failure(description=str(error), metadata=report, allow_retries=False) from error

@@ -17,13 +17,16 @@ __all__ = ["TABLE_TAG", "VERSION_TAG", "job_key", "job_keys", "op_name", "pool",
 TABLE_TAG = "dv/table"
 VERSION_TAG = "dv/version"
 
+_NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9_.-]")
 _WORDS = r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*"
 _PLAIN = re.compile(f"{_WORDS}(/{_WORDS})*")
 
 
 def table_key(table: WatchedTable) -> dg.AssetKey:
-    """A name such as ``sales/orders`` is a key of two parts."""
-    return dg.AssetKey([part for part in table.name.split("/") if part])
+    """A name such as ``sales/orders`` is a key of two parts. Dagster makes names of ops and outputs from keys: what it
+    takes in none of them, such as a blank, becomes an underscore.
+    """
+    return dg.AssetKey([_NOT_IN_KEYS.sub("_", part) for part in table.name.split("/") if part])
 
 
 def job_key(table: WatchedTable, job: Job) -> dg.AssetKey:

@@ -120,8 +120,10 @@ class _Tick:
 
     def _busy(self, table: WatchedTable) -> str | None:
         """Whatever is at work on any of the table's maintenance, also on jobs that this sensor does not look for."""
-        nodes = (key.to_python_identifier() for key in naming.job_keys(table, _JOBS))
-        return next((self.at_work[node] for node in nodes if node in self.at_work), None)
+        names = (
+            name for job in _JOBS for name in (naming.job_key(table, job).to_user_string(), naming.op_name(table, job))
+        )
+        return next((self.at_work[name] for name in names if name in self.at_work), None)
 
     def _take_in(self, table: WatchedTable, found: Found) -> None:
         last, look = self.seen.get(table.name), found.look
@@ -130,7 +132,8 @@ class _Tick:
         seen = Seen(look, found.data_version, last.readable if last is not None else None)
         if self.looker.observes:
             if look.changed:
-                tags = {"dagster/data_version": str(found.data_version)}
+                # Of an asset that somebody else makes, the data version is for them to say.
+                tags = {"dagster/data_version": str(found.data_version)} if table.observe else None
                 self.events.append(dg.AssetObservation(naming.table_key(table), metadata=of_look(look), tags=tags))
             if not seen.readable:
                 self.events.append(_readable(table, None, "The table's log can be read."))

@@ -57,7 +57,7 @@ class DvTranslator:
         return [table.model_copy(update={"name": "/".join(key.path)}) for key, table in keys.items()]
 
     def assets(
-        self, tables: Iterable[WatchedTable], assets: Iterable[dg.AssetsDefinition | dg.SourceAsset]
+        self, tables: Iterable[WatchedTable], assets: Iterable[dg.AssetsDefinition]
     ) -> list[dg.AssetsDefinition]:
         """What ``build_dv_assets`` made of these tables, with this translator's specs."""
         places: dict[dg.AssetKey, tuple[WatchedTable, Job | None]] = {}
@@ -68,13 +68,4 @@ class DvTranslator:
         def translate(spec: dg.AssetSpec) -> dg.AssetSpec:
             return self.get_asset_spec(*places[spec.key], spec) if spec.key in places else spec
 
-        return [_definition(asset).map_asset_specs(translate) for asset in assets]
-
-
-def _definition(asset: dg.AssetsDefinition | dg.SourceAsset) -> dg.AssetsDefinition:
-    """A source asset knows no owners and can't be mapped; Dagster itself turns it into this when it loads."""
-    if isinstance(asset, dg.AssetsDefinition):
-        return asset
-    from dagster._core.definitions.external_asset import create_external_asset_from_source_asset
-
-    return create_external_asset_from_source_asset(asset)
+        return [asset.map_asset_specs(translate) for asset in assets]

@@ -97,3 +97,6 @@ class CheckLimits(_Limits):
     """How long vacuum keeps what is out of use."""
     manifest_lag: DurationLimits = DurationLimits.model_validate({"warn": "1h", "error": "1d"})
     """By how much the newest version is younger than the manifests."""
+    maintained_within: Duration | None = Field(default=None, ge=60_000)
+    """How long ago each of the table's jobs may have run last, milliseconds; a minute at least. For tables that a
+    schedule maintains: a sensor starts no run for a table that needs nothing."""

@@ -52,6 +52,8 @@ class _Settings(BaseModel):
     """Work to look for."""
     partitions: PartitioningSetting | None = None
     """``None``: always the whole table."""
+    observe: bool = True
+    """``False``: somebody else looks after the asset of this name; only its maintenance is added to it."""
 
 
 class WatchedTable(_Settings):

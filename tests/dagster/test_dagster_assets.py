@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from dv_maintenance.dagster.errors import MAX_RETRIES, in_dagster_terms
+from dv_maintenance.dagster.progress import progress_log
 from dv_maintenance.dagster.resources import SparkResource, engine_of
 from dv_maintenance.dagster.state import last_data_version
 from dv_maintenance.errors import ConflictError, RefusedError
@@ -132,7 +135,7 @@ def test_a_table_need_not_exist_to_be_defined(
     defs = make_definitions(table)
     result = run_job(defs, instance, raise_on_error=False)
     assert not result.success
-    failure = result.failure_data_for_node("later")
+    failure = result.failure_data_for_node("later__dv_observe")
     assert failure is not None
     assert "no table found here" in str(failure)
 
@@ -176,6 +179,55 @@ def test_names_that_look_alike_stay_apart(
     first, second = (WatchedTable(name=name, path="x") for name in names)
     assert naming.op_name(first, "plan") != naming.op_name(second, "plan")
     assert naming.pool(first) != naming.pool(second)
+
+
+def test_any_name_will_do(make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance) -> None:
+    table = make_table("sales 2026/q4 (eu)")
+    assert run_job(make_definitions(table), instance).success
+    record = instance.get_latest_materialization_event(dg.AssetKey(["sales_2026", "q4__eu_", "dv", "optimize"]))
+    assert record.asset_materialization.metadata["rows_purged"].value == 1000
+
+
+def test_an_asset_of_somebody_else_is_left_to_them(
+    make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance
+) -> None:
+    """A job that maintains the table must not make the table itself."""
+    table = make_table(observe=False)
+    made = []
+
+    @dg.asset(key=["shop", "orders"])
+    def orders() -> None:
+        made.append(1)
+
+    defs = dg.Definitions.merge(make_definitions(table), dg.Definitions(assets=[orders]))
+    assert run_job(defs, instance).success
+    assert health(open_table(table.path).snapshot()).counts.files_with_dv == 0
+    assert made == []
+    context = dg.build_sensor_context(instance=instance, repository_def=defs.get_repository_def())
+    events = defs.resolve_sensor_def("dv_accumulation").evaluate_tick(context).asset_events
+    (event,) = [each for each in events if isinstance(each, dg.AssetObservation)]
+    assert event.asset_key == dg.AssetKey(["shop", "orders"])
+    assert not event.tags, "its data version is not ours to say"
+
+
+def test_maintained_within_is_a_freshness_policy(make_table: MakeTable, make_definitions: Definitions) -> None:
+    table = make_table(jobs=["optimize", "vacuum"], policy={"checks": {"maintained_within": "8d"}}, delete=False)
+    graph = make_definitions(table).resolve_asset_graph()
+    policies = {key.path[-1]: graph.get(key).freshness_policy for key in graph.get_all_asset_keys()}
+    within = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=8))
+    assert policies == {"orders": None, "optimize": within, "vacuum": within, "manifest": None}
+
+
+def test_a_run_tells_how_far_it_is() -> None:
+    now, lines = [0.0], []
+    log = logging.getLogger("test_a_run_tells_how_far_it_is")
+    log.setLevel(logging.INFO)
+    log.addFilter(lambda record: lines.append(record.getMessage()))
+    tell = progress_log(log, lambda: now[0])
+    for done in range(2001):
+        tell(done, 2000)
+        now[0] += 1 / 64
+    assert lines == [f"{done} of 2,000 rewrites done" for done in ("640", "1,280", "1,920", "2,000")]
 
 
 def test_ops_share_the_pool_of_their_table(make_table: MakeTable, make_definitions: Definitions) -> None:
