@@ -95,6 +95,10 @@ def _apply_text(report: ApplyReport) -> str:
     ]
     if len(report.steps) > _SHOWN:
         lines.append(f"... and {count(len(report.steps) - _SHOWN)} more steps (--json has them all)")
+    if carried := sum(step.rows_carried for step in report.steps):
+        lines.append(
+            f"{count(carried)} rows that others deleted meanwhile are deleted in the new files, for a later purge"
+        )
     lines.append("verified: no query returns anything else than before" if report.verified else "NOT VERIFIED:")
     return "\n".join([*lines, *(f"  {problem}" for problem in report.problems)])
 

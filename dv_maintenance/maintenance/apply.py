@@ -30,7 +30,8 @@ OnProgress = Callable[[int, int], None]
 @dataclass(frozen=True, slots=True)
 class StepReport:
     """One committed step. ``version``: the commit it is in. ``attempts``: tries to commit, those of the work it was
-    planned anew from included. ``seconds``: of work in the engine.
+    planned anew from included. ``rows_carried``: rows that others deleted while it ran, deleted in the new files too:
+    by deletion vectors, for a later purge. ``seconds``: of work in the engine.
     """
 
     id: str
@@ -42,6 +43,7 @@ class StepReport:
     files_added: int
     dvs_removed: int
     rows_purged: int
+    rows_carried: int
     bytes_in: int
     bytes_out: int
     attempts: int
@@ -217,6 +219,7 @@ def _step_report(each: Committed) -> StepReport:
         files_added=len(result.outputs) if result else 0,
         dvs_removed=sum(item.dv_id is not None for item in step.inputs),
         rows_purged=sum(item.deleted_rows for item in step.inputs),
+        rows_carried=each.carried,
         bytes_in=sum(item.size for item in step.inputs),
         bytes_out=sum(output.size for output in result.outputs) if result else 0,
         attempts=each.attempts,

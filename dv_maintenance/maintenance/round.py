@@ -28,14 +28,15 @@ _MEND = "report this together with the plan; the table is as it was"
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A step that made it; ``result`` is ``None`` where nothing had to be read. ``problem``: what reading the version
-    back found wrong, if anything.
+    """A step that made it; ``result`` is ``None`` where nothing had to be read. ``carried``: rows in the new files that
+    others deleted meanwhile. ``problem``: what reading the version back found wrong, if anything.
     """
 
     step: PlanStep
     result: RewriteResult | None
     version: int
     attempts: int
+    carried: int
     problem: str | None
 
 
@@ -58,22 +59,48 @@ def run_round(
     """
     rewrites = [step for step in steps if step.action == "rewrite"]
     results = _rewrite(table, engine, snapshot, rewrites, plan.target_file_size, on_progress)
-    replacements = [
-        Replacement(step.id, step.partition, _keys(step), results[step.id].outputs if step.id in results else ())
-        for step in steps
-    ]
+    replacements = [_replacement(step, results.get(step.id)) for step in steps]
     with _uncertain(table, _outputs(results.values())):
         outcome = table.commit(snapshot, replacements, operation=_operation(plan))
     held = set(outcome.committed)
-    _discard(table, _outputs(result for name, result in results.items() if name not in held))
+    exchanges = [_exchange(each, outcome) for each in replacements if each.id in held]
+    named = {output.uri for exchange in exchanges for output, _ in exchange.outputs}
+    _discard(table, [output for output in _outputs(results.values()) if output.uri not in named])
     if outcome.version is None:
         return outcome, []
-    inside = [replacement for replacement in replacements if replacement.id in held]
-    problem = _read_back(table, snapshot, outcome.version, inside)
+    problem = _read_back(table, snapshot, outcome.version, exchanges)
+    carried = {each.id: sum(each.deleted) for each in outcome.rebased}
     attempts = attempts_before + outcome.attempts
     return outcome, [
-        Committed(step, results.get(step.id), outcome.version, attempts, problem) for step in steps if step.id in held
+        Committed(step, results.get(step.id), outcome.version, attempts, carried.get(step.id, 0), problem)
+        for step in steps
+        if step.id in held
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """What a commit took out, and what it put in with how many rows deleted."""
+
+    inputs: tuple[FileKey, ...]
+    outputs: tuple[tuple[OutputFile, int], ...]
+
+
+def _exchange(replacement: Replacement, outcome: CommitOutcome) -> _Exchange:
+    rebased = next((each for each in outcome.rebased if each.id == replacement.id), None)
+    if rebased is None:
+        return _Exchange(replacement.inputs, tuple((output, 0) for output in replacement.outputs))
+    outputs = zip(replacement.outputs, rebased.deleted, strict=True)
+    return _Exchange(rebased.inputs, tuple(each for each in outputs if not each[1] or each[1] < each[0].rows))
+
+
+def _replacement(step: PlanStep, result: RewriteResult | None) -> Replacement:
+    if result is None:
+        return Replacement(step.id, step.partition, _keys(step))
+    counts = zip(result.source_rows, result.source_purged, strict=True)
+    return Replacement(
+        step.id, step.partition, _keys(step), result.outputs, tuple(rows - purged for rows, purged in counts)
+    )
 
 
 def _rewrite(
@@ -153,7 +180,7 @@ def _uncertain(table: Table, outputs: Sequence[OutputFile]) -> Iterator[None]:
         raise
 
 
-def _read_back(table: Table, base: Snapshot, version: int, inside: Sequence[Replacement]) -> str | None:
+def _read_back(table: Table, base: Snapshot, version: int, exchanges: Sequence[_Exchange]) -> str | None:
     """What is wrong with the committed version, ``None`` if nothing is."""
     try:
         before = base if base.version == version - 1 else table.snapshot(version - 1)
@@ -161,8 +188,8 @@ def _read_back(table: Table, base: Snapshot, version: int, inside: Sequence[Repl
             table.storage,
             before,
             table.snapshot(version),
-            (key for replacement in inside for key in replacement.inputs),
-            [output for replacement in inside for output in replacement.outputs],
+            (key for exchange in exchanges for key in exchange.inputs),
+            (output for exchange in exchanges for output in exchange.outputs),
         )
     except Exception as error:  # noqa: BLE001 - the commit stands, whatever keeps us from looking at it
         problem = f"it could not be read back: {error}"

@@ -79,28 +79,44 @@ def check_outputs(storage: Storage, outputs: Sequence[OutputFile]) -> None:
 
 
 def check_version(
-    storage: Storage, before: Snapshot, after: Snapshot, inputs: Iterable[FileKey], outputs: Iterable[OutputFile]
+    storage: Storage,
+    before: Snapshot,
+    after: Snapshot,
+    inputs: Iterable[FileKey],
+    outputs: Iterable[tuple[OutputFile, int]],
 ) -> str | None:
     """What is wrong with the version that a commit made, ``None`` if nothing is: ``before``, the version right before
     it, without ``inputs`` must be ``after`` without ``outputs``, logical file by logical file. That says more than
-    equal row counts, and holds where the log does not know them.
+    equal row counts, and holds where the log does not know them. ``outputs``: new files with the rows deleted in them.
     """
-    new = {storage.path_of(output.uri): output for output in outputs}
+    new = {storage.path_of(output.uri): (output, deleted) for output, deleted in outputs}
     old_keys, new_keys = _keys(before), _keys(after)
-    left = before.files.filter(pc.invert(pc.is_in(old_keys, value_set=new_keys))).select(["path", "dv_id"])
+    left = before.files.filter(pc.invert(pc.is_in(old_keys, value_set=new_keys)))
     came = after.files.filter(pc.invert(pc.is_in(new_keys, value_set=old_keys)))
-    left_keys, wanted = {FileKey(**row) for row in left.to_pylist()}, set(inputs)
+    left_keys, wanted = {FileKey(**row) for row in left.select(["path", "dv_id"]).to_pylist()}, set(inputs)
     if wanted - left_keys:
         return f"{min(wanted - left_keys, key=_path).path} is still live"
     if left_keys - wanted:
         return f"{min(left_keys - wanted, key=_path).path} is gone, and was no input"
-    for row in came.select(["path", "dv_id", "physical_rows"]).to_pylist():
-        output = new.pop(storage.path_of(row["path"]), None)
-        if output is None or row["dv_id"] is not None:
+    for row in came.select(["path", "deleted_rows", "physical_rows"]).to_pylist():
+        output, deleted = new.pop(storage.path_of(row["path"]), (None, 0))
+        if output is None or row["deleted_rows"] != deleted:
             return f"{row['path']} is live and was not written by this run"
         if row["physical_rows"] not in (None, output.rows):
             return f"{row['path']} is listed with {row['physical_rows']} rows, and has {output.rows}"
-    return f"the new file {min(new)} is not live" if new else None
+    if new:
+        return f"the new file {min(new)} is not live"
+    rows_before, rows_after = _live_rows(left), _live_rows(came)
+    if None not in (rows_before, rows_after) and rows_before != rows_after:
+        return f"{rows_before} live rows became {rows_after}"
+    return None
+
+
+def _live_rows(files: pa.Table) -> int | None:
+    """``None``: the log does not say."""
+    if files["physical_rows"].null_count:
+        return None
+    return int(pc.sum(pc.subtract(files["physical_rows"], files["deleted_rows"])).as_py() or 0)
 
 
 def _keys(snapshot: Snapshot) -> pa.Array:

@@ -29,6 +29,7 @@ __all__ = [
     "ManifestResult",
     "OldestDv",
     "OutputFile",
+    "Rebased",
     "Replacement",
     "RewriteBin",
     "RewriteResult",
@@ -306,12 +307,28 @@ class Replacement:
     partition: str
     inputs: tuple[FileKey, ...]
     outputs: tuple[OutputFile, ...] = ()
+    kept: tuple[int, ...] = ()
+    """Where the outputs hold what was live of the inputs, one behind the other and each in its order: the rows that
+    each input gave. That is what deletes by others can be carried over by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebased:
+    """A replacement that others deleted from meanwhile, as it was committed. ``inputs``: the logical files taken out,
+    without those that were gone; ``deleted``: of each output, in order, the rows that are deleted. Outputs of which
+    nothing is left were left out of the commit.
+    """
+
+    id: str
+    inputs: tuple[FileKey, ...]
+    deleted: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
     """``version`` is ``None`` if nothing was committed. ``lost`` are replacements whose inputs somebody else changed
-    meanwhile: not committed, to be planned anew. ``attempts`` counts put-if-absent tries, at least 1.
+    meanwhile in a way that can't be carried over: not committed, to be planned anew. ``rebased``: those of
+    ``committed`` with deletes carried over. ``attempts`` counts put-if-absent tries, at least 1.
     """
 
     version: int | None
@@ -319,6 +336,7 @@ class CommitOutcome:
     lost: tuple[str, ...]
     attempts: int
     reason: str = ""  # why `lost` is not empty
+    rebased: tuple[Rebased, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,9 +479,9 @@ class Table(Protocol):
         operation: Mapping[str, Any],
         max_attempts: int = 10,
     ) -> CommitOutcome:
-        """Commit every replacement whose inputs are all still live; report the others as lost. ``operation``: name and
-        parameters for the history, see ``maintenance.apply``. Raises ConflictError when the race is lost
-        ``max_attempts`` times.
+        """Commit every replacement whose inputs are all still live, or can have what others deleted from them carried
+        over; report the others as lost. ``operation``: name and parameters for the history, see
+        ``maintenance.apply``. Raises ConflictError when the race is lost ``max_attempts`` times.
         """
 
     def vacuum(

@@ -17,6 +17,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from dv_maintenance.dv import DeletionVector
+from dv_maintenance.dv.carry import Source, carry_over
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import (
@@ -32,6 +34,7 @@ from dv_maintenance.tables.model import (
     ManifestResult,
     OldestDv,
     OutputFile,
+    Rebased,
     Replacement,
     RewriteBin,
     RewriteResult,
@@ -70,7 +73,8 @@ class _Version:
 
 class MemoryTable:
     """A table in ``folder``. ``now`` (epoch milliseconds) is its clock; ``before_commit`` runs at the start of a
-    commit, ``after_commit`` when it is done and before anybody hears of it.
+    commit, ``after_commit`` when it is done and before anybody hears of it. Without ``carries``, a delete that raced
+    with a rewrite can't be carried over.
     """
 
     format = "memory"
@@ -84,6 +88,7 @@ class MemoryTable:
         self.now = 1_000_000_000_000
         self.before_commit: Callable[[], None] = _nothing
         self.after_commit: Callable[[], None] = _nothing
+        self.carries = True
         self.snapshots = 0  # how often one was loaded
         self._numbers = itertools.count()
         self._versions = [_Version({}, self.now, "CREATE", True)]
@@ -216,22 +221,56 @@ class MemoryTable:
     ) -> CommitOutcome:
         self.before_commit()
         files = dict(self._files)
-        lost = {each.id for each in replacements if any(key not in files for key in each.inputs)}
-        stay = [each for each in replacements if each.id not in lost]
-        for each in stay:
-            for key in each.inputs:
+        old = self._versions[base.version].files
+        stay: dict[str, list[DeletionVector]] = {}
+        rebased = []
+        for each in replacements:
+            now = {key: self._now(key) for key in each.inputs}
+            changed = any(now[key] != key for key in each.inputs)
+            deleted = [DeletionVector.empty()] * len(each.outputs)
+            if changed:
+                carried = self._carry(each, old, now)
+                if carried is None:
+                    continue
+                deleted = carried
+                there = tuple(key for key in now.values() if key is not None)
+                rebased.append(Rebased(each.id, there, tuple(map(len, deleted))))
+            stay[each.id] = deleted
+            for key in filter(None, now.values()):
                 del files[key]
-            for output in each.outputs:
-                path = self.storage.path_of(output.uri)
-                files[FileKey(path)] = _File(each.partition, output.size, output.rows, frozenset(), self.now)
+            for output, dv in zip(each.outputs, deleted, strict=True):
+                key = FileKey(self.storage.path_of(output.uri), f"dv-{next(self._numbers)}" if dv else None)
+                if not dv or len(dv) < output.rows:
+                    gone = frozenset(dv.positions().tolist())
+                    files[key] = _File(each.partition, output.size, output.rows, gone, self.now)
+        lost = tuple(each.id for each in replacements if each.id not in stay)
         reason = "another writer changed an input" if lost else ""
-        ids = tuple(each.id for each in stay)
         if not stay:
-            return CommitOutcome(None, (), tuple(lost), 1, reason)
+            return CommitOutcome(None, (), lost, 1, reason)
         self._add(files, operation["name"], data_changed=False, parameters=operation["parameters"])
         version = self.version()
         self.after_commit()
-        return CommitOutcome(version, ids, tuple(lost), 1, reason)
+        return CommitOutcome(version, tuple(stay), lost, 1, reason, tuple(rebased))
+
+    def _now(self, key: FileKey) -> FileKey | None:
+        """The file under the DV that it has by now."""
+        return next((each for each in self._files if each.path == key.path), None)
+
+    def _carry(
+        self, replacement: Replacement, old: Mapping[FileKey, _File], now: Mapping[FileKey, FileKey | None]
+    ) -> list[DeletionVector] | None:
+        """``None``: it is lost."""
+        if not self.carries or not replacement.kept or any(key not in old for key in replacement.inputs):
+            return None
+        of = DeletionVector.from_positions
+        sources = [
+            Source(kept, of(sorted(old[key].deleted)), None if new is None else of(sorted(self._files[new].deleted)))
+            for kept, (key, new) in zip(replacement.kept, now.items(), strict=True)
+        ]
+        if any(source.newer is not None and source.older - source.newer for source in sources):
+            return None
+        carried = carry_over(sources, [output.rows for output in replacement.outputs])
+        return carried if sum(map(len, carried)) < sum(replacement.kept) else None
 
     def vacuum(
         self,

@@ -327,7 +327,34 @@ def test_steps_that_others_did_are_not_done_again(table: MemoryTable) -> None:
     check()
 
 
+def test_a_delete_in_the_meantime_is_carried_over(table: MemoryTable) -> None:
+    table.before_commit = once(lambda: table.delete("data-0.json", [1, 2]))
+    engine = MemoryEngine()
+    report = maintain(table, engine)
+    assert report.verified, report.problems
+    assert engine.runs == 1
+    done = {step.partition: step for step in report.steps}
+    assert (done["p=1"].attempts, done["p=1"].rows_purged, done["p=1"].rows_carried) == (1, 3, 2)
+    assert done["p=3"].rows_carried == 0
+    assert len(table.rows()) == (10 - 3 - 2) + 10 + 8
+    assert sum(key.dv_id is not None for key in table.keys) == 1
+    no_orphans(table)
+
+
+def test_new_files_of_which_nothing_is_left_are_deleted(tmp_path: Path) -> None:
+    table = MemoryTable(tmp_path)
+    for start in (0, 10):
+        table.delete(table.append("", list(range(start, start + 10))), [0])
+    rows = table.rows()
+    table.before_commit = once(lambda: table.delete_where(lambda _, row: row < 10))
+    report = purge(table, MemoryEngine())
+    assert report.verified, report.problems
+    assert table.rows() == [row for row in rows if int(row.strip('[]"').split(",")[1]) >= 10]
+    no_orphans(table)
+
+
 def test_what_is_lost_to_another_writer_is_planned_anew(table: MemoryTable) -> None:
+    table.carries = False
     table.before_commit = once(lambda: table.delete("data-0.json", [1, 2]))
     engine = MemoryEngine()
     report = maintain(table, engine)
@@ -342,6 +369,7 @@ def test_what_is_lost_to_another_writer_is_planned_anew(table: MemoryTable) -> N
 
 
 def test_a_writer_that_always_wins(table: MemoryTable) -> None:
+    table.carries = False
     table.before_commit = one_more_each_time(table, [1, 2, 4])
     with pytest.raises(ConflictError) as caught:
         maintain(table, MemoryEngine(), max_attempts=3)
@@ -354,6 +382,7 @@ def test_a_writer_that_always_wins(table: MemoryTable) -> None:
 
 def test_a_writer_that_always_wins_everything(tmp_path: Path) -> None:
     table = MemoryTable(tmp_path)
+    table.carries = False
     table.delete(table.append("", list(range(9))), [0])
     table.before_commit = one_more_each_time(table, [1, 2])
     with pytest.raises(ConflictError, match=r"nothing was committed; not committed: step-1\.2"):

@@ -72,15 +72,15 @@ def test_a_version_differs_by_what_was_replaced(
     before = table.snapshot()
     happens(table)
     table.commit(before, [Replacement("r", "", (gone,), (output,))], operation={"name": "X", "parameters": {}})
-    found = check_version(table.storage, table.snapshot(version), table.snapshot(), [gone], [output])
+    found = check_version(table.storage, table.snapshot(version), table.snapshot(), [gone], [(output, 0)])
     assert found == complaint
 
 
 def test_inputs_still_live_and_outputs_missing(table: MemoryTable) -> None:
     version, gone, output = replaced(table)
     same = table.snapshot(version)
-    assert check_version(table.storage, same, same, [gone], [output]) == "data-0.json is still live"
-    assert "is not live" in (check_version(table.storage, same, same, [], [output]) or "")
+    assert check_version(table.storage, same, same, [gone], [(output, 0)]) == "data-0.json is still live"
+    assert "is not live" in (check_version(table.storage, same, same, [], [(output, 0)]) or "")
 
 
 def test_the_same_file_with_another_deletion_vector_is_another_file(table: MemoryTable) -> None:

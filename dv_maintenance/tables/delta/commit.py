@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow.compute as pc
 
-from dv_maintenance.dv import DvDescriptor
-from dv_maintenance.errors import DamagedTableError, VerificationError
+from dv_maintenance.dv import DeletionVector, DvDescriptor
+from dv_maintenance.errors import ConflictError, DamagedTableError, RefusedError, StorageError, VerificationError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.actions import Action, Metadata
 from dv_maintenance.tables.delta.columns import strings
 from dv_maintenance.tables.delta.conflicts import Since, layout_change, lost_replacements
+from dv_maintenance.tables.delta.dv_files import Placed, place
+from dv_maintenance.tables.delta.live_file import LiveFile
 from dv_maintenance.tables.delta.publish import Draft, operation_info, publish
+from dv_maintenance.tables.delta.rebase import Carried, Rebase, takes_dvs
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
 from dv_maintenance.tables.delta.stats import stats_json
 from dv_maintenance.tables.delta.tasks import log_path
-from dv_maintenance.tables.model import CommitOutcome, FileKey, OutputFile, Replacement
+from dv_maintenance.tables.model import CommitOutcome, FileKey, OutputFile, Rebased, Replacement
 
 __all__ = ["commit_info_only", "commit_replacements"]
 
 _HEAD_THREADS: Final = 16
 _REASONS_SHOWN: Final = 3
+_NONE: Final = DeletionVector.empty()
 
 # A row of the snapshot's files, as a dict.
 _Row = Mapping[str, Any]
@@ -38,7 +44,8 @@ def commit_replacements(
     operation: Mapping[str, Any],
     max_attempts: int = 10,
 ) -> CommitOutcome:
-    """Commit every replacement whose inputs are all still live; report the others as lost.
+    """Commit every replacement whose inputs are all still live, or can have what others deleted from them carried over
+    to the new files (see ``rebase``); report the others as lost.
 
     Everything committed since ``base`` is checked, also before the first attempt. No row changes: actions have
     ``dataChange`` false, and removes name the full DV (protocol: Add File and Remove File, Action Reconciliation).
@@ -50,49 +57,126 @@ def commit_replacements(
     DamagedTableError : an output has the name of a file that the table has already; nothing was committed.
     ConflictError, StorageError, UnsupportedFeatureError, RefusedError : see ``publish``.
     """
-    live = _live_rows(base, replacements)
-    _verify(storage, base, replacements, live)
-    deleted_at = time.time_ns() // 1_000_000
-    lost: dict[str, str] = {}
-    committed: tuple[str, ...] = ()
+    rows = _live_rows(base, replacements)
+    _verify(storage, base, replacements, rows)
+    commit = _Commit(storage, base, replacements, operation, {key: LiveFile.from_row(row) for key, row in rows.items()})
+    with commit.cleaned_up():
+        published = publish(storage, base, commit.compose, writes="rewrite", max_attempts=max_attempts)
+    return CommitOutcome(
+        version=published.version,
+        committed=tuple(commit.stay),
+        lost=tuple(commit.lost),
+        attempts=max(1, published.attempts),
+        reason=_reasons(commit.lost),
+        rebased=tuple(
+            Rebased(
+                name,
+                tuple(file.key for file in carried.inputs),
+                tuple(dv.cardinality for dv in carried.deleted),
+            )
+            for name, carried in commit.stay.items()
+            if name in commit.carried
+        ),
+    )
 
-    def compose(since: Since) -> Draft | None:
-        nonlocal lost, committed
-        change = layout_change(base.protocol, base.metadata, since)
-        if change is None:
-            lost = lost_replacements(replacements, live, since)
-        else:
-            lost = {replacement.id: change for replacement in replacements}
-        stay = [replacement for replacement in replacements if replacement.id not in lost]
-        committed = tuple(replacement.id for replacement in stay)
-        if not stay:
+
+@dataclass(slots=True)
+class _Commit:
+    """What to commit, decided anew in each attempt. ``live``: inputs that are live at the base version."""
+
+    storage: Storage
+    base: DeltaSnapshot
+    replacements: Sequence[Replacement]
+    operation: Mapping[str, Any]
+    live: Mapping[FileKey, LiveFile]
+    deleted_at: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    stay: dict[str, Carried] = field(default_factory=dict)
+    carried: set[str] = field(default_factory=set)  # those that stay with deletes by others
+    lost: dict[str, str] = field(default_factory=dict)
+    rebase: Rebase = field(init=False)
+    dvs: tuple[DeletionVector, ...] = ()
+    placed: Placed = field(default_factory=Placed)
+    superseded: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rebase = Rebase(self.storage, self.live)
+
+    def compose(self, since: Since) -> Draft | None:
+        self._decide(since)
+        if not self.stay:
             return None
-        inputs = [(key, live[key]) for replacement in stay for key in replacement.inputs]
-        removes: list[Action] = [{"remove": _remove(row, deleted_at)} for _, row in inputs]
-        adds: list[Action] = [
-            {"add": _add(storage, output, live[replacement.inputs[0]], since.metadata or base.metadata)}
-            for replacement in stay
-            for output in replacement.outputs
+        removes = [
+            file.remove(self.deleted_at, data_change=False) for carried in self.stay.values() for file in carried.inputs
         ]
+        adds = self._adds(since.metadata or self.base.metadata)
         if taken := [add["add"]["path"] for add in adds if since.identify(add["add"]["path"]) in since.added]:
-            raise _taken(base, f"another commit added the new file {taken[0]}")
+            raise _taken(self.base, f"another commit added the new file {taken[0]}")
         info = operation_info(
-            base,
-            str(operation["name"]),
-            operation.get("parameters", {}),
-            _metrics(stay, [row for _, row in inputs]),
+            self.base,
+            str(self.operation["name"]),
+            self.operation.get("parameters", {}),
+            _metrics(adds, removes),
             blind=False,
         )
         return Draft(info, [*removes, *adds])
 
-    published = publish(storage, base, compose, writes="rewrite", max_attempts=max_attempts)
-    return CommitOutcome(
-        version=published.version,
-        committed=committed,
-        lost=tuple(lost),
-        attempts=max(1, published.attempts),
-        reason=_reasons(lost),
-    )
+    def _decide(self, since: Since) -> None:
+        change = layout_change(self.base.protocol, self.base.metadata, since)
+        self.lost, self.stay, self.carried = {}, {}, set()
+        changed = {} if change else lost_replacements(self.replacements, self.live, since)
+        rebases = takes_dvs(since.protocol or self.base.protocol, since.metadata or self.base.metadata)
+        for each in self.replacements:
+            found: Carried | str
+            if change:
+                found = change
+            elif each.id not in changed:
+                found = Carried(tuple(self.live[key] for key in each.inputs), (_NONE,) * len(each.outputs))
+            elif rebases and each.kept and all(key in self.live for key in each.inputs):
+                found = self.rebase.carry(each, since)
+                self.carried.add(each.id)
+            else:
+                found = changed[each.id]
+            if isinstance(found, str):
+                self.lost[each.id] = found
+                self.carried.discard(each.id)
+            else:
+                self.stay[each.id] = found
+
+    def _adds(self, metadata: Metadata) -> list[Action]:
+        """The new files with what is deleted in them. One of which nothing is left is of no use to anybody."""
+        new = [
+            (each, output, dv)
+            for each in self.replacements
+            if each.id in self.stay
+            for output, dv in zip(each.outputs, self.stay[each.id].deleted, strict=True)
+            if not dv or dv.cardinality < output.rows
+        ]
+        descriptors = iter(self._place(tuple(dv for _, _, dv in new if dv)))
+        return [
+            _add(self.storage, output, self.live[each.inputs[0]], metadata, next(descriptors) if dv else None)
+            for each, output, dv in new
+        ]
+
+    def _place(self, dvs: tuple[DeletionVector, ...]) -> tuple[DvDescriptor, ...]:
+        if dvs != self.dvs:
+            self.superseded += self.placed.paths
+            self.dvs, self.placed = dvs, Placed()
+            self.placed = place(self.storage, dvs)
+        return self.placed.descriptors
+
+    @contextmanager
+    def cleaned_up(self) -> Iterator[None]:
+        """Around publishing: DV files that no commit names are deleted, where it is certain that none does."""
+        try:
+            yield
+        except (ConflictError, RefusedError):
+            self.stay = {}
+            raise
+        finally:
+            used = self.placed.paths if self.stay else ()
+            if unused := [path for path in (*self.superseded, *self.placed.paths) if path not in used]:
+                with suppress(StorageError):  # vacuum finds what stays
+                    self.storage.delete(unused)
 
 
 def commit_info_only(
@@ -149,12 +233,16 @@ def _verify_replacement(base: DeltaSnapshot, replacement: Replacement, rows: Seq
             base,
             f"replacement {replacement.id} of partition {replacement.partition!r} has inputs of {sorted(strangers)}",
         )
+    kept, outputs = replacement.kept, sum(output.rows for output in replacement.outputs)
+    if kept and (len(kept) != len(rows) or sum(kept) != outputs):
+        raise _wrong(
+            base, f"replacement {replacement.id}: {sum(kept)} rows kept of {len(kept)} inputs, {outputs} written"
+        )
     if any(row["physical_rows"] is None for row in rows):
         return
     before = sum(row["physical_rows"] - row["deleted_rows"] for row in rows)
-    after = sum(output.rows for output in replacement.outputs)
-    if before != after:
-        raise _wrong(base, f"replacement {replacement.id} turns {before} live rows into {after}")
+    if before != outputs:
+        raise _wrong(base, f"replacement {replacement.id} turns {before} live rows into {outputs}")
 
 
 def _verify_files(storage: Storage, base: DeltaSnapshot, outputs: Sequence[OutputFile]) -> None:
@@ -201,63 +289,37 @@ def _live_rows(base: DeltaSnapshot, replacements: Sequence[Replacement]) -> dict
     return {key: row for key, row in found.items() if key in wanted}
 
 
-def _remove(row: _Row, deleted_at: int) -> dict[str, Any]:
-    optional = {
-        "tags": _map(row["tags"]),
-        # Literally as it was read: the id of a DV hangs on whether it names an offset.
-        "deletionVector": None if row["dv"] is None else _descriptor(row["dv"]),
-        "baseRowId": row["base_row_id"],
-        "defaultRowCommitVersion": row["default_row_commit_version"],
-    }
+def _add(storage: Storage, output: OutputFile, source: LiveFile, metadata: Metadata, dv: DvDescriptor | None) -> Action:
     return {
-        "path": row["path"],
-        "deletionTimestamp": deleted_at,
-        "dataChange": False,
-        "extendedFileMetadata": True,
-        "partitionValues": _map(row["partition_values"]) or {},
-        "size": row["size"],
-        **_present(optional),
+        "add": {
+            "path": log_path(storage, output.uri),
+            # As its sources spell them.
+            "partitionValues": dict(source.partition_values),
+            "size": output.size,
+            "modificationTime": output.modified,
+            "dataChange": False,
+            "stats": stats_json(output, metadata, tight=dv is None),
+            **({} if dv is None else {"deletionVector": dv.to_json()}),
+        }
     }
 
 
-def _add(storage: Storage, output: OutputFile, source: _Row, metadata: Metadata) -> dict[str, Any]:
-    return {
-        "path": log_path(storage, output.uri),
-        # As its sources spell them.
-        "partitionValues": _map(source["partition_values"]) or {},
-        "size": output.size,
-        "modificationTime": output.modified,
-        "dataChange": False,
-        "stats": stats_json(output, metadata),
-    }
-
-
-def _descriptor(dv: Mapping[str, Any]) -> dict[str, Any]:
-    return DvDescriptor(dv["storage_type"], dv["path_or_inline"], dv["offset"], dv["size"], dv["cardinality"]).to_json()
-
-
-def _map(pairs: Any) -> dict[str, str | None] | None:
-    return None if pairs is None else dict(pairs)
-
-
-def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in fields.items() if value is not None}
-
-
-def _metrics(replacements: Sequence[Replacement], removed: Sequence[_Row]) -> dict[str, int]:
+def _metrics(adds: Sequence[Action], removes: Sequence[Action]) -> dict[str, int]:
     """As delta-spark records an OPTIMIZE."""
-    sizes = sorted(output.size for replacement in replacements for output in replacement.outputs)
+    sizes = sorted(add["add"]["size"] for add in adds)
     quantiles = {
         name: sizes[min(len(sizes) * quarters // 4, len(sizes) - 1)] if sizes else 0
         for quarters, name in enumerate(("minFileSize", "p25FileSize", "p50FileSize", "p75FileSize", "maxFileSize"))
     }
+    carried = sum("deletionVector" in add["add"] for add in adds)
     return {
         "numAddedFiles": len(sizes),
-        "numRemovedFiles": len(removed),
+        "numRemovedFiles": len(removes),
         "numAddedBytes": sum(sizes),
-        "numRemovedBytes": sum(row["size"] for row in removed),
+        "numRemovedBytes": sum(remove["remove"]["size"] for remove in removes),
         **quantiles,
-        "numDeletionVectorsRemoved": sum(row["dv"] is not None for row in removed),
+        "numDeletionVectorsRemoved": sum("deletionVector" in remove["remove"] for remove in removes),
+        **({"numDeletionVectorsAdded": carried} if carried else {}),
     }
 
 

@@ -49,22 +49,24 @@ class Since:
     identify: Callable[[str], str]
     gone: set[FileKey] = field(default_factory=set)  # keys whose last word is a remove
     added: set[str] = field(default_factory=set)  # paths that appeared, gone again or not
+    current: dict[str, Any] = field(default_factory=dict)  # by path, the add that made it live last, unless it is gone
+    moved: set[str] = field(default_factory=set)  # gone paths whose rows are elsewhere: a rewrite took them out
     protocol: Protocol | None = None  # the newest that a commit set
     metadata: Metadata | None = None
     in_commit_timestamp: int | None = None  # of the newest commit
 
     def absorb(self, actions: Iterable[Action], *, where: str) -> None:
         """Take in the commit of the next version. Raises DamagedTableError naming ``where``."""
-        added: set[FileKey] = set()
-        removed: set[FileKey] = set()
+        added: dict[FileKey, Any] = {}
+        removed: dict[FileKey, Any] = {}
         self.in_commit_timestamp = None
         for action in actions:
             for kind, body in action.items():
                 match kind:
                     case "add":
-                        added.add(logical_key(body, self.identify, where=where))
+                        added[logical_key(body, self.identify, where=where)] = body
                     case "remove":
-                        removed.add(logical_key(body, self.identify, where=where))
+                        removed[logical_key(body, self.identify, where=where)] = body
                     case "protocol":
                         self.protocol = Protocol.from_json(body, where=where)
                     case "metaData":
@@ -74,8 +76,16 @@ class Since:
                         self.in_commit_timestamp = timestamp if type(timestamp) is int else None
         # Actions of one commit have no order, and no key is both added and removed in one (protocol: Action
         # Reconciliation). Where a writer breaks that, the cautious reading is that the file is gone.
-        self.gone = (self.gone - added) | removed
+        self.gone = (self.gone - added.keys()) | removed.keys()
         self.added.update(key.path for key in added)
+        for key, body in removed.items():
+            self.current.pop(key.path, None)
+            if body.get("dataChange") is False:
+                self.moved.add(key.path)
+        for key, body in added.items():
+            if key not in removed:
+                self.current[key.path] = body
+                self.moved.discard(key.path)
         self.version += 1
 
 

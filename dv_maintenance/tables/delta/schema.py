@@ -35,6 +35,7 @@ __all__ = [
 _SOURCE: Final = b"dvm:source"
 _FIELD_ID: Final = b"PARQUET:field_id"
 _KIND: Final = b"dvm:delta"
+_COMMENT: Final = b"comment"
 
 # How many types may be nested in each other. Spark's own limits are far lower; Python's stack is not far above.
 _MAX_DEPTH: Final = 100
@@ -80,7 +81,8 @@ def arrow_schema(metadata: Metadata) -> pa.Schema:
     """The schema under logical names, partition columns included, in the table's order; void columns are ``null``.
 
     Under column mapping every field, nested ones too, carries its physical name as ``dvm:source`` and its id as
-    ``PARQUET:field_id``; elements, keys and values do so where the table gives them ids (IcebergCompat).
+    ``PARQUET:field_id``; elements, keys and values do so where the table gives them ids (IcebergCompat). What people
+    say about a column is there as ``comment``.
 
     Raises
     ------
@@ -156,7 +158,15 @@ class _Arrow:
     type: pa.DataType
     kind: str | None = None
 
-    def field(self, name: str, *, nullable: bool, field_id: int | None = None, source: str | None = None) -> pa.Field:
+    def field(
+        self,
+        name: str,
+        *,
+        nullable: bool,
+        field_id: int | None = None,
+        source: str | None = None,
+        comment: str | None = None,
+    ) -> pa.Field:
         metadata = {}
         if source is not None:
             metadata[_SOURCE] = source.encode()
@@ -164,6 +174,8 @@ class _Arrow:
             metadata[_FIELD_ID] = str(field_id).encode()
         if self.kind is not None:
             metadata[_KIND] = self.kind.encode()
+        if comment:
+            metadata[_COMMENT] = comment.encode(errors="replace")
         # Arrow knows no null type without nulls.
         return pa.field(name, self.type, nullable=nullable or pa.types.is_null(self.type), metadata=metadata or None)
 
@@ -234,7 +246,14 @@ class _Converter:
             arrow = _Arrow(arrow.type, "collated")
         if self.physical:
             return arrow.field(mapping.name, nullable=True, field_id=mapping.id)
-        return arrow.field(name, nullable=nullable, field_id=mapping.id, source=mapping.name if self.mapped else None)
+        comment = metadata.get("comment")
+        return arrow.field(
+            name,
+            nullable=nullable,
+            field_id=mapping.id,
+            source=mapping.name if self.mapped else None,
+            comment=comment if isinstance(comment, str) else None,
+        )
 
     def type(self, body: Any, inside: _Inside) -> _Arrow:
         if inside.depth > _MAX_DEPTH:

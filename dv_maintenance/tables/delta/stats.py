@@ -49,8 +49,8 @@ def stats_columns(metadata: Metadata) -> tuple[tuple[str, ...], ...]:
     return tuple(leaf.source for leaf in _leaves_wanted(metadata) if leaf.source)
 
 
-def stats_json(output: OutputFile, metadata: Metadata) -> str:
-    """The ``stats`` of the file's ``add`` action.
+def stats_json(output: OutputFile, metadata: Metadata, *, tight: bool = True) -> str:
+    """The ``stats`` of the file's ``add`` action. Not ``tight``: rows are deleted that the bounds count in.
 
     Bounds are left out where there are none, and where JSON or the calendar can't express them (not a number, infinite,
     beyond year 9999). Timestamps have milliseconds: minima are cut off, maxima rounded up, since not every reader
@@ -83,7 +83,7 @@ def stats_json(output: OutputFile, metadata: Metadata) -> str:
         "minValues": minimum,
         "maxValues": maximum,
         "nullCount": nulls,
-        "tightBounds": True,
+        "tightBounds": tight,
     }
     return orjson.dumps(body).decode()
 

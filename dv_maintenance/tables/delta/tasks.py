@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
     from dv_maintenance.tables.model import RewriteBin
 
-__all__ = ["log_path", "output_folder", "rewrite_tasks", "scan_tasks"]
+__all__ = ["dv_ref", "log_path", "output_folder", "rewrite_tasks", "scan_tasks"]
 
 _SOURCE_COLUMNS: Final = ["path", "partition", "size", "physical_rows", "dv_id", "dv"]
 _BATCH: Final = 65_536  # rows that are Python objects at a time
@@ -169,15 +169,18 @@ def _sources(
                     uri=storage.uri_of(storage.path_of(row["path"])),
                     size=row["size"],
                     rows=row["physical_rows"],
-                    dv=None if row["dv"] is None else _dv_ref(storage, row["dv"]),
+                    dv=None if row["dv"] is None else dv_ref(storage, _descriptor(row["dv"])),
                     constants=constants_of[partition],
                 ),
             )
 
 
-def _dv_ref(storage: Storage, dv: Mapping[str, Any]) -> DvRef:
-    """Raises DamagedDeletionVectorError."""
-    descriptor = DvDescriptor(dv["storage_type"], dv["path_or_inline"], dv["offset"], dv["size"], dv["cardinality"])
+def _descriptor(dv: Mapping[str, Any]) -> DvDescriptor:
+    return DvDescriptor(dv["storage_type"], dv["path_or_inline"], dv["offset"], dv["size"], dv["cardinality"])
+
+
+def dv_ref(storage: Storage, descriptor: DvDescriptor) -> DvRef:
+    """Where the DV is. Raises DamagedDeletionVectorError."""
     ref = DvRef("delta", descriptor.cardinality, descriptor.size_in_bytes)
     match descriptor.storage_type:
         case "i":

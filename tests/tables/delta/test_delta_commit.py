@@ -71,6 +71,7 @@ def purged(storage: Storage, snapshot: DeltaSnapshot) -> list[Replacement]:
     files = snapshot.files.filter(snapshot.files["dv_id"].is_valid()).to_pylist()
     bins = [RewriteBin(f"r{n}", row["partition"], (FileKey(row["path"], row["dv_id"]),)) for n, row in enumerate(files)]
     results = LocalEngine().run(rewrite_tasks(storage, snapshot, bins, 1 << 30), storage_options=storage.options)
+    # Without what each input gave, so that nothing can be carried over: see test_delta_rebase.
     return [
         Replacement(one.id, one.partition, one.inputs, result.outputs)
         for one, result in zip(bins, results, strict=True)

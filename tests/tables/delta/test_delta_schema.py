@@ -97,6 +97,18 @@ def test_every_type_has_its_arrow_type(delta: Any, arrow: pa.DataType) -> None:
     assert not field.nullable
 
 
+def test_comments_belong_to_the_logical_schema_only() -> None:
+    inner = struct(column("city", "string", comment="Where."))
+    table = metadata(
+        column("id", "long", comment="Order number."), column("address", inner), column("x", "long", comment=3)
+    )
+    schema = arrow_schema(table)
+    assert schema.field("id").metadata == {b"comment": b"Order number."}
+    assert schema.field("address").type.field("city").metadata == {b"comment": b"Where."}
+    assert schema.field("x").metadata is None, "no text, no comment"
+    assert physical_schema(table).field("id").metadata is None, "data files don't repeat it"
+
+
 def test_a_void_column_is_all_null_whatever_the_schema_says() -> None:
     assert arrow_schema(metadata(column("v", "void", nullable=False))).field("v") == pa.field("v", pa.null())
 
