@@ -37,12 +37,14 @@ tests: setup judges ## Tests only
 
 test: setup judges lint types imports tests ## Every check
 
-demo: setup ## Build a table with deletion vectors, maintain it through Dagster, show before and after
+demo: setup ## Build three tables with deletion vectors, maintain them through Dagster, show before and after
 	$(RUN) dvm demo
 
-ui: setup ## Open Dagster's page for the demo's runs, on 127.0.0.1:3000
-	@mkdir -p demo/dagster
+ui: setup demo/report.json ## Open Dagster's page on the demo's tables and runs, on 127.0.0.1:3000
 	DAGSTER_HOME=$(CURDIR)/demo/dagster $(RUN) dagster dev -w workspace.yaml -h 127.0.0.1
+
+demo/report.json: | setup
+	$(RUN) dvm demo
 
 bench: setup judges ## Measure against deltalake and delta-spark (a while; see docs/benchmarks.md)
 	for script in benchmarks/bench_*.py; do $(RUN) python $$script || exit 1; done

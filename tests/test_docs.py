@@ -1,11 +1,26 @@
-"""What the documentation shows must work: commands parse, YAML loads, Python runs, links lead somewhere."""
+"""What the documentation shows must work: commands parse, files load, Python runs, quoted messages and links exist.
+
+A block says in its first line which file it is (``# defs.yaml``); by that it is known how to hold it to its word.
+"""
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import shlex
+import subprocess
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
+import click
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import yaml
 from places import ROOT
@@ -13,46 +28,96 @@ from places import ROOT
 from dv_maintenance.cli.parser import parse
 from dv_maintenance.maintenance.policy import Policy
 from dv_maintenance.maintenance.tables_file import WatchConfig
+from dv_maintenance.storage import Storage
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
+# What a shell, an installer or make does is not ours to test.
+FOREIGN = {"cd", "make", "mkdir", "pip", "uv"}
 
 
-def blocks(language: str) -> list[object]:
+def fenced(page: Path, language: str) -> list[str]:
     return [
-        pytest.param(match.group(1), id=f"{page.name}-{number}")
-        for page in PAGES
-        for number, match in enumerate(re.finditer(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL))
+        match[1] for match in re.finditer(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     ]
 
 
-def commands() -> list[str]:
-    lines = [line for page in PAGES for line in page.read_text().splitlines()]
-    return [line[2:] for line in lines if line.startswith("$ dvm ")]
+def blocks(language: str) -> list[Any]:
+    return [
+        pytest.param(text, id=f"{page.name}-{number}")
+        for page in PAGES
+        for number, text in enumerate(fenced(page, language))
+    ]
 
 
-@pytest.mark.parametrize("command", commands())
-def test_commands_parse(command: str) -> None:
-    words = shlex.split(command, comments=True)
-    assert parse(words[1:]).verb_name == words[1]
+def commands(page: Path) -> Iterator[list[str]]:
+    """Each command of the page's console blocks in words, without environment variables and ``uv run``."""
+    for text in fenced(page, "console"):
+        for line in text.splitlines():
+            assert line.startswith("$ "), f"{page.name}: {line}"
+            words = shlex.split(line[2:], comments=True)
+            while "=" in words[0]:
+                words = words[1:]
+            yield words[2:] if words[:2] == ["uv", "run"] else words
+
+
+# -- commands ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_parse(page: Path) -> None:
+    for program, *words in commands(page):
+        if program == "dvm":
+            assert parse(words).verb_name == words[0]
+        elif program in {"dg", "dagster"}:
+            parse_click(program, words)
+        elif program == "make":
+            assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), words
+        else:
+            assert program in FOREIGN or words == ["make_table.py"], program
+
+
+def parse_click(program: str, words: list[str]) -> None:
+    from dagster._cli import create_dagster_cli
+    from dagster_dg_cli.cli import create_dg_cli
+
+    command: Any = create_dg_cli() if program == "dg" else create_dagster_cli()
+    context = click.Context(command, info_name=program)
+    while isinstance(command, click.Group):
+        if words[:2] == ["scaffold", "defs"]:
+            # Its commands are the components that it finds: test_dagster_component.py runs it.
+            assert words[2] == "dv_maintenance.DvMaintainedTables"
+            return
+        name, *words = words
+        command = command.get_command(context, name)
+        assert command is not None, f"{program} has no command {name}"
+    command.make_context(name, words, parent=context)
+
+
+# -- files -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", blocks("yaml"))
 def test_yaml_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = text.splitlines()[0].removeprefix("# ").split(";")[0]
+    name = text.splitlines()[0].removeprefix("# ").split(";")[0].rpartition("/")[2]
     file = tmp_path / name
     file.write_text(text)
+    for secret in ("LAKE_KEY", "LAKE_SECRET"):
+        monkeypatch.setenv(secret, "secret")
     if name == "policy.yaml":
         assert Policy.load(str(file)) == Policy(), "the page shows the defaults"
+        assert set(yaml.safe_load(text)) == set(Policy.model_fields), "all of them"
     elif name == "tables.yaml":
-        assert len(WatchConfig.load(str(file)).tables) == len(yaml.safe_load(text)["tables"])
+        load_tables(WatchConfig.load(str(file)), len(yaml.safe_load(text)["tables"]))
     elif name == "defs.yaml":
         from dv_maintenance import DvMaintainedTables
 
-        monkeypatch.setenv("LAKE_SECRET", "secret")
         for document in yaml.safe_load_all(text):
             assert document["type"] == "dv_maintenance.DvMaintainedTables"
             component = DvMaintainedTables.from_attributes_dict(attributes=document["attributes"])
-            assert len(component.tables or ()) == len(document["attributes"]["tables"])
+            body = {**document["attributes"], "folders": []}
+            shown = {"name", "schedule", "sensor", "spark", "group_name", "owners", "tags"}
+            load_tables(WatchConfig.model_validate(without(body, shown, keep="path")), len(component.tables or ()))
     else:
         assert name == "dagster.yaml"
         from dagster._core.instance.config import dagster_instance_config
@@ -60,13 +125,268 @@ def test_yaml_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         dagster_instance_config(str(tmp_path))
 
 
+def without(value: Any, names: set[str], *, keep: str) -> Any:
+    """Plain data without what only the component knows; a table's ``name`` stays."""
+    if isinstance(value, list):
+        return [without(each, names, keep=keep) for each in value]
+    if not isinstance(value, dict):
+        return value
+    drop = names - {"name"} if keep in value else names
+    return {
+        key: item if key == "partitions" else without(item, names, keep=keep)
+        for key, item in value.items()
+        if key not in drop
+    }
+
+
+def load_tables(config: WatchConfig, count: int) -> None:
+    """As many as are listed, and Dagster takes what their settings make."""
+    import dagster as dg
+
+    from dv_maintenance.dagster import build_dv_assets, build_dv_checks
+
+    assert len(config.tables) == count
+    owned = [dg.AssetSpec(table.name) for table in config.tables if not table.observe]
+    defs = dg.Definitions(
+        [*build_dv_assets(config.tables), *owned],
+        asset_checks=build_dv_checks(config.tables),
+        resources={"spark": dg.ResourceDefinition.none_resource()},
+    )
+    dg.Definitions.validate_loadable(defs)
+
+
 @pytest.mark.parametrize("text", blocks("python"))
-def test_python_runs(text: str) -> None:
-    exec(compile(text, "docs", "exec"), {})
+def test_python_runs(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dagster.components.definitions import LazyDefinitions
+
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "docs"}
+    exec(compile(text, "docs", "exec"), names)
+    if not text.startswith("# src/"):  # a project's own files: test_the_first_table
+        for made in names.values():
+            if isinstance(made, LazyDefinitions):
+                made()
+
+
+@pytest.mark.parametrize("text", blocks("graphql"))
+def test_graphql_fits_the_page_s_schema(text: str) -> None:
+    from dagster_graphql.schema import create_schema
+    from graphql import parse as parse_graphql
+    from graphql import validate
+
+    assert validate(create_schema().graphql_schema, parse_graphql(text)) == []
+
+
+def test_versions_are_those_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {"python": project["requires-python"]} | dict(
+        re.fullmatch(r"([a-z-]+)(.*)", each).groups() for each in project["dependencies"]
+    )
+    shown = dict(re.findall(r"^\| `([a-z-]+)` \| `(.*?)` \|", (DOCS / "install.md").read_text(), re.MULTILINE))
+    assert shown.keys() == {"python", "pyspark", "dagster"}
+    assert shown.items() <= wanted.items()
+
+
+# -- the first table ---------------------------------------------------------------------------------------------
+
+
+def test_the_first_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The page from top to bottom, but without installing anything, Spark, and the web page."""
+    import dagster as dg
+
+    from dv_maintenance.cli import main
+
+    page = DOCS / "first-table.md"
+    package = tmp_path / "src" / "lakehouse"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "lakehouse"\nversion = "0"\n')
+    for language in ("toml", "python", "yaml"):
+        for text in fenced(page, language):
+            file = tmp_path / text.splitlines()[0].removeprefix("# ").removeprefix("add to ")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("a") as sink:
+                sink.write(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "src")
+
+    steps = [words for words in commands(page) if words[0] not in FOREIGN]
+    assert steps[0] == ["python", "make_table.py"]
+    exec(compile(Path("make_table.py").read_text(), "make_table.py", "exec"), {})
+    ran, before = [], ""
+    for program, *words in steps[1:]:
+        if program == "dvm":
+            assert main(words) == 0
+            before = capsys.readouterr().out
+            ran.append(words[0])
+        elif words[0] == "check":
+            tool = Path(sys.executable).parent / "dg"
+            environment = {"PATH": f"{tool.parent}:/usr/bin:/bin", "PYTHONPATH": "src", "HOME": str(tmp_path)}
+            done = subprocess.run(
+                [tool, *words],
+                env={**environment, "DAGSTER_DISABLE_TELEMETRY": "yes"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+        elif words[0] == "launch":
+            from lakehouse.definitions import defs
+
+            (key,) = (dg.AssetKey.from_user_string(each) for each in words[2:])
+            with dg.DagsterInstance.ephemeral() as instance:
+                result = (
+                    defs()
+                    .resolve_implicit_global_asset_job_def()
+                    .execute_in_process(
+                        asset_selection=[key],
+                        run_config={"resources": {"spark": {"config": {"engine": "local"}}}},
+                        instance=instance,
+                    )
+                )
+            assert result.success
+            failed = [each.check_name for each in result.get_asset_check_evaluations() if not each.passed]
+            assert ("deleted_ratio" in failed) == (key.path == ["orders"])
+        if ran[-1:] == ["plan"]:
+            for text in fenced(page, "text"):
+                assert text in before
+            ran.append("plan checked")
+    assert ran == ["health", "plan", "plan checked", "health"]
+    assert re.search(r"^all +1 +0 +75,000 +0 ", before, re.MULTILINE), before
+
+
+# -- permissions -------------------------------------------------------------------------------------------------
+
+# Of a storage call: the action that S3 asks for, and whether it is about the bucket or an object.
+ACTIONS = {
+    **dict.fromkeys(("get", "get_range", "head", "open_input"), "s3:GetObject"),
+    **dict.fromkeys(("list", "walk", "folders"), "s3:ListBucket"),
+    **dict.fromkeys(("put", "create", "open_output"), "s3:PutObject"),
+    "delete": "s3:DeleteObject",
+}
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
+    """(action, resource) of every storage call since, as if the table lay at ``s3://lake/orders``."""
+    asked: set[tuple[str, str]] = set()
+
+    def recording(action: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def record(self: Storage, path: Any = "", *rest: Any, **options: Any) -> Any:
+            paths = [path] if isinstance(path, str) else list(path)
+            for each in paths:
+                key = self.uri_of(each).partition("/orders/")[2]
+                place = "arn:aws:s3:::lake" if action == "s3:ListBucket" else f"arn:aws:s3:::lake/orders/{key}"
+                asked.add((action, place))
+            first = () if call.__name__ == "walk" else (path if isinstance(path, str) else paths,)
+            return call(self, *first, *rest, **options)
+
+        return record
+
+    for name, action in ACTIONS.items():
+        monkeypatch.setattr(Storage, name, recording(action, getattr(Storage, name)))
+    return asked
+
+
+def test_policies_allow_what_the_jobs_ask_for_and_no_more(tmp_path: Path, requests: set[tuple[str, str]]) -> None:
+    from dv_maintenance.engine.local import LocalEngine
+    from dv_maintenance.maintenance.apply import purge
+    from dv_maintenance.maintenance.checks import check_table
+    from dv_maintenance.maintenance.manifest import write_manifests
+    from dv_maintenance.maintenance.vacuum import vacuum
+    from dv_maintenance.maintenance.watch import look_at
+    from dv_maintenance.tables import open_table
+    from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+    path = str(tmp_path / "orders")
+    properties = {"delta.deletedFileRetentionDuration": "interval 0 seconds", "delta.checkpointInterval": "3"}
+    builder = DeltaBuilder(path).create(
+        pa.schema([("id", pa.int64()), ("part", pa.int64())]), partition_by=["part"], properties=properties
+    )
+    builder.append(pa.table({"id": range(100), "part": [1] * 50 + [2] * 50}))
+    builder.delete(lambda rows: pc.less(rows["id"], 25))
+
+    def look() -> None:
+        look_at(open_table(path), jobs=("optimize", "vacuum", "manifest"))
+        check_table(lambda: open_table(path))
+
+    def rewrite() -> None:
+        purge(open_table(path), LocalEngine())
+        write_manifests(open_table(path), LocalEngine())
+        builder.delete(lambda rows: pc.equal(rows["part"], 2))
+        # The other partition is gone, and so must be its manifest.
+        write_manifests(open_table(path), LocalEngine(), purge_first=True)
+
+    jobs = {"look": look, "rewrite": rewrite, "vacuum": lambda: vacuum(open_table(path))}
+    policies = {body["Id"]: body for body in map(json.loads, fenced(DOCS / "permissions.md", "json"))}
+    assert policies.keys() == jobs.keys()
+    for name, job in jobs.items():
+        requests.clear()
+        job()
+        # The builder's own writer is somebody else.
+        asked = {each for each in requests if "deletion_vector" not in each[1] or each[0] != "s3:PutObject"}
+        # Checksum files are of the local file system only.
+        asked = {each for each in asked if not each[1].endswith(".crc")}
+        used = defaultdict(set)
+        for action, resource in asked:
+            allowing = [
+                (each_action, pattern)
+                for statement in policies[name]["Statement"]
+                for each_action in several(statement["Action"])
+                for pattern in several(statement["Resource"])
+                if each_action == action and fnmatchcase(resource, pattern)
+            ]
+            assert allowing, f"{name}: {action} on {resource}"
+            used[name].update(allowing)
+        granted = {
+            (action, pattern)
+            for statement in policies[name]["Statement"]
+            for action in several(statement["Action"])
+            for pattern in several(statement["Resource"])
+        }
+        # A rewrite deletes data files only of its own that it could not commit.
+        unasked = {("s3:DeleteObject", "arn:aws:s3:::lake/*.parquet")} if name == "rewrite" else set()
+        assert granted - used[name] == unasked, name
+
+
+def several(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+# -- words -------------------------------------------------------------------------------------------------------
+
+
+def said() -> str:
+    """Every text that the package can say, a line each, with … for what is filled in."""
+    texts = []
+    for file in (ROOT / "dv_maintenance").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = (each.value if isinstance(each, ast.Constant) else "…" for each in node.values)
+                texts.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    return "\n".join(texts)
+
+
+def test_quoted_messages_are_what_the_code_says() -> None:
+    page = (DOCS / "troubleshooting.md").read_text()
+    known = said()
+    quoted = re.findall(r"^\| `([^`]+)`", page, re.MULTILINE) + re.findall(r"^`([^`]+…[^`]*)`", page, re.MULTILINE)
+    words = [each for each in quoted if " " in each and "`Never" not in each]
+    strangers = {"Never materialized"}  # the web page's
+    assert len(words) > 20
+    for message in set(words) - strangers:
+        assert message.strip("… ") in known, message
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text()):
+        if "://" in target:
+            continue
+        file = page.parent / target if target else page
+        assert file.exists(), target
+        if anchor:
+            titles = re.findall(r"^#+ (.*)", file.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in titles}, anchor

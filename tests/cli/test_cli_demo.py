@@ -1,32 +1,71 @@
-"""The demo, small and without Spark: table, Dagster job in its own process and instance, comparison."""
+"""The demo, small and without Spark: tables, Dagster runs in a process and an instance of their own, comparison."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
+from places import ROOT
 
 from dv_maintenance import cli
+from dv_maintenance.cli.demo.location import Location
+from dv_maintenance.cli.demo.state import measure
+from dv_maintenance.cli.demo.tables import DEMO_TABLES
+from dv_maintenance.errors import DvMaintenanceError, UsageError
+from dv_maintenance.tables import open_table
+
+NAMES = ["demo/orders", "demo/customers", "demo/events"]
 
 
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "a demo"
-    argv = ["demo", "--rows", "6000", "--dir", str(folder), "--engine", "local"]
-    assert cli.main([*argv, "--json"]) == 0
+    assert cli.main(["demo", "--rows", "30000", "--dir", str(folder), "--engine", "local", "--json"]) == 0
     out, err = capsys.readouterr()
+    assert [line[:3] for line in err.splitlines()] == ["1/4", "2/4", "3/4", "4/4"]
+    assert (folder / "report.json").read_text() == out
     body = json.loads(out)
-    before, after = body["before"], body["after"]
-    assert (before["files_with_dv"], after["files_with_dv"]) == (24, 0)
-    assert (before["rows"], before["content"]) == (after["rows"], after["content"])
-    assert after["disk_bytes"] < before["disk_bytes"]
+    orders, customers, events = tables = body["tables"]
+    assert [table["name"] for table in tables] == NAMES
+    for table in tables:
+        assert (table["before"]["rows"], table["before"]["content"]) == (
+            table["after"]["rows"],
+            table["after"]["content"],
+        )
+        assert table["before"]["deleted_rows"] > table["after"]["deleted_rows"]
+        assert "optimize" in table["due"], "there is something left to do in Dagster's page"
+    assert (orders["before"]["files_with_dv"], orders["after"]["files_with_dv"]) == (42, 0)
+    assert orders["after"]["disk_bytes"] < orders["before"]["disk_bytes"], "vacuumed"
     assert list(Path(body["manifests"]).rglob("manifest"))
-    assert "3/3" in err
+    assert (customers["before"]["files"], customers["after"]["files"]) == (60, 1)
+    assert customers["after"]["disk_bytes"] > customers["before"]["disk_bytes"], "kept for two weeks"
+    # Regions: the policy left those of the one alone, in all its seven days.
+    assert (events["before"]["files_with_dv"], events["after"]["files_with_dv"]) == (10, 7)
+    assert [(kept["files"], kept["deleted_rows"] > 0) for kept in events["left_alone"]] == [(7, True)]
+    check_instance(folder, body["runs"])
+
+
+def check_instance(folder: Path, runs: list[dict[str, Any]]) -> None:
+    """What Dagster's page will show."""
+    assert (folder / "dagster" / "dagster.yaml").read_text() == (ROOT / "sensors" / "dagster.yaml").read_text()
     with dg.DagsterInstance.from_config(str(folder / "dagster")) as instance:
-        (run,) = instance.get_runs()
-    assert run.is_success
-    assert run.job_name == "dv_maintenance"
+        assert all(run.is_success for run in instance.get_runs())
+        asked = [instance.get_run_by_id(run["run_id"]) for run in runs]
+        assert [run.tags.get("dv/table") for run in asked if run] == [*NAMES, None]
+        assert asked[-1] is not None
+        assert asked[-1].job_name == "dv_maintenance"
+        for name in NAMES:
+            records = instance.fetch_observations(dg.AssetKey(name.split("/")), limit=20).records
+            entries = [record.asset_observation.metadata for record in records if record.asset_observation]
+            plotted = [each["deleted_rows"].value for each in entries if "deleted_rows" in each]
+            assert len(plotted) == 3, "before, after, and once it was used again"
+        optimized = instance.get_materialized_partitions(dg.AssetKey(["demo", "orders", "dv", "optimize"]))
+        assert len(optimized) == 14
+        optimized = instance.get_materialized_partitions(dg.AssetKey(["demo", "events", "dv", "optimize"]))
+        assert {key.split("|")[1] for key in optimized} == {"eu"}
 
 
 def test_demo_replaces_nothing_but_a_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,3 +74,48 @@ def test_demo_replaces_nothing_but_a_demo(tmp_path: Path, capsys: pytest.Capture
     assert "not empty" in json.loads(capsys.readouterr().out)["message"]
     assert (tmp_path / "precious").read_text() == "data"
     assert cli.main(["demo", "--rows", "1", "--dir", str(tmp_path)]) == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tables_are_the_same_each_time(name: str, tmp_path: Path) -> None:
+    states = []
+    for number in range(2):
+        place = str(tmp_path / str(number))
+        DEMO_TABLES[name].build(place, 2000)
+        states.append(measure(open_table(place), place))
+    assert states[0].content == states[1].content
+    DEMO_TABLES[name].use(place)
+    assert measure(open_table(place), place).content != states[1].content
+
+
+MakeLocation = Callable[[str], Location]
+
+
+@pytest.fixture
+def make_location(tmp_path: Path) -> Iterator[MakeLocation]:
+    """A location on the tables of this YAML."""
+    made: list[Location] = []
+
+    def make(text: str) -> Location:
+        home, listed = tmp_path / "dagster", tmp_path / "tables.yaml"
+        home.mkdir()
+        listed.write_text(text)
+        log = str(tmp_path / "dagster.log")
+        made.append(Location(str(ROOT), home=str(home), tables=str(listed), engine="local", log=log))
+        return made[-1]
+
+    yield make
+    for location in made:
+        location.__exit__(None, None, None)
+
+
+def test_a_run_that_fails_says_where_to_look(make_location: MakeLocation, tmp_path: Path) -> None:
+    location = make_location("tables: [{path: nothing}]")
+    with pytest.raises(DvMaintenanceError, match=r"the Dagster run of nothing failed.*dagster\.log"):
+        location.look(["nothing"])
+    assert "RUN_FAILURE" in (tmp_path / "dagster.log").read_text()
+
+
+def test_a_location_that_does_not_load_says_why(make_location: MakeLocation) -> None:
+    with pytest.raises(UsageError, match="no tables"):
+        make_location("tables: []").maintain()

@@ -61,7 +61,8 @@ def write_watermark(storage: Storage, mark: Watermark) -> None:
     """Note that everything up to ``settled`` is done. Never goes back: a longer retention undoes no vacuum."""
     if mark.settled > mark.covered:
         storage.put(_FILE, orjson.dumps({_KEY: mark.settled}) + b"\n")
-        storage.delete([_CHECKSUM])
+        if storage.is_local:
+            storage.delete([_CHECKSUM])
 
 
 def removed_files(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark) -> Iterator[FileInfo]:

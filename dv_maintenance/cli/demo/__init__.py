@@ -1,0 +1,146 @@
+"""``dvm demo``: the whole product in a minute. Build three tables, let Dagster maintain them, compare."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import time
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dv_maintenance.cli.output import Output, count, dump_json, write_file
+from dv_maintenance.errors import RefusedError, UsageError, VerificationError
+
+if TYPE_CHECKING:
+    from dv_maintenance.cli.demo.location import Location
+    from dv_maintenance.cli.demo.report import Report
+    from dv_maintenance.cli.demo.state import State
+    from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
+
+__all__ = ["demo"]
+
+_MAX_ROWS = 20_000_000
+# Says that a folder is ours to delete when the demo runs again.
+_MARK = ".dvm-demo"
+# Written last: `make ui` looks for it.
+_REPORT = "report.json"
+
+
+def demo(args: Namespace, out: Output) -> int:
+    if not 1000 <= args.rows <= _MAX_ROWS:
+        raise UsageError(f"{args.rows} rows make no demo", next_step=f"choose from 1000 to {_MAX_ROWS}")
+    root = _checkout()
+    folder = os.path.abspath(args.dir)
+    _prepare(root, folder)
+
+    from dv_maintenance.cli.demo.location import Location
+    from dv_maintenance.maintenance.tables_file import WatchConfig
+
+    listed = os.path.join(folder, "tables.yaml")
+    home, log = os.path.join(folder, "dagster"), os.path.join(folder, "dagster.log")
+    with Location(root, home=home, tables=listed, engine=args.engine, log=log) as location:
+        report = _play(WatchConfig.load(listed), location, args.rows, out, ui=_ui_command(root, folder))
+    document = report.to_json()
+    write_file(os.path.join(folder, _REPORT), dump_json(document))
+    out.result(document, report.to_text)
+    return 0
+
+
+def _checkout() -> str:
+    """The repository: its ``sensors`` are the code location, and no wheel has them."""
+    here = os.path.abspath(__file__)
+    root = os.path.normpath(os.path.join(here, *[os.pardir] * 4))
+    if not os.path.exists(os.path.join(root, "sensors", "definitions.py")):
+        raise RefusedError("the demo runs the repository's code location", next_step="run it from a git checkout")
+    return root
+
+
+def _ui_command(root: str, folder: str) -> str:
+    if folder == os.path.join(root, "demo"):  # what sensors/tables.yaml names
+        return "make ui"
+    home, tables = shlex.quote(f"DAGSTER_HOME={folder}/dagster"), shlex.quote(f"DVM_TABLES={folder}/tables.yaml")
+    return f"cd {shlex.quote(root)} && env {home} {tables} dagster dev -w workspace.yaml -h 127.0.0.1"
+
+
+def _prepare(root: str, folder: str) -> None:
+    """An empty folder with the settings of ``sensors``. Replaces an earlier demo, and nothing else."""
+    import yaml
+
+    if os.path.exists(folder) and os.listdir(folder):
+        if not os.path.exists(os.path.join(folder, _MARK)):
+            raise RefusedError(f"{folder} is not empty and no demo made it", next_step="choose another --dir")
+        shutil.rmtree(folder)
+    os.makedirs(os.path.join(folder, "dagster"), exist_ok=True)
+    write_file(os.path.join(folder, _MARK), "")
+    sensors = os.path.join(root, "sensors")
+    shutil.copy(os.path.join(sensors, "dagster.yaml"), os.path.join(folder, "dagster"))
+    with open(os.path.join(sensors, "tables.yaml"), encoding="utf-8") as file:
+        listed = yaml.safe_load(file)
+    for table in listed["tables"]:
+        table["path"] = os.path.basename(table["path"])
+    text = yaml.safe_dump(listed, sort_keys=False)
+    write_file(os.path.join(folder, "tables.yaml"), f"# Made by `dvm demo`, from sensors/tables.yaml.\n{text}")
+
+
+def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui: str) -> Report:
+    """The demo itself, act by act."""
+    from dv_maintenance.cli.demo.report import Report, TableReport
+    from dv_maintenance.cli.demo.tables import DEMO_TABLES
+    from dv_maintenance.maintenance.plan import build_plan
+    from dv_maintenance.maintenance.watch import look
+    from dv_maintenance.tables import open_table
+
+    watched = {table.name: table for table in config.tables}
+    out.note(f"1/4  Building {len(watched)} tables with {count(rows)} rows, deleting many of them ...")
+    for name, demo_table in DEMO_TABLES.items():
+        demo_table.build(watched[name].path, round(rows * demo_table.share))
+    before = _states(watched)
+    location.look(list(watched))
+    out.note("2/4  Dagster: the sensor looks, what it asks for is run, then the job for all tables ...")
+    started = time.perf_counter()
+    runs = location.maintain()
+    seconds = round(time.perf_counter() - started, 1)
+    out.note("3/4  Reading all rows again ...")
+    after = _states(watched)
+    _compare(before, after, watched)
+    plans = {name: build_plan(open_table(table.path).snapshot(), table.policy) for name, table in watched.items()}
+    out.note("4/4  The tables are used again, for something to do in Dagster's page ...")
+    for name, demo_table in DEMO_TABLES.items():
+        demo_table.use(watched[name].path)
+    location.look(list(watched))
+    looks = {each.name: each for each in look(config)[0]}
+    return Report(
+        tables=[
+            TableReport(
+                name=name,
+                uri=plans[name].table,
+                before=before[name],
+                after=after[name],
+                left_alone=[each for each in plans[name].left_alone if each.deleted_rows],
+                used=DEMO_TABLES[name].used,
+                due=looks[name],
+            )
+            for name in watched
+        ],
+        runs=runs,
+        seconds=seconds,
+        manifests=os.path.join(watched["demo/orders"].path, "_symlink_format_manifest"),
+        ui=ui,
+    )
+
+
+def _states(watched: Mapping[str, WatchedTable]) -> dict[str, State]:
+    from dv_maintenance.cli.demo.state import measure
+    from dv_maintenance.tables import open_table
+
+    return {name: measure(open_table(table.path), table.path) for name, table in watched.items()}
+
+
+def _compare(before: Mapping[str, State], after: Mapping[str, State], watched: Mapping[str, WatchedTable]) -> None:
+    for name, state in after.items():
+        if (before[name].rows, before[name].content) != (state.rows, state.content):
+            raise VerificationError(
+                "the table's content is not what it was", table=watched[name].path, version=state.version
+            )

@@ -1,0 +1,118 @@
+"""What the demo tells: before and after, the runs in between, and what is left to do in Dagster's page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from dv_maintenance.cli.output import bytes_text, count, percent, table
+
+if TYPE_CHECKING:
+    from dv_maintenance.cli.demo.location import Run
+    from dv_maintenance.cli.demo.state import State
+    from dv_maintenance.maintenance.steps import LeftAlone
+    from dv_maintenance.maintenance.watch import Look
+
+__all__ = ["Report", "TableReport"]
+
+_HEAD = ("table", "", "rows", "files", "with DV", "deleted rows", "share", "data", "on disk", "scan", "SHA-256")
+
+
+@dataclass(frozen=True, slots=True)
+class TableReport:
+    """``left_alone``: files that kept deleted rows, and why. ``used``: what happened to the table since; ``due``: the
+    look at it after that.
+    """
+
+    name: str
+    uri: str
+    before: State
+    after: State
+    left_alone: Sequence[LeftAlone]
+    used: str
+    due: Look
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """``seconds``: of all ``runs`` together. ``ui``: the command that opens Dagster's page."""
+
+    tables: Sequence[TableReport]
+    runs: Sequence[Run]
+    seconds: float
+    manifests: str
+    ui: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tables": [_table_json(each) for each in self.tables],
+            "content_unchanged": True,
+            "runs": [asdict(run) for run in self.runs],
+            "run_seconds": self.seconds,
+            "manifests": self.manifests,
+            "ui": self.ui,
+        }
+
+    def to_text(self) -> str:
+        return "\n".join(
+            [
+                "",
+                table(_HEAD, [row for each in self.tables for row in _rows(each)], left=2),
+                "",
+                f"Every row is what it was. {len(self.runs)} Dagster runs took {self.seconds:.0f} s:",
+                *(f"  {_run(run)}" for run in self.runs),
+                *self._left_alone(),
+                "",
+                f"Manifests for readers without deletion vectors: {self.manifests}",
+                "",
+                "Since then the tables were in use, and there is work again:",
+                *(f"  {each.name}: {each.used}; due: {', '.join(each.due.due)}" for each in self.tables),
+                "",
+                f"Open Dagster's page on http://127.0.0.1:3000 with: {self.ui}",
+                "Start the sensor dv_accumulation there, or materialize the last days of demo/orders/dv/optimize.",
+            ]
+        )
+
+    def _left_alone(self) -> list[str]:
+        lines = [
+            f"  {each.name}: {count(kept.files)} files keep {count(kept.deleted_rows)} deleted rows: {kept.reason}"
+            for each in self.tables
+            for kept in each.left_alone
+        ]
+        return ["", "Left alone by the policy:", *lines] if lines else []
+
+
+def _table_json(each: TableReport) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "uri": each.uri,
+        "before": asdict(each.before),
+        "after": asdict(each.after),
+        "left_alone": [asdict(kept) for kept in each.left_alone],
+        "since_then": each.used,
+        "due": {job: each.due.reasons.get(job, ()) for job in each.due.due},
+    }
+
+
+def _rows(each: TableReport) -> list[tuple[str, ...]]:
+    return [(each.name, "before", *_cells(each.before)), ("", "after", *_cells(each.after))]
+
+
+def _cells(state: State) -> tuple[str, ...]:
+    return (
+        count(state.rows),
+        count(state.files),
+        count(state.files_with_dv),
+        count(state.deleted_rows),
+        percent(state.deleted_ratio),
+        bytes_text(state.size_bytes),
+        bytes_text(state.disk_bytes),
+        f"{state.scan_seconds:.2f} s",
+        state.content[:8],
+    )
+
+
+def _run(run: Run) -> str:
+    what = f"{', '.join(run.assets)}{f', {run.partitions}' if run.partitions else ''}" if run.assets else "all tables"
+    return f"{run.seconds:4.1f} s  {run.asked_by}: {what}"
