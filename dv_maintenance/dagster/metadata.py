@@ -63,10 +63,12 @@ def of_schema(snapshot: Snapshot) -> Metadata:
 
 
 def of_look(look: Look) -> Metadata:
+    """What is due and why, and how the table is: the page's overview shows the latest observation and no other."""
     numbers: Metadata = {"version": look.version, "deleted_ratio": _rounded(look.deleted_ratio)}
+    state = {} if look.health is None else of_health(look.health)
     reasons = [f"- **{job}**: {'; '.join(why)}" for job, why in look.reasons.items()]
     due: Metadata = {"due": dg.MetadataValue.md("\n".join(reasons))} if reasons else {}
-    return _known(numbers) | due | _warnings(look.warnings)
+    return due | state | _known(numbers) | _warnings(look.warnings)
 
 
 def of_plan(plan: MaintenancePlan) -> Metadata:
@@ -122,7 +124,7 @@ def of_partition(steps: Sequence[StepReport], now: Counts | None) -> Metadata:
     else:
         reason = (
             f"Nothing to do: the plan left its {now.files:,} files alone, {now.files_with_dv:,} of them with deletion "
-            "vectors. The run's plan says why."
+            "vectors. The plan in the run's log says why."
         )
     state = {"files": 0} if now is None else {**_counts(now), "size_bytes": now.size_bytes}
     rows = {

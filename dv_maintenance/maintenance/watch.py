@@ -11,14 +11,14 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import orjson
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from dv_maintenance.config import format_duration, format_size
 from dv_maintenance.errors import DvMaintenanceError, UsageError
-from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.health import Health, health
 from dv_maintenance.maintenance.plan import build_plan
 from dv_maintenance.maintenance.policy import Policy
 from dv_maintenance.maintenance.tables_file import Job, WatchConfig, WatchedTable
@@ -35,7 +35,8 @@ class Look:
     """What a look at one table found. ``changed``: since the last look, or never looked at before. ``due``: work worth
     starting, ``reasons`` why, by job. ``error``: why the table could not be looked at; the numbers are then those of
     the last look. ``vacuum_checked``: epoch milliseconds of the last look for expired files. ``settings`` tells whether
-    policy and jobs are those of the last look.
+    policy and jobs are those of the last look. ``health``: of a version that was looked at for the first time; no part
+    of the state.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -50,6 +51,7 @@ class Look:
     error: str | None = None
     vacuum_checked: int | None = None
     settings: str = ""
+    health: Annotated[Health | None, Field(exclude=True)] = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         body: dict[str, Any] = orjson.loads(_adapter().dump_json(self))
@@ -94,7 +96,9 @@ def look_at(
     if last is None or last.settings != settings:
         # What was due under other settings says nothing.
         last = Look(name or table.uri)
-    found = replace(last, name=name or last.name, version=version, changed=changed, error=None, settings=settings)
+    found = replace(
+        last, name=name or last.name, version=version, changed=changed, error=None, health=None, settings=settings
+    )
     if last.version != version:
         snapshot = table.snapshot(version)
         found = _look_inside(found, snapshot, policy, jobs)
@@ -125,7 +129,7 @@ def _look_safely(entry: WatchedTable, last: Look | None, now: int | None) -> Loo
 
 def _look_inside(found: Look, snapshot: Snapshot, policy: Policy, jobs: tuple[Job, ...]) -> Look:
     state = health(snapshot)
-    found = replace(found, deleted_ratio=state.counts.deleted_ratio, warnings=state.warnings)
+    found = replace(found, deleted_ratio=state.counts.deleted_ratio, warnings=state.warnings, health=state)
     steps = build_plan(snapshot, policy).steps if "optimize" in jobs else ()
     if not steps:
         return _with(found, "optimize", ())

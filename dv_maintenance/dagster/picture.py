@@ -1,0 +1,106 @@
+"""Bar charts as Markdown images, for metadata. Text in, text out.
+
+What they look like follows from what Dagster's page does to Markdown (1.13): HTML and bare SVG are dropped, images may
+be data URIs; an image needs a width of its own and is cut off by a narrow window; Markdown of :data:`INLINE` or more
+hides behind a link; and an image can't know the page's theme, as media queries in it answer for the system. So the SVG
+is small and terse, its background is the page's, and its colours are halfway between the white and the near black of
+the two themes.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+__all__ = ["INLINE", "MOST_BARS", "Bar", "bar_chart", "fits_inline"]
+
+# Markdown is shown in place below this many UTF-16 units.
+INLINE: Final = 1000
+# Of short labels; what fits is decided by the length.
+MOST_BARS: Final = 24
+
+_ROW: Final = 18
+_WIDEST: Final = 384
+_BARS_WIDTH: Final = 140
+_CHARACTER: Final = 7.3  # of 12 pixels monospace, rounded up
+_LABEL: Final = 22
+# The longest bar there can be stands for this share at least: one percent should not look like a disaster.
+_FULL_AT_LEAST: Final = 0.1
+_TEXT_COLOUR: Final = "#737b8a"
+_BAR_COLOUR: Final = "#7269e4"
+# The rest would end a Markdown destination, start an entity or be no URI. Beyond ASCII the browser encodes by itself.
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9 \-._~/:=;,'()\u0080-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A share of 1, and what it was before; ``None``: there is nothing to compare with. Labels may be any text."""
+
+    label: str
+    share: float
+    before: float | None = None
+
+
+def bar_chart(bars: Sequence[Bar], alt: str) -> str:
+    """The bars from top to bottom as a Markdown image. ``alt``: plain words, without brackets."""
+    return f"![{alt}](<data:image/svg+xml,{_UNSAFE.sub(lambda found: quote(found[0], safe=''), _svg(bars))}>)"
+
+
+def fits_inline(markdown: str) -> bool:
+    """Whether Dagster's page shows it in place."""
+    return len(markdown.encode("utf-16-le", "replace")) // 2 < INLINE
+
+
+def _svg(bars: Sequence[Bar]) -> str:
+    shares = [_share(bar) for bar in bars]
+    digits = max(map(len, shares))
+    labels = [_label(bar.label) for bar in bars]
+    left = round((digits + 2 + min(_LABEL, max(map(_columns, labels)))) * _CHARACTER)
+    width = min(_BARS_WIDTH, _WIDEST - left)
+    full = max(_FULL_AT_LEAST, *(max(bar.share, bar.before or 0) for bar in bars))
+    text = "\n".join(
+        f"{share:>{digits}} {html.escape(label, quote=False)}" for share, label in zip(shares, labels, strict=True)
+    )
+    before = _path([(bar.before or 0) / full for bar in bars], left, width)
+    now = _path([bar.share / full for bar in bars], left, width)
+    return (
+        f"<svg xmlns='http://www.w3.org/2000/svg' width='{left + width}' height='{_ROW * len(bars)}'>"
+        # The one way to write many lines without an element for each.
+        f"<foreignObject width='{left}' height='100%'><pre xmlns='http://www.w3.org/1999/xhtml' "
+        f"style='margin:0;font:12px/{_ROW}px monospace;color:{_TEXT_COLOUR}'>{text}</pre></foreignObject>"
+        f"<g stroke='{_BAR_COLOUR}' stroke-width='11'>"
+        + (f"<path opacity='.5' d='{before}'/>" if before else "")
+        + f"<path d='{now}'/></g></svg>"
+    )
+
+
+def _path(lengths: Sequence[float], left: int, width: int) -> str:
+    """Each bar is a thick stroke, ``lengths`` are shares of ``width``; what is not zero can be seen."""
+    return "".join(
+        f"M{left} {_ROW * row + _ROW // 2}h{max(1, round(width * length))}"
+        for row, length in enumerate(lengths)
+        if length
+    )
+
+
+def _share(bar: Bar) -> str:
+    return f"{bar.share:.1%}" if bar.before is None else f"{bar.before:.1%} → {bar.share:.1%}"
+
+
+def _label(text: str) -> str:
+    """Cut in the middle, as names differ at both ends; without what XML forbids and what turns text around."""
+    clean = "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(each)[0] == "C" else each for each in text)
+    if len(clean) <= _LABEL:
+        return clean
+    head = _LABEL // 2 - 1
+    return f"{clean[:head]}…{clean[head + 1 - _LABEL :]}"
+
+
+def _columns(text: str) -> int:
+    """How many characters wide it is: those of East Asian scripts take two."""
+    return sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)
