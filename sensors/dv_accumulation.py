@@ -16,4 +16,6 @@ from dv_maintenance.maintenance.tables_file import WatchedTable
 
 
 def dv_accumulation(tables: Sequence[WatchedTable]) -> dg.SensorDefinition:
-    return build_dv_sensor(tables, name="dv_accumulation", jobs=["optimize"], minimum_interval_seconds=60)
+    return build_dv_sensor(
+        tables, description=__doc__, name="dv_accumulation", jobs=["optimize"], minimum_interval_seconds=60
+    )

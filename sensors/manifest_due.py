@@ -15,4 +15,6 @@ from dv_maintenance.maintenance.tables_file import WatchedTable
 
 
 def manifest_due(tables: Sequence[WatchedTable]) -> dg.SensorDefinition:
-    return build_dv_sensor(tables, name="manifest_due", jobs=["manifest"], minimum_interval_seconds=300)
+    return build_dv_sensor(
+        tables, description=__doc__, name="manifest_due", jobs=["manifest"], minimum_interval_seconds=300
+    )

@@ -15,4 +15,6 @@ from dv_maintenance.maintenance.tables_file import WatchedTable
 
 
 def vacuum_due(tables: Sequence[WatchedTable]) -> dg.SensorDefinition:
-    return build_dv_sensor(tables, name="vacuum_due", jobs=["vacuum"], minimum_interval_seconds=3600)
+    return build_dv_sensor(
+        tables, description=__doc__, name="vacuum_due", jobs=["vacuum"], minimum_interval_seconds=3600
+    )

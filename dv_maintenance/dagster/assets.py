@@ -39,7 +39,8 @@ _RECORDS_WHOLE_TABLE = Version(dg.__version__) >= Version("1.13")
 
 
 def build_dv_assets(tables: Iterable[WatchedTable], *, group_name: str = GROUP) -> list[dg.AssetsDefinition]:
-    """The assets of each table. Opens none of them: a table need not exist yet.
+    """The assets of each table, one for itself and one for each of its ``jobs``. Opens none of them: a table need not
+    exist yet.
 
     Needs a resource ``spark``. Ops of one table share a pool. A table with ``observe: false`` gets no asset of its own:
     the location has one of that key already.
@@ -53,9 +54,8 @@ def build_dv_assets(tables: Iterable[WatchedTable], *, group_name: str = GROUP) 
 def _assets(table: WatchedTable, group: str) -> Iterator[dg.AssetsDefinition]:
     if table.observe:
         yield _observed(table, group)
-    yield _optimize(table, group)
-    yield _vacuum(table, group)
-    yield _manifest(table, group)
+    builders = {"optimize": _optimize, "vacuum": _vacuum, "manifest": _manifest}
+    yield from (build(table, group) for job, build in builders.items() if job in table.jobs)
 
 
 def _open(table: WatchedTable) -> Table:
@@ -102,7 +102,7 @@ def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
 
     @dg.multi_asset(
         name=naming.op_name(table, "optimize"),
-        specs=[_spec(table, "optimize", group, naming.table_key(table), description)],
+        specs=[_spec(table, "optimize", group, description)],
         pool=naming.pool(table),
         required_resource_keys={_SPARK},
         backfill_policy=partitions.backfill_policy(table),
@@ -165,7 +165,7 @@ def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
 
     @dg.multi_asset(
         name=naming.op_name(table, "vacuum"),
-        specs=[_spec(table, "vacuum", group, naming.job_key(table, "optimize"), description)],
+        specs=[_spec(table, "vacuum", group, description)],
         pool=naming.pool(table),
     )
     def vacuum(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
@@ -185,7 +185,7 @@ def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
 
     @dg.multi_asset(
         name=naming.op_name(table, "manifest"),
-        specs=[_spec(table, "manifest", group, naming.job_key(table, "optimize"), description)],
+        specs=[_spec(table, "manifest", group, description)],
         pool=naming.pool(table),
         required_resource_keys={_SPARK},
     )
@@ -199,8 +199,12 @@ def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     return manifest
 
 
-def _spec(table: WatchedTable, job: Job, group: str, after: dg.AssetKey, description: str) -> dg.AssetSpec:
-    """Downstream of ``after`` without reading it."""
+def _spec(table: WatchedTable, job: Job, group: str, description: str) -> dg.AssetSpec:
+    """Downstream of the table, behind ``optimize`` where the table has that job: files that it takes out of use are
+    vacuum's business, and manifests are written of what it leaves.
+    """
+    behind_optimize = job != "optimize" and "optimize" in table.jobs
+    after = naming.job_key(table, "optimize") if behind_optimize else naming.table_key(table)
     within = table.policy.checks.maintained_within
     return dg.AssetSpec(
         naming.job_key(table, job),
@@ -211,6 +215,6 @@ def _spec(table: WatchedTable, job: Job, group: str, after: dg.AssetKey, descrip
         metadata={"dagster/uri": table.path},
         partitions_def=partitions.partitions_def(table) if job == "optimize" else None,
         freshness_policy=None
-        if within is None or job not in table.jobs
+        if within is None
         else dg.FreshnessPolicy.time_window(fail_window=timedelta(milliseconds=within)),
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
+from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 
 __all__ = ["at_work"]
 
@@ -19,6 +21,10 @@ _RUNS = [
 # A backfill has more runs to come while it is in one of these; not every Dagster has the last one.
 _BACKFILLS = [status for status in BulkActionStatus if status.name in {"REQUESTED", "CANCELING", "FAILING"}]
 
+# The daemon starts a run again within seconds of its end, or never: it may miss one that it looks at too early, and
+# goes on saying that it will.
+_RETRIED_WITHIN = timedelta(seconds=30)
+
 
 def at_work(instance: dg.DagsterInstance) -> dict[str, str]:
     """Who is at work (``run 1a2b3c4d``), by asset key (``AssetKey.to_user_string()``), or by op name where the run is
@@ -31,7 +37,7 @@ def at_work(instance: dg.DagsterInstance) -> dict[str, str]:
 def _runs(instance: dg.DagsterInstance) -> Iterator[tuple[str, str]]:
     """A run of a whole job names no assets; its job's snapshot has a node for each."""
     nodes_of_job: dict[str, list[str]] = {}
-    for run in instance.get_runs(dg.RunsFilter(statuses=_RUNS)):
+    for run in (*instance.get_runs(dg.RunsFilter(statuses=_RUNS)), *_about_to_be_retried(instance)):
         names = [key.to_user_string() for key in run.asset_selection or ()]
         job = run.job_snapshot_id
         if not names and job is not None:
@@ -41,6 +47,15 @@ def _runs(instance: dg.DagsterInstance) -> Iterator[tuple[str, str]]:
             names = nodes_of_job[job]
         for name in names:
             yield run.run_id, name
+
+
+def _about_to_be_retried(instance: dg.DagsterInstance) -> Iterator[dg.DagsterRun]:
+    """Runs that failed and that ``run_retries`` is about to start again: another one now would be one too many."""
+    since = datetime.now(UTC) - _RETRIED_WITHIN
+    failed = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY_TAG: "true"}, updated_after=since)
+    for run in instance.get_runs(failed):
+        if AUTO_RETRY_RUN_ID_TAG not in run.tags:
+            yield run
 
 
 def _backfills(instance: dg.DagsterInstance) -> Iterator[tuple[str, str]]:

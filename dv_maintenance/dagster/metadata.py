@@ -36,6 +36,7 @@ _STEPS_SHOWN: Final = 10
 _NAME_SHOWN: Final = 80
 _TYPE_SHOWN: Final = 60
 _COMMENT_SHOWN: Final = 1000
+_HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 # Years, dates and times, as a partition column spells them.
 _TIME: Final = re.compile(r"(19|20)\d\d(-?\d\d(-?\d\d([ T].*)?)?)?")
 
@@ -78,7 +79,7 @@ def of_plan(plan: MaintenancePlan) -> Metadata:
     rows = [
         dg.TableRecord(
             {
-                "partition": _shortened(step.partition),
+                **({"partition": _shortened(step.partition)} if step.partition else {}),
                 "files": len(step.inputs),
                 "rows_purged": step.expected.rows_purged,
                 "bytes_read": step.cost.bytes_read,
@@ -87,7 +88,13 @@ def of_plan(plan: MaintenancePlan) -> Metadata:
         for step in plan.steps[:_STEPS_SHOWN]
     ]
     table: Metadata = {"plan": dg.MetadataValue.table(rows)} if rows else {}
-    return {"reason": dg.MetadataValue.md(_why(plan))} | table | {"explanation": dg.MetadataValue.md(explain(plan))}
+    explanation = dg.MetadataValue.md(_as_text(explain(plan)))
+    return {"reason": dg.MetadataValue.md(_why(plan))} | table | {"explanation": explanation}
+
+
+def _as_text(markdown: str) -> str:
+    """Headings as bold lines: the page sets them larger than its entries have room for."""
+    return _HEADING.sub(r"**\1**", markdown)
 
 
 def of_run(plan: MaintenancePlan | None, report: ApplyReport | None, after: Health, *, per_partition: bool) -> Metadata:

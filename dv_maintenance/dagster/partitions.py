@@ -82,10 +82,10 @@ def backfill_policy(table: WatchedTable) -> dg.BackfillPolicy | None:
 def describe(partitioning: Partitioning) -> str:
     """What the partitions are, as the sentence that ends a description."""
     how = {
-        column.name: f"by the {column.every}" if column.every else "as listed" if column.values else "as found"
+        column.name: f"one per {column.every}" if column.every else "values as listed" if column.values else "as found"
         for column in partitioning.columns
     }
-    return f"Partitions: {', '.join(f'`{name}` {kind}' for name, kind in how.items())}."
+    return f"Partitions by {', '.join(f'column {name} ({kind})' for name, kind in how.items())}."
 
 
 def label(keys: Sequence[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -46,18 +45,9 @@ def widest_range(
     order = definition.get_partition_keys(dynamic_partitions_store=store)
     if not wanted <= set(order):
         return None
-    if not isinstance(definition, dg.MultiPartitionsDefinition):
-        lines = [order]
-    else:
-        # A range of a grid is the product of its columns' ranges: one line of it at a time.
-        second = definition.partition_dimension_names[1]
-
-        def line(key: str) -> str:
-            return definition.get_partition_key_from_str(key).keys_by_dimension[second]
-
-        lines = [list(keys) for _, keys in groupby(sorted(order, key=line), key=line)]
-    found = [each for keys in lines for each in merged(keys, wanted)]
-    count, first, last = max(found, key=lambda each: each[0], default=(0, "", ""))
+    if isinstance(definition, dg.MultiPartitionsDefinition):
+        return _rectangle(definition, order, wanted)
+    count, first, last = max(merged(order, wanted), key=lambda each: each[0], default=(0, "", ""))
     return dg.PartitionKeyRange(first, last) if count else None
 
 
@@ -76,3 +66,32 @@ def merged(order: Sequence[str], wanted: Iterable[str | None]) -> list[tuple[int
         else:
             groups.append([place])
     return [(len(group), order[group[0]], order[group[-1]]) for group in groups]
+
+
+def _rectangle(
+    definition: dg.MultiPartitionsDefinition, order: Sequence[str], wanted: frozenset[str | None]
+) -> dg.PartitionKeyRange | None:
+    """The rectangle of a grid with the most of the wanted cells: Dagster takes a range of a grid for the product of its
+    columns' ranges. It spans all lines that have some, or, where that would be mostly cells without work, one line.
+    """
+    across, down = definition.partition_dimension_names
+    cells = {key: definition.get_partition_key_from_str(key).keys_by_dimension for key in order}
+    columns = list(dict.fromkeys(cell[across] for cell in cells.values()))
+    lines = list(dict.fromkeys(cell[down] for cell in cells.values()))
+    due = [cell for key, cell in cells.items() if key in wanted]
+    places = sorted({lines.index(cell[down]) for cell in due})
+    spans = {(place, place) for place in places} | ({(places[0], places[-1])} if places else set())
+    found = []
+    for top, bottom in spans:
+        inside = [cell[across] for cell in due if top <= lines.index(cell[down]) <= bottom]
+        for _, first, last in merged(columns, inside):
+            left, right = columns.index(first), columns.index(last)
+            count = sum(left <= columns.index(each) <= right for each in inside)
+            area = (right - left + 1) * (bottom - top + 1)
+            if top == bottom or area <= (_BRIDGED + 1) * count:
+                found.append((count, -area, -left, -top, (first, last, lines[top], lines[bottom])))
+    if not found:
+        return None
+    first, last, high, low = max(found)[-1]
+    start, end = ({across: first, down: high}, {across: last, down: low})
+    return dg.PartitionKeyRange(str(dg.MultiPartitionKey(start)), str(dg.MultiPartitionKey(end)))

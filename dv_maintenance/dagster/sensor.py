@@ -44,6 +44,7 @@ def build_dv_sensor(
     jobs: Iterable[Job] = _JOBS,
     minimum_interval_seconds: int = 60,
     budget_seconds: float = _BUDGET_SECONDS,
+    description: str = "Looks at the tables' logs for work that piles up, and requests the maintenance that is due.",
 ) -> dg.SensorDefinition:
     """One sensor for all these tables, stopped until somebody starts it.
 
@@ -64,7 +65,7 @@ def build_dv_sensor(
         asset_selection=dg.AssetSelection.assets(
             *(key for table in watched for key in naming.job_keys(table, table.jobs))
         ),
-        description="Looks at the tables' logs for work that piles up, and requests the maintenance that is due.",
+        description=description,
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return _Tick(context, watched, looker, budget_seconds).result()

@@ -215,7 +215,7 @@ def test_maintained_within_is_a_freshness_policy(make_table: MakeTable, make_def
     graph = make_definitions(table).resolve_asset_graph()
     policies = {key.path[-1]: graph.get(key).freshness_policy for key in graph.get_all_asset_keys()}
     within = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=8))
-    assert policies == {"orders": None, "optimize": within, "vacuum": within, "manifest": None}
+    assert policies == {"orders": None, "optimize": within, "vacuum": within}
 
 
 def test_a_run_tells_how_far_it_is() -> None:

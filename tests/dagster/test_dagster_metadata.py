@@ -212,7 +212,7 @@ def test_a_run_shows_before_and_after(tmp_path: Any) -> None:
     assert (entries["deleted_ratio_before"], entries["deleted_ratio"]) == (0.3333, 0)
     assert entries["bytes_in"] > entries["bytes_out"] > 0
     assert [record.data["rows_purged"] for record in entries["plan"].records] == [50, 50]
-    assert entries["explanation"].startswith("# Maintenance of ")
+    assert entries["explanation"].startswith("**Maintenance of ")
 
 
 def test_a_partition_tells_its_share_before_and_groups_its_reasons() -> None:

@@ -1,0 +1,321 @@
+"""Under a real Dagster daemon, with a process per run: what is launched at one time, what fails and what is killed."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import date
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from daemon import Deployment, Event, eventually
+from dagster._core.execution.backfill import BulkActionStatus
+
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.tables import open_table
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.date32())])
+ROWS = [{"id": number, "day": date(2024, 11, 1 + number % 4)} for number in range(400)]
+LEFT = [row for row in ROWS if row["id"] % 3]
+DAYS = [f"2024-11-0{day}" for day in range(1, 5)]
+SENSOR = "dv_accumulation"
+
+
+class Gate:
+    """In front of an S3: lets a table's log through, and its data only while nobody holds it up. Others pass."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._behind = urlsplit(endpoint)
+        self._held: dict[str, threading.Event] = {}
+        self._denied: set[str] = set()
+        gate = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_any(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                if gate.denies(self.path):
+                    self._answer(403, [], b"")
+                    return
+                behind = http.client.HTTPConnection(gate._behind.hostname, gate._behind.port)
+                behind.request(self.command, self.path, body, dict(self.headers))
+                response = behind.getresponse()
+                self._answer(response.status, response.getheaders(), response.read())
+                behind.close()
+
+            do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_any  # noqa: N815
+
+            def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+                sent = {name.lower(): value for name, value in headers} | {"connection": "close"}
+                sent.pop("transfer-encoding", None)
+                if self.command != "HEAD":
+                    sent["content-length"] = str(len(body))
+                self.send_response_only(status)
+                for name, value in sent.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                with suppress(BrokenPipeError):  # whoever asked was killed, or tired of waiting
+                    self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def denies(self, path: str) -> bool:
+        """Whether it answers "forbidden"; waits until it knows."""
+        if not urlsplit(path).path.endswith(".parquet"):
+            return False
+        for held in [opened for table, opened in self._held.items() if f"/{table}/" in path]:
+            held.wait()
+        return any(f"/{table}/" in path for table in self._denied)
+
+    @contextmanager
+    def holding(self, table: str) -> Iterator[None]:
+        self._held[table] = threading.Event()
+        try:
+            yield
+        finally:
+            self._held.pop(table).set()
+
+    @contextmanager
+    def denying(self, table: str) -> Iterator[None]:
+        self._denied.add(table)
+        try:
+            yield
+        finally:
+            self._denied.discard(table)
+
+    def close(self) -> None:
+        for held in self._held.values():
+            held.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Lake:
+    """The tables, each with 400 rows over 4 days in 2 files or more; nothing is due until somebody deletes. Maintenance
+    reaches those in the bucket through the gate, everybody here past it.
+    """
+
+    def __init__(self, folder: Path, bucket: str, options: dict[str, str], gate: Gate) -> None:
+        self.file = folder / "tables.yaml"
+        self._options = options
+        settings = ", ".join(f"{key}: {value!r}" for key, value in (options | {"aws_endpoint": gate.endpoint}).items())
+        remote = [
+            f"- {{path: '{bucket}/{name}', storage_options: {{{settings}}}}}" for name in ("held", "denied", "killed")
+        ]
+        self.file.write_text(
+            "defaults: {policy: {min_file_size: 0}}\n"
+            "tables:\n"
+            "- {path: damaged}\n"
+            "- {path: raced, partitions: {name: day, every: day, start: 2024-11-01}}\n" + "\n".join(remote)
+        )
+        self.tables: dict[str, WatchedTable] = {table.name: table for table in WatchConfig.load(str(self.file)).tables}
+        for table in self.tables.values():
+            builder = self._builder(table).create(SCHEMA, partition_by=["day"] if table.partitions else [])
+            builder.append(pa.Table.from_pylist(ROWS, SCHEMA), files=2)
+
+    def delete(self, name: str) -> int:
+        """Every third row; the version."""
+        return self._builder(self.tables[name]).delete(
+            lambda rows: pc.equal(pc.subtract(rows["id"], pc.multiply(pc.divide(rows["id"], 3), 3)), 0)
+        )
+
+    def is_clean(self, name: str) -> bool:
+        return not health(self._open(name).snapshot()).counts.files_with_dv
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        _, batches = read(self._open(name))
+        return sorted((row for batch in batches for row in batch.to_pylist()), key=lambda row: row["id"])
+
+    def operations(self, name: str) -> list[str]:
+        """Of every commit but the first two, which made the table."""
+        return [entry.operation for entry in reversed(self._open(name).history(None))][2:]
+
+    def _open(self, name: str) -> Any:
+        table = self.tables[name]
+        return open_table(table.path, "delta", self._options if table.storage_options else None)
+
+    def _builder(self, table: WatchedTable) -> DeltaBuilder:
+        return DeltaBuilder(table.path, storage_options=self._options if table.storage_options else None)
+
+
+@pytest.fixture(scope="module")
+def gate(s3: tuple[str, dict[str, str]]) -> Iterator[Gate]:
+    made = Gate(s3[1]["aws_endpoint"])
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory, gate: Gate, s3: tuple[str, dict[str, str]]) -> Lake:
+    folder = tmp_path_factory.mktemp("lake")
+    bucket, options = s3
+    return Lake(folder, f"{bucket}/daemon", options, gate)
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory, lake: Lake, gate: Gate) -> Iterator[Deployment]:
+    made = Deployment(tmp_path_factory.mktemp("deployment"), lake.file, sensors={SENSOR: ["optimize"]})
+    try:
+        made.start()
+        made.switch_on(SENSOR)
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def race(deployment: Deployment, lake: Lake) -> tuple[str, str]:
+    """A run and a backfill of the same table, launched from the page while the sensor sees that it is due. Started
+    before the first test: Dagster looks after backfills twice a minute.
+    """
+    lake.delete("raced")
+    run = deployment.launch("raced/dv/optimize")
+    backfill = deployment.backfill("raced/dv/optimize", DAYS)
+    eventually("the sensor saw that it is due", lambda: any(map(saw_it_due, deployment.ticks())))
+    return run, backfill
+
+
+def runs_of(deployment: Deployment, table: str, job: str = "optimize") -> list[dg.DagsterRun]:
+    """Whoever launched them, oldest first."""
+    key = dg.AssetKey([table, "dv", job])
+    return [run for run in reversed(deployment.instance.get_runs()) if key in (run.asset_selection or ())]
+
+
+def started(deployment: Deployment, table: str) -> dg.DagsterRun:
+    """The first run on a table, once it is in the middle of its step."""
+
+    def look() -> dg.DagsterRun | None:
+        runs = runs_of(deployment, table)
+        return next((run for run in runs if deployment.events(run.run_id, Event.STEP_START)), None)
+
+    return eventually(f"a run is at work on {table}", look, every=0.1)
+
+
+def saw_it_due(tick: Any) -> bool:
+    return bool(tick.run_ids) or "raced: optimize due" in (tick.skip_reason or "")
+
+
+def over(deployment: Deployment, table: str) -> list[dg.DagsterRun]:
+    """Every run on a table, once none is left to come."""
+
+    def look() -> list[dg.DagsterRun] | None:
+        runs = runs_of(deployment, table)
+        return runs if runs and all(run.is_finished for run in runs) else None
+
+    return eventually(f"the runs on {table} are over", look)
+
+
+def assert_maintained(lake: Lake, table: str) -> None:
+    """With one commit that did the work, and the rows as they were."""
+    assert lake.rows(table) == LEFT
+    assert lake.is_clean(table)
+    assert lake.operations(table) == ["DELETE", "OPTIMIZE"]
+
+
+def test_two_jobs_on_one_table_take_turns(deployment: Deployment, lake: Lake, gate: Gate) -> None:
+    with gate.holding("held"):
+        lake.delete("held")
+        optimize = started(deployment, "held").run_id
+        vacuum = deployment.launch("held/dv/vacuum")
+
+        def knows_its_place() -> bool:
+            """It waits for the pool, in the queue or in its process; or it does not, and is at work already."""
+            blocked = f"Run {vacuum} is blocked" in (deployment.folder / "daemon.log").read_text()
+            return blocked or bool(deployment.events(vacuum, Event.STEP_START, Event.RUN_START))
+
+        eventually("the vacuum has its place", knows_its_place)
+        assert not deployment.run(optimize).is_finished
+    assert deployment.finished(optimize).is_success
+    assert deployment.finished(vacuum).is_success
+    (rewritten,), (vacuumed,) = deployment.steps(optimize), deployment.steps(vacuum)
+    assert rewritten.end <= vacuumed.start
+    assert_maintained(lake, "held")
+
+
+def test_storage_that_is_away_for_a_moment_is_tried_again(deployment: Deployment, lake: Lake, gate: Gate) -> None:
+    with gate.denying("denied"):
+        lake.delete("denied")
+        run = started(deployment, "denied").run_id
+        eventually("the step is to be tried again", lambda: deployment.events(run, Event.STEP_UP_FOR_RETRY))
+    assert deployment.finished(run).is_success
+    kinds = (Event.STEP_START, Event.STEP_UP_FOR_RETRY, Event.STEP_RESTARTED, Event.STEP_SUCCESS, Event.STEP_FAILURE)
+    assert deployment.events(run, *kinds) == [
+        Event.STEP_START,
+        Event.STEP_UP_FOR_RETRY,
+        Event.STEP_RESTARTED,
+        Event.STEP_SUCCESS,
+    ]
+    assert [each.run_id for each in over(deployment, "denied")] == [run]
+    assert_maintained(lake, "denied")
+
+
+def test_a_damaged_table_fails_at_once_and_is_maintained_when_it_is_mended(deployment: Deployment, lake: Lake) -> None:
+    lake.delete("damaged")
+    (victim,) = Path(lake.tables["damaged"].path).glob("deletion_vector_*.bin")
+    away = victim.rename(victim.with_suffix(".away"))
+    failed = deployment.finished(started(deployment, "damaged").run_id)
+    away.rename(victim)
+    assert failed.status == dg.DagsterRunStatus.FAILURE
+    assert deployment.events(failed.run_id, Event.STEP_UP_FOR_RETRY, Event.STEP_FAILURE) == [Event.STEP_FAILURE]
+    # Nor does Dagster start it again: the sensor does, at the same version.
+    eventually("the table is maintained", lambda: lake.is_clean("damaged"))
+    runs = over(deployment, "damaged")
+    assert all("dagster/retry_number" not in run.tags for run in runs)
+    assert len({run.tags["dv/version"] for run in runs}) == 1
+    assert runs[-1].is_success
+    assert_maintained(lake, "damaged")
+
+
+def test_the_work_of_a_killed_run_is_done_by_one_that_follows(deployment: Deployment, lake: Lake, gate: Gate) -> None:
+    with gate.holding("killed"):
+        lake.delete("killed")
+        run = started(deployment, "killed").run_id
+        process = deployment.process_of(run)
+        assert process is not None
+        assert deployment.owns(process)
+        os.kill(process, signal.SIGKILL)
+        assert deployment.finished(run).status == dg.DagsterRunStatus.FAILURE
+    # It gave nothing back, its place in the pool included.
+    eventually("the table is maintained", lambda: lake.is_clean("killed"))
+    (_, *others) = over(deployment, "killed")
+    # As a rule Dagster's retry; it may miss a run whose status it reads before that is written, and the sensor asks.
+    assert [other.status for other in others] == [dg.DagsterRunStatus.SUCCESS]
+    assert_maintained(lake, "killed")
+
+
+def test_launched_three_ways_at_one_time_a_table_is_maintained_once(
+    deployment: Deployment, lake: Lake, race: tuple[str, str]
+) -> None:
+    run, backfill = race
+
+    def done() -> bool:
+        found = deployment.instance.get_backfill(backfill)
+        return found is not None and found.status == BulkActionStatus.COMPLETED_SUCCESS
+
+    eventually("the backfill is over", done)
+    runs = over(deployment, "raced")
+    assert {run} < {each.run_id for each in runs}
+    assert {each.status for each in runs} == {dg.DagsterRunStatus.SUCCESS}
+    assert_maintained(lake, "raced")
+    spans = sorted((span for each in runs for span in deployment.steps(each.run_id)), key=lambda span: span.start)
+    assert not any(one.overlaps(other) for one, other in pairwise(spans))
