@@ -4,10 +4,10 @@ SHELL := /bin/bash
 UV ?= $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
 RUN := $(UV) run --frozen --no-sync
 
-.PHONY: help setup java judges lint types imports test tests quick demo ui bench clean
+.PHONY: help setup java judges lint types imports test tests demo ui screenshots bench clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: .venv/.ready java ## Install what the project needs (uv, the environment, Java)
 
@@ -45,6 +45,10 @@ ui: setup demo/report.json ## Open Dagster's page on the demo's tables and runs,
 
 demo/report.json: | setup
 	$(RUN) dvm demo
+
+screenshots: setup ## Take the documentation's pictures from a real Dagster (about ten minutes)
+	@scripts/chromium
+	$(UV) run --frozen --group screenshots python scripts/screenshots
 
 bench: setup judges ## Measure against deltalake and delta-spark (a while; see docs/benchmarks.md)
 	for script in benchmarks/bench_*.py; do $(RUN) python $$script || exit 1; done

@@ -51,7 +51,8 @@ def tables(folder: Path) -> tuple[WatchedTable, ...]:
         builder.delete(lambda rows, days=days: pc.and_(pc.less(rows["id"], 2), pc.is_in(rows["day"], days)))
     (folder / "tables.yaml").write_text(
         "defaults: {policy: {min_file_size: 0}, jobs: [optimize, vacuum]}\n"
-        "tables:\n- {path: orders}\n- {path: sales, jobs: [optimize], partitions: {name: day, every: day, start: 2024-11-01}}\n"
+        "tables:\n- {path: orders}\n"
+        "- {path: sales, jobs: [optimize], partitions: {name: day, every: day, start: 2024-11-01}}\n"
     )
     return WatchConfig.load(str(folder / "tables.yaml")).tables
 
