@@ -4,7 +4,7 @@ SHELL := /bin/bash
 UV ?= $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
 RUN := $(UV) run --frozen --no-sync
 
-.PHONY: help setup java judges lint types imports test tests demo ui screenshots bench clean
+.PHONY: help setup java judges lint types imports test tests demo ui screenshots matrix bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ demo/report.json: | setup
 screenshots: setup ## Take the documentation's pictures from a real Dagster (about ten minutes)
 	@scripts/chromium
 	$(UV) run --frozen --group screenshots python scripts/screenshots
+
+matrix: setup ## Run the tests on the oldest and newest Dagster, PySpark and Python (about half an hour)
+	@scripts/matrix
 
 bench: setup judges ## Measure against deltalake and delta-spark (a while; see docs/benchmarks.md)
 	for script in benchmarks/bench_*.py; do $(RUN) python $$script || exit 1; done

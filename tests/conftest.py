@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
-from places import GOLDEN, JARS
+from places import GOLDEN, JARS, JUDGED_SPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,9 +83,19 @@ def s3() -> Iterator[tuple[str, dict[str, str]]]:
 
 
 @pytest.fixture(scope="session")
+def connect_packages() -> None:
+    """What a client of Spark Connect needs besides PySpark."""
+    try:
+        import pyspark.sql.connect.client  # noqa: F401
+    except ImportError as error:
+        missing("Spark Connect", f"install pyspark[connect] ({error})")
+
+
+@pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The worker's one Spark session: ours to run tasks on, and delta-spark's, with which it judges."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark import __version__
     from pyspark.sql import SparkSession
 
     home = tmp_path_factory.mktemp("spark")
@@ -101,7 +111,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.log.level": "ERROR",
     }
     jars = sorted(JARS.glob("*.jar"))
-    if jars:
+    if jars and __version__.startswith(JUDGED_SPARK):
         settings |= {
             "spark.jars": ",".join(map(str, jars)),
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -121,4 +131,6 @@ def delta_spark(spark: SparkSession) -> SparkSession:
     """The Spark session, with delta-spark in it: the judge."""
     if not JARS.is_dir() or not any(JARS.glob("*.jar")):
         missing("delta-spark", "run 'make judges' (needs Maven and network)")
+    if not spark.version.startswith(JUDGED_SPARK):
+        missing("delta-spark", f"it was built for Spark {JUDGED_SPARK}*, this is {spark.version}")
     return spark

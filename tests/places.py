@@ -8,3 +8,5 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(os.environ.get("DVM_GOLDEN", ROOT.parent / "shared" / "golden"))
 JARS = ROOT / ".cache" / "jars" / "delta-4.4.0"
+# What those jars are built for.
+JUDGED_SPARK = "4.1."

@@ -19,11 +19,11 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from dv_maintenance.engine import wire
 from dv_maintenance.engine.pool import run_all
-from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.errors import DvMaintenanceError, RefusedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +37,17 @@ __all__ = ["SparkEngine"]
 
 # More than this many tasks never run at the same time, however large the cluster: each costs the driver a thread.
 _JOBS_IN_FLIGHT = 128
+# How it shows that workers run a Python without our packages, of another version, or none.
+_UNFIT_WORKER = (
+    "ModuleNotFoundError: ",
+    "[PACKAGE_NOT_INSTALLED]",
+    "[PYTHON_VERSION_MISMATCH]",
+    "Cannot run program ",
+)
+# With a message, or Python's without one (MemoryError): a Java class alone says nothing.
+_RAISED = re.compile(
+    r"^(?:: )?([\w.]*(?:Error|Exception|Interrupt): .+|\w*(?:Error|Exception|Interrupt))$", re.MULTILINE
+)
 
 
 class SparkEngine:
@@ -127,10 +138,7 @@ def _run_job(session: SparkSession, tag: str, task: RewriteTask, worker: _Worker
     try:
         [row] = session.createDataFrame(wire.specs_of(task)).mapInArrow(worker, "outcome string").collect()
     except (PySparkException, Py4JError) as error:
-        raise DvMaintenanceError(
-            f"Spark could not finish the rewrite: {_cause(str(error))}",
-            next_step="see the logs of Spark's driver and executors",
-        ) from error
+        raise _failure(str(error)) from error
     finally:
         session.removeTag(tag)
     return wire.result_of(row.outcome)
@@ -145,7 +153,21 @@ def _worker(options: dict[str, str]) -> _Worker:
     return run
 
 
+def _failure(text: str) -> DvMaintenanceError:
+    """What stopped Spark, from its message: something to install on the workers, or else anything."""
+    cause = _cause(text)
+    if any(sign in text for sign in _UNFIT_WORKER):
+        return RefusedError(
+            f"the Python of Spark's workers can't do the rewrite: {cause}",
+            next_step="install dv-maintenance there, on the Python version used here; the Spark setting "
+            "spark.sql.execution.pyspark.python says which Python the workers run",
+        )
+    return DvMaintenanceError(
+        f"Spark could not finish the rewrite: {cause}", next_step="see the logs of Spark's driver and executors"
+    )
+
+
 def _cause(text: str) -> str:
     """The one line of a Java or Python stack trace that says what happened."""
-    raised: list[Any] = re.findall(r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt)\b.*$", text, re.MULTILINE)
-    return str(raised[-1] if raised else text.strip().split("\n")[0])[:500]
+    raised: list[str] = _RAISED.findall(text)
+    return (raised[-1] if raised else text.strip().split("\n")[0])[:500]

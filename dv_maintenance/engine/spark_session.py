@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from dv_maintenance.engine.spark_connect import connect
 from dv_maintenance.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -46,19 +47,17 @@ def start_session(master: str, conf: Mapping[str, str]) -> SparkSession:
 
     Raises
     ------
-    RefusedError : Java is missing or too old (not asked for Spark Connect, which needs none here).
+    RefusedError : Java is missing or too old; for Spark Connect, which needs none here, as ``connect``.
+    UsageError : as ``connect``.
     """
     from pyspark.sql import SparkSession
 
-    builder: SparkSession.Builder = SparkSession.builder
     if master.startswith("sc://"):
-        builder = builder.remote(master)
-        settings = dict(conf)
-    else:
-        _require_java()
-        builder = builder.master(master)
-        settings = {**_DEFAULTS, **(_LOCAL if master.startswith("local") else {}), **conf}
-    for key, value in settings.items():
+        return connect(master, conf)
+    _require_java()
+    builder: SparkSession.Builder = SparkSession.builder
+    builder = builder.master(master)
+    for key, value in {**_DEFAULTS, **(_LOCAL if master.startswith("local") else {}), **conf}.items():
         builder = builder.config(key, value)
     with _worker_python(master):
         return builder.getOrCreate()

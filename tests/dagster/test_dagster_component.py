@@ -1,4 +1,4 @@
-"""The component: what YAML becomes, what its mistakes are called, and what ``dg`` makes of it."""
+"""The component: what YAML becomes, and what its mistakes are called."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pytest
-import yaml
-from dagster.components.testing import DefsFolderSandbox, create_defs_folder_sandbox
+from dagster.components.testing.utils import DefsFolderSandbox, create_defs_folder_sandbox
 
 from dv_maintenance import DvMaintainedTables
 from dv_maintenance.dagster import DvTranslator
@@ -244,47 +243,3 @@ def test_importing_the_package_imports_no_dagster() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
     with pytest.raises(ImportError):
         exec("from dv_maintenance import Nothing")
-
-
-def test_dg_finds_scaffolds_and_checks_it(tmp_path: Path) -> None:
-    """With the tool itself, as a user has it: it finds the component through the entry point alone."""
-    dg_tool = Path(sys.executable).parent / "dg"
-    package = tmp_path / "project" / "src" / "lakehouse"
-    (package / "defs").mkdir(parents=True)
-    for module in (package, package / "defs"):
-        (module / "__init__.py").touch()
-    (package / "definitions.py").write_text(
-        "import pathlib\nimport dagster as dg\n\n@dg.definitions\ndef defs():\n"
-        "    return dg.load_from_defs_folder(path_within_project=pathlib.Path(__file__).parent)\n"
-    )
-    (tmp_path / "project" / "pyproject.toml").write_text(
-        '[project]\nname = "lakehouse"\nversion = "0"\n[tool.dg]\ndirectory_type = "project"\n'
-        '[tool.dg.project]\nroot_module = "lakehouse"\n'
-    )
-
-    def run(*words: str) -> str:
-        environment = {"PATH": f"{dg_tool.parent}:/usr/bin:/bin", "PYTHONPATH": str(package.parent)}
-        done = subprocess.run(
-            [dg_tool, *words],
-            cwd=tmp_path / "project",
-            env={**environment, "HOME": str(tmp_path), "DAGSTER_DISABLE_TELEMETRY": "yes"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    assert "dv_maintenance.DvMaintainedTables" in run("list", "components")
-    run("scaffold", "defs", "dv_maintenance.DvMaintainedTables", "lake")
-    written = package / "defs" / "lake" / "defs.yaml"
-    body = yaml.safe_load(written.read_text())
-    # Sizes and durations are text to a reader of the schema, too.
-    body["attributes"]["defaults"]["policy"] |= {
-        "target_file_size": "512MiB",
-        "retention": "168h",
-        "partitions": ["a=1"],
-    }
-    written.write_text(yaml.safe_dump(body))
-    run("check", "yaml")
-    run("check", "defs")

@@ -19,7 +19,7 @@ from dv_maintenance.engine import wire
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.scan import scan
 from dv_maintenance.engine.spark import SparkEngine
-from dv_maintenance.errors import DamagedDeletionVectorError, DvMaintenanceError
+from dv_maintenance.errors import DamagedDeletionVectorError, DvMaintenanceError, RefusedError
 from dv_maintenance.tables.model import FileKey, RewriteResult, ScanTask, SourceFile
 
 if TYPE_CHECKING:
@@ -100,6 +100,18 @@ def test_an_unforeseen_error_is_one_line(lake: Any, spark: SparkSession) -> None
     task = replace(tasks_of(lake, 1)[0], target_bytes="not a number")
     with pytest.raises(DvMaintenanceError, match=r"Spark could not finish the rewrite: TypeError: ") as caught:
         SparkEngine(spark).run([task])
+    assert "\n" not in str(caught.value)
+
+
+def test_workers_without_their_python_are_told_what_they_need(lake: Any, spark: SparkSession) -> None:
+    setting = "spark.sql.execution.pyspark.python"
+    spark.conf.set(setting, "/nowhere/python")
+    try:
+        with pytest.raises(RefusedError, match='Cannot run program "/nowhere/python"') as caught:
+            SparkEngine(spark).run(tasks_of(lake, 1))
+    finally:
+        spark.conf.unset(setting)
+    assert setting in (caught.value.next_step or "")
     assert "\n" not in str(caught.value)
 
 

@@ -1,0 +1,59 @@
+"""A session on a Spark that runs elsewhere, through Spark Connect: no Java on this side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dv_maintenance.errors import RefusedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["connect"]
+
+# PySpark itself goes on trying for ten minutes, and says nothing.
+_PATIENCE_SECONDS = 30
+
+
+def connect(url: str, conf: Mapping[str, str]) -> SparkSession:
+    """A session on the server at ``url`` (``sc://host:port/;token=...``), which no error shows: tokens are secret.
+
+    Raises
+    ------
+    RefusedError : a package that Spark Connect needs is missing, or no server answers.
+    UsageError : that is no such URL.
+    """
+    from pyspark.sql import SparkSession
+
+    _await_server(url)
+    builder: SparkSession.Builder = SparkSession.builder
+    builder = builder.remote(url)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _await_server(url: str) -> None:
+    try:
+        import grpc
+        from pyspark.sql.connect.client import DefaultChannelBuilder
+    except ImportError as error:
+        raise RefusedError(
+            f"Spark Connect can't be used: {error}", next_step="pip install 'dv-maintenance[connect]'"
+        ) from error
+    try:
+        address = DefaultChannelBuilder(url)
+    except ValueError:
+        raise UsageError(
+            "this is no address of a Spark Connect server", next_step="write sc://HOST:PORT, parameters after '/;'"
+        ) from None
+    with address.toChannel() as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=_PATIENCE_SECONDS)
+        except grpc.FutureTimeoutError:
+            raise RefusedError(
+                f"no Spark Connect server answers at {address.endpoint} within {_PATIENCE_SECONDS} seconds",
+                next_step="check the address, that the server runs, and use_ssl and token in the address",
+            ) from None

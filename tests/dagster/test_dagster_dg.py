@@ -1,0 +1,97 @@
+"""The tools as a user has them, in processes of their own: ``dg`` on a fresh project, both tools on this repository.
+
+Each call takes seconds, so the tests are few and each walks a user's whole way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from places import ROOT
+
+Run = Callable[..., str]
+COMPONENT = "dv_maintenance.DvMaintainedTables"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs a tool of this environment; it has to succeed, and to warn of nothing that is ours to mend."""
+    tools = Path(sys.executable).parent
+    home = tmp_path / "home"
+    home.mkdir()
+    environment = {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "HOME": str(home), "DAGSTER_HOME": str(home)}
+
+    def call(tool: str, *words: str, cwd: Path, **more: str) -> str:
+        done = subprocess.run(
+            [tools / tool, *words],
+            cwd=cwd,
+            env={**environment, "DAGSTER_DISABLE_TELEMETRY": "yes", **more},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said
+        assert [line for line in said.splitlines() if "Warning: " in line and is_ours(line)] == []
+        return done.stdout
+
+    return call
+
+
+def is_ours(warning: str) -> bool:
+    """``FILE:LINE: CATEGORY: TEXT``, where the file is the one that uses what is warned of."""
+    file, _, text = warning.partition(": ")
+    places = (str(ROOT / "dv_maintenance"), str(ROOT / "sensors"))
+    return file.startswith(places) or "dv_maintenance" in text or "DvMaintainedTables" in text
+
+
+def test_a_fresh_project(run: Run, tmp_path: Path) -> None:
+    """``dg`` finds the component through the entry point alone, and accepts what it scaffolds."""
+    project = tmp_path / "project"
+    package = project / "src" / "lakehouse"
+    (package / "defs").mkdir(parents=True)
+    for module in (package, package / "defs"):
+        (module / "__init__.py").touch()
+    (package / "definitions.py").write_text(
+        "import pathlib\nimport dagster as dg\n\n@dg.definitions\ndef defs():\n"
+        "    return dg.load_from_defs_folder(path_within_project=pathlib.Path(__file__).parent)\n"
+    )
+    (project / "pyproject.toml").write_text(
+        '[project]\nname = "lakehouse"\nversion = "0"\n[tool.dg]\ndirectory_type = "project"\n'
+        '[tool.dg.project]\nroot_module = "lakehouse"\n'
+    )
+
+    def dg(*words: str) -> str:
+        return run("dg", *words, cwd=project, PYTHONPATH=str(package.parent))
+
+    assert COMPONENT in dg("list", "components")
+    schema = json.loads(dg("utils", "inspect-component", COMPONENT).partition("Component schema:")[2])
+    assert {"tables", "folders", "defaults", "spark"} <= schema["properties"].keys()
+    dg("scaffold", "defs", COMPONENT, "lake")
+    written = package / "defs" / "lake" / "defs.yaml"
+    body = yaml.safe_load(written.read_text())
+    # Sizes and durations are text to a reader of the schema, too.
+    body["attributes"]["defaults"]["policy"] |= {
+        "target_file_size": "512MiB",
+        "retention": "168h",
+        "partitions": ["a=1"],
+    }
+    written.write_text(yaml.safe_dump(body))
+    # It checks the YAML files first.
+    assert re.search(r"(?s)YAML.*valid.*loaded successfully", dg("check", "defs"))
+
+
+def test_this_repository_by_dg(run: Run) -> None:
+    assert "loaded successfully" in run("dg", "check", "defs", cwd=ROOT)
+
+
+def test_this_repositorys_workspace(run: Run) -> None:
+    run("dagster", "definitions", "validate", "-w", "workspace.yaml", cwd=ROOT)

@@ -1,0 +1,179 @@
+"""Spark Connect: the session is a client, its server and workers run elsewhere.
+
+Server and client are processes of their own: a process has either a classic session or a Connect one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from dv_maintenance.engine import spark_connect
+from dv_maintenance.engine.spark_session import start_session
+from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.tables import open_table
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+SERVER = """
+import sys
+from pyspark.sql import SparkSession
+
+settings = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+builder = SparkSession.builder.master("local[2]")
+for key, value in settings.items():
+    builder = builder.config(key, value)
+session = builder.getOrCreate()
+service = getattr(session._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+print(getattr(service, "MODULE$").localPort(), flush=True)
+sys.stdin.read()
+session.stop()
+"""
+
+# Purges three tables: by the engine, in a Dagster run, and on a Python without this package.
+CLIENT = """
+import json, sys
+import dagster as dg
+from dv_maintenance.dagster import SparkResource, build_dv_assets
+from dv_maintenance.engine.spark import SparkEngine
+from dv_maintenance.engine.spark_session import start_session
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.maintenance.apply import apply
+from dv_maintenance.maintenance.plan import build_plan
+from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.tables_file import WatchConfig
+from dv_maintenance.tables import open_table
+
+url, bare, by_engine, by_dagster, without_package = sys.argv[1:]
+said = {}
+
+def purge(path, **options):
+    with SparkEngine(master=url, **options) as engine:
+        table = open_table(path)
+        report = apply(table, engine, build_plan(table.snapshot(), Policy(max_deleted_ratio=0)))
+        return type(engine.session).__module__, report.verified
+
+said["engine"] = purge(by_engine)
+
+[table] = WatchConfig.model_validate({"tables": [{"name": "orders", "path": by_dagster}]}).tables
+said["run"] = dg.materialize(
+    [asset for asset in build_dv_assets([table]) if "optimize" in asset.key.path],
+    resources={"spark": SparkResource(master=url)},
+).success
+
+try:
+    purge(without_package, conf={"spark.sql.execution.pyspark.python": bare})
+except RefusedError as error:
+    said["refused"] = str(error)
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def server(connect_packages: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a Connect server of our own."""
+    home = tmp_path_factory.mktemp("connect")
+    log = home / "log"
+    with log.open("w") as errors:
+        started = subprocess.Popen(
+            [sys.executable, "-c", SERVER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=home,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        )
+        assert started.stdout is not None
+        port = started.stdout.readline().strip()
+        assert port, log.read_text()
+        yield f"sc://127.0.0.1:{port}"
+        started.communicate("")
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> Path:
+    """A Python with all that is installed here but this package."""
+    home = tmp_path / "bare"
+    venv.create(home, symlinks=True)
+    [site] = home.glob("lib/python*/site-packages")
+    # A .pth file inside a folder that a .pth file names is not read: what is installed as editable stays out.
+    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
+    return home / "bin" / "python"
+
+
+def dirty_table(path: Path) -> str:
+    """Two files of 1000 rows, every other pair of them deleted."""
+    schema = pa.schema([("id", pa.int64())])
+    DeltaBuilder(str(path)).create(schema).append(pa.table({"id": range(2000)}), files=2)
+    DeltaBuilder(str(path)).delete(lambda rows: pc.not_equal(pc.bit_wise_and(rows["id"], 2), 0))
+    return str(path)
+
+
+def with_dvs(path: str) -> int:
+    return health(open_table(path).snapshot()).counts.files_with_dv
+
+
+def test_purges_through_a_connect_server(server: str, bare_python: Path, tmp_path: Path) -> None:
+    tables = [dirty_table(tmp_path / name) for name in ("by_engine", "by_dagster", "without_package")]
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT, server, bare_python, *tables], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert said["engine"] == ["pyspark.sql.connect.session", True]
+    assert said["run"]
+    assert "No module named 'dv_maintenance'" in said["refused"]
+    assert "install dv-maintenance there" in said["refused"]
+    assert list(map(with_dvs, tables)) == [0, 0, 2]
+
+
+# -- without a server --------------------------------------------------------------------------------------------
+
+
+def refused(url: str, error: type[Exception] = RefusedError) -> str:
+    # Not through an engine: that would take a session that is active in this process.
+    with pytest.raises(error) as caught:
+        start_session(url, {})
+    return str(caught.value)
+
+
+def test_nobody_there(connect_packages: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_connect, "_PATIENCE_SECONDS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        said = refused(f"sc://127.0.0.1:{port}/;token=hunter2")
+    assert f"no Spark Connect server answers at 127.0.0.1:{port} within 1 seconds" in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("url", ["sc://host/path", "sc://host:1/;hunter2", "sc://host:port"])
+def test_no_address(connect_packages: None, url: str) -> None:
+    said = refused(url, UsageError)
+    assert "write sc://HOST:PORT" in said
+    assert "hunter2" not in said
+
+
+def test_packages_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    assert "pip install 'dv-maintenance[connect]'" in refused("sc://127.0.0.1:1")
