@@ -27,6 +27,11 @@ from dv_maintenance.maintenance.tables_file import Job, WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import Snapshot, Table
 
+try:
+    from dagster import FreshnessPolicy
+except ImportError:  # dagster 1.11
+    from dagster.preview.freshness import FreshnessPolicy
+
 __all__ = ["GROUP", "build_dv_assets"]
 
 GROUP = "dv_maintenance"
@@ -34,8 +39,8 @@ GROUP = "dv_maintenance"
 _SPARK = "spark"
 # Dagster's tag of a run for one partition; a run over a range has none.
 _PARTITION_TAG = "dagster/partition"
-# Before 1.13 Dagster can't record that a partitioned asset was made for no partition: the run fails, its work done.
-_RECORDS_WHOLE_TABLE = Version(dg.__version__) >= Version("1.13")
+# Before 1.12.20 Dagster can't record that a partitioned asset was made for no partition: the run fails, its work done.
+_RECORDS_WHOLE_TABLE = Version(dg.__version__) >= Version("1.12.20")
 
 
 def build_dv_assets(tables: Iterable[WatchedTable], *, group_name: str = GROUP) -> list[dg.AssetsDefinition]:
@@ -144,7 +149,7 @@ def _plan(
         raise UsageError(
             f"Dagster {dg.__version__} has no runs of a partitioned asset on the whole table",
             table=table.path,
-            next_step="choose partitions, or install dagster 1.13 or newer",
+            next_step="choose partitions, or install dagster 1.12.20 or newer",
         )
     policy = partitions.chosen_policy(table, snapshot, keys) if keys else table.policy
     if policy is None:
@@ -216,5 +221,5 @@ def _spec(table: WatchedTable, job: Job, group: str, description: str) -> dg.Ass
         partitions_def=partitions.partitions_def(table) if job == "optimize" else None,
         freshness_policy=None
         if within is None
-        else dg.FreshnessPolicy.time_window(fail_window=timedelta(milliseconds=within)),
+        else FreshnessPolicy.time_window(fail_window=timedelta(milliseconds=within)),
     )

@@ -96,7 +96,7 @@ class SparkAttributes(dg.Model, dg.Resolvable):
     """The location's ``spark`` resource."""
 
     master: str = Field(default="local[*]", description="Spark master, or sc://host:15002 for Spark Connect.")
-    conf: dict[str, str] = Field(default_factory=dict)
+    conf: dict[str, str] = Field(default={})
     engine: Literal["spark", "local"] = "spark"
 
 
@@ -116,7 +116,7 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     tables: list[TableAttributes] | None = None
     folders: list[FolderAttributes] | None = None
     schedule: ScheduleAttributes | None = None
-    sensor: SensorAttributes | None = Field(default_factory=SensorAttributes, description="null: no sensor.")
+    sensor: SensorAttributes | None = Field(default=SensorAttributes(), description="null: no sensor.")
     spark: SparkAttributes | None = Field(
         default=None,
         description="Left out, the location must have a resource spark: a SparkResource, or what has a spark_session.",

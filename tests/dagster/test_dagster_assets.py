@@ -214,7 +214,8 @@ def test_maintained_within_is_a_freshness_policy(make_table: MakeTable, make_def
     table = make_table(jobs=["optimize", "vacuum"], policy={"checks": {"maintained_within": "8d"}}, delete=False)
     graph = make_definitions(table).resolve_asset_graph()
     policies = {key.path[-1]: graph.get(key).freshness_policy for key in graph.get_all_asset_keys()}
-    within = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=8))
+    within = policies["optimize"]
+    assert within.fail_window.to_timedelta() == timedelta(days=8)
     assert policies == {"orders": None, "optimize": within, "vacuum": within}
 
 
