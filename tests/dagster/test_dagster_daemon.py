@@ -189,7 +189,8 @@ def race(deployment: Deployment, lake: Lake) -> tuple[str, str]:
     before the first test: Dagster looks after backfills twice a minute.
     """
     lake.delete("raced")
-    run = deployment.launch("raced/dv/optimize")
+    span = {"dagster/asset_partition_range_start": DAYS[0], "dagster/asset_partition_range_end": DAYS[-1]}
+    run = deployment.launch("raced/dv/optimize", tags=span)
     backfill = deployment.backfill("raced/dv/optimize", DAYS)
     eventually("the sensor saw that it is due", lambda: any(map(saw_it_due, deployment.ticks())))
     return run, backfill
