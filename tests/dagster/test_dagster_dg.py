@@ -91,7 +91,7 @@ def test_a_fresh_project(run: Run, tmp_path: Path) -> None:
     assert re.search(r"(?s)YAML.*valid.*loaded successfully", dg("check", "defs"))
 
 
-@pytest.mark.skipif(Version(version("dagster")) < Version("1.12"), reason="dg wants a folder defs in every project")
+@pytest.mark.skipif(Version(version("dagster")) < Version("1.13"), reason="dg wants a folder defs in every project")
 def test_this_repository_by_dg(run: Run) -> None:
     assert "loaded successfully" in run("dg", "check", "defs", cwd=ROOT)
 
