@@ -64,7 +64,7 @@ def test_a_fresh_project(run: Run, tmp_path: Path) -> None:
         (module / "__init__.py").touch()
     (package / "definitions.py").write_text(
         "import pathlib\nimport dagster as dg\n\n@dg.definitions\ndef defs():\n"
-        "    return dg.load_from_defs_folder(path_within_project=pathlib.Path(__file__).parent)\n"
+        "    return dg.load_from_defs_folder(project_root=pathlib.Path(__file__).parents[2])\n"
     )
     (project / "pyproject.toml").write_text(
         '[project]\nname = "lakehouse"\nversion = "0"\n[tool.dg]\ndirectory_type = "project"\n'
