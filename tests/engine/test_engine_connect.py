@@ -19,8 +19,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from packaging.version import Version
-from pyspark import __version__ as pyspark_version
 
 from dv_maintenance.engine import spark_connect
 from dv_maintenance.engine.spark_session import start_session
@@ -104,7 +102,8 @@ def server(connect_packages: None, tmp_path_factory: pytest.TempPathFactory) -> 
             stderr=errors,
             text=True,
             cwd=home,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            # Without what would lead its workers to this package.
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": ""},
         )
         assert started.stdout is not None
         port = started.stdout.readline().strip()
@@ -145,12 +144,9 @@ def test_purges_through_a_connect_server(server: str, bare_python: Path, tmp_pat
     said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert said["engine"] == ["pyspark.sql.connect.session", True]
     assert said["run"]
-    assert list(map(with_dvs, tables[:2])) == [0, 0]
-    # Before 4.1 a Connect server does not listen to the setting.
-    if Version(pyspark_version) >= Version("4.1"):
-        assert "No module named 'dv_maintenance'" in said["refused"]
-        assert "install dv-maintenance there" in said["refused"]
-        assert with_dvs(tables[2]) == 2
+    assert "No module named 'dv_maintenance'" in said["refused"]
+    assert "install dv-maintenance there" in said["refused"]
+    assert list(map(with_dvs, tables)) == [0, 0, 2]
 
 
 # -- without a server --------------------------------------------------------------------------------------------
