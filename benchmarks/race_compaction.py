@@ -44,12 +44,14 @@ from dv_maintenance.tables import open_table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dv_maintenance.tables.model import RewriteResult, RewriteTask
+    from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
 JARS = Path(__file__).parent.parent / ".cache" / "jars" / "delta-4.4.0"
 WRITERS = 4
 FILES = 16
 GONE = -1
+# Between two compactions, whatever the first of them found to do.
+PAUSE_SECONDS = 2
 
 
 # -- the writers -------------------------------------------------------------------------------------------------
@@ -250,6 +252,7 @@ def race(name: str, session: SparkSession, place: str, options: argparse.Namespa
     while time.monotonic() - started < options.seconds and not any(writer.trouble for writer in writers):
         COMPACTIONS[name](place, session, tally)
         tally.runs += 1
+        time.sleep(PAUSE_SECONDS)
     stop.set()
     for writer in writers:
         writer.join()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from dv_maintenance.errors import UsageError
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.model import RewriteResult, RewriteTask
+    from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
 __all__ = ["ENGINES", "Engine", "get_engine"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["batch_rows", "compressed_bytes", "dictionary_pays", "row_bytes"]
+__all__ = ["batch_rows", "compressed_bytes", "dictionary_pays", "middle", "row_bytes"]
 
 BATCH_BYTES = 4 << 20
 MAX_BATCH_ROWS = 1 << 16
@@ -45,6 +45,17 @@ def _decoded(chunk: Any) -> float:
 def compressed_bytes(group: Any, leaves: Iterable[int]) -> int:
     """Bytes to fetch for a row group's leaf columns."""
     return sum(group.column(leaf).total_compressed_size for leaf in leaves)
+
+
+def middle(group: Any) -> int:
+    """The byte of the file at which half of a row group lies behind; 0 for one without columns."""
+    if not group.num_columns:
+        return 0
+    chunk = group.column(0)
+    # Writers without dictionaries put 0 there, or nothing.
+    begin = min(chunk.dictionary_page_offset or chunk.data_page_offset, chunk.data_page_offset)
+    size = sum(group.column(leaf).total_compressed_size for leaf in range(group.num_columns))
+    return max(0, int(begin + size // 2))
 
 
 def dictionary_pays(metadata: Any, leaf: int) -> bool:

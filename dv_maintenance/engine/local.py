@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from dv_maintenance.engine.pool import run_all
 from dv_maintenance.engine.rewrite import rewrite_retrying
-from dv_maintenance.tables.model import RewriteResult, RewriteTask
+from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
 __all__ = ["LocalEngine"]
 

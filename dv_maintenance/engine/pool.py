@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 
-from dv_maintenance.tables.model import RewriteResult, RewriteTask
+from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
 __all__ = ["run_all"]
 

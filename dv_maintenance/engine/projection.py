@@ -17,12 +17,16 @@ from pyarrow import types
 
 from dv_maintenance.engine.values import scalar_of
 from dv_maintenance.engine.widening import Convert, same, widening
-from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.errors import DamagedTableError, RefusedError
 
 __all__ = ["Projection", "leaf_count"]
 
 _FIELD_ID = b"PARQUET:field_id"
 _SOURCE_NAME = b"dvm:source"
+_MATCH = b"dvm:match"
+
+# A variant is stored as these two. Where there is a typed_value as well, a part of it is in there, and only there.
+_VARIANT = {"value", "metadata"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Projection:
         ------
         DamagedTableError : a type can't be widened, a name or id is there twice, or ids are asked for and missing.
             Names ``file`` and the column.
+        RefusedError : a shredded variant.
         """
         binder = _Binder(match_by, file)
         wanted = [field for field in schema if field.name not in constants]
@@ -127,6 +132,10 @@ class _Binder:
             folded.setdefault(key.lower(), []).append(index)
         matches: list[int | None] = []
         for field in wanted:
+            if by_id and (field.metadata or {}).get(_MATCH) == b"name":
+                named = (index for index, each in enumerate(stored) if each.name == _source_name(field))
+                matches.append(next(named, None))
+                continue
             key = _field_id(field) if by_id else _source_name(field)
             column = ".".join((*path, field.name))
             if not key:
@@ -164,6 +173,11 @@ class _Binder:
         self, stored: pa.DataType, wanted: pa.DataType, first: int, path: tuple[str, ...]
     ) -> tuple[Convert, list[int]]:
         children = self.children(list(stored), list(wanted), first_leaf=first, path=path)
+        if set(wanted.names) == _VARIANT and "typed_value" in stored.names:
+            raise RefusedError(
+                f"column {'.'.join(path)} of {self.file} holds shredded variants, which can't be put together here",
+                next_step="use Spark 4.1 or newer for this table",
+            )
         # With no child of its own to read, any leaf will do to tell null structs from others.
         leaves = children.leaves or [first]
         in_place = [(index, same) for index in range(stored.num_fields)]

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from dv_maintenance.engine.footer import BATCH_BYTES
+from dv_maintenance.engine.ordering import Ordering
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.engine.writer import RollingWriter, as_optional
 from dv_maintenance.errors import RetryableError, VerificationError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.model import RewriteResult, RewriteTask
+from dv_maintenance.tables.work import RewriteResult, RewriteTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dv_maintenance.tables.work import ScanTask
+
+    _Write = Callable[[pa.RecordBatch, Any, Mapping[str, int]], None]
 
 __all__ = ["rewrite", "rewrite_retrying"]
 
@@ -19,10 +30,11 @@ _PAUSE_SECONDS = 1.0
 
 
 def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> RewriteResult:
-    """Stream the live rows of the sources, in order, into new files below ``task.output_uri``.
+    """Stream the live rows of the sources, in their order or the one that the task wants, into new files below
+    ``task.output_uri``.
 
-    Holds one row group at most, whatever the size of the files. Every call writes files of its own; when it fails it
-    has deleted them again, as far as the storage lets it.
+    Holds one row group at most, whatever the size of the files; to order rows, local disk holds them all. Every call
+    writes files of its own; when it fails it has deleted them again, as far as the storage lets it.
 
     Raises
     ------
@@ -40,13 +52,14 @@ def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None)
     bytes_read = 0
     writer = RollingWriter(task, schema, storage)
     try:
-        for source in scan.sources:
-            with open_source(source, scan, storage) as reader:
-                for batch in reader.batches():
-                    writer.write(batch, reader.footer, reader.projection.origins)
-                rows.append(reader.rows)
-                purged.append(reader.purged)
-                bytes_read += reader.size
+        with _sink(task, scan, writer, storage) as write:
+            for source in scan.sources:
+                with open_source(source, scan, storage) as reader:
+                    for batch in reader.batches():
+                        write(batch, reader.footer, reader.projection.origins)
+                    rows.append(reader.rows)
+                    purged.append(reader.purged)
+                    bytes_read += reader.size
         outputs = writer.close()
         written = sum(output.rows for output in outputs)
         if sum(rows) != written + sum(purged):
@@ -68,6 +81,26 @@ def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None)
         source_rows=tuple(rows),
         source_purged=tuple(purged),
     )
+
+
+@contextmanager
+def _sink(task: RewriteTask, scan: ScanTask, writer: RollingWriter, storage: Storage) -> Iterator[_Write]:
+    """The writer, behind what puts the rows in order where the task wants one."""
+    if not task.order_by:
+        yield writer.write
+        return
+    like: list[tuple[Any, Mapping[str, int]]] = []
+    with Ordering.of(scan, task.order_by, storage) as ordering:
+
+        def write(batch: pa.RecordBatch, footer: Any, origins: Mapping[str, int]) -> None:
+            ordering.add(batch)
+            like[:] = like or [(footer, origins)]
+
+        yield write
+        # Small against a file, so that files end where they should.
+        for batch in ordering.batches(min(BATCH_BYTES, task.target_bytes // 8)):
+            # Rows of all sources are in every file: the first source says as much of encodings as any.
+            writer.write(batch, *like[0])
 
 
 def rewrite_retrying(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> RewriteResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,19 +12,39 @@ import pyarrow.parquet as pq
 
 from dv_maintenance.dv import load
 from dv_maintenance.engine.faults import reading
-from dv_maintenance.engine.footer import batch_rows, compressed_bytes, row_bytes
+from dv_maintenance.engine.footer import batch_rows, compressed_bytes, middle, row_bytes
+from dv_maintenance.engine.live_rows import KeepMasks, LiveRows
 from dv_maintenance.engine.projection import Projection
+from dv_maintenance.engine.row_defaults import fill_defaults
+from dv_maintenance.engine.row_groups import may_hold
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.storage import Storage
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.model import ScanTask, SourceFile
+    from dv_maintenance.tables.predicate import Predicate
+    from dv_maintenance.tables.work import ScanTask, SourceFile
 
-__all__ = ["SourceReader", "open_source", "scan"]
+__all__ = ["WHOLE", "SourceReader", "Span", "open_source", "scan"]
 
 # A row group's wanted columns are fetched whole up to this size; beyond it each column is read through a buffer.
 _WHOLE_BYTES = 32 << 20
 _LEAST_BUFFER = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of a file's bytes, ``[start, stop)``. A row group belongs to the one that holds its middle, so spans
+    that cover a file share out its row groups before anyone has read the footer.
+    """
+
+    start: int = 0
+    stop: int | None = None
+
+    def holds(self, position: int) -> bool:
+        return self.start <= position and (self.stop is None or position < self.stop)
+
+
+WHOLE = Span()
 
 
 def scan(task: ScanTask, storage_options: Mapping[str, str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -60,19 +81,28 @@ class SourceReader:
         self.projection = Projection.build(
             parquet.schema_arrow, task.schema, match_by=task.match_by, constants=source.constants, file=uri
         )
+        self._row_defaults = source.row_defaults
         self._dv = None if source.dv is None else load(source.dv, storage.get_range, rows=self.rows)
+        self._masks = None if self._dv is None else KeepMasks(self._dv)
         self.purged: int = 0 if self._dv is None else self._dv.cardinality
         buffer_bytes = self._buffer_bytes()
         self._parquet = _open(file, self.footer, buffer_bytes) if buffer_bytes else parquet
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Live rows in file order."""
+    def batches(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[pa.RecordBatch]:
+        """Live rows in file order: of all row groups, or of those whose middle lies in ``span`` and whose statistics
+        do not rule the bound ``predicate`` out. It is not applied to the rows.
+        """
+        for live in self.live(span, predicate):
+            yield live.batch
+
+    def live(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[LiveRows]:
+        """The ``batches``, with the place of their rows in the file."""
         first = 0
         widest = 0.0
         for group in range(self.footer.num_row_groups):
             metadata = self.footer.row_group(group)
             stop = first + metadata.num_rows
-            if self._deleted(first, stop) < metadata.num_rows:
+            if self._wants(metadata, first, span, predicate):
                 # What earlier row groups turned out to need corrects what this one's footer lets one expect.
                 expected = max(row_bytes(metadata, self.projection.leaves), widest)
                 for batch, rows in self._read(group, metadata.num_rows, batch_rows(expected)):
@@ -85,6 +115,11 @@ class SourceReader:
                 if first != stop:
                     raise DamagedTableError(f"row group {group} of {self._uri} does not have the rows its footer says")
             first = stop
+
+    def _wants(self, group: Any, first: int, span: Span, predicate: Predicate | None) -> bool:
+        if not span.holds(middle(group)) or self._deleted(first, first + group.num_rows) == group.num_rows:
+            return False
+        return predicate is None or may_hold(group, self.projection, predicate)
 
     def _read(self, group: int, rows: int, at_once: int) -> Iterator[tuple[pa.RecordBatch | None, int]]:
         leaves = self.projection.leaves
@@ -104,15 +139,16 @@ class SourceReader:
             if batch.num_rows:
                 yield batch, batch.num_rows
 
-    def _live(self, batch: pa.RecordBatch | None, rows: int, first: int) -> pa.RecordBatch | None:
+    def _live(self, batch: pa.RecordBatch | None, rows: int, first: int) -> LiveRows | None:
         """The table's view of ``rows`` rows from physical position ``first`` on, if any is alive."""
         deleted = self._deleted(first, first + rows)
         if deleted == rows:
             return None
-        if deleted and batch is not None:
-            assert self._dv is not None
-            batch = batch.filter(self._dv.keep_mask(first, first + rows))
-        return self.projection(batch, rows - deleted)
+        kept = self._masks(first, first + rows) if deleted and self._masks is not None else None
+        if kept is not None and batch is not None:
+            batch = batch.filter(kept)
+        live = LiveRows(self.projection(batch, rows - deleted), first, rows, kept)
+        return fill_defaults(live, self._row_defaults) if self._row_defaults else live
 
     def _deleted(self, first: int, stop: int) -> int:
         return 0 if self._dv is None else self._dv.range_cardinality(first, stop)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from dv_maintenance.tables.model import RewriteResult, RewriteTask
+    from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
     _Worker = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 

@@ -18,7 +18,7 @@ from pyarrow import types
 
 from dv_maintenance.engine.projection import leaf_count
 from dv_maintenance.errors import UsageError
-from dv_maintenance.tables.model import ColumnStats
+from dv_maintenance.tables.work import ColumnStats
 
 __all__ = ["StatsCollector"]
 

@@ -11,7 +11,7 @@ from dv_maintenance import errors
 from dv_maintenance.engine.rewrite import rewrite_retrying
 from dv_maintenance.engine.values import scalar_of
 from dv_maintenance.errors import DvMaintenanceError
-from dv_maintenance.tables.model import RewriteResult, RewriteTask
+from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
 __all__ = ["result_of", "run_specs", "specs_of"]
 

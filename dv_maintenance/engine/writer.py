@@ -20,7 +20,7 @@ from dv_maintenance.engine.faults import writing
 from dv_maintenance.engine.footer import dictionary_pays
 from dv_maintenance.engine.stats import StatsCollector
 from dv_maintenance.errors import RefusedError, VerificationError
-from dv_maintenance.tables.model import OutputFile, RewriteTask
+from dv_maintenance.tables.work import OutputFile, RewriteTask
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -199,6 +199,8 @@ def as_optional(schema: pa.Schema) -> pa.Schema:
 
 
 def _optional(field: pa.Field) -> pa.Field:
+    if (field.metadata or {}).get(b"dvm:delta") == b"variant":  # its parts are required, it is null as a whole
+        return field.with_nullable(True)
     nested = field.type
     if types.is_struct(nested):
         nested = pa.struct([_optional(child) for child in nested])

@@ -48,8 +48,11 @@ def plan_again(
     plan: MaintenancePlan, snapshot: Snapshot, lost: Sequence[PlanStep], *, keep: Sequence[PlanStep], number: int
 ) -> list[PlanStep]:
     """Steps in place of the lost ones: the same policy on their partitions, without the files of the steps kept, within
-    what the lost ones would have cost. ``number`` tells their ids from earlier ones.
+    what the lost ones would have cost. ``number`` tells their ids from earlier ones. Steps that order rows are about
+    the same files, as far as they are there.
     """
+    if plan.order_by:
+        return _steps_again(snapshot, lost, number)
     taken = pa.array([each.path for step in keep for each in step.inputs], pa.string())
     rest = snapshot.files.filter(pc.invert(pc.is_in(snapshot.files["path"], value_set=taken)))
     partitions = sorted({step.partition for step in lost})
@@ -62,6 +65,20 @@ def plan_again(
     )
     again = build_plan(replace(snapshot, files=rest), policy, purge=plan.purge)
     return [replace(step, id=f"{step.id}.{number}") for step in again.steps]
+
+
+def _steps_again(snapshot: Snapshot, lost: Sequence[PlanStep], number: int) -> list[PlanStep]:
+    live = {key.path: (key, facts) for key, facts in _live(snapshot, lost).items()}
+    again = []
+    for step in lost:
+        inputs = []
+        for each in step.inputs:
+            if each.path in live:
+                key, (_, size, physical, deleted) = live[each.path]
+                inputs.append(replace(each, dv_id=key.dv_id, size=size, physical_rows=physical, deleted_rows=deleted))
+        if inputs:
+            again.append(replace(step, id=f"{step.id}.{number}", inputs=tuple(inputs)))
+    return again
 
 
 def _limits(plan: MaintenancePlan, lost: Sequence[PlanStep]) -> dict[str, int]:

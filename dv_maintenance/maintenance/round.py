@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, UsageError, VerificationError
 from dv_maintenance.maintenance.steps import MaintenancePlan, PlanStep
 from dv_maintenance.maintenance.verify import check_outputs, check_result, check_version
-from dv_maintenance.tables.model import CommitOutcome, FileKey, OutputFile, Replacement, RewriteBin, partition_name
+from dv_maintenance.tables.model import CommitOutcome, FileKey, Replacement, partition_name
+from dv_maintenance.tables.work import OutputFile, RewriteBin
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.tables.model import RewriteResult, RewriteTask, Snapshot, Table
+    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
 __all__ = ["Committed", "run_round"]
 
@@ -58,8 +60,8 @@ def run_round(
     VerificationError, and what engine and table raise.
     """
     rewrites = [step for step in steps if step.action == "rewrite"]
-    results = _rewrite(table, engine, snapshot, rewrites, plan.target_file_size, on_progress)
-    replacements = [_replacement(step, results.get(step.id)) for step in steps]
+    results = _rewrite(table, engine, snapshot, rewrites, plan, on_progress)
+    replacements = [_replacement(step, results.get(step.id), plan.order_by) for step in steps]
     with _uncertain(table, _outputs(results.values())):
         outcome = table.commit(snapshot, replacements, operation=_operation(plan))
     held = set(outcome.committed)
@@ -94,9 +96,12 @@ def _exchange(replacement: Replacement, outcome: CommitOutcome) -> _Exchange:
     return _Exchange(rebased.inputs, tuple(each for each in outputs if not each[1] or each[1] < each[0].rows))
 
 
-def _replacement(step: PlanStep, result: RewriteResult | None) -> Replacement:
+def _replacement(step: PlanStep, result: RewriteResult | None, order_by: tuple[str, ...]) -> Replacement:
     if result is None:
         return Replacement(step.id, step.partition, _keys(step))
+    if order_by:
+        # Which row went where is not kept: eight bytes each, for the rare case that others delete meanwhile.
+        return Replacement(step.id, step.partition, _keys(step), result.outputs, order_by=order_by)
     counts = zip(result.source_rows, result.source_purged, strict=True)
     return Replacement(
         step.id, step.partition, _keys(step), result.outputs, tuple(rows - purged for rows, purged in counts)
@@ -108,14 +113,14 @@ def _rewrite(
     engine: Engine,
     snapshot: Snapshot,
     steps: Sequence[PlanStep],
-    target: int,
+    plan: MaintenancePlan,
     on_progress: Callable[[int, int], None] | None,
 ) -> dict[str, RewriteResult]:
     """Results that passed their gates, by step id."""
     if not steps:
         return {}
-    bins = [RewriteBin(step.id, step.partition, _keys(step)) for step in steps]
-    tasks = {task.id: task for task in table.rewrite_tasks(snapshot, bins, target)}
+    bins = [RewriteBin(step.id, step.partition, _keys(step), plan.order_by) for step in steps]
+    tasks = {task.id: task for task in table.rewrite_tasks(snapshot, bins, plan.target_file_size)}
     if list(tasks) != [step.id for step in steps]:
         raise VerificationError("the table made other tasks than were asked for", next_step=_MEND)
     done: dict[str, RewriteResult] = {}
@@ -160,7 +165,8 @@ def _operation(plan: MaintenancePlan) -> Mapping[str, Any]:
     selection = [partition_name(each) for each in plan.policy.partitions]
     if plan.purge:
         return {"name": "REORG", "parameters": {"predicate": selection, "applyPurge": True}}
-    return {"name": "OPTIMIZE", "parameters": {"predicate": selection}}
+    order = {"zOrderBy": list(plan.order_by)} if plan.order_by else {}
+    return {"name": "OPTIMIZE", "parameters": {"predicate": selection, **order}}
 
 
 @contextmanager

@@ -18,14 +18,15 @@ __all__ = ["Action", "Cost", "Effect", "LeftAlone", "MaintenancePlan", "PlanInpu
 _MAX_PLAN_BYTES = 1 << 30
 
 Action = Literal["rewrite", "remove"]
-Why = Literal["deleted_ratio", "unknown_rows", "deletion_vector", "small", "wholly_deleted"]
+Why = Literal["deleted_ratio", "unknown_rows", "deletion_vector", "small", "wholly_deleted", "unordered", "overlapping"]
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanInput:
     """A logical file that goes, and why: too many deleted rows, a DV but no row count, a DV and all are to go, small,
-    or no row left. ``size`` in bytes; ``physical_rows`` is ``None`` where the log does not say.
+    no row left, not in the order wanted, or in the range of what is not. ``size`` in bytes; ``physical_rows`` is
+    ``None`` where the log does not say.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -100,6 +101,7 @@ class MaintenancePlan:
 
     ``purge``: every deletion vector goes, thresholds or not, and nothing else is touched. ``target_file_size`` in
     bytes, as it follows from policy and table. Every live file is in exactly one step or counted in ``left_alone``.
+    ``order_by``: columns by which the rows of a step are ordered, see ``zorder``.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -112,6 +114,7 @@ class MaintenancePlan:
     policy: Policy
     steps: tuple[PlanStep, ...]
     left_alone: tuple[LeftAlone, ...]
+    order_by: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data that :meth:`from_json` reads back."""

@@ -7,7 +7,7 @@ another logical file, so plans, commits and conflict checks speak of :class:`Fil
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, unquote
 
@@ -15,30 +15,25 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.work import OutputFile, RewriteBin, RewriteTask, ScanTask
 
 __all__ = [
     "FILES_SCHEMA",
     "Change",
     "Changes",
     "CommitOutcome",
-    "DvRef",
     "ExpiredFile",
     "ExpiredFiles",
     "FileKey",
     "HistoryEntry",
     "ManifestResult",
     "OldestDv",
-    "OutputFile",
     "Rebased",
     "Replacement",
-    "RewriteBin",
-    "RewriteResult",
-    "RewriteTask",
-    "ScanTask",
     "Snapshot",
-    "SourceFile",
     "Table",
     "VacuumResult",
+    "hive_folder",
     "parse_partition",
     "partition_name",
 ]
@@ -97,6 +92,22 @@ def parse_partition(name: str) -> dict[str, str | None]:
     return {unquote(key): None if value == NULL_PARTITION else unquote(value) for key, value in pairs}
 
 
+# What Hive escapes in the names of partition folders.
+_ESCAPED = str.maketrans({char: f"%{ord(char):02X}" for char in [*map(chr, range(1, 32)), *"\"#%'*/:=?\\\x7f{[]^"]})
+
+
+def hive_folder(values: Mapping[str, str | None]) -> str:
+    """The folder of a partition as Hive and Spark name it, columns in order; null and empty are the same to them.
+
+    >>> hive_folder({"day": "2026-01-01", "at": "10:00", "shop": None})
+    'day=2026-01-01/at=10%3A00/shop=__HIVE_DEFAULT_PARTITION__'
+    """
+    return "/".join(
+        f"{name.translate(_ESCAPED)}={value.translate(_ESCAPED) if value else NULL_PARTITION}"
+        for name, value in values.items()
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """One version of a table. ``files`` has FILES_SCHEMA's columns first; a million rows is normal, so stay vectorised.
@@ -115,187 +126,6 @@ class Snapshot:
     warnings: tuple[str, ...] = ()
 
 
-# -- work for an engine ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class DvRef:
-    """Where the bytes of a DV are and what they must amount to.
-
-    ``codec`` names a module under ``dv/``. Either ``uri`` (absolute, percent-encoded) with ``offset`` and ``size`` as
-    the codec defines them, or ``inline``, the codec's text form.
-    """
-
-    codec: str
-    cardinality: int
-    size: int
-    uri: str | None = None
-    offset: int | None = None
-    inline: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """One Parquet file to read, minus the rows its DV names.
-
-    ``rows``: physical rows the log promises (``None``: unknown). ``constants``: values of columns that the file
-    itself does not store (partition columns), by output field name, as JSON: null, booleans, integers and strings as
-    they are, floats and decimals as strings, dates as days and timestamps as microseconds since the epoch, binary as
-    base64.
-    """
-
-    key: FileKey
-    uri: str
-    size: int
-    rows: int | None = None
-    dv: DvRef | None = None
-    constants: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ScanTask:
-    """Files of one shape to be read as batches of ``schema``.
-
-    Fields of ``schema`` are found in a file by Parquet field id (``match_by="id"``, metadata key
-    ``PARQUET:field_id``) or by name (``match_by="name"``): the field's metadata ``dvm:source`` if present, else its
-    own name. A missing field reads as null; narrower file types are widened; columns the schema does not name are
-    dropped.
-    """
-
-    sources: tuple[SourceFile, ...]
-    schema: pa.Schema
-    match_by: str = "name"
-
-
-@dataclass(frozen=True, slots=True)
-class RewriteBin:
-    """What a plan wants merged into new files: logical files of one partition."""
-
-    id: str
-    partition: str
-    inputs: tuple[FileKey, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RewriteTask:
-    """Read the sources without their deleted rows, in order, and write them below ``output_uri``. A pure function of
-    storage.
-
-    ``target_bytes``: roll to a new file once the current one holds that much. ``stats_columns``: leaf columns, as
-    tuples of field names, whose statistics the result reports.
-    """
-
-    id: str
-    scan: ScanTask
-    output_uri: str  # folder, absolute, percent-encoded
-    target_bytes: int
-    compression: str = "snappy"
-    stats_columns: tuple[tuple[str, ...], ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        from base64 import b64encode
-
-        body = asdict(self)
-        body["scan"]["schema"] = b64encode(self.scan.schema.serialize().to_pybytes()).decode()
-        return body
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> RewriteTask:
-        from base64 import b64decode
-
-        scan = body["scan"]
-        sources = tuple(
-            SourceFile(
-                key=FileKey(**source["key"]),
-                uri=source["uri"],
-                size=source["size"],
-                rows=source["rows"],
-                dv=DvRef(**source["dv"]) if source["dv"] else None,
-                constants=source["constants"],
-            )
-            for source in scan["sources"]
-        )
-        schema = pa.ipc.read_schema(pa.py_buffer(b64decode(scan["schema"])))
-        return cls(
-            id=body["id"],
-            scan=ScanTask(sources, schema, scan["match_by"]),
-            output_uri=body["output_uri"],
-            target_bytes=body["target_bytes"],
-            compression=body["compression"],
-            stats_columns=tuple(tuple(column) for column in body["stats_columns"]),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnStats:
-    """Bounds of one leaf column of one file.
-
-    ``null_count`` counts null values of the column, a null parent struct included; for a list or map column, null
-    lists or maps. ``minimum`` and ``maximum`` are exact and ``None`` where there is no usable bound (all null,
-    binary, lists, maps, NaN in floats). JSON values as for ``SourceFile.constants``, floats as numbers.
-    """
-
-    column: tuple[str, ...]
-    null_count: int
-    minimum: Any = None
-    maximum: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class OutputFile:
-    """A finished file: ``uri`` (absolute, percent-encoded), ``size`` in bytes, ``rows``, and ``modified`` in epoch
-    milliseconds.
-    """
-
-    uri: str
-    size: int
-    rows: int
-    modified: int
-    stats: tuple[ColumnStats, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RewriteResult:
-    """What a task did. ``rows_read`` counts physical rows, ``rows_purged`` those that a DV named; ``source_rows`` and
-    ``source_purged`` are the same per source, in the task's order.
-    """
-
-    task_id: str
-    outputs: tuple[OutputFile, ...]
-    rows_read: int
-    rows_written: int
-    rows_purged: int
-    bytes_read: int
-    seconds: float
-    source_rows: tuple[int, ...] = ()
-    source_purged: tuple[int, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> RewriteResult:
-        outputs = tuple(
-            OutputFile(
-                **{
-                    **output,
-                    "stats": tuple(
-                        ColumnStats(**{**stats, "column": tuple(stats["column"])}) for stats in output["stats"]
-                    ),
-                }
-            )
-            for output in body["outputs"]
-        )
-        return cls(
-            **{
-                **body,
-                "outputs": outputs,
-                "source_rows": tuple(body["source_rows"]),
-                "source_purged": tuple(body["source_purged"]),
-            }
-        )
-
-
 # -- commits -----------------------------------------------------------------------------------------------------
 
 
@@ -310,6 +140,8 @@ class Replacement:
     kept: tuple[int, ...] = ()
     """Where the outputs hold what was live of the inputs, one behind the other and each in its order: the rows that
     each input gave. That is what deletes by others can be carried over by."""
+    order_by: tuple[str, ...] = ()
+    """Columns that the rows of the outputs were ordered by, for the table to remember."""
 
 
 @dataclass(frozen=True, slots=True)

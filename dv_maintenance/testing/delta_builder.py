@@ -36,11 +36,12 @@ from dv_maintenance.tables.delta.log import commit_path
 from dv_maintenance.tables.delta.publish import commit_body, commit_times, operation_info
 from dv_maintenance.tables.delta.replay import full_state
 from dv_maintenance.tables.delta.schema import partition_physical_names, physical_schema
+from dv_maintenance.tables.delta.schema_string import schema_string
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
 from dv_maintenance.tables.delta.stats import stats_columns, stats_json
 from dv_maintenance.tables.delta.tasks import log_path, output_folder, scan_tasks
-from dv_maintenance.tables.model import FileKey, OutputFile, RewriteBin, SourceFile, partition_name
-from dv_maintenance.testing.delta_schema import delta_schema
+from dv_maintenance.tables.model import FileKey, partition_name
+from dv_maintenance.tables.work import OutputFile, RewriteBin, SourceFile
 
 __all__ = ["DeltaBuilder", "DvStyle", "Where"]
 
@@ -96,7 +97,7 @@ class DeltaBuilder:
         mapped = configuration.get("delta.columnMapping.mode", "none") != "none"
         if mapped and any(pa.types.is_nested(field.type) for field in schema):
             raise UsageError("the builder maps columns of flat tables only", next_step="make nested tables with Spark")
-        text, largest_id = delta_schema(schema, mapped=mapped)
+        text, largest_id = schema_string(schema, mapped=mapped)
         if mapped:
             configuration["delta.columnMapping.maxColumnId"] = str(largest_id)
         names = {*features, *(name for pair, name in _FEATURE_OF.items() if pair in configuration.items())}

@@ -11,7 +11,8 @@ from dv_maintenance.testing.backends import Row, TableBackend
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.tables.model import RewriteResult, RewriteTask, Table
+    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
 __all__ = ["InterferingEngine", "Moment", "TableHistory"]
 

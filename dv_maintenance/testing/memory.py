@@ -26,25 +26,19 @@ from dv_maintenance.tables.model import (
     Change,
     Changes,
     CommitOutcome,
-    DvRef,
     ExpiredFile,
     ExpiredFiles,
     FileKey,
     HistoryEntry,
     ManifestResult,
     OldestDv,
-    OutputFile,
     Rebased,
     Replacement,
-    RewriteBin,
-    RewriteResult,
-    RewriteTask,
-    ScanTask,
     Snapshot,
-    SourceFile,
     VacuumResult,
     parse_partition,
 )
+from dv_maintenance.tables.work import DvRef, OutputFile, RewriteBin, RewriteResult, RewriteTask, ScanTask, SourceFile
 
 __all__ = ["MemoryEngine", "MemoryTable"]
 

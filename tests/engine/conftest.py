@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dv_maintenance.dv import DeletionVector, delta
-from dv_maintenance.tables.model import DvRef, FileKey, RewriteTask, ScanTask, SourceFile
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.work import DvRef, RewriteTask, ScanTask, SourceFile
 
 
 @dataclass(frozen=True)

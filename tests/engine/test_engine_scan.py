@@ -17,7 +17,7 @@ from dv_maintenance.engine import footer
 from dv_maintenance.engine.scan import open_source, scan
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.model import ScanTask
+from dv_maintenance.tables.work import ScanTask
 
 ROWS = 100
 TABLE = pa.table({"id": range(ROWS), "s": [f"v{i}" for i in range(ROWS)]})
@@ -69,6 +69,19 @@ def test_counts_are_known_before_rows_are_read(lake: Any) -> None:
     source = replace(lake.write(TABLE), dv=lake.dv([1, 2, 99]))
     with open_source(source, ScanTask((source,), TABLE.schema), Storage(source.uri)) as reader:
         assert (reader.rows, reader.purged, reader.size) == (ROWS, 3, source.size)
+
+
+def test_masks_are_made_for_more_than_a_batch_but_not_for_all(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dv_maintenance.engine.live_rows._AT_ONCE", 32)
+    monkeypatch.setattr(footer, "MAX_BATCH_ROWS", 7)
+    deleted = {0, 6, 31, 32, *range(40, 61), 99}
+    source = replace(lake.write(TABLE, row_group_size=50), dv=lake.dv(deleted))
+    with open_source(source, ScanTask((source,), TABLE.schema), Storage(source.uri)) as reader:
+        live = list(reader.live())
+    assert [at for each in live for at in each.positions().to_pylist()] == sorted(set(range(ROWS)) - deleted)
+    assert all(each.positions().equals(each.batch["id"]) for each in live)
+    masks = [each.kept.buffers()[1].address for each in live if each.kept is not None]
+    assert (len(masks), len(set(masks))) == (4, 3)
 
 
 def test_several_sources_follow_each_other(lake: Any) -> None:

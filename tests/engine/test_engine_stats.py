@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.engine.stats import StatsCollector
 from dv_maintenance.errors import UsageError
-from dv_maintenance.tables.model import ColumnStats
+from dv_maintenance.tables.work import ColumnStats
 
 EPOCH = dt.datetime(1970, 1, 1)
 

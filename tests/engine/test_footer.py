@@ -11,7 +11,7 @@ import pytest
 
 from dv_maintenance.engine.footer import BATCH_BYTES, MAX_BATCH_ROWS, batch_rows, dictionary_pays, row_bytes
 from dv_maintenance.engine.scan import scan
-from dv_maintenance.tables.model import ScanTask
+from dv_maintenance.tables.work import ScanTask
 
 ROWS = 20_000
 

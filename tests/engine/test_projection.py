@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dv_maintenance.engine.projection import Projection
-from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.errors import DamagedTableError, RefusedError
 
 UTC = dt.UTC
 NOON = dt.datetime(2024, 5, 6, 12, 0, 0, 123456)
@@ -366,3 +366,29 @@ def test_other_list_layouts_are_lists(layout: Any, tmp_path: Path) -> None:
     table = pa.table({"l": pa.array(values, layout)})
     result = project(table, pa.schema([("l", pa.list_(pa.int64()))]), tmp_path)
     assert result["l"].to_pylist() == values
+
+
+# -- columns that belong to rows, not to the table ---------------------------------------------------------------
+
+
+def test_one_field_may_be_found_by_its_name_where_the_others_go_by_ids(tmp_path: Path) -> None:
+    stored = pa.schema([field("a", pa.int64(), id=1), field("row", pa.int64())])
+    table = pa.table([[1, 2], [7, None]], schema=stored)
+    named = pa.field("row", pa.int64(), metadata={"dvm:source": "row", "dvm:match": "name", "PARQUET:field_id": "9"})
+    wanted = pa.schema([named, field("b", pa.int64(), id=1)])
+    assert project(table, wanted, tmp_path, match_by="id").to_pydict() == {"row": [7, None], "b": [1, 2]}
+    without = project(table.select(["a"]), wanted, tmp_path, match_by="id")
+    assert without.to_pydict() == {"row": [None, None], "b": [1, 2]}
+
+
+def test_a_shredded_variant_is_refused_at_any_depth(tmp_path: Path) -> None:
+    whole = pa.struct([pa.field("value", pa.binary()), pa.field("metadata", pa.binary())])
+    shredded = pa.struct([*whole, pa.field("typed_value", pa.int64())])
+    value = {"value": None, "metadata": b"\x01", "typed_value": 5}
+    for stored, wanted, rows in (
+        (shredded, whole, [value]),
+        (pa.list_(shredded), pa.list_(whole), [[value]]),
+    ):
+        table = pa.table({"v": pa.array(rows, stored)})
+        with pytest.raises(RefusedError, match=r"column v.* shredded"):
+            project(table, pa.schema([field("v", wanted)]), tmp_path)

@@ -329,7 +329,7 @@ def test_a_full_disk_is_a_storage_error(lake: Any) -> None:
 
 
 def test_a_task_survives_its_json(lake: Any) -> None:
-    from dv_maintenance.tables.model import RewriteResult, RewriteTask
+    from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
     source = replace(lake.write(EVERYTHING), dv=lake.dv([0]), constants={"p": None})
     columns = tuple((name,) for name in COLUMNS if name != "st")

@@ -20,7 +20,8 @@ from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.scan import scan
 from dv_maintenance.engine.spark import SparkEngine
 from dv_maintenance.errors import DamagedDeletionVectorError, DvMaintenanceError, RefusedError
-from dv_maintenance.tables.model import FileKey, RewriteResult, ScanTask, SourceFile
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.work import RewriteResult, ScanTask, SourceFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,7 +127,7 @@ def test_a_session_of_its_own_is_started_and_stopped(lake: Any, tmp_path: Path) 
     program = """
 import json, sys
 from dv_maintenance.engine import spark, wire
-from dv_maintenance.tables.model import RewriteTask
+from dv_maintenance.tables.work import RewriteTask
 
 def watched(batches):
     for batch in wire.run_specs(batches, {}):

@@ -29,7 +29,8 @@ from dv_maintenance.maintenance.policy import Policy
 from dv_maintenance.maintenance.steps import MaintenancePlan
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.model import RewriteResult, Snapshot
+from dv_maintenance.tables.model import Snapshot
+from dv_maintenance.tables.work import RewriteResult
 from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
 
 

@@ -18,13 +18,17 @@ from dv_maintenance.tables.delta.actions import Action, Metadata
 from dv_maintenance.tables.delta.columns import strings
 from dv_maintenance.tables.delta.conflicts import Since, layout_change, lost_replacements
 from dv_maintenance.tables.delta.dv_files import Placed, place
+from dv_maintenance.tables.delta.layout import file_tags
 from dv_maintenance.tables.delta.live_file import LiveFile
+from dv_maintenance.tables.delta.order import order_tags
 from dv_maintenance.tables.delta.publish import Draft, operation_info, publish
 from dv_maintenance.tables.delta.rebase import Carried, Rebase, takes_dvs
+from dv_maintenance.tables.delta.row_tracking import DOMAIN, assigns_row_ids, numbered
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
 from dv_maintenance.tables.delta.stats import stats_json
 from dv_maintenance.tables.delta.tasks import log_path
-from dv_maintenance.tables.model import CommitOutcome, FileKey, OutputFile, Rebased, Replacement
+from dv_maintenance.tables.model import CommitOutcome, FileKey, Rebased, Replacement
+from dv_maintenance.tables.work import OutputFile
 
 __all__ = ["commit_info_only", "commit_replacements"]
 
@@ -108,7 +112,8 @@ class _Commit:
         removes = [
             file.remove(self.deleted_at, data_change=False) for carried in self.stay.values() for file in carried.inputs
         ]
-        adds = self._adds(since.metadata or self.base.metadata)
+        protocol, metadata = since.protocol or self.base.protocol, since.metadata or self.base.metadata
+        adds = self._adds(metadata)
         if taken := [add["add"]["path"] for add in adds if since.identify(add["add"]["path"]) in since.added]:
             raise _taken(self.base, f"another commit added the new file {taken[0]}")
         info = operation_info(
@@ -118,6 +123,9 @@ class _Commit:
             _metrics(adds, removes),
             blind=False,
         )
+        if assigns_row_ids(protocol, metadata):
+            taken_ids = since.domains.get(DOMAIN, self.base.domains.get(DOMAIN))
+            adds = numbered(adds, taken_ids, since.version + 1)
         return Draft(info, [*removes, *adds])
 
     def _decide(self, since: Since) -> None:
@@ -153,7 +161,15 @@ class _Commit:
         ]
         descriptors = iter(self._place(tuple(dv for _, _, dv in new if dv)))
         return [
-            _add(self.storage, output, self.live[each.inputs[0]], metadata, next(descriptors) if dv else None)
+            _add(
+                self.storage,
+                output,
+                each,
+                self.live[each.inputs[0]],
+                self.base,
+                metadata,
+                next(descriptors) if dv else None,
+            )
             for each, output, dv in new
         ]
 
@@ -289,7 +305,16 @@ def _live_rows(base: DeltaSnapshot, replacements: Sequence[Replacement]) -> dict
     return {key: row for key, row in found.items() if key in wanted}
 
 
-def _add(storage: Storage, output: OutputFile, source: LiveFile, metadata: Metadata, dv: DvDescriptor | None) -> Action:
+def _add(
+    storage: Storage,
+    output: OutputFile,
+    replacement: Replacement,
+    source: LiveFile,
+    base: DeltaSnapshot,
+    metadata: Metadata,
+    dv: DvDescriptor | None,
+) -> Action:
+    tags = {**file_tags(base.protocol), **order_tags(replacement.order_by)}
     return {
         "add": {
             "path": log_path(storage, output.uri),
@@ -299,6 +324,7 @@ def _add(storage: Storage, output: OutputFile, source: LiveFile, metadata: Metad
             "modificationTime": output.modified,
             "dataChange": False,
             "stats": stats_json(output, metadata, tight=dv is None),
+            **({"tags": tags} if tags else {}),
             **({} if dv is None else {"deletionVector": dv.to_json()}),
         }
     }

@@ -13,8 +13,9 @@ from typing import Any, Final
 import orjson
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.delta.actions import Action, Metadata, Protocol
+from dv_maintenance.tables.delta.actions import Action, Metadata, Protocol, parse_domain
 from dv_maintenance.tables.delta.bulk import dv_id
+from dv_maintenance.tables.delta.row_tracking import stored_columns
 from dv_maintenance.tables.model import FileKey, Replacement
 
 __all__ = ["Since", "layout_change", "logical_key", "lost_replacements"]
@@ -53,6 +54,7 @@ class Since:
     moved: set[str] = field(default_factory=set)  # gone paths whose rows are elsewhere: a rewrite took them out
     protocol: Protocol | None = None  # the newest that a commit set
     metadata: Metadata | None = None
+    domains: dict[str, str | None] = field(default_factory=dict)  # those that a commit set, None if it removed one
     in_commit_timestamp: int | None = None  # of the newest commit
 
     def absorb(self, actions: Iterable[Action], *, where: str) -> None:
@@ -71,6 +73,9 @@ class Since:
                         self.protocol = Protocol.from_json(body, where=where)
                     case "metaData":
                         self.metadata = Metadata.from_json(body, where=where)
+                    case "domainMetadata":
+                        domain, configuration = parse_domain(body, where=where)
+                        self.domains[domain] = configuration
                     case "commitInfo":
                         timestamp = body.get("inCommitTimestamp") if isinstance(body, dict) else None
                         self.in_commit_timestamp = timestamp if type(timestamp) is int else None
@@ -133,6 +138,9 @@ def layout_change(protocol: Protocol, metadata: Metadata, since: Since) -> str |
         return "another writer changed the column mapping"
     if _shape(since.metadata) != _shape(metadata):
         return "another writer changed the schema"
+    # A rewrite that began before stored no row ids.
+    if stored_columns(since.protocol or protocol, since.metadata) != stored_columns(protocol, metadata):
+        return "another writer changed the tracking of rows"
     return None
 
 

@@ -46,21 +46,43 @@ _REWRITABLE: Final = (_READABLE - {"variantShredding", "variantShredding-preview
     "checkpointProtection",  # forbids cleaning the log, which we never do
     "domainMetadata",
     "generatedColumns",
+    "icebergCompatV1",
+    "icebergCompatV2",
+    "icebergCompatV3",
     "identityColumns",
     "inCommitTimestamp",
     "invariants",
+    "materializePartitionColumns",
+    "rowTracking",
 }
 
 _NO_REWRITE: Final = {
-    "clustering": "files must stay clustered: OPTIMIZE it with Spark",
-    "rowTracking": "rows would lose their ids: REORG it with Spark",
-    "icebergCompatV1": "Iceberg readers need extra columns and tags in the files",
-    "icebergCompatV2": "Iceberg readers need extra columns and tags in the files",
-    "icebergCompatV3": "Iceberg readers need extra columns and tags in the files",
-    "materializePartitionColumns": "files must store their partition columns",
+    "clustering": "files must stay clustered",
     "variantShredding": "shredded variants cannot be rewritten yet",
     "variantShredding-preview": "shredded variants cannot be rewritten yet",
 }
+
+# What stands in the way of changing rows. A DELETE writes no data file: it repeats the adds of files with larger DVs.
+_NO_DELETE: Final = dict.fromkeys(
+    ("icebergCompatV1", "icebergCompatV2", "icebergCompatV3"), "Iceberg readers know no deletion vectors"
+)
+_NO_NEW_ROWS: Final = {
+    **_NO_DELETE,
+    "clustering": "new files need statistics of the clustering columns: use Spark",
+    "materializePartitionColumns": "files must store their partition columns",
+    "rowTracking": "changed rows would lose their ids: use Spark",
+    "variantShredding": "shredded variants cannot be written yet",
+    "variantShredding-preview": "shredded variants cannot be written yet",
+}
+# operation -> features that forbid it, each with the reason.
+_UNFIT: Final = {
+    "rewrite": _NO_REWRITE,
+    "delete": _NO_DELETE,
+    "update": _NO_NEW_ROWS,
+    "merge": _NO_NEW_ROWS,
+    "restore": _NO_DELETE,  # lists files as they were, DVs among them
+}
+_OPERATIONS: Final = (*_UNFIT, "vacuum", "manifest")
 
 # Deleting unreferenced files and writing manifests touch no data file, so what governs files does not matter to them.
 _UNDERSTOOD: Final = _REWRITABLE | frozenset(_NO_REWRITE)
@@ -96,7 +118,8 @@ def check_readable(protocol: Protocol, *, table: str) -> None:
 
 
 def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
-    """Refuse a table that ``operation`` (``rewrite``, ``vacuum`` or ``manifest``) may not touch.
+    """Refuse a table that ``operation`` (``rewrite``, ``delete``, ``update``, ``merge``, ``restore``, ``vacuum`` or
+    ``manifest``) may not touch.
 
     Raises
     ------
@@ -104,8 +127,8 @@ def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
     RefusedError : something else does.
     UsageError : there is no such operation.
     """
-    if operation not in {"rewrite", "vacuum", "manifest"}:
-        raise UsageError(f"unknown operation {operation!r}", next_step="use rewrite, vacuum or manifest")
+    if operation not in _OPERATIONS:
+        raise UsageError(f"unknown operation {operation!r}", next_step=f"use one of {', '.join(_OPERATIONS)}")
     table, protocol = snapshot.table, snapshot.protocol
     check_readable(protocol, table=table)
     _check_version("writer", protocol.min_writer, FEATURE_WRITER, table)
@@ -121,23 +144,55 @@ def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
             _NEWER,
             snapshot.version,
         )
-    if operation == "rewrite" and (unfit := features & _NO_REWRITE.keys()):
-        reasons = "; ".join(f"{name}: {_NO_REWRITE[name]}" for name in sorted(unfit))
+    if unfit := features & _UNFIT.get(operation, {}).keys():
+        reasons = "; ".join(f"{name}: {_UNFIT[operation][name]}" for name in sorted(unfit))
+        what = "files of this table cannot be rewritten" if operation == "rewrite" else f"{operation} is not possible"
         raise _unsupported(
-            f"files of this table cannot be rewritten ({reasons})",
+            f"{what} ({reasons})",
             unfit,
             table,
-            "vacuum works; for the rewrite use the engine that wrote the table",
+            "vacuum works; to rewrite it run OPTIMIZE or REORG in delta-spark, which 'dvm engine-sql' does and checks"
+            if operation == "rewrite"
+            else f"vacuum works; for the {operation} use the engine that wrote the table",
             snapshot.version,
         )
+    if operation in {"delete", "update", "merge"}:
+        _check_not_append_only(snapshot, operation)
     if operation == "manifest":
         _check_manifest(snapshot)
+    if operation == "rewrite":
+        _check_not_uniform(snapshot)
     if operation != "vacuum" and snapshot.duplicate_paths:
         raise RefusedError(
             f"data file {snapshot.duplicate_paths[0]} is live twice with different deletion vectors",
             table=table,
             version=snapshot.version,
             next_step="its rows are read twice: repair the table with the engine that wrote it",
+        )
+
+
+def _check_not_append_only(snapshot: DeltaSnapshot, operation: str) -> None:
+    """Protocol: Append-only Tables."""
+    if snapshot.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
+        raise RefusedError(
+            f"the table is append-only (delta.appendOnly), so {operation} may not touch its rows",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step="set delta.appendOnly to false if its rows may change after all",
+        )
+
+
+def _check_not_uniform(snapshot: DeltaSnapshot) -> None:
+    """With UniForm a commit goes on to write metadata of another format, which only the engine's own commits do."""
+    formats = snapshot.metadata.configuration.get("delta.universalFormat.enabledFormats", "")
+    if formats.strip():
+        raise RefusedError(
+            f"the table is kept readable as {formats} (delta.universalFormat.enabledFormats): readers of that would "
+            "not see the rewritten files",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step="vacuum works; to rewrite it run OPTIMIZE or REORG in delta-spark, which 'dvm engine-sql' does "
+            "and checks",
         )
 
 

@@ -21,7 +21,7 @@ import pyarrow.types as pt
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.delta.columns import int32s, numbers, string_layout, strings
-from dv_maintenance.tables.model import NULL_PARTITION, partition_name
+from dv_maintenance.tables.model import hive_folder, partition_name
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.actions import Metadata
@@ -39,9 +39,6 @@ __all__ = [
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGER = re.compile(r"[+-]?\d+")
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
-
-# What Hive escapes in the names of partition folders.
-_ESCAPED = str.maketrans({char: f"%{ord(char):02X}" for char in [*map(chr, range(1, 32)), *"\"#%'*/:=?\\\x7f{[]^"]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,15 +235,3 @@ def _float_text(value: Any) -> str:
 
 def _fail() -> NoReturn:
     raise ValueError
-
-
-def hive_folder(values: Mapping[str, str | None]) -> str:
-    """The folder of a partition as Hive and Spark name it, columns in order; null and empty are the same to them.
-
-    >>> hive_folder({"day": "2026-01-01", "at": "10:00", "shop": None})
-    'day=2026-01-01/at=10%3A00/shop=__HIVE_DEFAULT_PARTITION__'
-    """
-    return "/".join(
-        f"{name.translate(_ESCAPED)}={value.translate(_ESCAPED) if value else NULL_PARTITION}"
-        for name, value in values.items()
-    )

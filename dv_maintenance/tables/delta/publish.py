@@ -23,6 +23,7 @@ from dv_maintenance.tables.delta.actions import Action, Metadata, Protocol
 from dv_maintenance.tables.delta.conflicts import Since
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.log import commit_path, latest_version, read_commit
+from dv_maintenance.tables.delta.row_tracking import PRESERVED, stored_columns
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
 
 __all__ = ["Compose", "Draft", "Published", "commit_body", "commit_times", "operation_info", "publish"]
@@ -214,8 +215,14 @@ def operation_info(
         "isolationLevel": "SnapshotIsolation",
         "isBlindAppend": blind,
         "operationMetrics": {key: str(value) for key, value in metrics.items()},
+        **({"tags": PRESERVED} if base is not None and _tracks_rows(base) else {}),
         "engineInfo": f"dv-maintenance/{__version__}",
     }
+
+
+def _tracks_rows(base: DeltaSnapshot) -> bool:
+    # No commit of ours gives a row another id.
+    return stored_columns(base.protocol, base.metadata) is not None
 
 
 def commit_body(info: Mapping[str, Any], actions: Sequence[Action]) -> bytes:

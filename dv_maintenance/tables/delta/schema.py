@@ -96,8 +96,8 @@ def arrow_schema(metadata: Metadata) -> pa.Schema:
     return schema
 
 
-def physical_schema(metadata: Metadata) -> pa.Schema:
-    """What a data file holds: physical names and field ids, no partition columns, no void columns.
+def physical_schema(metadata: Metadata, *, partitions: bool = False) -> pa.Schema:
+    """What a data file holds: physical names and field ids, no void columns; ``partitions``: partition columns too.
 
     Everything but map keys is nullable, as in the files that Spark writes: NOT NULL is a rule of the log, and a rewrite
     copies what a file holds even where that breaks it.
@@ -106,9 +106,9 @@ def physical_schema(metadata: Metadata) -> pa.Schema:
     ------
     As :func:`arrow_schema`.
     """
-    partitions = set(partition_physical_names(metadata).values())
+    left_out = set() if partitions else set(partition_physical_names(metadata).values())
     schema = _convert(metadata.schema_string, column_mapping_mode(metadata) != "none", True)
-    return pa.schema([field for field in schema if field.name not in partitions])
+    return pa.schema([field for field in schema if field.name not in left_out])
 
 
 def physical_name(field: pa.Field) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.capabilities import ChangeFeed, CheckpointResult, DowngradeStep, RestoreResult
     from dv_maintenance.tables.model import (
         Changes,
         CommitOutcome,
@@ -17,12 +20,12 @@ if TYPE_CHECKING:
         ManifestResult,
         OldestDv,
         Replacement,
-        RewriteBin,
-        RewriteTask,
-        ScanTask,
         Snapshot,
         VacuumResult,
     )
+    from dv_maintenance.tables.predicate import Predicate
+    from dv_maintenance.tables.rows import AddedFile, ChangesOutcome, ColumnBounds, RowChanges, RowRules, RowWriteTask
+    from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask
 
 __all__ = ["DeltaTable"]
 
@@ -61,6 +64,48 @@ class DeltaTable:
 
         return oldest_dv(self.storage, snapshot, limit)
 
+    def version_at(self, snapshot: Snapshot, timestamp: int) -> int:
+        from dv_maintenance.tables.delta.timeline import version_at
+
+        return version_at(self.storage, _delta(snapshot), timestamp)
+
+    def may_match(self, snapshot: Snapshot, predicate: Predicate) -> pa.BooleanArray:
+        from dv_maintenance.tables.delta.skipping import may_match
+
+        return may_match(self.storage, _delta(snapshot), predicate)
+
+    def change_feed(self, first: int, last: int | None = None) -> ChangeFeed:
+        from dv_maintenance.tables.delta.changes import change_feed
+
+        return change_feed(self.storage, first, last)
+
+    def restore(
+        self,
+        *,
+        version: int | None = None,
+        timestamp: int | None = None,
+        dry_run: bool = False,
+        max_attempts: int = 10,
+    ) -> RestoreResult:
+        from dv_maintenance.tables.delta.restore import restore
+
+        return restore(self.storage, version=version, timestamp=timestamp, dry_run=dry_run, max_attempts=max_attempts)
+
+    def checkpoint(self, *, clean_log: bool = False, dry_run: bool = False, now: int | None = None) -> CheckpointResult:
+        from dv_maintenance.tables.delta.cleanup import checkpoint
+
+        return checkpoint(self.storage, clean_log=clean_log, dry_run=dry_run, now=now)
+
+    def downgrade_steps(self, *, truncate_history: bool, now: int | None = None) -> tuple[DowngradeStep, ...]:
+        from dv_maintenance.tables.delta.downgrade import downgrade_steps
+
+        return downgrade_steps(self.storage, truncate_history=truncate_history, now=now)
+
+    def take_downgrade_step(self, name: str, *, truncate_history: bool, now: int | None = None) -> None:
+        from dv_maintenance.tables.delta.downgrade import take_downgrade_step
+
+        take_downgrade_step(self.storage, name, truncate_history=truncate_history, now=now)
+
     def check_writable(self, snapshot: Snapshot, operation: str) -> None:
         from dv_maintenance.tables.delta.features import check_writable
 
@@ -90,6 +135,41 @@ class DeltaTable:
             self.storage, _delta(base), replacements, operation=operation, max_attempts=max_attempts
         )
 
+    def ordered_by(self, snapshot: Snapshot) -> list[tuple[str, ...]]:
+        from dv_maintenance.tables.delta.order import ordered_by
+
+        return ordered_by(_delta(snapshot))
+
+    def column_bounds(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, ColumnBounds]:
+        from dv_maintenance.tables.delta.bounds import column_bounds
+
+        return column_bounds(self.storage, _delta(snapshot), columns)
+
+    def row_rules(self, snapshot: Snapshot) -> RowRules:
+        from dv_maintenance.tables.delta.new_rows import row_rules
+
+        return row_rules(_delta(snapshot))
+
+    def row_write_tasks(self, snapshot: Snapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
+        from dv_maintenance.tables.delta.new_rows import row_write_tasks
+
+        return row_write_tasks(self.storage, _delta(snapshot), target_bytes)
+
+    def commit_changes(
+        self,
+        base: Snapshot,
+        changes: RowChanges,
+        *,
+        operation: Mapping[str, Any],
+        reads: Callable[[Snapshot], bool],
+        max_attempts: int = 10,
+    ) -> ChangesOutcome:
+        from dv_maintenance.tables.delta.changeset import commit_changes
+
+        return commit_changes(
+            self.storage, _delta(base), changes, operation=operation, reads=reads, max_attempts=max_attempts
+        )
+
     def vacuum(
         self,
         *,
@@ -109,6 +189,27 @@ class DeltaTable:
             allow_short_retention=allow_short_retention,
             now=now,
         )
+
+    def adopted(self) -> int | None:
+        from dv_maintenance.tables.delta.convert import adopted
+
+        return adopted(self.storage)
+
+    def adopt(self, schema: pa.Schema, partition_columns: Sequence[str], files: Sequence[AddedFile]) -> int | None:
+        from dv_maintenance.tables.delta.convert import adopt
+
+        return adopt(self.storage, schema, partition_columns, files)
+
+    @property
+    def engine_extension(self) -> str:
+        from dv_maintenance.tables.delta.engine_sql import EXTENSION
+
+        return EXTENSION
+
+    def engine_statement(self, job: str) -> str:
+        from dv_maintenance.tables.delta.engine_sql import statement
+
+        return statement(self.storage, job)
 
     def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
         from dv_maintenance.tables.delta.manifest import write_manifests

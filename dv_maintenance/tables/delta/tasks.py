@@ -12,30 +12,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.dv import DvDescriptor
-from dv_maintenance.errors import DamagedDeletionVectorError, RefusedError, UsageError
+from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError, UsageError
 from dv_maintenance.tables.delta.columns import strings
+from dv_maintenance.tables.delta.layout import file_schema, stores_partitions
 from dv_maintenance.tables.delta.partitions import constants, hive_folder, partition_columns
-from dv_maintenance.tables.delta.schema import column_mapping_mode, physical_schema
+from dv_maintenance.tables.delta.row_tracking import stored_columns
+from dv_maintenance.tables.delta.schema import column_mapping_mode, physical_name
 from dv_maintenance.tables.delta.stats import stats_columns
-from dv_maintenance.tables.model import (
-    DvRef,
-    FileKey,
-    RewriteTask,
-    ScanTask,
-    SourceFile,
-    parse_partition,
-)
+from dv_maintenance.tables.model import FileKey, parse_partition
+from dv_maintenance.tables.work import DvRef, RewriteTask, RowDefault, ScanTask, SourceFile
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.actions import Metadata
     from dv_maintenance.tables.delta.partitions import PartitionColumn
+    from dv_maintenance.tables.delta.row_tracking import StoredColumns
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
-    from dv_maintenance.tables.model import RewriteBin
+    from dv_maintenance.tables.work import RewriteBin
 
-__all__ = ["dv_ref", "log_path", "output_folder", "rewrite_tasks", "scan_tasks"]
+__all__ = ["compression", "dv_ref", "log_path", "output_folder", "rewrite_tasks", "scan_tasks"]
 
 _SOURCE_COLUMNS: Final = ["path", "partition", "size", "physical_rows", "dv_id", "dv"]
+_ROW_COLUMNS: Final = ["base_row_id", "default_row_commit_version"]
 _BATCH: Final = 65_536  # rows that are Python objects at a time
 
 # What Spark writes unless told otherwise: maintenance is no reason for readers to meet another codec, and the table
@@ -78,10 +76,11 @@ def rewrite_tasks(
     ------
     UsageError : a bin names a file that is not live in the snapshot, or in another partition, or one twice.
     RefusedError : the table asks for a compression that we can't write.
+    DamagedTableError : rows are tracked, but the log does not say where the ids of a file begin.
     """
     metadata = snapshot.metadata
-    schema, match_by = physical_schema(metadata), _match_by(metadata)
-    compression, stats = _compression(metadata), stats_columns(metadata)
+    schema, match_by = file_schema(snapshot.protocol, metadata), _match_by(metadata)
+    codec, stats = compression(metadata), stats_columns(metadata)
     live = _live_inputs(storage, snapshot, bins)
     return [
         RewriteTask(
@@ -89,8 +88,9 @@ def rewrite_tasks(
             scan=ScanTask(_inputs(live, wanted, snapshot), schema, match_by),
             output_uri=storage.uri_of(output_folder(snapshot, wanted)).rstrip("/"),
             target_bytes=target_bytes,
-            compression=compression,
+            compression=codec,
             stats_columns=stats,
+            order_by=tuple(physical_name(snapshot.schema.field(name)) for name in wanted.order_by),
         )
         for wanted in bins
     ]
@@ -122,7 +122,7 @@ def _match_by(metadata: Metadata) -> str:
     return "id" if column_mapping_mode(metadata) == "id" else "name"
 
 
-def _compression(metadata: Metadata) -> str:
+def compression(metadata: Metadata) -> str:
     codec = metadata.configuration.get("delta.parquet.compression.codec", _DEFAULT_CODEC)
     if codec.lower() not in _CODECS:
         raise RefusedError(
@@ -152,13 +152,19 @@ def _selected(snapshot: DeltaSnapshot, columns: Sequence[str] | None) -> pa.Sche
 
 
 def _sources(
-    storage: Storage, files: pa.Table, partitions: tuple[PartitionColumn, ...]
+    storage: Storage,
+    files: pa.Table,
+    partitions: tuple[PartitionColumn, ...],
+    tracked: StoredColumns | None = None,
 ) -> Iterator[tuple[str, SourceFile]]:
-    """Each file of the table ``files`` behind the name of its partition, with ``partitions`` as constants."""
+    """Each file of the table ``files`` behind the name of its partition, with ``partitions`` as constants, and where
+    rows are ``tracked`` with the ids and versions of those that store none.
+    """
     constants_of: dict[str, dict[str, Any]] = {}
+    columns = _SOURCE_COLUMNS if tracked is None else [*_SOURCE_COLUMNS, *_ROW_COLUMNS]
     for batch in files.to_batches(max_chunksize=_BATCH):
         values = batch.column("partition_values")
-        for index, row in enumerate(batch.select(_SOURCE_COLUMNS).to_pylist()):
+        for index, row in enumerate(batch.select(columns).to_pylist()):
             partition = row["partition"]
             if partition not in constants_of:
                 constants_of[partition] = constants(values[index].as_py() or (), partitions)
@@ -171,8 +177,16 @@ def _sources(
                     rows=row["physical_rows"],
                     dv=None if row["dv"] is None else dv_ref(storage, _descriptor(row["dv"])),
                     constants=constants_of[partition],
+                    row_defaults={} if tracked is None else _row_defaults(row, tracked),
                 ),
             )
+
+
+def _row_defaults(row: Mapping[str, Any], tracked: StoredColumns) -> dict[str, RowDefault]:
+    base, version = (row[name] for name in _ROW_COLUMNS)
+    if base is None or version is None:
+        raise DamagedTableError(f"{row['path']} has no baseRowId or defaultRowCommitVersion, though rows are tracked")
+    return {tracked.row_id: RowDefault(base, counts=True), tracked.commit_version: RowDefault(version)}
 
 
 def _descriptor(dv: Mapping[str, Any]) -> DvDescriptor:
@@ -200,7 +214,12 @@ def _live_inputs(
     """The files that the bins name, each behind its partition. Only these become objects, however many others live."""
     paths = strings([key.path for wanted in bins for key in wanted.inputs])
     chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths))
-    return {source.key: (partition, source) for partition, source in _sources(storage, chosen, ())}
+    protocol, metadata = snapshot.protocol, snapshot.metadata
+    partitions = partition_columns(metadata) if stores_partitions(protocol) else ()
+    # As constants of the file's own columns, which have physical names.
+    partitions = tuple(replace(column, name=column.key) for column in partitions)
+    sources = _sources(storage, chosen, partitions, stored_columns(protocol, metadata))
+    return {source.key: (partition, source) for partition, source in sources}
 
 
 def _inputs(

@@ -31,7 +31,8 @@ from dv_maintenance.tables.delta.log import commit_path, latest_version, read_co
 from dv_maintenance.tables.delta.replay import full_state
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
 from dv_maintenance.tables.delta.tasks import rewrite_tasks
-from dv_maintenance.tables.model import CommitOutcome, FileKey, Replacement, RewriteBin
+from dv_maintenance.tables.model import CommitOutcome, FileKey, Replacement
+from dv_maintenance.tables.work import RewriteBin
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 if TYPE_CHECKING:
@@ -304,7 +305,7 @@ def test_a_changed_property_is_obeyed(builder: DeltaBuilder) -> None:
     assert json.loads(bodies(builder.storage, 4, "add")[0]["stats"])["minValues"] == {}
 
 
-@pytest.mark.parametrize("feature", ["someNewFeature", "rowTracking"])
+@pytest.mark.parametrize("feature", ["someNewFeature", "clustering"])
 def test_a_feature_that_came_meanwhile_is_checked(builder: DeltaBuilder, feature: str) -> None:
     base, parts = plan(builder)
     protocol = base.protocol.to_json()

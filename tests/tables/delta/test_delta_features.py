@@ -117,9 +117,14 @@ def test_catalog_managed_tables_are_not_even_read(name: str) -> None:
         "deletionVectors",
         "domainMetadata",
         "generatedColumns",
+        "icebergCompatV1",
+        "icebergCompatV2",
+        "icebergCompatV3",
         "identityColumns",
         "inCommitTimestamp",
         "invariants",
+        "materializePartitionColumns",
+        "rowTracking",
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
@@ -135,16 +140,7 @@ def test_features_that_leave_every_operation_free(snapshot: DeltaSnapshot, name:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "clustering",
-        "icebergCompatV1",
-        "icebergCompatV2",
-        "icebergCompatV3",
-        "materializePartitionColumns",
-        "rowTracking",
-        "variantShredding",
-        "variantShredding-preview",
-    ],
+    ["clustering", "variantShredding", "variantShredding-preview"],
 )
 def test_features_that_only_forbid_a_rewrite(snapshot: DeltaSnapshot, name: str) -> None:
     table = having(snapshot, name, "appendOnly")
@@ -153,6 +149,16 @@ def test_features_that_only_forbid_a_rewrite(snapshot: DeltaSnapshot, name: str)
     with pytest.raises(UnsupportedFeatureError, match="vacuum works") as caught:
         check_writable(table, "rewrite")
     assert caught.value.features == (name,)
+
+
+def test_a_table_that_is_kept_readable_as_another_format_is_not_rewritten(tmp_path: Path) -> None:
+    log = RawLog(tmp_path)
+    formats = {"delta.universalFormat.enabledFormats": "iceberg"}
+    log.commit(0, PROTOCOL, metadata({"type": "struct", "fields": []}, **formats))
+    snapshot = load_snapshot(log.storage)
+    check_writable(snapshot, "vacuum")
+    with pytest.raises(RefusedError, match="iceberg"):
+        check_writable(snapshot, "rewrite")
 
 
 def test_legacy_versions(snapshot: DeltaSnapshot) -> None:
@@ -202,7 +208,6 @@ def test_unknown_operation(snapshot: DeltaSnapshot) -> None:
 
 def test_golden_tables_that_may_not_be_rewritten(golden: Path) -> None:
     for name, feature in (
-        ("table-with-icebegCompatV2Enabled", "icebergCompatV2"),
         ("table_with_liquid_clustering", "liquid"),
         ("collations-table", "collations"),
         ("variant-stats-with-struct-no-checkpoint", "variantShredding-preview"),

@@ -30,7 +30,8 @@ from dv_maintenance.tables.delta.live_file import LiveFile
 from dv_maintenance.tables.delta.log import read_commit
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
 from dv_maintenance.tables.delta.tasks import dv_ref, rewrite_tasks
-from dv_maintenance.tables.model import FileKey, Replacement, RewriteBin
+from dv_maintenance.tables.model import FileKey, Replacement
+from dv_maintenance.tables.work import RewriteBin
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 OPTIMIZE = {"name": "OPTIMIZE", "parameters": {"predicate": []}}

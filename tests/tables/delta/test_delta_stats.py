@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.delta.actions import Metadata
 from dv_maintenance.tables.delta.stats import lower_string, stats_columns, stats_json, upper_string
-from dv_maintenance.tables.model import ColumnStats, OutputFile
+from dv_maintenance.tables.work import ColumnStats, OutputFile
 
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"

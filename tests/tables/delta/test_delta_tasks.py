@@ -20,7 +20,8 @@ from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta import tasks
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
 from dv_maintenance.tables.delta.tasks import log_path, output_folder, rewrite_tasks, scan_tasks
-from dv_maintenance.tables.model import DvRef, FileKey, RewriteBin, RewriteTask, SourceFile, partition_name
+from dv_maintenance.tables.model import FileKey, partition_name
+from dv_maintenance.tables.work import DvRef, RewriteBin, RewriteTask, SourceFile
 
 Opened = tuple[Storage, DeltaSnapshot]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dv_maintenance.errors import UsageError
 
-__all__ = ["delta_schema"]
+__all__ = ["schema_string"]
 
 _PRIMITIVES: Final[dict[pa.DataType, str]] = {
     pa.int8(): "byte",
@@ -29,7 +29,7 @@ _PRIMITIVES: Final[dict[pa.DataType, str]] = {
 }
 
 
-def delta_schema(schema: pa.Schema, *, mapped: bool = False) -> tuple[str, int]:
+def schema_string(schema: pa.Schema, *, mapped: bool = False) -> tuple[str, int]:
     """The JSON, and the largest column id in it (0 unless ``mapped``: then each field gets an id and a physical name).
 
     Raises

@@ -1,0 +1,49 @@
+"""Batches of live rows that know where in their file they are from, and the masks that make them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dv_maintenance.dv import DeletionVector
+
+__all__ = ["KeepMasks", "LiveRows"]
+
+# Rows whose mask is worked out at once: for a single batch the calls would cost more than the bits, and the mask of a
+# whole file has no bound.
+_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRows:
+    """``batch``: of the ``rows`` rows from physical position ``first`` on those for which ``kept`` is true (``None``:
+    all).
+    """
+
+    batch: pa.RecordBatch
+    first: int
+    rows: int
+    kept: pa.BooleanArray | None
+
+    def positions(self) -> pa.Int64Array:
+        """Of each row of ``batch``, its physical position in the file."""
+        counted = pa.py_buffer(np.arange(self.first, self.first + self.rows, dtype=np.int64))
+        positions = pa.Array.from_buffers(pa.int64(), self.rows, [None, counted])
+        return positions if self.kept is None else positions.filter(self.kept)
+
+
+class KeepMasks:
+    """``DeletionVector.keep_mask`` for one short stretch after the other."""
+
+    def __init__(self, dv: DeletionVector) -> None:
+        self._dv = dv
+        self._start = self._stop = 0
+        self._mask: pa.BooleanArray | None = None
+
+    def __call__(self, start: int, stop: int) -> pa.BooleanArray:
+        if self._mask is None or not self._start <= start <= stop <= self._stop:
+            self._start, self._stop = start, max(stop, start + _AT_ONCE)
+            self._mask = self._dv.keep_mask(self._start, self._stop)
+        return self._mask.slice(start - self._start, stop - start)

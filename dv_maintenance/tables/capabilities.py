@@ -1,0 +1,225 @@
+"""What some formats can do beyond ``Table``: ordering, change feeds, restore, downgrade, checkpoints, engine SQL.
+
+Each is a protocol of its own, so that a verb finds out by ``isinstance`` whether a table has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from dv_maintenance.tables.model import Table
+from dv_maintenance.tables.rows import RowLevelTable
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.predicate import Predicate
+    from dv_maintenance.tables.rows import AddedFile
+    from dv_maintenance.tables.work import ScanTask
+
+__all__ = [
+    "CHANGE_COLUMNS",
+    "AdoptingTable",
+    "ChangeFeed",
+    "ChangeFeedTable",
+    "ChangeTask",
+    "CheckpointResult",
+    "CheckpointableTable",
+    "DowngradableTable",
+    "DowngradeStep",
+    "EngineSqlTable",
+    "OrderableTable",
+    "QueryableTable",
+    "RestorableTable",
+    "RestoreResult",
+]
+
+
+# What a change feed adds to the columns of a table.
+CHANGE_COLUMNS = pa.schema(
+    [
+        # insert, delete, update_preimage or update_postimage.
+        pa.field("_change_type", pa.string()),
+        pa.field("_commit_version", pa.int64()),
+        pa.field("_commit_timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTask:
+    """Rows that ``version``, of ``timestamp`` (epoch milliseconds), changed. ``change_type`` is that of all of them;
+    ``None``: the rows say it themselves, in the last column of ``scan``.
+    """
+
+    version: int
+    timestamp: int
+    change_type: str | None
+    scan: ScanTask
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFeed:
+    """What the versions ``first`` to ``last`` changed. ``schema``: the table's, then CHANGE_COLUMNS. ``tasks`` can be
+    gone through once. ``inferred``: versions that both took out rows and put in others without recording which of them
+    are updates: those are told as a delete and an insert.
+    """
+
+    first: int
+    last: int
+    schema: pa.Schema
+    tasks: Iterable[ChangeTask]
+    inferred: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreResult:
+    """What a restore did, or would under ``dry_run``: brought the table from ``version_before`` to the state of
+    ``restored``. ``version_after`` is ``version_before`` where nothing was committed. Bytes are those of data files.
+    ``properties``: names of those that the restore changed; ``features``: those that it brought back.
+    """
+
+    restored: int
+    version_before: int
+    version_after: int
+    dry_run: bool
+    files_restored: int
+    bytes_restored: int
+    files_removed: int
+    bytes_removed: int
+    files_after: int
+    bytes_after: int
+    dvs_restored: int
+    schema_changed: bool
+    properties: tuple[str, ...]
+    features: tuple[str, ...]
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class DowngradeStep:
+    """A step on the way to a table that readers without deletion vectors can read. ``state``: done, due, waiting (until
+    ``waits_until``, epoch milliseconds), or later: not looked at before the one in front of it is done.
+    """
+
+    name: str
+    state: str
+    explanation: str
+    waits_until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointResult:
+    """``written``: whether ``version`` had no checkpoint yet. ``cutoff`` (epoch milliseconds): what of the log was
+    before it was up for deletion, ``None`` if nothing was. ``first_version``: what the log begins with now, or would.
+    """
+
+    version: int
+    written: bool
+    dry_run: bool
+    cutoff: int | None
+    first_version: int
+    log_files_expired: int
+    log_files_deleted: int
+
+
+@runtime_checkable
+class QueryableTable(Table, Protocol):
+    """A table that can be asked for an older state by its time, and for the files that a condition concerns."""
+
+    def version_at(self, snapshot: Snapshot, timestamp: int) -> int:
+        """The newest version up to the snapshot's that was committed at or before ``timestamp``, epoch milliseconds.
+        Raises UsageError where the history does not go back that far.
+        """
+
+    def may_match(self, snapshot: Snapshot, predicate: Predicate) -> pa.BooleanArray:
+        """One value per row of ``snapshot.files``: ``False`` where no live row can fulfil ``predicate``."""
+
+
+@runtime_checkable
+class OrderableTable(RowLevelTable, Protocol):
+    """A table that remembers which of its files were ordered by which columns."""
+
+    def ordered_by(self, snapshot: Snapshot) -> Sequence[tuple[str, ...]]:
+        """The columns of each file of ``snapshot.files``, as ``Replacement.order_by`` gave them; none if it was not
+        ordered, or not by us.
+        """
+
+
+@runtime_checkable
+class ChangeFeedTable(Table, Protocol):
+    """A table whose format can tell what each version changed."""
+
+    def change_feed(self, first: int, last: int | None = None) -> ChangeFeed:
+        """Changes of the versions ``first`` to ``last`` (the newest by default), both included. Raises UsageError (no
+        such versions, or not any more), RefusedError (not to be told under one schema, or not recorded).
+        """
+
+
+@runtime_checkable
+class RestorableTable(Table, Protocol):
+    """A table whose format can bring an older version back."""
+
+    def restore(
+        self,
+        *,
+        version: int | None = None,
+        timestamp: int | None = None,
+        dry_run: bool = False,
+        max_attempts: int = 10,
+    ) -> RestoreResult:
+        """Commit the state of an older version: ``version``, or the newest at ``timestamp`` (epoch milliseconds).
+        Raises UsageError (no such version), RefusedError (files of it are gone, or its format forbids it),
+        ConflictError when the race is lost ``max_attempts`` times.
+        """
+
+
+@runtime_checkable
+class DowngradableTable(Table, Protocol):
+    """A table whose format lets deletion vectors be given up for good."""
+
+    def downgrade_steps(self, *, truncate_history: bool, now: int | None = None) -> tuple[DowngradeStep, ...]:
+        """What it takes, in order, and how far it has come. ``truncate_history``: history goes in the end, instead of
+        being fenced off by what old writers do not know.
+        """
+
+    def take_downgrade_step(self, name: str, *, truncate_history: bool, now: int | None = None) -> None:
+        """Carry out the step that is due, unless it is ``purge``: that is ``maintenance.apply.purge``."""
+
+
+@runtime_checkable
+class CheckpointableTable(Table, Protocol):
+    """A table whose log grows with every commit, until a checkpoint sums it up."""
+
+    def checkpoint(self, *, clean_log: bool = False, dry_run: bool = False, now: int | None = None) -> CheckpointResult:
+        """Write a checkpoint of the newest version; with ``clean_log`` also delete what of the log is out of its
+        retention. ``now``: epoch milliseconds.
+        """
+
+
+@runtime_checkable
+class EngineSqlTable(Table, Protocol):
+    """A table that its own engine maintains by SQL."""
+
+    @property
+    def engine_extension(self) -> str:
+        """What ``spark.sql.extensions`` must name."""
+
+    def engine_statement(self, job: str) -> str:
+        """The statement for ``optimize``, ``purge`` or ``vacuum`` of the whole table. Raises UsageError."""
+
+
+@runtime_checkable
+class AdoptingTable(Table, Protocol):
+    """A table that can be made of data files that are there already."""
+
+    def adopted(self) -> int | None:
+        """The newest version if the table is there, ``None`` before it is made."""
+
+    def adopt(self, schema: pa.Schema, partition_columns: Sequence[str], files: Sequence[AddedFile]) -> int | None:
+        """Make it. ``None``: somebody else did meanwhile. Raises RefusedError (a name, type or partition value that the
+        format has no place for).
+        """

@@ -1,0 +1,34 @@
+"""What files were ordered by: a tag of each ``add``, which deletes that give the file a deletion vector carry on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+
+__all__ = ["order_tags", "ordered_by"]
+
+# Not delta-spark's ZCUBE tags: those are promises to its own clustering.
+_TAG: Final = "DVM_ORDERED_BY"
+
+
+def order_tags(columns: Sequence[str]) -> Mapping[str, str]:
+    """Tags of a new file with rows in that order."""
+    return {_TAG: orjson.dumps(list(columns)).decode()} if columns else {}
+
+
+def ordered_by(snapshot: DeltaSnapshot) -> list[tuple[str, ...]]:
+    """See ``OrderableTable.ordered_by``."""
+    return [_columns(dict(tags or ()).get(_TAG)) for tags in snapshot.files["tags"].to_pylist()]
+
+
+def _columns(text: str | None) -> tuple[str, ...]:
+    try:
+        names = orjson.loads(text or "[]")
+    except orjson.JSONDecodeError:
+        return ()
+    return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else ()

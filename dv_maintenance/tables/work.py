@@ -1,0 +1,225 @@
+"""Work for an engine: what to scan and rewrite, and what came of it. Plain values that travel to workers as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from dv_maintenance.tables.model import FileKey
+
+__all__ = [
+    "ColumnStats",
+    "DvRef",
+    "OutputFile",
+    "RewriteBin",
+    "RewriteResult",
+    "RewriteTask",
+    "RowDefault",
+    "ScanTask",
+    "SourceFile",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DvRef:
+    """Where the bytes of a DV are and what they must amount to.
+
+    ``codec`` names a module under ``dv/``. Either ``uri`` (absolute, percent-encoded) with ``offset`` and ``size`` as
+    the codec defines them, or ``inline``, the codec's text form.
+    """
+
+    codec: str
+    cardinality: int
+    size: int
+    uri: str | None = None
+    offset: int | None = None
+    inline: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowDefault:
+    """What a row of a file has in an integer column that stores null for it, or that the file lacks: ``start``, plus
+    the row's physical position where it ``counts``.
+    """
+
+    start: int
+    counts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One Parquet file to read, minus the rows its DV names.
+
+    ``rows``: physical rows the log promises (``None``: unknown). ``constants``: values of columns that the file
+    itself does not store (partition columns), by output field name, as JSON: null, booleans, integers and strings as
+    they are, floats and decimals as strings, dates as days and timestamps as microseconds since the epoch, binary as
+    base64. ``row_defaults``: by output field name, what null stands for.
+    """
+
+    key: FileKey
+    uri: str
+    size: int
+    rows: int | None = None
+    dv: DvRef | None = None
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    row_defaults: Mapping[str, RowDefault] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """Files of one shape to be read as batches of ``schema``.
+
+    Fields of ``schema`` are found in a file by Parquet field id (``match_by="id"``, metadata key
+    ``PARQUET:field_id``) or by name (``match_by="name"``): the field's metadata ``dvm:source`` if present, else its
+    own name; with ``dvm:match`` ``name`` one field is found by its name whatever the others are found by. A missing
+    field reads as null; narrower file types are widened; columns the schema does not name are dropped.
+    """
+
+    sources: tuple[SourceFile, ...]
+    schema: pa.Schema
+    match_by: str = "name"
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "schema": _schema_text(self.schema)}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> ScanTask:
+        sources = tuple(
+            SourceFile(
+                key=FileKey(**source["key"]),
+                uri=source["uri"],
+                size=source["size"],
+                rows=source["rows"],
+                dv=DvRef(**source["dv"]) if source["dv"] else None,
+                constants=source["constants"],
+                row_defaults={name: RowDefault(**value) for name, value in source["row_defaults"].items()},
+            )
+            for source in body["sources"]
+        )
+        return cls(sources, _schema_of(body["schema"]), body["match_by"])
+
+
+def _schema_text(schema: pa.Schema) -> str:
+    from base64 import b64encode
+
+    return b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def _schema_of(text: str) -> pa.Schema:
+    from base64 import b64decode
+
+    return pa.ipc.read_schema(pa.py_buffer(b64decode(text)))
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteBin:
+    """What a plan wants merged into new files: logical files of one partition. ``order_by``: columns (logical names) to
+    order the rows by, along a space-filling curve; none: rows stay in their order.
+    """
+
+    id: str
+    partition: str
+    inputs: tuple[FileKey, ...]
+    order_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteTask:
+    """Read the sources without their deleted rows, in order, and write them below ``output_uri``. A pure function of
+    storage.
+
+    ``target_bytes``: roll to a new file once the current one holds that much. ``stats_columns``: leaf columns, as
+    tuples of field names, whose statistics the result reports. ``order_by``: fields of the scan's schema, see
+    ``RewriteBin``.
+    """
+
+    id: str
+    scan: ScanTask
+    output_uri: str  # folder, absolute, percent-encoded
+    target_bytes: int
+    compression: str = "snappy"
+    stats_columns: tuple[tuple[str, ...], ...] = ()
+    order_by: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "scan": self.scan.to_json()}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> RewriteTask:
+        columns = tuple(tuple(column) for column in body["stats_columns"])
+        order_by = tuple(body["order_by"])
+        scan = ScanTask.from_json(body["scan"])
+        return cls(**{**body, "scan": scan, "stats_columns": columns, "order_by": order_by})
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStats:
+    """Bounds of one leaf column of one file.
+
+    ``null_count`` counts null values of the column, a null parent struct included; for a list or map column, null
+    lists or maps. ``minimum`` and ``maximum`` are exact and ``None`` where there is no usable bound (all null,
+    binary, lists, maps, NaN in floats). JSON values as for ``SourceFile.constants``, floats as numbers.
+    """
+
+    column: tuple[str, ...]
+    null_count: int
+    minimum: Any = None
+    maximum: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """A finished file: ``uri`` (absolute, percent-encoded), ``size`` in bytes, ``rows``, and ``modified`` in epoch
+    milliseconds.
+    """
+
+    uri: str
+    size: int
+    rows: int
+    modified: int
+    stats: tuple[ColumnStats, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteResult:
+    """What a task did. ``rows_read`` counts physical rows, ``rows_purged`` those that a DV named; ``source_rows`` and
+    ``source_purged`` are the same per source, in the task's order.
+    """
+
+    task_id: str
+    outputs: tuple[OutputFile, ...]
+    rows_read: int
+    rows_written: int
+    rows_purged: int
+    bytes_read: int
+    seconds: float
+    source_rows: tuple[int, ...] = ()
+    source_purged: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> RewriteResult:
+        outputs = tuple(
+            OutputFile(
+                **{
+                    **output,
+                    "stats": tuple(
+                        ColumnStats(**{**stats, "column": tuple(stats["column"])}) for stats in output["stats"]
+                    ),
+                }
+            )
+            for output in body["outputs"]
+        )
+        return cls(
+            **{
+                **body,
+                "outputs": outputs,
+                "source_rows": tuple(body["source_rows"]),
+                "source_purged": tuple(body["source_purged"]),
+            }
+        )

@@ -1,0 +1,274 @@
+"""Each table feature on a table that real delta-spark made: maintenance keeps what the feature promises, as delta-spark
+sees it, and writes what delta-spark itself would; or it refuses, and names who can do it instead.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
+from dv_maintenance.maintenance.apply import apply, purge
+from dv_maintenance.maintenance.engine_sql import engine_sql
+from dv_maintenance.maintenance.plan import build_plan
+from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.tables import open_table
+from dv_maintenance.tables.delta.layout import stores_partitions
+from dv_maintenance.tables.delta.snapshot import load_snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DV = "'delta.enableDeletionVectors' = 'true'"
+ROWS = "INSERT INTO {t} SELECT /*+ COALESCE(1) */ id, string(id % 2) FROM range(20)"
+MORE = "INSERT INTO {t} SELECT /*+ COALESCE(1) */ id, string(id % 2) FROM range(20, 40)"
+DELETE = "DELETE FROM {t} WHERE id % 5 = 0"
+UPDATE = "UPDATE {t} SET p = '0' WHERE id % 7 = 0"
+IDS = ", _metadata.row_id, _metadata.row_commit_version"
+
+
+@dataclass(frozen=True)
+class Row:
+    """``features``: what the protocol must name. ``extra``: what delta-spark selects besides the columns. ``settings``:
+    of the session, while the table is made."""
+
+    make: tuple[str, ...]
+    features: frozenset[str]
+    extra: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+def row(create: str, *statements: str, features: str, extra: str = "", settings: dict[str, str] | None = None) -> Row:
+    return Row((create, *statements), frozenset(features.split()), extra, tuple((settings or {}).items()))
+
+
+def table(columns: str, properties: str, rest: str = "") -> str:
+    return f"CREATE TABLE {{t}} ({columns}) USING delta {rest} TBLPROPERTIES ({properties})"
+
+
+PLAIN = "id BIGINT, p STRING"
+PARTS = "PARTITIONED BY (p)"
+TRACKED = f"{DV}, 'delta.enableRowTracking' = 'true'"
+
+REWRITTEN = {
+    "row tracking": row(table(PLAIN, TRACKED), ROWS, MORE, DELETE, UPDATE, features="rowTracking", extra=IDS),
+    "row tracking, by field id": row(
+        table(PLAIN, f"{TRACKED}, 'delta.columnMapping.mode' = 'id'", PARTS),
+        *(ROWS, MORE, DELETE, UPDATE, "REORG TABLE {t} APPLY (PURGE)", "DELETE FROM {t} WHERE id % 3 = 0"),
+        features="rowTracking columnMapping",
+        extra=IDS,
+    ),
+    "row tracking, not on yet": row(
+        table(PLAIN, f"{DV}, 'delta.feature.rowTracking' = 'supported'"), ROWS, DELETE, features="rowTracking"
+    ),
+    "in-commit timestamps": row(
+        table(PLAIN, f"{DV}, 'delta.enableInCommitTimestamps' = 'true'"), ROWS, DELETE, features="inCommitTimestamp"
+    ),
+    "domain metadata": row(
+        table(PLAIN, f"{DV}, 'delta.feature.domainMetadata' = 'supported'"), ROWS, DELETE, features="domainMetadata"
+    ),
+    "column mapping by name": row(
+        table(PLAIN, f"{DV}, 'delta.columnMapping.mode' = 'name'"),
+        *(ROWS, "ALTER TABLE {t} RENAME COLUMN p TO q", MORE, DELETE),
+        features="columnMapping",
+    ),
+    "column mapping by id": row(
+        table(PLAIN, f"{DV}, 'delta.columnMapping.mode' = 'id'", PARTS), ROWS, MORE, DELETE, features="columnMapping"
+    ),
+    "type widening": row(
+        table("id INT, p STRING", f"{DV}, 'delta.enableTypeWidening' = 'true'"),
+        *(ROWS.replace("id,", "CAST(id AS INT),"), "ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT", MORE, DELETE),
+        features="typeWidening",
+    ),
+    "generated and identity columns": row(
+        table("id BIGINT, p STRING, g BIGINT GENERATED ALWAYS AS (id * 2), n BIGINT GENERATED ALWAYS AS IDENTITY", DV),
+        *(ROWS.replace("{t}", "{t} (id, p)"), DELETE),
+        features="generatedColumns identityColumns",
+    ),
+    "constraints and defaults": row(
+        table("id BIGINT NOT NULL, p STRING DEFAULT 'x'", f"{DV}, 'delta.feature.allowColumnDefaults' = 'supported'"),
+        *("ALTER TABLE {t} ADD CONSTRAINT positive CHECK (id >= 0)", ROWS, DELETE),
+        features="checkConstraints invariants allowColumnDefaults",
+    ),
+    "v2 checkpoints": row(
+        table(PLAIN, f"{DV}, 'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2'"),
+        *(ROWS, MORE, DELETE, "DELETE FROM {t} WHERE id = 1"),
+        features="v2Checkpoint",
+    ),
+    "IcebergCompat v1": row(
+        table(PLAIN, "'delta.columnMapping.mode' = 'name', 'delta.enableIcebergCompatV1' = 'true'", PARTS),
+        *(ROWS, MORE),
+        features="icebergCompatV1",
+    ),
+    "IcebergCompat v2": row(
+        table(PLAIN, "'delta.columnMapping.mode' = 'name', 'delta.enableIcebergCompatV2' = 'true'", PARTS),
+        *(ROWS, MORE),
+        features="icebergCompatV2",
+    ),
+    "IcebergCompat v3": row(
+        table(
+            PLAIN,
+            f"{TRACKED}, 'delta.columnMapping.mode' = 'name', 'delta.enableIcebergCompatV3' = 'true'",
+            PARTS,
+        ),
+        *(ROWS, MORE, DELETE),
+        features="icebergCompatV3 rowTracking",
+        extra=IDS,
+    ),
+    "variant": row(
+        table("id BIGINT, p STRING, v VARIANT", DV),
+        *(ROWS.replace("FROM", ", parse_json(concat('[', id, ', null]')) FROM"), DELETE),
+        features="variantType",
+        extra=", to_json(v) AS v",
+    ),
+    "materialised partition columns": row(
+        table(PLAIN, f"{DV}, 'delta.feature.materializePartitionColumns' = 'supported'", PARTS),
+        *(ROWS, MORE, DELETE),
+        features="materializePartitionColumns",
+    ),
+    "vacuumProtocolCheck": row(
+        table(PLAIN, f"{DV}, 'delta.feature.vacuumProtocolCheck' = 'supported'"),
+        *(ROWS, DELETE),
+        features="vacuumProtocolCheck",
+    ),
+}
+
+# Refused here, and done by the engine's own SQL instead: name -> the table, how its rows are checked then.
+REFUSED = {
+    "clustering": (row(table(PLAIN, DV, "CLUSTER BY (id)"), ROWS, MORE, DELETE, features="clustering"), "content"),
+    "shredded variant": (
+        row(
+            table("id BIGINT, p STRING, v VARIANT", f"{DV}, 'delta.enableVariantShredding' = 'true'"),
+            *(ROWS.replace("FROM", ", to_variant_object(named_struct('a', CAST(id AS INT), 'b', 'x')) FROM"), DELETE),
+            features="variantShredding-preview",
+            settings={
+                "spark.sql.variant.writeShredding.enabled": "true",
+                "spark.sql.variant.forceShreddingSchemaForTest": "a int",
+            },
+        ),
+        "rows",
+    ),
+}
+
+
+class Made:
+    def __init__(self, spark: SparkSession, path: Path, wanted: Row) -> None:
+        self.spark, self.path, self.row = spark, path, wanted
+        for key, value in wanted.settings:
+            spark.conf.set(key, value)
+        try:
+            for statement in wanted.make:
+                self.run(statement)
+        finally:
+            for key, _ in wanted.settings:
+                spark.conf.unset(key)
+        self.table = open_table(str(path))
+
+    def run(self, statement: str, path: Path | None = None) -> None:
+        self.spark.sql(statement.replace("{t}", f"delta.`{path or self.path}`")).collect()
+
+    def seen(self) -> list[str]:
+        """Rows as delta-spark reads them, with what the feature is about; a variant has no text of its own."""
+        columns = [name for name in self.table.snapshot().schema.names if name != "v"]
+        query = f"SELECT {', '.join(columns)}{self.row.extra} FROM delta.`{self.path}`"
+        return sorted(map(str, self.spark.sql(query).collect()))
+
+    def last_adds(self, path: Path) -> list[dict[str, Any]]:
+        newest = max(file for file in (path / "_delta_log").glob("*.json") if file.stem.isdecimal())
+        actions = [json.loads(line) for line in newest.read_text().splitlines()]
+        return [action["add"] for action in actions if "add" in action]
+
+
+def shape(path: Path, add: dict[str, Any], stored: bool) -> tuple[Any, ...]:
+    """What an add and its file are like, without what differs from writer to writer: delta-spark may store partition
+    columns where no feature asks for it.
+    """
+    schema = pq.ParquetFile(path / add["path"]).schema_arrow
+    columns = {(f.name, str(f.type), (f.metadata or {}).get(b"PARQUET:field_id")) for f in schema}
+    columns = {each for each in columns if stored or each[0] not in add["partitionValues"]}
+    tags = tuple(sorted((add.get("tags") or {}).items()))
+    return frozenset(columns), tags, add["dataChange"], add.get("defaultRowCommitVersion")
+
+
+def rewrite(made: Made) -> None:
+    """All DVs out, and small files merged: some features don't go with DVs."""
+    policy = Policy(max_deleted_ratio=0)
+    report = apply(made.table, LocalEngine(), build_plan(made.table.snapshot(), policy))
+    assert report.verified
+    assert report.steps
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_a_rewrite_keeps_what_the_feature_promises(name: str, delta_spark: SparkSession, tmp_path: Path) -> None:
+    made = Made(delta_spark, tmp_path / "t", REWRITTEN[name])
+    assert made.row.features <= load_snapshot(made.table.storage).protocol.features("writer")
+    before, twin = made.seen(), tmp_path / "twin"
+    shutil.copytree(made.path, twin)
+
+    rewrite(made)
+    assert made.seen() == before
+    files = made.table.snapshot().files
+    assert files["dv_id"].null_count == files.num_rows
+
+    made.run("REORG TABLE {t} APPLY (PURGE)" if DV in made.row.make[0] else "OPTIMIZE {t}", twin)
+    stores = stores_partitions(load_snapshot(made.table.storage).protocol)
+    ours, theirs = ({shape(path, add, stores) for add in made.last_adds(path)} for path in (made.path, twin))
+    assert ours == theirs, "the files are as delta-spark writes them"
+
+    # Life goes on there, on top of our commit.
+    made.run("INSERT INTO {t} (id, p) VALUES (1000, '1'), (1001, '0')".replace("(id, p)", named(made)))
+    made.run("DELETE FROM {t} WHERE id = 1000")
+    after = made.seen()
+    assert len(after) == len(before) + 1
+    assert set(before) < set(after)
+    if made.row.extra == IDS:
+        ids = [
+            each["row_id"] for each in delta_spark.sql(f"SELECT _metadata.row_id FROM delta.`{made.path}`").collect()
+        ]
+        assert len(set(ids)) == len(ids), "no row id is given out twice"
+
+
+def named(made: Made) -> str:
+    return f"({', '.join(made.table.snapshot().schema.names[:2])})"
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_the_engine_does_and_we_check(name: str, delta_spark: SparkSession, tmp_path: Path) -> None:
+    wanted, by = REFUSED[name]
+    made = Made(delta_spark, tmp_path / "t", wanted)
+    before, version = made.seen(), made.table.version()
+    with pytest.raises(UnsupportedFeatureError, match="engine-sql") as caught:
+        purge(made.table, LocalEngine())
+    assert set(caught.value.features) == wanted.features
+    assert made.table.version() == version
+    made.table.vacuum(dry_run=True)
+
+    report = engine_sql(made.table, delta_spark, "purge")
+    assert report.verified
+    assert (report.by, bool(report.checked)) == (by, True)
+    assert report.dvs_before > 0 == report.dvs_after
+    assert made.seen() == before
+    assert engine_sql(made.table, delta_spark, "vacuum").verified
+
+
+def test_a_shredded_variant_is_not_read_as_what_is_left_of_it(delta_spark: SparkSession, tmp_path: Path) -> None:
+    made = Made(delta_spark, tmp_path / "t", REFUSED["shredded variant"][0])
+    with pytest.raises(RefusedError, match=r"column v of .* holds shredded variants"):
+        list(read(made.table)[1])
+    assert sum(batch.num_rows for batch in read(made.table, columns=["id"])[1]) == len(made.seen())
+
+
+def test_catalog_managed_tables_are_their_catalogs(golden_copy: Callable[[str], Path]) -> None:
+    path = golden_copy("delta/catalog_managed_0")
+    with pytest.raises(UnsupportedFeatureError, match="catalog") as caught:
+        open_table(str(path)).snapshot()
+    assert "through its catalog" in (caught.value.next_step or "")
