@@ -44,6 +44,16 @@ def _duration(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _instant(text: str) -> int:
+    """Epoch milliseconds."""
+    from dv_maintenance.config import parse_instant
+
+    try:
+        return parse_instant(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not (equals and key):
@@ -60,6 +70,12 @@ def _natural(text: str) -> int:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _partition_types(text: str) -> Any:
+    from dv_maintenance.cli.convert import partition_types
+
+    return partition_types(text)
 
 
 def _load(path: str) -> Callable[..., int]:
@@ -150,6 +166,76 @@ def _parser() -> _Parser:
     demo = verb("demo", "demo:demo", "Build three tables with deletion vectors, maintain and compare them", access)
     demo.add_argument("--rows", type=_natural, default=3_000_000, metavar="N", help="default: %(default)s")
     demo.add_argument("--dir", default="demo", metavar="PATH", help="where to build it (default: %(default)s)")
+
+    changes = verb("changes", "changes:changes", "Rows that each version inserted, deleted or updated", table, access)
+    changes.add_argument("--from", type=_natural, required=True, dest="first", metavar="V", help="the first version")
+    changes.add_argument("--to", type=_natural, dest="last", metavar="V", help="the last version (default: newest)")
+    changes.add_argument("-o", "--output", metavar="FILE", help=".arrow, .parquet or .jsonl")
+
+    restore = verb("restore", "restore:restore", "Make an older version the newest again", table, access)
+    point = restore.add_mutually_exclusive_group(required=True)
+    point.add_argument("--version", type=_natural, metavar="N", help="that version")
+    point.add_argument("--timestamp", type=_instant, metavar="T", help="the newest version at that time, ISO 8601")
+    restore.add_argument("--dry-run", action="store_true", help="show what would change and stop")
+
+    downgrade = verb("downgrade", "downgrade:downgrade", "Give deletion vectors up, for readers without", table, access)
+    downgrade.add_argument(
+        "--truncate-history", action="store_true", help="delete history in the end, for old writers too (takes a day)"
+    )
+    downgrade.add_argument("--dry-run", action="store_true", help="show the steps and how far they are, and stop")
+
+    checkpoint = verb("checkpoint", "checkpoint:checkpoint", "Sum the log up for its readers", table, access)
+    checkpoint.add_argument("--clean-log", action="store_true", help="delete what is out of the table's log retention")
+    checkpoint.add_argument("--dry-run", action="store_true", help="write nothing, count what would go")
+
+    delete = verb("delete", "dml:delete", "Delete rows by deletion vectors", table, access)
+    delete.add_argument("--where", metavar="SQL", help="a condition in Spark SQL")
+    delete.add_argument("--keys", metavar="PATH", help="keys to delete: a table, or Parquet, CSV or JSON; with --on")
+    delete.add_argument("--on", type=_names, default=[], metavar="A,B", help="the columns that the keys are for")
+    delete.add_argument("--dry-run", action="store_true", help="count the rows and stop")
+
+    update = verb("update", "dml:update", "Update rows: out by deletion vectors, in again in new files", table, access)
+    update.add_argument(
+        "--set", type=_pair, action="append", required=True, metavar="COL=SQL", help="column and value (repeatable)"
+    )
+    update.add_argument("--where", metavar="SQL", help="a condition in Spark SQL; every row without one")
+
+    merge = verb("merge", "dml:merge", "Update, delete and insert rows as a source says", table, access)
+    merge.add_argument("--using", required=True, metavar="PATH", help="the source: a table, or Parquet, CSV or JSON")
+    merge.add_argument("--on", required=True, metavar="SQL", help="which rows match: target.id = source.id")
+    merge.add_argument(
+        "--when",
+        action="append",
+        required=True,
+        metavar="CLAUSE",
+        help="MATCHED [AND ...] THEN UPDATE SET *, ... (repeatable, the first that holds counts)",
+    )
+
+    engine_sql = verb(
+        "engine-sql",
+        "engine_sql:engine_sql",
+        "Maintenance by the table's own engine, checked by our reader",
+        table,
+        access,
+    )
+    engine_sql.add_argument("job", choices=("optimize", "purge", "vacuum"), help="what to run on the whole table")
+    engine_sql.add_argument(
+        "--spark-conf", type=_pair, action="append", default=[], metavar="K=V", help="Spark setting (repeatable)"
+    )
+
+    convert = verb("convert", "convert:convert", "Make a table of a folder of Parquet files", table, access)
+    convert.add_argument(
+        "--partition-by", type=_partition_types, metavar="SQL", help="types of the folders' columns: 'day DATE, n INT'"
+    )
+    convert.add_argument("--dry-run", action="store_true", help="read every footer, write nothing")
+
+    zorder = verb("zorder", "zorder:zorder", "Order files by columns, so that filters on them skip more", table, access)
+    zorder.add_argument("--columns", type=_names, required=True, metavar="A,B", help="order by these, along a Z-curve")
+    zorder.add_argument(
+        "--partition", action="append", default=[], metavar="K=V", help="only there, as health names it (repeatable)"
+    )
+    zorder.add_argument("--target-file-size", metavar="256MiB", help="instead of the table's own property")
+    zorder.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     return parser
 
 

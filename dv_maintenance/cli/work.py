@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.manifest import ManifestReport
     from dv_maintenance.maintenance.vacuum import VacuumReport
 
-__all__ = ["apply", "manifest", "purge", "vacuum"]
+__all__ = ["applied", "apply", "manifest", "purge", "vacuum"]
 
 _SHOWN = 20
 
@@ -34,7 +34,7 @@ def apply(args: Namespace, out: Output) -> int:
         return 0
     with open_engine(args) as engine, out.progress("rewriting") as step:
         report = run(target, engine, plan, on_progress=step)
-    return _applied(report, out)
+    return applied(report, out)
 
 
 def purge(args: Namespace, out: Output) -> int:
@@ -43,7 +43,7 @@ def purge(args: Namespace, out: Output) -> int:
     target = open_table(args, out)
     with open_engine(args) as engine, out.progress("purging") as step:
         report = run(target, engine, args.partition, on_progress=step)
-    return _applied(report, out)
+    return applied(report, out)
 
 
 def vacuum(args: Namespace, out: Output) -> int:
@@ -70,7 +70,8 @@ def manifest(args: Namespace, out: Output) -> int:
     return 0
 
 
-def _applied(report: ApplyReport, out: Output) -> int:
+def applied(report: ApplyReport, out: Output) -> int:
+    """Print what was done; the exit code."""
     out.result(report.to_json(), lambda: _apply_text(report))
     return 0 if report.verified else 1
 

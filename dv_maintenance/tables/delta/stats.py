@@ -24,7 +24,7 @@ from dv_maintenance.tables.delta.schema import arrow_schema, delta_kind, is_void
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.actions import Metadata
-    from dv_maintenance.tables.model import OutputFile
+    from dv_maintenance.tables.work import OutputFile
 
 __all__ = ["lower_string", "stats_columns", "stats_json", "upper_string"]
 

@@ -1,0 +1,62 @@
+"""The rows that each version of a range changed, whatever the format of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.tables.capabilities import CHANGE_COLUMNS, ChangeFeedTable
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.capabilities import ChangeFeed, ChangeTask
+    from dv_maintenance.tables.model import Table
+
+__all__ = ["read_changes"]
+
+_TYPE, _VERSION, _TIMESTAMP = CHANGE_COLUMNS
+
+
+def read_changes(table: Table, first: int, last: int | None = None) -> tuple[ChangeFeed, Iterator[pa.RecordBatch]]:
+    """The feed of the versions ``first`` to ``last`` (the newest by default), both included, and its rows as batches of
+    ``feed.schema``, version by version: the table's columns, then ``_change_type``, ``_commit_version`` and
+    ``_commit_timestamp``. Files are opened one by one, as the batches are asked for.
+
+    Raises
+    ------
+    RefusedError : the format has no change feed, or not of these versions.
+    UsageError : no such versions, or not in the log any more.
+    DamagedTableError : while reading: a file of these versions is damaged, or gone, as a vacuum leaves it.
+    """
+    if not isinstance(table, ChangeFeedTable):
+        raise RefusedError(f"{table.format} tables have no change feed here", table=table.uri)
+    feed = table.change_feed(first, last)
+    return feed, _batches(table, feed)
+
+
+def _batches(table: Table, feed: ChangeFeed) -> Iterator[pa.RecordBatch]:
+    from dv_maintenance.engine.scan import scan
+
+    version = feed.first
+    try:
+        for task in feed.tasks:
+            version = task.version
+            for batch in scan(task.scan, table.storage.options):
+                yield pa.RecordBatch.from_arrays([*batch.columns, *_change_columns(task, batch)], schema=feed.schema)
+    except DamagedTableError as error:
+        error.table, error.version = table.uri, version
+        error.next_step = "if a vacuum took the files of old versions, start from a later one; else restore the file"
+        raise
+
+
+def _change_columns(task: ChangeTask, batch: pa.RecordBatch) -> list[pa.Array]:
+    """What ``batch`` lacks of CHANGE_COLUMNS."""
+    rows = batch.num_rows
+    types = [] if task.change_type is None else [pa.repeat(pa.scalar(task.change_type, _TYPE.type), rows)]
+    return [
+        *types,
+        pa.repeat(pa.scalar(task.version, _VERSION.type), rows),
+        pa.repeat(pa.scalar(task.timestamp * 1000, pa.int64()).cast(_TIMESTAMP.type), rows),
+    ]

@@ -1,0 +1,42 @@
+"""Sum a table's log up, and delete what of it is out of its retention."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.tables.capabilities import CheckpointableTable
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.capabilities import CheckpointResult
+    from dv_maintenance.tables.model import Table
+
+__all__ = ["CheckpointReport", "checkpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReport:
+    """``result``: see ``tables.model.CheckpointResult``."""
+
+    table: str
+    format: str
+    result: CheckpointResult
+
+    def to_json(self) -> dict[str, Any]:
+        return {"table": self.table, "format": self.format, **asdict(self.result)}
+
+
+def checkpoint(
+    table: Table, *, clean_log: bool = False, dry_run: bool = False, now: int | None = None
+) -> CheckpointReport:
+    """Write a checkpoint of the newest version, and with ``clean_log`` delete versions that are out of the table's log
+    retention: they can't be read any more then. ``dry_run``: only say what would go. ``now``: epoch milliseconds.
+
+    Raises
+    ------
+    RefusedError, UnsupportedFeatureError : the format has no checkpoints, or the table keeps its log. StorageError.
+    """
+    if not isinstance(table, CheckpointableTable):
+        raise RefusedError(f"{table.format} tables need no checkpoints", table=table.uri)
+    return CheckpointReport(table.uri, table.format, table.checkpoint(clean_log=clean_log, dry_run=dry_run, now=now))

@@ -1,0 +1,167 @@
+"""A folder of Parquet files becomes a table: nothing is moved, a log is written beside the files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.tables.capabilities import AdoptingTable
+from dv_maintenance.tables.model import NULL_PARTITION, partition_name
+from dv_maintenance.tables.rows import AddedFile
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.work import OutputFile
+
+__all__ = ["ConvertReport", "convert"]
+
+_THREADS: Final = 16
+_SUFFIX: Final = ".parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertReport:
+    """``converted``: false under ``dry_run``, and where it was a table already (``version`` is its newest, the rest is
+    empty then). ``ignored``: visible files that are no Parquet.
+    """
+
+    table: str
+    format: str
+    converted: bool
+    version: int | None
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    ignored: int = 0
+    columns: tuple[str, ...] = ()
+    partition_columns: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def convert(
+    table: Table, partition_types: Mapping[str, pa.DataType] | None = None, *, dry_run: bool = False
+) -> ConvertReport:
+    """Make a table of the Parquet files at ``table``'s place, which need not be one yet.
+
+    ``partition_types``: each column that the folders (``column=value``) name, in any order; the folders don't say of
+    which type they are. Files may lack columns that others have: they read as null. Hidden files and folders (``_`` or
+    ``.`` in front) stay out. Every footer is read, no data.
+
+    Raises
+    ------
+    RefusedError : the format can't, files contradict each other, or hold what a table can't; nothing was written.
+    UsageError : there are no files, or the partition columns are not those of the folders.
+    DamagedTableError : a file is no Parquet. StorageError.
+    """
+    from dv_maintenance.engine.parquet_schema import describe
+
+    if not isinstance(table, AdoptingTable):
+        raise RefusedError(f"{table.format} tables can't be made of files here", table=table.uri)
+    if (newest := table.adopted()) is not None:
+        return ConvertReport(table.uri, table.format, converted=False, version=newest)
+    paths, ignored = _find(table.storage)
+    order = _partition_order(table, paths)
+    types = _declared(table, order, partition_types or {})
+    with ThreadPoolExecutor(_THREADS) as pool:
+        described = list(pool.map(lambda path: describe(table.storage, path), paths))
+    columns = _united(table, [(schema, file) for schema, file in described], order)
+    schema = pa.schema([*columns, *(pa.field(name, kind) for name, kind in types.items())])
+    files = [
+        AddedFile(file, partition_name(dict(_values(path)))) for path, (_, file) in zip(paths, described, strict=True)
+    ]
+    version = None if dry_run else table.adopt(schema, order, files)
+    if version is None and not dry_run:
+        return ConvertReport(table.uri, table.format, converted=False, version=table.version())
+    return ConvertReport(
+        table=table.uri,
+        format=table.format,
+        converted=not dry_run,
+        version=version,
+        files=len(files),
+        rows=sum(file.output.rows for file in files),
+        bytes=sum(file.output.size for file in files),
+        ignored=ignored,
+        columns=tuple(schema.names),
+        partition_columns=tuple(order),
+    )
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def _find(storage: Storage) -> tuple[list[str], int]:
+    """Visible Parquet files, sorted, and the number of other visible files."""
+
+    def hidden(path: str, _is_dir: bool) -> bool:
+        name = path.rsplit("/", 1)[-1]
+        return name[0] in "_." and "=" not in name
+
+    visible = sorted(info.path for info in storage.walk(skip=hidden))
+    found = [path for path in visible if path.endswith(_SUFFIX)]
+    if not found:
+        raise UsageError(
+            f"no files end in {_SUFFIX} here", table=storage.uri, next_step="name the folder that they are in"
+        )
+    return found, len(visible) - len(found)
+
+
+def _values(path: str) -> list[tuple[str, str | None]]:
+    """Column and value of each folder of the form ``column=value`` on the way to a file."""
+    pairs = (part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
+    return [(unquote(name), None if value == NULL_PARTITION else unquote(value)) for name, value in pairs]
+
+
+def _partition_order(table: Table, paths: Sequence[str]) -> list[str]:
+    first, *others = (([name for name, _ in _values(path)], path) for path in paths)
+    for order, path in others:
+        if order != first[0]:
+            raise RefusedError(
+                f"{first[1]} is partitioned by {first[0] or 'nothing'}, {path} by {order or 'nothing'}",
+                table=table.uri,
+                next_step="convert folders of one layout, each by itself",
+            )
+    return first[0]
+
+
+def _declared(table: Table, order: Sequence[str], types: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
+    if set(order) == set(types) and len(order) == len(set(order)):
+        return {name: types[name] for name in order}
+    wanted = ", ".join(f"{name} STRING" for name in order)
+    raise UsageError(
+        f"the folders are partitioned by {', '.join(order) or 'nothing'}, given are {', '.join(types) or 'no columns'}",
+        table=table.uri,
+        next_step=f'give their types: --partition-by "{wanted}"' if order else "leave --partition-by out",
+    )
+
+
+# -- columns -------------------------------------------------------------------------------------------------------
+
+
+def _united(
+    table: Table, described: Sequence[tuple[pa.Schema, OutputFile]], partitions: Sequence[str]
+) -> list[pa.Field]:
+    """Columns of all files, in the order in which they first come. What the folders say wins over a file's copy."""
+    columns: dict[str, tuple[pa.Field, OutputFile]] = {}
+    for schema, file in described:
+        if len(set(schema.names)) < len(schema.names):
+            raise RefusedError(f"{file.uri} has two columns of one name", table=table.uri)
+        for field in schema:
+            if field.name in partitions:
+                continue
+            known, where = columns.setdefault(field.name, (field, file))
+            if known.type != field.type:
+                raise RefusedError(
+                    f"column {field.name} is {known.type} in {where.uri} and {field.type} in {file.uri}",
+                    table=table.uri,
+                    next_step="write one of them anew with the type of the other",
+                )
+    return [field for field, _ in columns.values()]

@@ -1,0 +1,90 @@
+"""Whether two scans hold the same rows, whatever their order: a sum of row hashes, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+
+__all__ = ["Fingerprint", "fingerprint"]
+
+_MASK: Final = (1 << 64) - 1
+_NULL: Final = np.uint64(0x9E3779B97F4A7C15)
+# Odd constants of SplitMix64, and one seed for each half of the digest.
+_MIX: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_SEEDS: Final = (np.uint64(0x2545F4914F6CDD1D), np.uint64(0xD1342543DE82EF95))
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """``digest``: 128 bits. Two multisets of rows that differ have the same one by chance only; it is no protection
+    against somebody who looks for such a pair.
+    """
+
+    rows: int
+    digest: str
+
+
+def fingerprint(batches: Iterable[pa.RecordBatch]) -> Fingerprint:
+    """Of all rows of all batches, which share one schema. Equal values have equal hashes: as values are in Arrow, so
+    that 0.0 and -0.0 differ, and every NaN from every other that has other bits.
+    """
+    rows, sums = 0, [0, 0]
+    for batch in batches:
+        rows += batch.num_rows
+        columns = [_hashes(column) for column in batch.columns]
+        for half, seed in enumerate(_SEEDS):
+            row = np.full(batch.num_rows, seed, np.uint64)
+            for column in columns:  # order matters: a value is its column's
+                row = _mixed(row ^ column)
+            sums[half] = (sums[half] + int(row.sum(dtype=np.uint64))) & _MASK
+    return Fingerprint(rows, f"{sums[0]:016x}{sums[1]:016x}")
+
+
+def _hashes(array: pa.Array) -> Any:
+    """A uint64 for each value."""
+    kind = array.type
+    if types.is_boolean(kind) or types.is_integer(kind):
+        values = array.cast(pa.int64(), safe=False)
+    elif types.is_floating(kind):
+        values = array.cast(pa.float64()).view(pa.int64())
+    elif types.is_date32(kind):
+        values = array.view(pa.int32()).cast(pa.int64())
+    elif types.is_timestamp(kind):
+        values = array.view(pa.int64())
+    else:
+        return _hashed(array)
+    words = values.fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64)
+    return _with_nulls(_mixed(words), array)
+
+
+def _hashed(array: pa.Array) -> Any:
+    """Of text, decimals and what is nested: every distinct value once, where Arrow can tell them apart."""
+    nested = types.is_nested(array.type) or types.is_null(array.type)
+    encoded = None if nested else array.dictionary_encode()
+    distinct = array if encoded is None else encoded.dictionary
+    digests = b"".join(blake2b(repr(value).encode(), digest_size=8).digest() for value in distinct.to_pylist())
+    words = np.frombuffer(digests, np.uint64)
+    if encoded is not None:
+        codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        words = words[codes] if len(words) else np.zeros(len(array), np.uint64)
+    return _with_nulls(words, array)
+
+
+def _with_nulls(words: Any, array: pa.Array) -> Any:
+    if not array.null_count:
+        return words
+    return np.where(array.is_null().to_numpy(zero_copy_only=False), _NULL, words)
+
+
+def _mixed(words: Any) -> Any:
+    """SplitMix64's finaliser, on wrapping numbers."""
+    with np.errstate(over="ignore"):
+        words = (words ^ (words >> np.uint64(30))) * _MIX[0]
+        words = (words ^ (words >> np.uint64(27))) * _MIX[1]
+        return words ^ (words >> np.uint64(31))

@@ -1,0 +1,77 @@
+"""Bring an older version of a table back, and read the result against it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.tables.capabilities import RestorableTable
+from dv_maintenance.tables.model import FileKey
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.capabilities import RestoreResult
+    from dv_maintenance.tables.model import Snapshot, Table
+
+__all__ = ["RestoreReport", "restore"]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """``result``: see ``tables.model.RestoreResult``. ``verified``: the version committed was read back, and has the
+    very files, deleted rows and columns of the one restored; ``problems`` says what else was found.
+    """
+
+    table: str
+    format: str
+    result: RestoreResult
+    verified: bool
+    problems: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "format": self.format,
+            **asdict(self.result),
+            "verified": self.verified,
+            "problems": list(self.problems),
+        }
+
+
+def restore(
+    table: Table,
+    *,
+    version: int | None = None,
+    timestamp: int | None = None,
+    dry_run: bool = False,
+    max_attempts: int = 10,
+) -> RestoreReport:
+    """Commit the state of ``version``, or of the newest version at ``timestamp`` (epoch milliseconds); with ``dry_run``
+    only say what that would change.
+
+    Raises
+    ------
+    RefusedError : the format can't, or files of that version are gone: nothing was committed.
+    UsageError : no such version or time, both, or neither.
+    ConflictError, StorageError, UnsupportedFeatureError : see ``Table.commit``.
+    """
+    if not isinstance(table, RestorableTable):
+        raise RefusedError(f"{table.format} tables can't be restored here", table=table.uri)
+    result = table.restore(version=version, timestamp=timestamp, dry_run=dry_run, max_attempts=max_attempts)
+    problems = () if dry_run else _differences(table, table.snapshot(result.restored), result.version_after)
+    return RestoreReport(table.uri, table.format, result, not problems, problems)
+
+
+def _differences(table: Table, wanted: Snapshot, version: int) -> tuple[str, ...]:
+    found = table.snapshot(version)
+    problems = []
+    if _keys(table, found) != _keys(table, wanted):
+        problems.append(f"version {version} does not have the files of version {wanted.version}")
+    if not found.schema.equals(wanted.schema):
+        problems.append(f"version {version} does not have the columns of version {wanted.version}")
+    return tuple(problems)
+
+
+def _keys(table: Table, snapshot: Snapshot) -> set[FileKey]:
+    columns = (snapshot.files[name].to_pylist() for name in ("path", "dv_id"))
+    return {FileKey(table.storage.path_of(path), dv_id) for path, dv_id in zip(*columns, strict=True)}

@@ -1,0 +1,125 @@
+"""The first version of a table whose data files are there already (delta-spark: CONVERT TO DELTA)."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import pyarrow as pa
+
+from dv_maintenance.errors import DamagedTableError, RefusedError, TableNotFoundError
+from dv_maintenance.storage import FileExistsAlreadyError
+from dv_maintenance.tables.delta.actions import FEATURE_READER, FEATURE_WRITER, Action, Metadata, Protocol
+from dv_maintenance.tables.delta.log import commit_path, latest_version
+from dv_maintenance.tables.delta.partitions import canonical
+from dv_maintenance.tables.delta.publish import commit_body, commit_times, operation_info
+from dv_maintenance.tables.delta.schema_string import schema_string
+from dv_maintenance.tables.delta.stats import stats_json
+from dv_maintenance.tables.delta.tasks import log_path
+from dv_maintenance.tables.model import parse_partition
+from dv_maintenance.tables.rows import AddedFile
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+
+__all__ = ["adopt", "adopted"]
+
+# What the name of a column may not hold unless columns are mapped (protocol: Column Mapping).
+_FORBIDDEN: Final = re.compile(r"[ ,;{}()\n\t=]")
+_BASE: Final = frozenset({"appendOnly", "invariants"})
+
+
+def adopted(storage: Storage) -> int | None:
+    """The newest version if there is a table already."""
+    try:
+        return latest_version(storage)
+    except TableNotFoundError:
+        return None
+
+
+def adopt(
+    storage: Storage, schema: pa.Schema, partition_columns: Sequence[str], files: Sequence[AddedFile]
+) -> int | None:
+    """Commit version 0 with ``files``, which stay where they are; ``None`` if somebody else made the table first.
+
+    ``schema``: nullable columns, partition columns among them.
+
+    Raises
+    ------
+    RefusedError : a column's name, or a partition value, is none for this format.
+    UsageError : a type that Delta does not have. StorageError.
+    """
+    _check_names(storage, schema)
+    text, _ = schema_string(schema)
+    now = time.time_ns() // 1_000_000
+    metadata = Metadata(
+        id=str(uuid4()), schema_string=text, partition_columns=tuple(partition_columns), created_time=now
+    )
+    protocol = _protocol(schema)
+    parameters = {
+        "numFiles": len(files),
+        "partitionedBy": list(partition_columns),
+        "collectStats": True,
+        "sourceFormat": "parquet",
+    }
+    info = operation_info(None, "CONVERT", parameters, {"numConvertedFiles": len(files)}, blind=False)
+    actions: list[Action] = [{"protocol": protocol.to_json()}, {"metaData": metadata.to_json()}]
+    actions += (_add(storage, file, schema, metadata) for file in files)
+    times = commit_times(protocol, metadata, None, now)
+    try:
+        storage.create(commit_path(0), commit_body({**times, **info, "txnId": str(uuid4())}, actions))
+    except FileExistsAlreadyError:
+        return None
+    return 0
+
+
+def _check_names(storage: Storage, schema: pa.Schema) -> None:
+    folded: set[str] = set()
+    for name in schema.names:
+        problem = None
+        if not name or _FORBIDDEN.search(name):
+            problem = f"a column may not be called {name!r}"
+        elif name.lower() in folded:
+            problem = f"two columns are called {name!r} but for upper and lower case"
+        if problem:
+            raise RefusedError(problem, table=storage.uri, next_step="rename it in the files first")
+        folded.add(name.lower())
+
+
+def _protocol(schema: pa.Schema) -> Protocol:
+    if not any(map(_holds_ntz, schema.types)):
+        return Protocol(1, 2)
+    feature = frozenset({"timestampNtz"})
+    return Protocol(FEATURE_READER, FEATURE_WRITER, feature, _BASE | feature)
+
+
+def _holds_ntz(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None
+    return any(_holds_ntz(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _add(storage: Storage, file: AddedFile, schema: pa.Schema, metadata: Metadata) -> Action:
+    values = parse_partition(file.partition)
+    for name, value in values.items():
+        try:
+            canonical(value, schema.field(name).type)
+        except DamagedTableError as error:
+            raise RefusedError(
+                f"{file.output.uri}: {error.message}",
+                table=storage.uri,
+                next_step=f"give {name} a type that all of its folders fit, or rename the folder",
+            ) from None
+    return {
+        "add": {
+            "path": log_path(storage, file.output.uri),
+            "partitionValues": values,
+            "size": file.output.size,
+            "modificationTime": file.output.modified,
+            "dataChange": True,
+            "stats": stats_json(file.output, metadata),
+        }
+    }

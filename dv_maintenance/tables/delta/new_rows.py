@@ -1,0 +1,97 @@
+"""New rows of a table: what they must be like, and how they become files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import orjson
+import pyarrow as pa
+
+from dv_maintenance.tables.delta.schema import arrow_schema, column_mapping_mode, physical_name, physical_schema
+from dv_maintenance.tables.delta.stats import stats_columns
+from dv_maintenance.tables.delta.tasks import compression
+from dv_maintenance.tables.rows import RowRules, RowWriteTask
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+
+__all__ = ["row_rules", "row_write_tasks"]
+
+_CHECK: Final = "delta.constraints."
+_CHANGE_TYPE: Final = "_change_type"
+
+
+def row_rules(snapshot: DeltaSnapshot) -> RowRules:
+    """See ``RowLevelTable.row_rules``.
+
+    Protocol: CHECK Constraints, Column Invariants, Generated Columns, Identity Columns, Default Columns.
+    """
+    metadata = snapshot.metadata
+    checks = {key.removeprefix(_CHECK): sql for key, sql in metadata.configuration.items() if key.startswith(_CHECK)}
+    not_null: list[str] = []
+    generated, defaults, fixed = {}, {}, {}
+    identity: list[str] = []
+    schema = orjson.loads(metadata.schema_string)  # checked when the snapshot was loaded
+    for path, body in _fields(schema, ()):
+        name, notes = ".".join(path), body.get("metadata") or {}
+        if body.get("nullable") is False:
+            not_null.append(".".join(f"`{part}`" for part in path))
+        if invariant := notes.get("delta.invariants"):
+            checks[f"invariant of {name}"] = _invariant(invariant)
+        if "delta.generationExpression" in notes:
+            generated[name] = str(notes["delta.generationExpression"])
+        if any(key.startswith("delta.identity.") for key in notes):
+            identity.append(name)
+        if "CURRENT_DEFAULT" in notes:
+            defaults[name] = str(notes["CURRENT_DEFAULT"])
+        if "__CHAR_VARCHAR_TYPE_STRING" in notes:
+            fixed[name] = "its length is limited (char or varchar)"
+    change_data = metadata.configuration.get("delta.enableChangeDataFeed", "").lower() == "true"
+    return RowRules(checks, tuple(not_null), generated, tuple(identity), defaults, fixed, change_data)
+
+
+def _fields(struct: Mapping[str, Any], parent: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    """Fields and those of structs in them. Fields of a struct that may be null itself bind nobody here: Delta allows
+    none that are NOT NULL below.
+    """
+    for field in struct["fields"]:
+        path = (*parent, field["name"])
+        yield path, field
+        inside = field["type"]
+        if isinstance(inside, dict) and inside.get("type") == "struct" and field.get("nullable") is False:
+            yield from _fields(inside, path)
+
+
+def _invariant(text: str) -> str:
+    """From ``{"expression": {"expression": "x > 3"}}``, as the schema's metadata holds it."""
+    return str(orjson.loads(text)["expression"]["expression"])
+
+
+def row_write_tasks(storage: Storage, snapshot: DeltaSnapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
+    """See ``RowLevelTable.row_write_tasks``. Change data goes to ``_change_data`` (protocol: Add CDC File).
+
+    Raises
+    ------
+    RefusedError : the table asks for a compression that we can't write.
+    """
+    metadata = snapshot.metadata
+    schema = physical_schema(metadata)
+    by_physical = {physical_name(field): field.name for field in arrow_schema(metadata)}
+    columns = tuple(by_physical[name] for name in schema.names)
+    spread = metadata.configuration.get("delta.randomizeFilePrefixes", "").lower() == "true"
+    hive = not spread and column_mapping_mode(metadata) == "none"
+    prefix = "" if hive else f"/{uuid4().hex[:2]}"
+    codec = compression(metadata)
+    rows = RowWriteTask(columns, schema, storage.uri + prefix, hive, target_bytes, codec, stats_columns(metadata))
+    changes = RowWriteTask(
+        (*columns, _CHANGE_TYPE),
+        schema.append(pa.field(_CHANGE_TYPE, pa.string())),
+        f"{storage.uri}/_change_data",
+        hive,
+        target_bytes,
+        codec,
+    )
+    return rows, changes

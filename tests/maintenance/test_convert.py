@@ -1,0 +1,191 @@
+"""A folder of Parquet files becomes a table that others read as they read the folder."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from readers import READERS
+
+from dv_maintenance.cli import main
+from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError
+from dv_maintenance.maintenance.convert import convert
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.tables import open_table
+from dv_maintenance.testing.memory import MemoryTable
+
+DAY = {"day": pa.date32()}
+
+
+def write(path: Path, columns: dict[str, Any], **options: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path, **options)
+
+
+def rows(place: Path) -> list[dict[str, Any]]:
+    schema, batches = read(open_table(str(place)))
+    return sorted(pa.Table.from_batches(batches, schema).to_pylist(), key=lambda row: row["id"])
+
+
+def adds(place: Path) -> list[dict[str, Any]]:
+    lines = (place / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+    return [action["add"] for action in map(json.loads, lines) if "add" in action]
+
+
+def test_folders_become_partitions_and_files_stay(tmp_path: Path) -> None:
+    write(tmp_path / "day=2026-01-01" / "a b.parquet", {"id": [1, 2], "name": ["x", None]})
+    write(tmp_path / "day=__HIVE_DEFAULT_PARTITION__" / "b.parquet", {"id": [3], "more": [0.5]})
+    (tmp_path / "_temporary" / "0").mkdir(parents=True)
+    write(tmp_path / "_temporary" / "0" / "half.parquet", {"id": [9]})
+    (tmp_path / "notes.txt").write_text("no data")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")}
+
+    report = convert(open_table(str(tmp_path), "delta"), DAY)
+    assert (report.converted, report.version, report.files, report.rows, report.ignored) == (True, 0, 2, 3, 1)
+    assert report.columns == ("id", "name", "more", "day")
+    expected = [
+        {"id": 1, "name": "x", "more": None, "day": date(2026, 1, 1)},
+        {"id": 2, "name": None, "more": None, "day": date(2026, 1, 1)},
+        {"id": 3, "name": None, "more": 0.5, "day": None},
+    ]
+    assert rows(tmp_path) == expected
+    for reader in READERS.values():
+        found = reader(tmp_path).select(list(report.columns)).to_pylist()
+        assert sorted(found, key=lambda row: row["id"]) == expected
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")} == before
+
+
+def test_it_is_done_once(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", {"id": [1]})
+    table = open_table(str(tmp_path), "delta")
+    assert convert(table, dry_run=True).version is None
+    assert not (tmp_path / "_delta_log").exists()
+    assert convert(table).converted
+    write(tmp_path / "later.parquet", {"id": [2]})
+    again = convert(table)
+    assert (again.converted, again.version, len(rows(tmp_path))) == (False, 0, 1)
+
+
+def test_who_is_faster_makes_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a.parquet", {"id": [1]})
+    table = open_table(str(tmp_path), "delta")
+    convert(open_table(str(tmp_path), "delta"))
+    monkeypatch.setattr(type(table), "adopted", lambda _: None)
+    assert not convert(table).converted
+
+
+def test_statistics_come_from_the_footers_where_they_can_be_trusted(tmp_path: Path) -> None:
+    write(
+        tmp_path / "a.parquet",
+        {
+            "id": pa.array([3, 1, None]),
+            "name": ["b", "a", None],
+            "price": pa.array([Decimal("1.50"), None, Decimal("-2.25")], pa.decimal128(10, 2)),
+            "ratio": [0.5, float("nan"), 2.0],
+            "at": pa.array([0, 1, 2], pa.timestamp("ms", "UTC")),
+            "tags": [["x"], None, []],
+            "inside": [{"n": 5}, {"n": 7}, None],
+        },
+        row_group_size=2,
+    )
+    convert(open_table(str(tmp_path), "delta"))
+    (add,) = adds(tmp_path)
+    stats = json.loads(add["stats"])
+    assert stats["numRecords"] == 3
+    assert stats["minValues"] == {"id": 1, "name": "a", "price": -2.25, "inside": {"n": 5}}
+    assert stats["maxValues"] == {"id": 3, "name": "b", "price": 1.5, "inside": {"n": 7}}
+    assert stats["nullCount"] == {"id": 1, "name": 1, "price": 1, "ratio": 0, "at": 0, "inside": {"n": 1}}
+
+
+def test_files_without_statistics(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", {"id": [1]}, write_statistics=False)
+    convert(open_table(str(tmp_path), "delta"))
+    assert json.loads(adds(tmp_path)[0]["stats"])["minValues"] == {}
+
+
+def test_types_are_those_that_tables_have(tmp_path: Path) -> None:
+    at = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    columns = {
+        "id": pa.array([1], pa.uint16()),
+        "word": pa.array(["x"]).dictionary_encode(),
+        "large": pa.array(["y"], pa.large_string()),
+        "old": pa.array([at.replace(tzinfo=None)], pa.timestamp("ns")),
+        "raw": pa.array([b"abcd"], pa.binary(4)),
+        "list": pa.array([[1]], pa.large_list(pa.int8())),
+        "map": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
+    }
+    write(tmp_path / "a.parquet", columns, use_deprecated_int96_timestamps=True)
+    convert(open_table(str(tmp_path), "delta"))
+    table = open_table(str(tmp_path)).snapshot()
+    assert table.schema.field("id").type == pa.int32()
+    assert table.schema.field("old").type == pa.timestamp("us", "UTC")
+    assert rows(tmp_path) == [
+        {"id": 1, "word": "x", "large": "y", "old": at, "raw": b"abcd", "list": [1], "map": [("k", 1)]}
+    ]
+
+
+def test_times_without_a_zone_need_a_feature(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", {"id": [1], "at": pa.array([1], pa.timestamp("us"))})
+    convert(open_table(str(tmp_path), "delta"))
+    assert rows(tmp_path)[0]["at"] == datetime(1970, 1, 1, 0, 0, 0, 1)
+    assert READERS["deltalake"](tmp_path).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"id": ["text"]}, "column id is int64 in .* and string in"),
+        ({"id": [1], "a b": [1]}, "may not be called 'a b'"),
+        ({"id": [1], "ID": [1]}, "upper and lower case"),
+        ({"id": pa.array([1], pa.time64("us"))}, "has the type time64"),
+        ({"id": pa.array([1], pa.timestamp("ns"))}, "has the type timestamp"),
+    ],
+)
+def test_what_makes_no_table_is_refused(tmp_path: Path, columns: dict[str, Any], problem: str) -> None:
+    write(tmp_path / "a.parquet", {"id": [1]})
+    write(tmp_path / "b.parquet", columns)
+    with pytest.raises(RefusedError, match=problem):
+        convert(open_table(str(tmp_path), "delta"))
+    assert not (tmp_path / "_delta_log").exists()
+
+
+def test_folders_that_contradict_each_other_or_the_types(tmp_path: Path) -> None:
+    write(tmp_path / "day=monday" / "a.parquet", {"id": [1]})
+    table = open_table(str(tmp_path), "delta")
+    with pytest.raises(UsageError, match="partitioned by day") as caught:
+        convert(table)
+    assert '--partition-by "day STRING"' in (caught.value.next_step or "")
+    with pytest.raises(UsageError, match="partitioned by day"):
+        convert(table, {**DAY, "shop": pa.string()})
+    with pytest.raises(RefusedError, match="monday"):
+        convert(table, DAY)
+    write(tmp_path / "b.parquet", {"id": [1]})
+    with pytest.raises(RefusedError, match="partitioned by nothing"):
+        convert(table, {"day": pa.string()})
+
+
+def test_what_is_no_parquet(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no files"):
+        convert(open_table(str(tmp_path), "delta"))
+    (tmp_path / "a.parquet").write_bytes(b"text")
+    with pytest.raises(DamagedTableError, match=r"a\.parquet"):
+        convert(open_table(str(tmp_path), "delta"))
+    with pytest.raises(RefusedError, match="made of files"):
+        convert(MemoryTable(tmp_path / "m"))
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "n=7" / "price=1.50" / "a.parquet", {"id": [1]})
+    words = ["convert", str(tmp_path), "--json", "--partition-by", "price DECIMAL(5,2), n INT"]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["partition_columns"] == ["n", "price"]
+    assert rows(tmp_path) == [{"id": 1, "n": 7, "price": Decimal("1.50")}]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["converted"] is False
+    assert main(["convert", str(tmp_path), "--partition-by", "n HUGEINT"]) == 2
