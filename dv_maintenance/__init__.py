@@ -6,17 +6,24 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_COMPONENT = "DvMaintainedTables"
+_HOMES = {
+    # dg looks for components here.
+    "DvMaintainedTables": "dv_maintenance.dagster.component",
+    "delete": "dv_maintenance.dml.delete",
+    "merge": "dv_maintenance.dml.merge",
+    "update": "dv_maintenance.dml.update",
+    "register": "dv_maintenance.spark_source",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # dg looks for components here. By name only: what lies below must not depend on Dagster by importing this.
-    if name == _COMPONENT:
+    # By name only: what lies below must not depend on Dagster or PySpark by importing this.
+    if name in _HOMES:
         from importlib import import_module
 
-        return getattr(import_module("dv_maintenance.dagster.component"), name)
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), _COMPONENT])
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,118 @@
+"""A condition in Spark SQL: which of a table's columns it is about.
+
+Spark alone says what a condition means. What is found out here without Spark only decides how little has to be read,
+so whatever is not understood means: read it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = ["Condition", "JoinCondition"]
+
+# What is not the same for all rows of a partition, though it names none of their columns.
+_VOLATILE: Final = re.compile(
+    r"\b(rand\w*|random|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|input_file_\w+|reflect|"
+    r"java_method|try_reflect|select)\b",
+    re.IGNORECASE,
+)
+_WORD: Final = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """``tree``: the condition parsed, ``None`` if it can't be here. ``columns``: the table's columns that it may
+    name, in the table's order; all of them where that is not known.
+    """
+
+    sql: str
+    tree: Any
+    columns: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, sql: str, columns: Sequence[str]) -> Condition:
+        """``columns``: those of the table. Names are told apart as Spark does, whatever their case."""
+        import sqlglot
+        from sqlglot import exp
+
+        try:
+            tree = sqlglot.parse_one(sql, dialect="spark")
+        except (sqlglot.errors.SqlglotError, RecursionError):
+            return cls(sql, None, tuple(columns))
+        # `a.b` may be field b of column a, or column b of a table a: each part counts. So does each word: a
+        # column may be called like what is a function to one parser and none to the other (user, date).
+        named = {part.name.lower() for column in tree.find_all(exp.Column) for part in column.parts}
+        named.update(_WORD.findall(sql.lower()))
+        return cls(sql, tree, tuple(name for name in columns if name.lower() in named))
+
+    def only_about(self, columns: Sequence[str]) -> bool:
+        """Whether it is true or not for all rows alike that are the same in these columns."""
+        return self.tree is not None and set(self.columns) <= {*columns} and not _VOLATILE.search(self.sql)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinCondition:
+    """What the condition of a MERGE demands of a target row that is to match anything: ``of_target``, conditions on it
+    alone (or ``None``), and ``equal``: columns of the target -> of the source that they must be equal to.
+    """
+
+    of_target: Condition | None
+    equal: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, sql: str, target: tuple[str, Sequence[str]], source: tuple[str, Sequence[str]]) -> JoinCondition:
+        """``target`` and ``source``: the alias, and the columns. Only names that say which of the two they are of are
+        understood.
+        """
+        from sqlglot import exp
+
+        parsed = Condition.parse(sql, ())
+        if parsed.tree is None:
+            return cls(None, {})
+        alone, equal = [], {}
+        for part in _demands(parsed.tree):
+            columns = list(part.find_all(exp.Column))
+            if columns and all(_column(column, *target) for column in columns) and not _VOLATILE.search(part.sql()):
+                alone.append(part)
+            elif isinstance(part, exp.EQ):
+                for one, other in ((part.left, part.right), (part.right, part.left)):
+                    if (name := _column(one, *target)) and (of_source := _column(other, *source)):
+                        equal[name] = of_source
+        if not alone:
+            return cls(None, equal)
+        tree = exp.and_(*alone, copy=True)
+        for column in tree.find_all(exp.Column):
+            column.set("table", None)
+        of_target = Condition(sql, tree, tuple(name for name in target[1] if _is_named(name, tree)))
+        return cls(of_target, equal)
+
+
+def _demands(tree: Any) -> Iterator[Any]:
+    """The conditions that all have to be true."""
+    from sqlglot import exp
+
+    if isinstance(tree, exp.Paren):
+        yield from _demands(tree.this)
+    elif isinstance(tree, exp.And):
+        yield from _demands(tree.left)
+        yield from _demands(tree.right)
+    else:
+        yield tree
+
+
+def _column(node: Any, alias: str, columns: Sequence[str]) -> str | None:
+    """The column of ``alias`` that a node is, as it is spelt there."""
+    from sqlglot import exp
+
+    if not isinstance(node, exp.Column) or [part.name.lower() for part in node.parts[:-1]] != [alias.lower()]:
+        return None
+    return next((name for name in columns if name.lower() == node.name.lower()), None)
+
+
+def _is_named(name: str, tree: Any) -> bool:
+    from sqlglot import exp
+
+    return any(column.name.lower() == name.lower() for column in tree.find_all(exp.Column))

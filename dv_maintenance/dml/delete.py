@@ -1,0 +1,201 @@
+"""DELETE: by a condition in Spark SQL, or by a table of keys. Rows go out by deletion vectors, no data file is written.
+
+What can be told without opening a file is: all rows, or those of whole partitions, are files removed. Otherwise only
+files that can hold such rows are read, and of them only the columns that the condition names.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.dml.condition import Condition
+from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
+from dv_maintenance.dml.prune import files_that_may_match
+from dv_maintenance.dml.row_groups import bound_predicate
+from dv_maintenance.dml.rows import live_rows, positions, spark_errors
+from dv_maintenance.dml.source import Values, read_rows
+from dv_maintenance.errors import UsageError
+from dv_maintenance.tables.model import FileKey, parse_partition
+from dv_maintenance.tables.rows import DeletedRows, RowChanges
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dv_maintenance.engine.spark import SparkEngine
+    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.rows import RowLevelTable
+
+__all__ = ["delete"]
+
+# Keys up to this many are sent to every worker; beyond it Spark sorts both sides.
+_BROADCAST_KEYS: Final = 4_000_000
+
+
+def delete(
+    table: Table,
+    spark: SparkSession | SparkEngine,
+    condition: str | None = None,
+    *,
+    keys: DataFrame | str | None = None,
+    on: Sequence[str] = (),
+    dry_run: bool = False,
+    max_attempts: int = 3,
+) -> DmlReport:
+    """Delete the rows for which ``condition`` is true, or whose values in the columns ``on`` are those of a row of
+    ``keys`` (a DataFrame, or the path of a table, or of a Parquet, CSV or JSON file or folder; a null is equal to
+    nothing). Without either, all rows.
+
+    ``spark`` is asked for a session only if files have to be opened or the condition has to be understood.
+
+    Raises
+    ------
+    UsageError : a condition and keys at once; what Spark does not understand; columns that are not there.
+    RefusedError : rows of a file are to go but the table takes no deletion vectors, or it may not be changed.
+    ConflictError : others got in the way in each of ``max_attempts`` attempts; nothing was changed.
+    DamagedTableError, StorageError : of the files that had to be read.
+    """
+    target = row_level(table)
+    if (keys is None) != (not on) or (keys is not None and condition is not None):
+        problem = "a condition and keys" if condition is not None else "keys go with the columns they are for"
+        raise UsageError(problem, table=table.uri, next_step="give a condition, or keys and the columns they are for")
+    if keys is not None:
+        erase = _Keys(target, spark, keys, tuple(on))
+        try:
+            return run(target, "DELETE", erase.find, max_attempts=max_attempts, dry_run=dry_run)
+        finally:
+            erase.release()
+    matching = _Matching(target, spark, condition)
+    return run(target, "DELETE", matching.find, max_attempts=max_attempts, dry_run=dry_run)
+
+
+class _Matching:
+    """Rows that a condition is true for."""
+
+    def __init__(self, table: RowLevelTable, spark: SparkSession | SparkEngine, sql: str | None) -> None:
+        self._table, self._spark, self._sql = table, spark, sql
+
+    def find(self, snapshot: Snapshot) -> Work:
+        started = time.perf_counter()
+        if self._sql is None:
+            return _work(_whole(snapshot), _any, started, [])
+        condition = Condition.parse(self._sql, snapshot.schema.names)
+        predicate = [f"({self._sql})"]
+        if condition.only_about(snapshot.partition_columns):
+            session = session_of(self._spark)
+            partitions = _matching_partitions(session, snapshot, condition)
+            chosen = _in_partitions(snapshot, partitions)
+            work = _whole(chosen)
+
+            def touches(added: Snapshot) -> bool:
+                return _any(_in_partitions(added, _matching_partitions(session, added, condition)))
+
+            return _work(work, touches, started, predicate)
+        session = session_of(self._spark)
+        zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
+        chosen = files_that_may_match(self._table, snapshot, condition, zone)
+
+        def may_match(added: Snapshot) -> bool:
+            return _any(files_that_may_match(self._table, added, condition, zone))
+
+        return _work(self._rows(session, chosen, condition, zone), may_match, started, predicate)
+
+    def _rows(
+        self, session: SparkSession, chosen: Snapshot, condition: Condition, zone: str
+    ) -> tuple[DeletedRows, ...]:
+        tasks = self._table.scan_tasks(chosen, condition.columns)
+        schema = pa.schema([chosen.schema.field(name) for name in condition.columns])
+        predicate = bound_predicate(condition, schema, zone)
+        with spark_errors():
+            rows = live_rows(session, tasks, schema, self._table.storage.options, predicate).where(condition.sql)
+        return deleted_rows(self._table, tasks, positions(rows) if tasks else {})
+
+
+class _Keys:
+    """Rows that a table of keys names."""
+
+    def __init__(
+        self, table: RowLevelTable, spark: SparkSession | SparkEngine, keys: DataFrame | str, on: tuple[str, ...]
+    ) -> None:
+        self._table, self._on = table, on
+        self._session = session_of(spark)
+        with spark_errors():
+            found = read_rows(self._session, keys, table.storage.options) if isinstance(keys, str) else keys
+            self._keys = found.select(*[f"`{name}`" for name in on]).dropna("any").distinct().cache()
+            self._count = self._keys.count()
+        self._values = Values(self._keys, self._count)
+
+    def release(self) -> None:
+        self._keys.unpersist()
+
+    def find(self, snapshot: Snapshot) -> Work:
+        started = time.perf_counter()
+        unknown = [name for name in self._on if name not in snapshot.schema.names]
+        if unknown:
+            raise UsageError(
+                f"no column {unknown[0]!r} in the table",
+                table=snapshot.table,
+                version=snapshot.version,
+                next_step=f"choose from {', '.join(snapshot.schema.names)}",
+            )
+        columns = {name: name for name in self._on}
+        chosen = self._values.narrow(self._table, snapshot, columns)
+        tasks = self._table.scan_tasks(chosen, self._on)
+        schema = pa.schema([chosen.schema.field(name) for name in self._on])
+        from pyspark.sql.functions import broadcast
+
+        few = self._count <= _BROADCAST_KEYS
+        with spark_errors():
+            rows = live_rows(self._session, tasks, schema, self._table.storage.options)
+            matched = rows.join(broadcast(self._keys) if few else self._keys, list(self._on), "left_semi")
+        deleted = deleted_rows(self._table, tasks, positions(matched) if tasks and self._count else {})
+        predicate = [f"(keys in ({', '.join(self._on)}))"]
+        return _work(deleted, lambda added: _any(self._values.narrow(self._table, added, columns)), started, predicate)
+
+
+def _any(snapshot: Snapshot) -> bool:
+    return bool(snapshot.files.num_rows)
+
+
+def _work(deleted: tuple[DeletedRows, ...], reads: Any, started: float, predicate: list[str]) -> Work:
+    millis = round((time.perf_counter() - started) * 1000)
+    metrics = {"executionTimeMs": millis, "scanTimeMs": millis, "rewriteTimeMs": 0}
+    return Work(RowChanges(deleted), reads, {"predicate": predicate}, metrics)
+
+
+def _whole(snapshot: Snapshot) -> tuple[DeletedRows, ...]:
+    """Every file, without a look into it."""
+    names = zip(snapshot.files["path"].to_pylist(), snapshot.files["dv_id"].to_pylist(), strict=True)
+    return tuple(DeletedRows(FileKey(path, dv)) for path, dv in names)
+
+
+def _matching_partitions(session: SparkSession, snapshot: Snapshot, condition: Condition) -> list[str]:
+    """Names of the partitions that the condition is true for, as Spark sees it: it gets one row per partition."""
+    names = snapshot.files["partition"].combine_chunks().cast(pa.string()).unique().to_pylist()
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    columns = list(snapshot.partition_columns)
+    types = from_arrow_schema(pa.schema([snapshot.schema.field(name) for name in columns]), prefer_timestamp_ntz=True)
+    values = [parse_partition(name) for name in names]
+    texts = pa.table(
+        {
+            "_dvm_partition": pa.array(names, pa.string()),
+            **{name: pa.array([each[name] for each in values], pa.string()) for name in columns},
+        }
+    )
+    with spark_errors():
+        partitions = session.createDataFrame(texts)
+        typed = partitions.select(
+            "_dvm_partition", *[partitions[f"`{name}`"].cast(types[name].dataType).alias(name) for name in columns]
+        )
+        return [row[0] for row in typed.where(condition.sql).select("_dvm_partition").collect()]
+
+
+def _in_partitions(snapshot: Snapshot, names: list[str]) -> Snapshot:
+    kept = pc.is_in(snapshot.files["partition"].cast(pa.string()), pa.array(names, pa.string()))
+    return replace(snapshot, files=snapshot.files.filter(kept))

@@ -1,0 +1,320 @@
+"""MERGE: a table brought in line with a source, clause by clause, as SQL's MERGE INTO does it.
+
+One join says which rows match, the first clause whose condition is true says what becomes of a row, and one pass over
+the outcome writes the new rows and notes which ones go.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.dml.condition import JoinCondition
+from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, spark_types
+from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
+from dv_maintenance.dml.prune import files_that_may_match
+from dv_maintenance.dml.rows import FILE, ROW, live_rows, spark_errors
+from dv_maintenance.dml.source import Values
+from dv_maintenance.dml.write import ACTION, OLD, Written, write_changes
+from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.tables.rows import RowChanges
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from dv_maintenance.engine.spark import SparkEngine
+    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.rows import RowLevelTable, RowRules
+
+__all__ = ["Merge", "merge"]
+
+_IN_SOURCE: Final = "_dvm_in_source"
+
+# Kinds of clauses, as they are part of ACTION.
+_MATCHED: Final = "matched"
+_NOT_MATCHED: Final = "not matched"
+_NOT_MATCHED_BY_SOURCE: Final = "not matched by source"
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """``action``: update, delete or insert. ``values`` by column, ``None``: all columns as the source has them."""
+
+    kind: str
+    action: str
+    condition: str | None
+    values: Mapping[str, str] | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.action}:{self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A MERGE under construction: each ``when_...`` returns one with a clause more, ``execute`` runs it. Conditions and
+    values are Spark SQL, with the table and the source under their aliases.
+    """
+
+    table: Table
+    spark: SparkSession | SparkEngine
+    source: DataFrame | str
+    on: str
+    target_alias: str = "target"
+    source_alias: str = "source"
+    clauses: tuple[_Clause, ...] = field(default=())
+
+    def when_matched_update(self, set: Mapping[str, str], condition: str | None = None) -> Merge:
+        return self._with(_Clause(_MATCHED, "update", condition, set))
+
+    def when_matched_update_all(self, condition: str | None = None) -> Merge:
+        return self._with(_Clause(_MATCHED, "update", condition))
+
+    def when_matched_delete(self, condition: str | None = None) -> Merge:
+        return self._with(_Clause(_MATCHED, "delete", condition))
+
+    def when_not_matched_insert(self, values: Mapping[str, str], condition: str | None = None) -> Merge:
+        """Columns left out get their default, or null."""
+        return self._with(_Clause(_NOT_MATCHED, "insert", condition, values))
+
+    def when_not_matched_insert_all(self, condition: str | None = None) -> Merge:
+        return self._with(_Clause(_NOT_MATCHED, "insert", condition))
+
+    def when_not_matched_by_source_update(self, set: Mapping[str, str], condition: str | None = None) -> Merge:
+        return self._with(_Clause(_NOT_MATCHED_BY_SOURCE, "update", condition, set))
+
+    def when_not_matched_by_source_delete(self, condition: str | None = None) -> Merge:
+        return self._with(_Clause(_NOT_MATCHED_BY_SOURCE, "delete", condition))
+
+    def _with(self, clause: _Clause) -> Merge:
+        return replace(self, clauses=(*self.clauses, clause))
+
+    def execute(self, *, max_attempts: int = 3) -> DmlReport:
+        """Run it on the newest version.
+
+        Raises
+        ------
+        UsageError : no clauses; what Spark does not understand; columns that are not there; a row of the table that
+            several rows of the source want to change (unless one unconditional delete is all there is for matches).
+        RefusedError : a new row breaks a constraint, a column can't be assigned to, no deletion vectors are taken.
+        ConflictError : others got in the way in each of ``max_attempts`` attempts; nothing was changed.
+        DamagedTableError, StorageError : of the table's files.
+        """
+        target = row_level(self.table)
+        if not self.clauses:
+            raise UsageError("a MERGE needs a clause", table=self.table.uri, next_step="add a when_...")
+        session = session_of(self.spark)
+        with spark_errors():
+            source = _source(session, self.source).cache()
+        try:
+            with spark_errors():
+                values = Values(source, source.count())
+            running = _Running(self, target, session, source, values)
+            return run(target, "MERGE", running.find, max_attempts=max_attempts)
+        finally:
+            source.unpersist()
+
+
+def merge(
+    table: Table,
+    spark: SparkSession | SparkEngine,
+    source: DataFrame | str,
+    on: str,
+    *,
+    target_alias: str = "target",
+    source_alias: str = "source",
+) -> Merge:
+    """Begin a MERGE of ``source`` into ``table`` where ``on`` is true. ``source``: a DataFrame, a query, or the name of
+    a table or view that Spark knows.
+
+    >>> begun = merge(table, spark, updates, "target.id = source.id")  # doctest: +SKIP
+    >>> begun.when_matched_update_all().when_not_matched_insert_all().execute()  # doctest: +SKIP
+    """
+    return Merge(table, spark, source, on, target_alias, source_alias)
+
+
+def _source(session: SparkSession, source: DataFrame | str) -> DataFrame:
+    if not isinstance(source, str):
+        return source
+    return session.sql(source) if " " in source.strip() else session.table(source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    merge: Merge
+    table: RowLevelTable
+    session: SparkSession
+    source: DataFrame
+    values: Values
+
+    def find(self, snapshot: Snapshot) -> Work:
+        started = time.perf_counter()
+        rules = self.table.row_rules(snapshot)
+        tasks = self.table.scan_tasks(self._narrowed(snapshot))
+        with spark_errors():
+            rows = live_rows(self.session, tasks, snapshot.schema, self.table.storage.options)
+            changed = self._changed(snapshot, rules, rows)
+        written = write_changes(
+            changed,
+            snapshot.schema,
+            snapshot.partition_columns,
+            self.table.row_write_tasks(snapshot, TARGET_BYTES),
+            change_data=rules.change_data,
+            options=self.table.storage.options,
+        )
+        changes = RowChanges(deleted_rows(self.table, tasks, written.positions), written.added, written.change_files)
+        if written.doubles:
+            self.table.storage.delete(
+                [self.table.storage.path_of(each.output.uri) for each in (*changes.added, *changes.change_files)]
+            )
+            raise UsageError(
+                "several rows of the source match one row of the table, and each would change it",
+                table=self.table.uri,
+                version=snapshot.version,
+                next_step="make the source unique in the columns of the merge condition",
+            )
+        millis = round((time.perf_counter() - started) * 1000)
+        metrics = _metrics(written, self.values.count)
+        return Work(
+            changes,
+            lambda added: bool(self._narrowed(added).files.num_rows),
+            self._parameters(),
+            {**metrics, "executionTimeMs": millis, "scanTimeMs": 0, "rewriteTimeMs": millis},
+            updated=metrics["numTargetRowsUpdated"],
+            inserted=metrics["numTargetRowsInserted"],
+        )
+
+    def _narrowed(self, snapshot: Snapshot) -> Snapshot:
+        """With only those files in it that may hold a row that matters. One that matches nothing does where a clause is
+        about it.
+        """
+        if any(each.kind == _NOT_MATCHED_BY_SOURCE for each in self.merge.clauses):
+            return snapshot
+        target = self.merge.target_alias, snapshot.schema.names
+        join = JoinCondition.parse(self.merge.on, target, (self.merge.source_alias, self.source.columns))
+        if join.of_target is not None:
+            zone = self.session.conf.get("spark.sql.session.timeZone") or "UTC"
+            snapshot = files_that_may_match(self.table, snapshot, join.of_target, zone)
+        return self.values.narrow(self.table, snapshot, join.equal)
+
+    @property
+    def _only_deletes(self) -> bool:
+        """Whether it does not matter how often a row is matched."""
+        matched = [each for each in self.merge.clauses if each.kind == _MATCHED]
+        return [(each.action, each.condition) for each in matched] == [("delete", None)]
+
+    def _joined(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        kinds = {each.kind for each in self.merge.clauses}
+        inserts, by_source = _NOT_MATCHED in kinds, _NOT_MATCHED_BY_SOURCE in kinds
+        how = {(False, False): "inner", (True, False): "right", (False, True): "left", (True, True): "full"}
+        source = self.source.withColumn(_IN_SOURCE, f.lit(True)).alias(self.merge.source_alias)
+        return rows.alias(self.merge.target_alias).join(source, f.expr(self.merge.on), how[inserts, by_source])
+
+    def _changed(self, snapshot: Snapshot, rules: RowRules, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        types = spark_types(snapshot.schema)
+        in_target, in_source = f.col(FILE).isNotNull(), f.col(_IN_SOURCE).isNotNull()
+        of_kind = {
+            _MATCHED: in_target & in_source,
+            _NOT_MATCHED: ~in_target,
+            _NOT_MATCHED_BY_SOURCE: ~in_source,
+        }
+        # The number of the first clause that a row fulfils. A condition that is null is not fulfilled.
+        chosen: Column = f.lit(None).cast("int")
+        for number, clause in reversed(list(enumerate(self.merge.clauses))):
+            holds = of_kind[clause.kind]
+            if clause.condition is not None:
+                holds = holds & f.coalesce(f.expr(clause.condition), f.lit(False))
+            chosen = f.when(holds, f.lit(number)).otherwise(chosen)
+        joined = self._joined(rows).withColumn("_dvm_clause", chosen).where("_dvm_clause IS NOT NULL")
+        if self._only_deletes:
+            once = f.when(f.col(FILE).isNull(), f.monotonically_increasing_id())
+            joined = joined.withColumn("_dvm_insert", once).dropDuplicates([FILE, ROW, "_dvm_insert"])
+        values = [self._values(clause, snapshot, rules) for clause in self.merge.clauses]
+        clause_is = [f.col("_dvm_clause") == number for number in range(len(values))]
+        columns = []
+        for name in snapshot.schema.names:
+            column = f.col(f"`{self.merge.target_alias}`.`{name}`")
+            for number, given in enumerate(values):
+                if name in given:
+                    value = f.expr(given[name]).cast(types[name].dataType)
+                    column = f.when(clause_is[number], value).otherwise(column)
+            columns.append(column.alias(name))
+        action: Column = f.lit("")
+        for number, clause in enumerate(self.merge.clauses):
+            action = f.when(clause_is[number], f.lit(clause.label)).otherwise(action)
+        old = f.struct(*[f.col(f"`{self.merge.target_alias}`.`{name}`") for name in snapshot.schema.names])
+        place = [action.alias(ACTION), f.col(FILE), f.col(ROW)]
+        changed = joined.select(*place, *columns, *([old.alias(OLD)] if rules.change_data else []))
+        return held_to(rules, changed, types, ~f.col(ACTION).startswith("delete"))
+
+    def _values(self, clause: _Clause, snapshot: Snapshot, rules: RowRules) -> dict[str, str]:
+        """What a clause makes of each column that it says anything about, in the table's spelling."""
+        if clause.action == "delete":
+            return {}
+        if clause.action == "insert" and (rules.identity or rules.fixed):
+            names = ", ".join((*rules.identity, *rules.fixed))
+            raise RefusedError(
+                f"rows can't be inserted: the table numbers, or limits, {names}",
+                table=snapshot.table,
+                version=snapshot.version,
+                next_step="insert with the engine that wrote the table",
+            )
+        given = clause.values
+        if given is None:
+            of_source = {name.lower(): name for name in self.source.columns}
+            wanted = [name for name in snapshot.schema.names if name not in rules.generated]
+            if missing := [name for name in wanted if name.lower() not in of_source]:
+                raise UsageError(
+                    f"the source has no column {missing[0]!r}",
+                    table=snapshot.table,
+                    version=snapshot.version,
+                    next_step="name the columns and their values instead of all",
+                )
+            given = {name: f"`{self.merge.source_alias}`.`{of_source[name.lower()]}`" for name in wanted}
+        values = assignments(snapshot, rules, given)
+        if clause.action == "insert":
+            values = {**dict.fromkeys(snapshot.schema.names, "NULL"), **rules.defaults, **values}
+        return values
+
+    def _parameters(self) -> dict[str, object]:
+        def of(kind: str) -> list[dict[str, str]]:
+            return [
+                {"actionType": each.action, **({} if each.condition is None else {"predicate": each.condition})}
+                for each in self.merge.clauses
+                if each.kind == kind
+            ]
+
+        return {
+            "predicate": [self.merge.on],
+            "matchedPredicates": of(_MATCHED),
+            "notMatchedPredicates": of(_NOT_MATCHED),
+            "notMatchedBySourcePredicates": of(_NOT_MATCHED_BY_SOURCE),
+        }
+
+
+def _metrics(written: Written, source_rows: int) -> dict[str, int]:
+    """As delta-spark records a MERGE."""
+
+    def count(action: str, *kinds: str) -> int:
+        return sum(written.counts.get(f"{action}:{kind}", 0) for kind in kinds)
+
+    updated, deleted = count("update", _MATCHED), count("delete", _MATCHED)
+    by_source_updated, by_source_deleted = (count(action, _NOT_MATCHED_BY_SOURCE) for action in ("update", "delete"))
+    inserted = count("insert", _NOT_MATCHED)
+    return {
+        "numSourceRows": source_rows,
+        "numOutputRows": updated + by_source_updated + inserted,
+        "numTargetRowsUpdated": updated + by_source_updated,
+        "numTargetRowsMatchedUpdated": updated,
+        "numTargetRowsNotMatchedBySourceUpdated": by_source_updated,
+        "numTargetRowsDeleted": deleted + by_source_deleted,
+        "numTargetRowsMatchedDeleted": deleted,
+        "numTargetRowsNotMatchedBySourceDeleted": by_source_deleted,
+        "numTargetRowsInserted": inserted,
+    }

@@ -1,0 +1,88 @@
+"""New rows as the table wants them: cast to its types, generated columns computed, constraints held.
+
+Everything is Spark SQL, so it means what it means there. A row that breaks a rule stops the whole operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from dv_maintenance.errors import RefusedError, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.rows import RowRules
+
+__all__ = ["TARGET_BYTES", "assignments", "held_to", "spark_types"]
+
+TARGET_BYTES: Final = 128 << 20
+
+
+def spark_types(schema: pa.Schema) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def assignments(snapshot: Snapshot, rules: RowRules, given: Mapping[str, str]) -> dict[str, str]:
+    """``given`` by the names as the table spells them.
+
+    Raises
+    ------
+    UsageError : no such column, one named twice, or a field within one.
+    RefusedError : the table fills the column itself, or it can't be assigned to here.
+    """
+    by_lower = {name.lower(): name for name in snapshot.schema.names}
+    found: dict[str, str] = {}
+    for name, sql in given.items():
+        column = by_lower.get(name.strip().strip("`").lower())
+        if column is None or column in found:
+            raise UsageError(
+                f"column {name!r} is not there, or is assigned to twice",
+                table=snapshot.table,
+                version=snapshot.version,
+                next_step=f"choose from {', '.join(snapshot.schema.names)}; fields are assigned to with their column",
+            )
+        found[column] = sql
+    _check_assignable(snapshot, rules, found)
+    return found
+
+
+def _check_assignable(snapshot: Snapshot, rules: RowRules, found: Mapping[str, str]) -> None:
+    reasons = {
+        **dict.fromkeys(rules.generated, "the table generates it"),
+        **dict.fromkeys(rules.identity, "the table numbers it"),
+        **rules.fixed,
+    }
+    for column in found:
+        reason = next((why for name, why in reasons.items() if name.split(".")[0] == column), None)
+        if reason:
+            raise RefusedError(
+                f"column {column} can't be assigned to: {reason}",
+                table=snapshot.table,
+                version=snapshot.version,
+                next_step="leave it out, or use the engine that wrote the table",
+            )
+
+
+def held_to(rules: RowRules, rows: DataFrame, types: StructType, changed: Column) -> DataFrame:
+    """``rows`` with generated columns computed. A row among those ``changed`` that breaks a rule stops it all."""
+    from pyspark.sql import functions as f
+
+    for name, sql in rules.generated.items():
+        value = f.expr(sql).cast(types[name].dataType)
+        rows = rows.withColumn(name, f.when(changed, value).otherwise(f.col(f"`{name}`")))
+    broken: Sequence[tuple[Column, str]] = [
+        *((f.col(name).isNull(), f"NOT NULL column {name}") for name in rules.not_null),
+        *((~f.coalesce(f.expr(sql), f.lit(False)), f"constraint {name} ({sql})") for name, sql in rules.checks.items()),
+    ]
+    for condition, what in broken:
+        stop = f.raise_error(f.lit(f"a new row breaks {what}")).cast("boolean")
+        rows = rows.where(f.when(changed & condition, stop).otherwise(f.lit(True)))
+    return rows

@@ -1,0 +1,201 @@
+"""One DELETE, UPDATE or MERGE from snapshot to commit, again on a newer snapshot if others got in its way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, StorageError
+from dv_maintenance.tables.rows import DeletedRows, RowChanges, RowLevelTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dv_maintenance.dv import DeletionVector
+    from dv_maintenance.engine.spark import SparkEngine
+    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.work import ScanTask
+
+__all__ = ["DmlReport", "Work", "deleted_rows", "row_level", "run", "session_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class DmlReport:
+    """What an operation did; under ``dry_run``, what it would have done. Row counts are ``None`` where a file went
+    whole and nobody had counted its rows. ``attempts``: how often the rows were looked for. ``files_removed`` went
+    whole; files that lost some of their rows have a new deletion vector (``dvs_added``), in place of an older one
+    (``dvs_removed``) if they had one.
+    """
+
+    table: str
+    format: str
+    operation: str
+    version_before: int
+    version_after: int
+    rows_deleted: int | None
+    rows_updated: int
+    rows_inserted: int
+    files_removed: int
+    files_added: int
+    dvs_added: int
+    dvs_removed: int
+    attempts: int
+    seconds: float
+    dry_run: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an operation found out on one snapshot. ``reads``: see ``RowLevelTable.commit_changes``. ``updated``: rows
+    among those taken out that were put in again, changed.
+    """
+
+    changes: RowChanges
+    reads: Callable[[Snapshot], bool]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, int] = field(default_factory=dict)
+    updated: int = 0
+    inserted: int = 0
+
+
+def run(
+    table: RowLevelTable,
+    name: str,
+    find: Callable[[Snapshot], Work],
+    *,
+    max_attempts: int,
+    dry_run: bool = False,
+) -> DmlReport:
+    """``find`` what to change on the newest snapshot, and commit it; both again where others made it wrong meanwhile.
+
+    Raises
+    ------
+    UnsupportedFeatureError, RefusedError : the table may not be changed.
+    ConflictError : others got in the way in each of ``max_attempts`` attempts; nothing was changed.
+    What ``find`` and the commit raise. New files that no commit names are deleted, unless that is not known.
+    """
+    started = time.perf_counter()
+    conflict = ""
+    before = -1
+    for attempt in range(1, max_attempts + 1):
+        snapshot = table.snapshot()
+        before = snapshot.version
+        table.check_writable(snapshot, name.lower())
+        work = find(snapshot)
+        effect = _effect(snapshot, work.changes.deleted)
+        report = DmlReport(
+            table=table.uri,
+            format=table.format,
+            operation=name,
+            version_before=before,
+            version_after=before,
+            rows_deleted=None if effect.rows is None else effect.rows - work.updated,
+            rows_updated=work.updated,
+            rows_inserted=work.inserted,
+            files_removed=effect.whole,
+            files_added=len(work.changes.added),
+            dvs_added=len(work.changes.deleted) - effect.whole,
+            dvs_removed=sum(each.key.dv_id is not None for each in work.changes.deleted),
+            attempts=attempt,
+            seconds=round(time.perf_counter() - started, 3),
+            dry_run=dry_run,
+        )
+        if dry_run:
+            return report
+        operation = {"name": name, "parameters": work.parameters, "metrics": work.metrics}
+        try:
+            outcome = table.commit_changes(snapshot, work.changes, operation=operation, reads=work.reads)
+        except (StorageError, ConflictError):
+            raise  # it may not be known whether the new files were committed
+        except DvMaintenanceError:
+            _discard(table, work.changes)
+            raise
+        if not outcome.conflict:
+            taken_out = outcome.rows_deleted
+            return replace(
+                report,
+                version_after=before if outcome.version is None else outcome.version,
+                rows_deleted=None if taken_out is None else taken_out - work.updated,
+                files_removed=outcome.files_removed,
+                files_added=outcome.files_added,
+                dvs_added=outcome.dvs_added,
+                dvs_removed=outcome.dvs_removed,
+                seconds=round(time.perf_counter() - started, 3),
+            )
+        conflict = outcome.conflict
+        _discard(table, work.changes)
+    raise ConflictError(
+        f"other writers got in the way in {max_attempts} attempts: {conflict}",
+        table=table.uri,
+        version=before,
+        next_step="run again when the table is less busy",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Effect:
+    """Rows that go, ``None`` if not known, and files that go ``whole``."""
+
+    rows: int | None
+    whole: int
+
+
+def _effect(snapshot: Snapshot, deleted: Sequence[DeletedRows]) -> _Effect:
+    by_path = {each.key.path: each for each in deleted}
+    columns = (snapshot.files[name].to_pylist() for name in ("path", "physical_rows", "deleted_rows"))
+    rows, whole, counted = 0, 0, True
+    for path, physical, gone in zip(*columns, strict=True):
+        if (each := by_path.get(path)) is None:
+            continue
+        held = each.rows if physical is None else physical
+        live = None if held is None else held - gone
+        count = live if each.positions is None else len(each.positions)
+        rows, counted = rows + (count or 0), counted and count is not None
+        whole += each.positions is None or count == live
+    return _Effect(rows if counted else None, whole)
+
+
+def _discard(table: Table, changes: RowChanges) -> None:
+    uris = [each.output.uri for each in (*changes.added, *changes.change_files)]
+    with suppress(StorageError):  # vacuum finds what stays
+        table.storage.delete([table.storage.path_of(uri) for uri in uris])
+
+
+def deleted_rows(
+    table: Table, tasks: Sequence[ScanTask], found: Mapping[int, DeletionVector]
+) -> tuple[DeletedRows, ...]:
+    """Positions by index of the task, as what a commit takes. A file whose rows nobody counted is asked for them."""
+
+    def of(at: int, positions: DeletionVector) -> DeletedRows:
+        (source,) = tasks[at].sources
+        rows = source.rows
+        if rows is None:
+            with table.storage.open_input(source.uri) as file:
+                rows = pq.read_metadata(file).num_rows
+        return DeletedRows(source.key, positions, rows)
+
+    return tuple(of(at, positions) for at, positions in sorted(found.items()))
+
+
+def row_level(table: Table) -> RowLevelTable:
+    """Raises RefusedError: rows of this format are not changed here."""
+    if isinstance(table, RowLevelTable):
+        return table
+    raise RefusedError(
+        f"rows of {table.format} tables are not changed by this tool", table=table.uri, next_step="use its own engine"
+    )
+
+
+def session_of(spark: SparkSession | SparkEngine) -> SparkSession:
+    """An engine's session, started if there is none yet, or the session itself."""
+    from dv_maintenance.engine.spark import SparkEngine
+
+    return spark.session if isinstance(spark, SparkEngine) else spark

@@ -1,0 +1,197 @@
+"""The live rows of a snapshot as a Spark DataFrame that knows where each row is, and positions back from Spark."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from dv_maintenance import errors
+from dv_maintenance.dv import DeletionVector
+from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dv_maintenance.tables.predicate import Predicate
+    from dv_maintenance.tables.work import ScanTask
+
+__all__ = ["FILE", "ROW", "live_rows", "positions", "spark_errors"]
+
+FILE: Final = "_dvm_file"
+"""Which of the scanned files a row is in, by its index."""
+ROW: Final = "_dvm_row"
+"""Physical position of a row in its file."""
+
+_PENDING: Final = 1 << 20  # positions held as numbers before they become a bitmap
+
+_Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def live_rows(
+    session: SparkSession,
+    tasks: Sequence[ScanTask],
+    schema: pa.Schema,
+    options: Mapping[str, str] | None,
+    predicate: Predicate | None = None,
+) -> DataFrame:
+    """FILE, ROW and the columns of ``schema`` for each row of the tasks that no deletion vector names. Rows that the
+    bound ``predicate`` is not true for may be left out.
+
+    A Spark task reads whole files, so their rows come in order; as everywhere, Arrow reads them in the Python workers
+    (see ``engine.spark``).
+
+    Raises
+    ------
+    RefusedError : a column of a type that can't be given to Spark this way.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+    _check_types(schema)
+    place = [StructField(FILE, IntegerType(), False), StructField(ROW, LongType(), False)]
+    full = StructType([*place, *from_arrow_schema(schema, prefer_timestamp_ntz=True).fields])
+    specs = pa.table(
+        {
+            "file": pa.array(range(len(tasks)), pa.int32()),
+            "spec": pa.array([json.dumps(task.to_json()) for task in tasks], pa.string()),
+        }
+    )
+    return session.createDataFrame(specs).mapInArrow(_reader(dict(options or {}), predicate), full)
+
+
+def _check_types(schema: pa.Schema) -> None:
+    for field in schema:
+        if _is_opaque(field):
+            raise RefusedError(
+                f"column {field.name} has a type that can't be given to Spark as what it is",
+                next_step="leave it out of the condition, or use the engine that wrote the table",
+            )
+
+
+def _is_opaque(field: pa.Field) -> bool:
+    """Whether its Arrow type hides what it is (a variant, a user-defined type), there or further down."""
+    inside = [field.type.field(at) for at in range(field.type.num_fields)]
+    return any(key.startswith(b"dvm:") and key != b"dvm:source" for key in field.metadata or {}) or any(
+        map(_is_opaque, inside)
+    )
+
+
+def _reader(options: dict[str, str], predicate: Predicate | None) -> _Worker:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from dv_maintenance.dml.rows import numbered_rows
+        from dv_maintenance.tables.work import ScanTask
+
+        for batch in batches:
+            for file, spec in zip(batch.column("file"), batch.column("spec"), strict=True):
+                task = ScanTask.from_json(json.loads(spec.as_py()))
+                yield from numbered_rows(file.as_py(), task, options, predicate)
+
+    return run
+
+
+def numbered_rows(
+    file: int, task: ScanTask, options: Mapping[str, str], predicate: Predicate | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Live rows of the task's one source behind FILE, which is ``file``, and ROW; without row groups that the bound
+    ``predicate`` can't be true in.
+
+    Raises
+    ------
+    DamagedTableError, StorageError : see ``engine.scan.scan``.
+    """
+    from dv_maintenance.engine.scan import open_source
+    from dv_maintenance.storage import Storage
+
+    (source,) = task.sources
+    with open_source(source, task, Storage(source.uri, options)) as reader:
+        for live in reader.live(predicate=predicate):
+            columns = [_repeated(file, live.batch.num_rows), live.positions(), *live.batch.columns]
+            yield pa.RecordBatch.from_arrays(columns, names=[FILE, ROW, *live.batch.schema.names])
+
+
+def _repeated(value: int, rows: int) -> pa.Array:
+    return pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(np.full(rows, value, np.int32))])
+
+
+def positions(rows: DataFrame) -> dict[int, DeletionVector]:
+    """The positions of a DataFrame with FILE and ROW, by file. Without a shuffle: each Spark task makes a bitmap of
+    what it has of a file, and the driver unites them.
+    """
+    found: dict[int, DeletionVector] = {}
+    with spark_errors():
+        parts = rows.select(FILE, ROW).mapInArrow(_bitmaps, "file int, positions binary").collect()
+    for part in parts:
+        found[part.file] = found.get(part.file, DeletionVector.empty()) | DeletionVector.from_portable(
+            bytes(part.positions)
+        )
+    return found
+
+
+def _bitmaps(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    done: dict[int, DeletionVector] = {}
+    pending: list[Any] = []
+
+    def settle() -> None:
+        files, rows = (np.concatenate([part[at] for part in pending]) for at in (0, 1))
+        for file in np.unique(files).tolist():
+            fresh = DeletionVector.from_positions(rows[files == file])
+            done[file] = done[file] | fresh if file in done else fresh
+        pending.clear()
+
+    for batch in batches:
+        pending.append([batch.column(at).to_numpy() for at in (0, 1)])
+        if sum(len(part[0]) for part in pending) >= _PENDING:
+            settle()
+    if pending:
+        settle()
+    for file, dv in done.items():
+        yield pa.RecordBatch.from_arrays([_repeated(file, 1), _one(dv.to_portable())], names=["file", "positions"])
+
+
+def _one(data: bytes) -> pa.Array:
+    ends = np.array([0, len(data)], np.int32)
+    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Spark's errors as ours: what a worker raised on purpose as what it was, what Spark does not understand as the
+    caller's mistake.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+    try:
+        yield
+    except (AnalysisException, ParseException) as error:
+        raise UsageError(_first_line(str(error)), next_step="see the names and types of the table's columns") from error
+    except (PySparkException, Py4JError) as error:
+        raise _known(str(error)) from error
+
+
+def _known(text: str) -> DvMaintenanceError:
+    stopped = re.search(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: \w+)?$", text, re.MULTILINE)
+    if stopped:
+        return RefusedError(stopped[1], next_step="see to the rows, or drop the rule")
+    raised = re.findall(r"^dv_maintenance\.errors\.(\w+): (.*)$", text, re.MULTILINE)
+    if raised:
+        name, message = raised[-1]
+        if name in errors.__all__ and not name.startswith("Unsupported"):
+            kind: type[DvMaintenanceError] = getattr(errors, name)
+            return errors.rebuild_error(
+                kind, (message,), {**vars(DvMaintenanceError(message)), "reason": message, "file": None, "offset": None}
+            )
+    return DvMaintenanceError(
+        f"Spark could not finish: {_first_line(text)}", next_step="see the logs of Spark's driver and executors"
+    )
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    return (lines[0] if lines else "no message")[:500]

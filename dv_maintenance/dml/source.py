@@ -1,0 +1,91 @@
+"""Rows that a table is changed by: the keys of a DELETE, the source of a MERGE.
+
+Where they come from, and which files of the table they have nothing to do with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.dml.prune import files_in_range
+from dv_maintenance.dml.rows import FILE, ROW, live_rows, spark_errors
+from dv_maintenance.errors import TableNotFoundError
+from dv_maintenance.tables import open_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.rows import RowLevelTable
+
+__all__ = ["Values", "read_rows"]
+
+# Integers up to this many come to the driver (8 bytes each) to be held against each file's range.
+_DRIVER_VALUES: Final = 20_000_000
+
+
+def read_rows(session: SparkSession, path: str, options: Mapping[str, str] | None = None) -> DataFrame:
+    """A file or folder, by the ending of its name; or else a table, read through its deletion vectors; or else Parquet.
+
+    ``options``: how to reach a table; Spark itself reads the files.
+    """
+    lower = path.lower().rstrip("/")
+    if lower.endswith((".csv", ".csv.gz")):
+        return session.read.option("header", True).option("inferSchema", True).csv(path)
+    if lower.endswith((".json", ".jsonl", ".json.gz", ".jsonl.gz")):
+        return session.read.json(path)
+    if lower.endswith(".parquet"):
+        return session.read.parquet(path)
+    try:
+        table = open_table(path, storage_options=options)
+    except TableNotFoundError:
+        return session.read.parquet(path)
+    snapshot = table.snapshot()
+    return live_rows(session, table.scan_tasks(snapshot), snapshot.schema, options).drop(FILE, ROW)
+
+
+class Values:
+    """The values of columns of ``rows``, of which there are ``count``."""
+
+    def __init__(self, rows: DataFrame, count: int) -> None:
+        self._rows, self.count = rows, count
+        self._known: dict[str, pa.Array] = {}
+
+    def narrow(self, table: RowLevelTable, snapshot: Snapshot, columns: Mapping[str, str]) -> Snapshot:
+        """The snapshot with only those files in it that may hold one of the values in each of the ``columns``: of the
+        table -> of the rows.
+        """
+        for name, of_rows in columns.items():
+            values = self._of(of_rows, snapshot.schema.field(name).type)
+            if values is not None:
+                snapshot = files_in_range(table, snapshot, name, values)
+        return snapshot
+
+    def _of(self, column: str, kind: pa.DataType) -> pa.Array | None:
+        """Sorted, in the table's type; only the least and the greatest where all would be too many, or do not help.
+        ``None`` where the types differ: then what is equal is for Spark to say.
+        """
+        if column not in self._known:
+            values = self._collected(column, whole=pa.types.is_integer(kind)).drop_null()
+            self._known[column] = values.take(pc.sort_indices(values))
+        values = self._known[column]
+        if pa.types.is_integer(kind) and pa.types.is_integer(values.type):
+            half = 1 << kind.bit_width - 1
+            held = pc.and_(pc.greater_equal(values, -half), pc.less(values, half)) if kind.bit_width < 64 else None
+            return (values if held is None else values.filter(held)).cast(kind)
+        comparable = pa.types.is_string(kind) or pa.types.is_date(kind)
+        return values if comparable and values.type == kind else None
+
+    def _collected(self, column: str, *, whole: bool) -> pa.Array:
+        from pyspark.sql import functions as f
+
+        picked = self._rows.select(f.col(f"`{column}`").alias("value"))
+        with spark_errors():
+            if whole and self.count <= _DRIVER_VALUES:
+                return pa.concat_arrays(picked.toArrow()["value"].chunks or [pa.array([], pa.int64())])
+            ends = picked.agg(f.min("value").alias("least"), f.max("value").alias("greatest")).toArrow()
+        return pa.concat_arrays([ends["least"].combine_chunks(), ends["greatest"].combine_chunks()])

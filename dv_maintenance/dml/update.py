@@ -1,0 +1,89 @@
+"""UPDATE: rows out by deletion vectors, and in again, changed, in new files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dv_maintenance.dml.condition import Condition
+from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, spark_types
+from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
+from dv_maintenance.dml.prune import files_that_may_match
+from dv_maintenance.dml.row_groups import bound_predicate
+from dv_maintenance.dml.rows import FILE, ROW, live_rows, spark_errors
+from dv_maintenance.dml.write import ACTION, OLD, write_changes
+from dv_maintenance.errors import UsageError
+from dv_maintenance.tables.rows import RowChanges
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dv_maintenance.engine.spark import SparkEngine
+    from dv_maintenance.tables.model import Snapshot, Table
+
+__all__ = ["update"]
+
+
+def update(
+    table: Table,
+    spark: SparkSession | SparkEngine,
+    set: Mapping[str, str],
+    condition: str | None = None,
+    *,
+    max_attempts: int = 3,
+) -> DmlReport:
+    """Set columns to SQL expressions over the old row, in the rows for which ``condition`` is true (all by default).
+
+    Raises
+    ------
+    UsageError : nothing is set; what Spark does not understand; columns that are not there.
+    RefusedError : a new row breaks a constraint; a column can't be assigned to; the table takes no deletion vectors.
+    ConflictError : others got in the way in each of ``max_attempts`` attempts; nothing was changed.
+    DamagedTableError, StorageError : of the files that had to be read.
+    """
+    target = row_level(table)
+    if not set:
+        raise UsageError("nothing is set", table=table.uri, next_step="name a column and what it is to be")
+    session = session_of(spark)
+
+    def find(snapshot: Snapshot) -> Work:
+        from pyspark.sql import functions as f
+
+        started = time.perf_counter()
+        rules, types = target.row_rules(snapshot), spark_types(snapshot.schema)
+        values = assignments(snapshot, rules, set)
+        parsed = Condition.parse("true" if condition is None else condition, snapshot.schema.names)
+        zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
+        chosen = files_that_may_match(target, snapshot, parsed, zone)
+        tasks = target.scan_tasks(chosen)
+        predicate = bound_predicate(parsed, snapshot.schema, zone)
+        with spark_errors():
+            rows = live_rows(session, tasks, snapshot.schema, table.storage.options, predicate).where(parsed.sql)
+            columns = [
+                (f.expr(values[name]) if name in values else f.col(f"`{name}`")).cast(types[name].dataType).alias(name)
+                for name in snapshot.schema.names
+            ]
+            old = f.struct(*[f.col(f"`{name}`") for name in snapshot.schema.names]).alias(OLD)
+            place = [f.lit("update").alias(ACTION), f.col(FILE), f.col(ROW)]
+            changed = rows.select(*place, *columns, *([old] if rules.change_data else []))
+            changed = held_to(rules, changed, types, f.lit(True))
+        written = write_changes(
+            changed,
+            snapshot.schema,
+            snapshot.partition_columns,
+            target.row_write_tasks(snapshot, TARGET_BYTES),
+            change_data=rules.change_data,
+            options=table.storage.options,
+        )
+        count = sum(written.counts.values())
+        millis = round((time.perf_counter() - started) * 1000)
+        return Work(
+            RowChanges(deleted_rows(table, tasks, written.positions), written.added, written.change_files),
+            lambda added: bool(files_that_may_match(target, added, parsed, zone).files.num_rows),
+            {} if condition is None else {"predicate": f"({condition})"},
+            {"numUpdatedRows": count, "executionTimeMs": millis, "scanTimeMs": 0, "rewriteTimeMs": millis},
+            updated=count,
+        )
+
+    return run(target, "UPDATE", find, max_attempts=max_attempts)

@@ -1,0 +1,304 @@
+"""Changed rows from Spark into files and positions, in one pass: what a worker gets is written, counted and forgotten.
+
+A changed row says what is to happen to it (ACTION), where it was (FILE and ROW, null for an insert), what it is to be
+(the table's columns) and, where a change data feed wants to know, what it was (OLD, a struct of the same columns).
+One pass, because a condition or an assignment may be volatile: evaluated twice it might not be about the same rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from dv_maintenance.dml.rows import FILE, ROW, spark_errors
+from dv_maintenance.dv import DeletionVector
+from dv_maintenance.engine.writer import RollingWriter, as_optional
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.model import hive_folder, parse_partition, partition_name
+from dv_maintenance.tables.rows import AddedFile, RowWriteTask
+from dv_maintenance.tables.work import ColumnStats, OutputFile, RewriteTask, ScanTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["ACTION", "OLD", "Written", "write_changes"]
+
+ACTION: Final = "_dvm_action"
+"""``update``, ``delete`` or ``insert``, and behind a colon the kind of MERGE clause that says so, if any."""
+OLD: Final = "_dvm_old"
+
+# Kind of action, whether the image is of the old row, and the image's name (protocol: Add CDC File).
+_IMAGES: Final = (
+    ("delete", True, "delete"),
+    ("update", True, "update_preimage"),
+    ("update", False, "update_postimage"),
+    ("insert", False, "insert"),
+)
+
+_OUTCOME: Final = "kind string, file int, positions binary, text string"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """``positions`` of the rows that go, by file; ``counts`` of rows by ACTION; ``doubles``: how often a row was to be
+    changed that something else changes already.
+    """
+
+    positions: Mapping[int, DeletionVector]
+    added: tuple[AddedFile, ...]
+    change_files: tuple[AddedFile, ...]
+    counts: Mapping[str, int]
+    doubles: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What a worker has to know. ``schema``: the table's, in logical names."""
+
+    rows: RowWriteTask
+    changes: RowWriteTask | None
+    partition_columns: tuple[str, ...]
+    schema: pa.Schema
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_changes(
+    changed: DataFrame,
+    schema: pa.Schema,
+    partition_columns: Sequence[str],
+    tasks: tuple[RowWriteTask, RowWriteTask],
+    *,
+    change_data: bool,
+    options: Mapping[str, str] | None,
+) -> Written:
+    """Write ``changed``: ACTION, FILE, ROW, the columns of ``schema`` (the table's, logical) in that order, and OLD if
+    there is ``change_data``. Files are nobody's until a commit names them; a failed Spark task deletes its own.
+
+    Raises
+    ------
+    What the rows raise when they are computed, see ``rows.spark_errors``; StorageError.
+    """
+    job = _Job(tasks[0], tasks[1] if change_data else None, tuple(partition_columns), schema, dict(options or {}))
+    with spark_errors():
+        outcome = changed.mapInArrow(_worker(job), _OUTCOME).collect()
+    positions: dict[int, DeletionVector] = {}
+    counts: Counter[str] = Counter()
+    files: dict[str, list[AddedFile]] = {"added": [], "change": []}
+    for part in outcome:
+        if part.kind == "positions":
+            dv = DeletionVector.from_portable(bytes(part.positions))
+            positions[part.file] = positions.get(part.file, DeletionVector.empty()) | dv
+        elif part.kind == "counts":
+            counts.update(json.loads(part.text))
+        else:
+            files[part.kind].append(_added_file(json.loads(part.text)))
+    marked = sum(count for action, count in counts.items() if not action.startswith("insert"))
+    return Written(
+        positions,
+        tuple(files["added"]),
+        tuple(files["change"]),
+        counts,
+        marked - sum(len(dv) for dv in positions.values()),
+    )
+
+
+def _worker(job: _Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from dv_maintenance.dml.write import written
+
+        yield from written(job, batches)
+
+    return run
+
+
+def written(job: _Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The worker's side of :func:`write_changes`."""
+    rows = _Files(job.rows, job)
+    changes = None if job.changes is None else _Files(job.changes, job)
+    counts: Counter[str] = Counter()
+    gone: dict[int, DeletionVector] = {}
+    try:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            actions = batch.column(ACTION)
+            for entry in actions.value_counts().to_pylist():
+                counts[entry["values"]] += entry["counts"]
+            _mark(gone, batch)
+            kinds = pc.list_element(pc.split_pattern(actions, ":"), 0)
+            put = batch.filter(pc.not_equal(kinds, "delete"))
+            rows.write(_columns(put, job), None)
+            if changes is not None:
+                _write_changes(changes, batch, kinds, job)
+        added, changed = rows.close(), () if changes is None else changes.close()
+    except BaseException:
+        rows.discard()
+        if changes is not None:
+            changes.discard()
+        raise
+    outcome: list[tuple[str, int | None, bytes | None, str | None]] = [
+        ("counts", None, None, json.dumps(counts)),
+        *(("positions", file, dv.to_portable(), None) for file, dv in gone.items()),
+        *(("added", None, None, json.dumps(asdict(each))) for each in added),
+        *(("change", None, None, json.dumps(asdict(each))) for each in changed),
+    ]
+    kinds_of = (pa.string(), pa.int32(), pa.binary(), pa.string())
+    columns = [pa.array(values, kind) for values, kind in zip(zip(*outcome, strict=True), kinds_of, strict=True)]
+    yield pa.RecordBatch.from_arrays(columns, names=["kind", "file", "positions", "text"])
+
+
+def _mark(gone: dict[int, DeletionVector], batch: pa.RecordBatch) -> None:
+    held = batch.select([FILE, ROW]).filter(batch.column(FILE).is_valid())
+    files, rows = (held.column(at).to_numpy() for at in (0, 1))
+    for file in np.unique(files).tolist():
+        gone[file] = gone.get(file, DeletionVector.empty()) | DeletionVector.from_positions(rows[files == file])
+
+
+def _columns(batch: pa.RecordBatch, job: _Job) -> dict[str, pa.Array]:
+    return {name: batch.column(name) for name in job.schema.names}
+
+
+def _write_changes(changes: _Files, batch: pa.RecordBatch, kinds: pa.Array, job: _Job) -> None:
+    """Images of what was and of what is."""
+    for kind, old, name in _IMAGES:
+        part = batch.filter(pc.equal(kinds, kind))
+        if not part.num_rows:
+            continue
+        if old:
+            before = part.column(OLD)
+            columns = {column: before.field(at) for at, column in enumerate(job.schema.names)}
+        else:
+            columns = _columns(part, job)
+        changes.write(columns, name)
+
+
+class _Files:
+    """Rows into files, those of each partition into files of their own."""
+
+    def __init__(self, task: RowWriteTask, job: _Job) -> None:
+        self._task, self._job = task, job
+        self._schema = as_optional(task.schema)
+        self._writers: dict[str, RollingWriter] = {}
+        self._storage = Storage(task.output_uri, job.options)
+
+    def write(self, columns: dict[str, pa.Array], change_type: str | None) -> None:
+        rows = len(next(iter(columns.values())))
+        if not rows:
+            return
+        if change_type is not None:
+            columns = {**columns, "_change_type": pa.repeat(pa.scalar(change_type), rows)}
+        stored = [
+            _retyped(columns[name], field.type) for name, field in zip(self._task.columns, self._schema, strict=True)
+        ]
+        batch = pa.RecordBatch.from_arrays(stored, schema=self._schema)
+        names = self._partitions(columns, rows)
+        for name in dict.fromkeys(names):
+            part = batch
+            if names[0] != name or len(set(names)) > 1:
+                part = batch.filter(pa.array([each == name for each in names], pa.bool_()))
+            self._writer(name).write(part, None, {})
+
+    def _partitions(self, columns: Mapping[str, pa.Array], rows: int) -> list[str]:
+        wanted = self._job.partition_columns
+        if not wanted:
+            return [""] * rows
+        texts = [[_text(value, self._job.schema.field(name).type) for value in columns[name]] for name in wanted]
+        known: dict[tuple[str | None, ...], str] = {}
+        names = []
+        for values in zip(*texts, strict=True):
+            if values not in known:
+                known[values] = partition_name(dict(zip(wanted, values, strict=True)))
+            names.append(known[values])
+        return names
+
+    def _writer(self, partition: str) -> RollingWriter:
+        if partition not in self._writers:
+            task = self._task
+            folder = hive_folder(parse_partition(partition)) if task.hive_folders else ""
+            base = Storage(task.output_uri, self._job.options)
+            uri = base.uri_of(folder).rstrip("/") if folder else task.output_uri
+            scan = ScanTask((), self._schema)
+            rewrite = RewriteTask(partition, scan, uri, task.target_bytes, task.compression, task.stats_columns)
+            self._writers[partition] = RollingWriter(rewrite, self._schema, self._storage)
+        return self._writers[partition]
+
+    def close(self) -> list[AddedFile]:
+        return [
+            AddedFile(output, partition) for partition, writer in self._writers.items() for output in writer.close()
+        ]
+
+    def discard(self) -> None:
+        for writer in self._writers.values():
+            with suppress(Exception):
+                writer.discard()
+
+
+def _text(scalar: pa.Scalar, kind: pa.DataType) -> str | None:
+    """A partition value in its one spelling, see ``model.partition_name``."""
+    if types.is_timestamp(kind):
+        if not scalar.is_valid:
+            return None
+        micros = scalar.cast(pa.int64()).as_py()
+        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+        text = when.replace(tzinfo=None).isoformat(sep=" " if kind.tz is None else "T")
+        return text if kind.tz is None else text + "Z"
+    value = scalar.as_py()
+    match value:
+        case None | "" | b"":
+            return None
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return str(value, "utf-8")
+        case date():
+            return value.isoformat()
+        case Decimal():
+            return f"{value:f}"
+        case float():
+            number = np.float32(value) if types.is_float32(kind) else value
+            text = str(number)
+            return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text, text)
+        case _:
+            return str(value)
+
+
+def _retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """What Spark hands out in the type that files have: nested fields under their stored names, timestamps in UTC."""
+    if types.is_struct(wanted):
+        inner = [_retyped(array.field(at), child.type) for at, child in enumerate(wanted)]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(inner, fields=list(wanted), mask=mask)
+    if types.is_list(wanted):
+        rebuild = partial(pa.ListArray.from_arrays, type=wanted)
+        return _with_nulls(array, rebuild, [_retyped(array.values, wanted.value_type)])
+    if types.is_map(wanted):
+        parts = [_retyped(array.keys, wanted.key_type), _retyped(array.items, wanted.item_type)]
+        return _with_nulls(array, partial(pa.MapArray.from_arrays, type=wanted), parts)
+    return array if array.type == wanted else array.cast(wanted)
+
+
+def _with_nulls(array: pa.Array, rebuild: Callable[..., pa.Array], parts: list[pa.Array]) -> pa.Array:
+    """Offsets in which a null stands for a null list. ``values`` and ``keys`` are those of the whole buffer."""
+    offsets = array.offsets
+    if array.null_count:
+        nulls = pa.concat_arrays([array.is_null(), pa.array([False])])
+        offsets = pc.if_else(nulls, pa.scalar(None, offsets.type), offsets)
+    return rebuild(offsets, *parts)
+
+
+def _added_file(body: Mapping[str, Any]) -> AddedFile:
+    output = body["output"]
+    stats = tuple(ColumnStats(**{**each, "column": tuple(each["column"])}) for each in output["stats"])
+    return AddedFile(OutputFile(**{**output, "stats": stats}), body["partition"])

@@ -1,0 +1,213 @@
+"""DELETE, judged by delta-spark: the same statement on twins leaves the same table behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from twins import Twins, make_table
+
+from dv_maintenance.dml.delete import delete
+from dv_maintenance.errors import ConflictError, RefusedError, UsageError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.delta import DeltaTable
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DV = "'delta.enableDeletionVectors' = 'true'"
+PARTITIONED = f"""
+    CREATE TABLE {{t}} (id BIGINT, name STRING, price DOUBLE, day DATE, shop STRING) USING delta
+        PARTITIONED BY (day, shop) TBLPROPERTIES ({DV}, 'delta.enableChangeDataFeed' = 'true');
+    INSERT INTO {{t}} SELECT id, IF(id % 10 = 0, NULL, concat('n', id)), id / 4,
+        date_add(DATE '2026-01-01', CAST(id % 3 AS INT)),
+        CASE id % 4 WHEN 0 THEN NULL WHEN 1 THEN 'a b' WHEN 2 THEN 'x/y=z%' ELSE 'é' END FROM range(400);
+    DELETE FROM {{t}} WHERE id % 7 = 0;
+    INSERT INTO {{t}} SELECT id, concat('n', id), id / 4, DATE '2026-02-01', 'late' FROM range(400, 500)
+"""
+
+
+@pytest.fixture(scope="module")
+def made(delta_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_table(delta_spark, tmp_path_factory.mktemp("delete") / "made", PARTITIONED)
+
+
+@pytest.fixture
+def twins(delta_spark: SparkSession, made: Path, tmp_path: Path) -> Twins:
+    return Twins.of(delta_spark, made, tmp_path)
+
+
+def no_spark() -> Any:
+    """A delete that must not need a session."""
+
+    class Nothing:
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError("Spark was asked for")
+
+    return Nothing()
+
+
+def test_delete_twice_on_twins(twins: Twins) -> None:
+    for condition in ("id % 5 = 1 OR name IS NULL", "price > 20.5 AND shop = 'a b'", "day = '2026-02-01'"):
+        report = delete(twins.table, twins.spark, condition)
+        twins.sql(f"DELETE FROM {{t}} WHERE {condition}")
+        twins.check_content()
+        theirs, ours = twins.metrics()
+        assert ours == theirs
+        assert report.version_after == report.version_before + 1
+        assert report.rows_deleted == theirs.get("numDeletedRows", report.rows_deleted)
+        twins.check_changes(report.version_after)
+    twins.check_deltalake()
+
+
+def test_delta_spark_goes_on_with_our_dvs_and_we_with_its(twins: Twins) -> None:
+    delete(twins.table, twins.spark, "id % 5 = 1")
+    twins.sql("DELETE FROM {t} WHERE id % 5 = 1")
+    for place in (twins.ours, twins.theirs):
+        twins.spark.sql(f"DELETE FROM delta.`{place}` WHERE id % 5 = 2")
+        twins.spark.sql(f"UPDATE delta.`{place}` SET name = 'new' WHERE id % 5 = 3")
+    delete(twins.table, twins.spark, "id % 5 = 4")
+    twins.sql("DELETE FROM {t} WHERE id % 5 = 4")
+    assert len(twins.check_content())
+
+
+def test_whole_partitions_and_whole_tables_go_unread(twins: Twins) -> None:
+    for file in twins.ours.rglob("*.parquet"):
+        if "_delta_log" not in str(file):
+            file.write_bytes(b"nobody opens this")
+    report = delete(twins.table, twins.spark, "weekday(day) = 3 AND shop <=> NULL")
+    assert (report.files_removed, report.dvs_added) == (2, 0)
+    report = delete(twins.table, no_spark())
+    assert report.files_removed
+    assert not twins.table.snapshot().files.num_rows
+    assert delete(twins.table, no_spark()).version_after == report.version_after, "nothing is left to do"
+
+
+def test_dry_run(twins: Twins) -> None:
+    planned = delete(twins.table, twins.spark, "id < 200 OR id >= 450", dry_run=True)
+    assert planned.version_after == planned.version_before == twins.table.version()
+    done = delete(twins.table, twins.spark, "id < 200 OR id >= 450")
+    assert (planned.rows_deleted, planned.dvs_added, planned.dvs_removed, planned.files_removed) == (
+        done.rows_deleted,
+        done.dvs_added,
+        done.dvs_removed,
+        done.files_removed,
+    )
+
+
+@pytest.mark.parametrize("condition", ["idd = 1", "id +", "id = (", "name"])
+def test_what_spark_does_not_understand(twins: Twins, condition: str) -> None:
+    before = twins.table.version()
+    with pytest.raises(UsageError):
+        delete(twins.table, twins.spark, condition)
+    assert twins.table.version() == before
+
+
+def test_a_damaged_file_is_said_to_be_one(twins: Twins) -> None:
+    from dv_maintenance.errors import DamagedTableError
+
+    for file in twins.ours.rglob("day=2026-02-01/**/*.parquet"):
+        file.unlink()
+    with pytest.raises(DamagedTableError):
+        delete(twins.table, twins.spark, "id % 2 = 0")
+
+
+# -- keys --------------------------------------------------------------------------------------------------------
+
+
+def test_delete_by_keys(twins: Twins, tmp_path: Path) -> None:
+    keys = tmp_path / "erase.parquet"
+    pq.write_table(pa.table({"id": [*range(0, 400, 3), None, 10**12]}).append_column("more", pa.nulls(136)), keys)
+    report = delete(twins.table, twins.spark, keys=str(keys), on=["id"])
+    twins.sql("DELETE FROM {t} WHERE id < 400 AND id % 3 = 0")
+    twins.check_content()
+    theirs, ours = twins.metrics()
+    assert (ours, report.rows_deleted) == (theirs, theirs["numDeletedRows"])
+    frame = twins.spark.createDataFrame([("n401", "late"), (None, "late"), ("n1", None)], "name string, shop string")
+    assert delete(twins.table, twins.spark, keys=frame, on=["name", "shop"]).rows_deleted == 1, "null equals nothing"
+
+
+def test_keys_open_only_files_that_may_have_them(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    builder = DeltaBuilder(str(tmp_path / "t")).create(schema)
+    builder.append(pa.table({"id": range(100), "name": [f"{n:03}" for n in range(100)]}, schema=schema), files=10)
+    files = sorted((pq.read_table(path)["id"][0].as_py(), path) for path in (tmp_path / "t").glob("*.parquet"))
+    for first, path in files:
+        if first not in (20, 70):
+            path.write_bytes(b"nobody opens this")
+    table = DeltaTable(Storage(str(tmp_path / "t")))
+    keys = spark.createDataFrame([(25,), (71,), (10_000,), (-5,)], "id int")
+    assert delete(table, spark, keys=keys, on=["id"]).rows_deleted == 2
+    assert delete(table, spark, keys=spark.createDataFrame([("028",)], "name string"), on=["name"]).rows_deleted == 1
+    assert delete(table, spark, keys=spark.createDataFrame([], "id long"), on=["id"]).rows_deleted == 0
+    assert delete(table, spark, keys=spark.sql("SELECT NULL AS id"), on=["id"]).rows_deleted == 0
+
+
+def test_keys_in_a_table_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int16())])
+    for name, numbers in (("t", range(50)), ("keys", range(40, 60))):
+        builder = DeltaBuilder(str(tmp_path / name)).create(schema)
+        builder.append(pa.table({"id": numbers}, schema=schema))
+    builder.delete(lambda batch: pc.less(batch["id"], 45))
+    table = DeltaTable(Storage(str(tmp_path / "t")))
+    assert delete(table, spark, keys=str(tmp_path / "keys"), on=["id"]).rows_deleted == 5, "a deleted key is no key"
+    huge = spark.createDataFrame([(3,), (1 << 40,)], "id long")
+    assert delete(table, spark, keys=huge, on=["id"]).rows_deleted == 1
+
+
+# -- others ------------------------------------------------------------------------------------------------------
+
+
+class Busy(DeltaTable):
+    """Lets others in before each commit."""
+
+    __slots__ = ("others",)
+
+    def commit_changes(self, *args: Any, **more: Any) -> Any:
+        if self.others:
+            self.others.pop(0)()
+        return DeltaTable.commit_changes(self, *args, **more)
+
+
+def busy(place: Path, *others: Any) -> Busy:
+    table = Busy(Storage(str(place)))
+    object.__setattr__(table, "others", list(others))
+    return table
+
+
+def test_rows_that_others_add_meanwhile_are_looked_for_again(twins: Twins) -> None:
+    def overwrite() -> None:
+        twins.spark.sql(f"UPDATE delta.`{twins.ours}` SET price = 1000 WHERE id = 1")
+
+    report = delete(busy(twins.ours, overwrite), twins.spark, "price >= 100")
+    assert report.attempts == 2
+    left = twins.spark.read.format("delta").load(str(twins.ours))
+    assert left.where("price >= 100 or id = 1").count() == 0
+
+
+def test_a_compaction_meanwhile(twins: Twins) -> None:
+    def compact() -> None:
+        twins.spark.sql(f"OPTIMIZE delta.`{twins.ours}`")
+
+    twins.spark.sql(f"INSERT INTO delta.`{twins.ours}` SELECT id, 'x', 1, DATE '2026-02-01', 'late' FROM range(9)")
+    report = delete(busy(twins.ours, compact), twins.spark, "id % 2 = 0")
+    assert report.attempts == 2
+    assert twins.spark.read.format("delta").load(str(twins.ours)).where("id % 2 = 0").count() == 0
+    with pytest.raises(ConflictError, match="in 1 attempts"):
+        others = [lambda: twins.spark.sql(f"UPDATE delta.`{twins.ours}` SET price = 7")]
+        delete(busy(twins.ours, *others), twins.spark, "price < 100", max_attempts=1)
+
+
+def test_without_deletion_vectors(delta_spark: SparkSession, tmp_path: Path) -> None:
+    twins = Twins.make(
+        delta_spark, tmp_path, "CREATE TABLE {t} (id INT) USING delta; INSERT INTO {t} SELECT id FROM range(9)"
+    )
+    with pytest.raises(RefusedError, match="takes no deletion vectors"):
+        delete(twins.table, delta_spark, "id = 1")
+    with pytest.raises(UsageError):
+        delete(twins.table, delta_spark, "id = 1", keys="x", on=["id"])

@@ -1,0 +1,164 @@
+"""UPDATE and MERGE, judged by delta-spark: the same statement on twins leaves the same table behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from twins import Twins, make_table
+
+from dv_maintenance.dml.merge import Merge, merge
+from dv_maintenance.dml.update import update
+from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.delta import DeltaTable
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DV = "'delta.enableDeletionVectors' = 'true'"
+TABLE = f"""
+    CREATE TABLE {{t}} (id BIGINT NOT NULL, name STRING, price DECIMAL(12, 3), at TIMESTAMP,
+        inside STRUCT<a: INT, tags: ARRAY<STRING>, more: MAP<STRING, STRUCT<x: DATE>>>, day DATE, shop STRING)
+        USING delta PARTITIONED BY (day, shop)
+        TBLPROPERTIES ({DV}, 'delta.enableChangeDataFeed' = 'true');
+    INSERT INTO {{t}} SELECT id, IF(id % 10 = 0, NULL, concat('n', id)), id / 8, timestamp_micros(id * 3600000456),
+        IF(id % 6 = 0, NULL, named_struct('a', CAST(id AS INT), 'tags', IF(id % 4 = 0, NULL, array('x', NULL, name)),
+            'more', map(concat('k', id), named_struct('x', date_add(DATE '1960-01-01', CAST(id AS INT)))))),
+        date_add(DATE '2026-01-01', CAST(id % 2 AS INT)), CASE id % 3 WHEN 0 THEN NULL WHEN 1 THEN 'a b' ELSE 'x/y' END
+        FROM (SELECT id, concat('name', id) AS name FROM range(120));
+    DELETE FROM {{t}} WHERE id % 7 = 0;
+    ALTER TABLE {{t}} ADD CONSTRAINT cheap CHECK (price < 100000)
+"""
+
+
+@pytest.fixture(scope="module")
+def made(delta_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_table(delta_spark, tmp_path_factory.mktemp("update") / "made", TABLE)
+
+
+@pytest.fixture
+def twins(delta_spark: SparkSession, made: Path, tmp_path: Path) -> Twins:
+    return Twins.of(delta_spark, made, tmp_path)
+
+
+def test_update(twins: Twins) -> None:
+    changes = {"price": "price * 2 + 0.5", "NAME": "concat(name, '!')", "inside": "IF(id > 60, NULL, inside)"}
+    report = update(twins.table, twins.spark, changes, "id % 5 = 1 OR name IS NULL")
+    assignments = ", ".join(f"{name} = {sql}" for name, sql in changes.items())
+    twins.sql(f"UPDATE {{t}} SET {assignments} WHERE id % 5 = 1 OR name IS NULL")
+    twins.check_content()
+    theirs, ours = twins.metrics()
+    counted = {"numUpdatedRows", "numDeletionVectorsAdded", "numDeletionVectorsRemoved", "numDeletionVectorsUpdated"}
+    counted |= {"numRemovedFiles", "numCopiedRows"}
+    assert {name: ours[name] for name in counted} == {name: theirs[name] for name in counted}
+    assert (report.rows_updated, report.rows_deleted) == (theirs["numUpdatedRows"], 0)
+    assert len(twins.check_changes(report.version_after)) == 2 * theirs["numUpdatedRows"]
+
+
+def test_update_moves_rows_between_partitions(twins: Twins) -> None:
+    report = update(twins.table, twins.spark, {"shop": "'new ü'", "day": "day + INTERVAL 9 DAYS"}, "id < 30")
+    twins.sql("UPDATE {t} SET shop = 'new ü', day = day + INTERVAL 9 DAYS WHERE id < 30")
+    twins.check_content()
+    assert twins.check_changes(report.version_after)
+    partitions = set(twins.table.snapshot().files["partition"].to_pylist())
+    assert {"day=2026-01-10/shop=new %C3%BC", "day=2026-01-11/shop=new %C3%BC"} <= partitions
+
+
+@pytest.mark.parametrize(
+    ("changes", "condition", "error", "says"),
+    [
+        ({"price": "price + 99999"}, "id = 118", RefusedError, "breaks constraint cheap"),
+        ({"id": "NULL"}, "id = 118", RefusedError, "NOT NULL"),
+        ({"nothing": "1"}, None, UsageError, "'nothing'"),
+        ({"price": "prize"}, None, UsageError, "prize"),
+        ({}, None, UsageError, "nothing is set"),
+    ],
+)
+def test_refused(twins: Twins, changes: Any, condition: Any, error: Any, says: str) -> None:
+    before = twins.table.version()
+    files = set(twins.ours.rglob("*.parquet"))
+    with pytest.raises(error, match=says):
+        update(twins.table, twins.spark, changes, condition)
+    assert twins.table.version() == before
+    assert set(twins.ours.rglob("*.parquet")) == files, "nothing is left behind"
+
+
+# -- merge -------------------------------------------------------------------------------------------------------
+
+SOURCE = """
+    SELECT id, concat('s', id) AS name, CAST(id AS DECIMAL(12, 3)) AS price, timestamp_micros(id) AS at,
+        CAST(NULL AS STRUCT<a: INT, tags: ARRAY<STRING>, more: MAP<STRING, STRUCT<x: DATE>>>) AS inside,
+        DATE '2026-01-01' AS day, IF(id % 2 = 0, NULL, 'a b') AS shop FROM range(100, 140)
+"""
+
+
+def merged(twins: Twins, clauses: Any, sql: str, source: str = SOURCE, on: str = "t.id = s.id") -> Any:
+    begun = merge(twins.table, twins.spark, source, on, target_alias="t", source_alias="s")
+    report = clauses(begun).execute()
+    twins.sql(f"MERGE INTO {{t}} t USING ({source}) s ON {on} {sql}")
+    twins.check_content()
+    theirs, ours = twins.metrics()
+    rows = {name for name in theirs if "Rows" in name or "DeletionVectors" in name}
+    assert {name: ours.get(name) for name in rows} == {name: theirs[name] for name in rows}
+    twins.check_changes(report.version_after)
+    return report
+
+
+def test_upsert(twins: Twins) -> None:
+    def clauses(begun: Merge) -> Merge:
+        return begun.when_matched_update_all().when_not_matched_insert_all()
+
+    report = merged(twins, clauses, "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
+    assert (report.rows_updated, report.rows_inserted) == (17, 23)
+
+
+def test_every_clause(twins: Twins) -> None:
+    def clauses(begun: Merge) -> Merge:
+        return (
+            begun.when_matched_delete("s.id % 4 = 0")
+            .when_matched_update({"name": "concat(t.name, s.name)", "shop": "'moved'"}, "s.id < 118")
+            .when_not_matched_insert({"id": "s.id", "day": "s.day", "price": "-1"}, "s.id > 125")
+            .when_not_matched_by_source_update({"price": "0"}, "t.id < 20")
+            .when_not_matched_by_source_delete("t.id < 40")
+        )
+
+    merged(
+        twins,
+        clauses,
+        """WHEN MATCHED AND s.id % 4 = 0 THEN DELETE
+           WHEN MATCHED AND s.id < 118 THEN UPDATE SET name = concat(t.name, s.name), shop = 'moved'
+           WHEN NOT MATCHED AND s.id > 125 THEN INSERT (id, day, price) VALUES (s.id, s.day, -1)
+           WHEN NOT MATCHED BY SOURCE AND t.id < 20 THEN UPDATE SET price = 0
+           WHEN NOT MATCHED BY SOURCE AND t.id < 40 THEN DELETE""",
+    )
+
+
+def test_several_matches(twins: Twins) -> None:
+    double = "SELECT id FROM range(10) UNION ALL SELECT id FROM range(10)"
+    begun = merge(twins.table, twins.spark, double, "target.id = source.id")
+    files = set(twins.ours.rglob("*.parquet"))
+    with pytest.raises(UsageError, match="several rows of the source"):
+        begun.when_matched_update({"name": "'x'"}).execute()
+    assert set(twins.ours.rglob("*.parquet")) == files
+    merged(twins, lambda begun: begun.when_matched_delete(), "WHEN MATCHED THEN DELETE", double)
+
+
+def test_a_merge_opens_only_files_that_may_match(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    builder = DeltaBuilder(str(tmp_path / "t")).create(schema)
+    builder.append(pa.table({"id": range(100), "name": ["old"] * 100}, schema=schema), files=10)
+    files = {pq.read_table(path)["id"][0].as_py(): path for path in (tmp_path / "t").glob("*.parquet")}
+    for first in (0, 30, 40, 90):
+        files[first].write_bytes(b"nobody opens this")
+    table = DeltaTable(Storage(str(tmp_path / "t")))
+    source = "SELECT * FROM VALUES (5, 'a'), (25, 'b'), (88, 'c') AS (id, name)"
+    begun = merge(table, spark, source, "target.ID = source.id AND target.id BETWEEN 10 AND 80")
+    report = begun.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert (report.rows_updated, report.rows_inserted) == (1, 2)
+    with pytest.raises(DamagedTableError):
+        merge(table, spark, source, "target.id = source.id").when_not_matched_by_source_delete().execute()
