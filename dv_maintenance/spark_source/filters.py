@@ -1,0 +1,60 @@
+"""From PySpark's filters to conditions that files are skipped by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.tables.predicate import (
+    And,
+    Compare,
+    IsIn,
+    IsNull,
+    Not,
+    Operator,
+    Predicate,
+    StartsWith,
+    Unknown,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+__all__ = ["predicate_of"]
+
+_OPERATORS: Final[dict[str, Operator]] = {
+    "EqualTo": "=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+}
+
+
+def predicate_of(filters: Iterable[Filter]) -> Predicate:
+    """The conjunction of ``filters``, in the columns' logical names."""
+    return And(tuple(map(_predicate, filters)))
+
+
+def _predicate(filter: Filter) -> Predicate:
+    from pyspark.sql import datasource as spark
+
+    match filter:
+        case spark.Not(child):
+            return Not(_predicate(child))
+        case spark.IsNull(column):
+            return IsNull(column)
+        case spark.IsNotNull(column):
+            return Not(IsNull(column))
+        case spark.In(column, values):
+            return IsIn(column, tuple(values))
+        case spark.StringStartsWith(column, prefix):
+            return StartsWith(column, prefix)
+        case spark.EqualNullSafe(column, None):
+            return IsNull(column)
+        case spark.EqualNullSafe(column, value):
+            return And((Not(IsNull(column)), Compare(column, "=", value)))
+    operator = _OPERATORS.get(type(filter).__name__)
+    if operator is None:
+        return Unknown()
+    return Compare(filter.attribute, operator, filter.value)  # type: ignore[attr-defined]

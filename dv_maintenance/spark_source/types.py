@@ -1,0 +1,65 @@
+"""A table's schema as Spark has it, and the batches that Spark takes for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from dv_maintenance.errors import UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["nullable", "spark_schema"]
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Every column may be null to Spark: NOT NULL is a rule for writers, and an optimiser that trusts it where a file
+    breaks it answers wrongly. Comments of columns are kept.
+
+    Raises
+    ------
+    UnsupportedFeatureError : a column's type that Spark gets no batches for.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import StructField, StructType
+
+    fields = []
+    for field in nullable(schema):
+        metadata = schema.field(field.name).metadata or {}
+        kind = metadata.get(b"dvm:delta", b"").decode()
+        try:
+            if kind == "variant":
+                raise UnsupportedFeatureError("", features=("variantType",))
+            type_ = from_arrow_type(field.type, prefer_timestamp_ntz=True)
+        except (PySparkException, UnsupportedFeatureError):
+            raise UnsupportedFeatureError(
+                f"column {field.name!r} has the type {kind or field.type}, which this source can't hand to Spark",
+                features=(kind or str(field.type),),
+                next_step="leave the column out with the option 'columns'",
+            ) from None
+        comment = metadata.get(b"comment")
+        fields.append(StructField(field.name, type_, True, {"comment": comment.decode()} if comment else None))
+    return StructType(fields)
+
+
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """The same columns, found in files the same way, with nulls allowed at every level but map keys."""
+    return pa.schema([_nullable(field) for field in schema], schema.metadata)
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    return field.with_type(_type(field.type)).with_nullable(True)
+
+
+def _type(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(type_):
+        return pa.struct([_nullable(type_.field(at)) for at in range(type_.num_fields)])
+    if pa.types.is_list(type_):
+        return pa.list_(_nullable(type_.value_field))
+    if pa.types.is_map(type_):
+        key = type_.key_field.with_type(_type(type_.key_field.type))
+        return pa.map_(key, _nullable(type_.item_field))
+    return type_
