@@ -39,6 +39,7 @@ SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
         ("first", pa.string()),
+        ("middle", pa.string()),
         ("last", pa.string()),
         ("gender", pa.string()),
         ("born", pa.date32()),
@@ -55,12 +56,13 @@ Delete = Callable[[Path, str], None]
 
 def people(rows: int) -> pa.Table:
     rng = np.random.default_rng(7)
-    names = [pa.array([f"{kind}{number:05}" for number in range(20_000)]) for kind in ("First", "Last")]
+    names = pa.array([f"Name{number:06}" for number in range(100_000)])
     return pa.table(
         {
             "id": np.arange(rows),
-            "first": names[0].take(pa.array(rng.integers(0, 20_000, rows))),
-            "last": names[1].take(pa.array(rng.integers(0, 20_000, rows))),
+            "first": names.take(pa.array(rng.integers(0, 100_000, rows))),
+            "middle": names.take(pa.array(rng.integers(0, 100_000, rows))),
+            "last": names.take(pa.array(rng.integers(0, 100_000, rows))),
             "gender": pa.array(["M", "F"]).take(pa.array(rng.integers(0, 2, rows))),
             "born": pa.array(rng.integers(-7_300, 11_000, rows), pa.int32()).cast(pa.date32()),
             "ssn": rng.integers(0, 10**9, rows),

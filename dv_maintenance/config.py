@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -30,6 +31,7 @@ __all__ = [
     "format_size",
     "load_yaml",
     "parse_duration",
+    "parse_instant",
     "parse_size",
     "parse_yaml",
     "validate",
@@ -107,6 +109,22 @@ def format_duration(millis: int) -> str:
         if millis and millis % _DURATION_UNITS[unit] == 0:
             return f"{millis // _DURATION_UNITS[unit]}{unit}"
     return f"{millis}ms" if millis else "0"
+
+
+def parse_instant(text: str) -> int:
+    """Epoch milliseconds, from ISO 8601 with a zone: without one it would mean another moment on another machine.
+    Raises ValueError.
+
+    >>> parse_instant("1970-01-01T01:00:01+01:00")
+    1000
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError(f"{text!r} is no time with a zone, such as 2026-01-31T09:30:00Z")
+    return round(moment.timestamp() * 1000)
 
 
 Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=int | str)]

@@ -26,7 +26,18 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.watch import Look
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["of_health", "of_look", "of_manifest", "of_partition", "of_plan", "of_run", "of_schema", "of_vacuum"]
+__all__ = [
+    "of_health",
+    "of_look",
+    "of_manifest",
+    "of_partition",
+    "of_plan",
+    "of_report",
+    "of_run",
+    "of_schema",
+    "of_vacuum",
+    "of_work",
+]
 
 Metadata = dict[str, Any]
 # Names shown in the UI; the event log is no place for a plan of a million files.
@@ -36,6 +47,8 @@ _STEPS_SHOWN: Final = 10
 _NAME_SHOWN: Final = 80
 _TYPE_SHOWN: Final = 60
 _COMMENT_SHOWN: Final = 1000
+# Of a report: the page that it is on says these.
+_SAID_ELSEWHERE: Final = frozenset({"table", "format", "name"})
 _HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 # Years, dates and times, as a partition column spells them.
 _TIME: Final = re.compile(r"(19|20)\d\d(-?\d\d(-?\d\d([ T].*)?)?)?")
@@ -119,7 +132,7 @@ def of_run(plan: MaintenancePlan | None, report: ApplyReport | None, after: Heal
     changed = _picture_of_change(report.steps, after)
     picture = changed or {name: state[name] for name in _PICTURES if name in state}
     numbers = {name: value for name, value in state.items() if name not in _PICTURES}
-    return reason | picture | _work(report.steps) | shared | before | numbers | planned
+    return reason | picture | of_work(report.steps) | shared | before | numbers | planned
 
 
 def of_partition(steps: Sequence[StepReport], now: Counts | None) -> Metadata:
@@ -138,7 +151,7 @@ def of_partition(steps: Sequence[StepReport], now: Counts | None) -> Metadata:
         "deleted_ratio_before": None if now is None else _rounded(_ratio_before(now, steps)),
         "dagster/partition_row_count": 0 if now is None else now.live_rows,
     }
-    return {"reason": dg.MetadataValue.md(reason)} | _work(steps) | _known(state | rows)
+    return {"reason": dg.MetadataValue.md(reason)} | of_work(steps) | _known(state | rows)
 
 
 def of_vacuum(report: VacuumReport) -> Metadata:
@@ -185,16 +198,8 @@ def of_manifest(report: ManifestReport) -> Metadata:
     }
 
 
-def _counts(counts: Counts) -> Metadata:
-    return {
-        "files": counts.files,
-        "files_with_dv": counts.files_with_dv,
-        "deleted_rows": counts.deleted_rows,
-        "deleted_ratio": _rounded(counts.deleted_ratio),
-    }
-
-
-def _work(steps: Sequence[StepReport]) -> Metadata:
+def of_work(steps: Sequence[StepReport]) -> Metadata:
+    """What the steps of a plan did, in numbers."""
     return {
         "steps": len(steps),
         "files_removed": sum(step.files_removed for step in steps),
@@ -204,6 +209,23 @@ def _work(steps: Sequence[StepReport]) -> Metadata:
         "bytes_in": sum(step.bytes_in for step in steps),
         "bytes_out": sum(step.bytes_out for step in steps),
         "work_seconds": round(sum(step.seconds for step in steps), 2),
+    }
+
+
+def of_report(reason: str, report: Mapping[str, Any]) -> Metadata:
+    """The reason, and what of a report is a number, a name, or a yes or no."""
+    plain = {name: value for name, value in report.items() if isinstance(value, int | float | str)}
+    rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in plain.items()}
+    said = {name: value for name, value in rounded.items() if name not in _SAID_ELSEWHERE}
+    return {"reason": dg.MetadataValue.md(reason)} | said
+
+
+def _counts(counts: Counts) -> Metadata:
+    return {
+        "files": counts.files,
+        "files_with_dv": counts.files_with_dv,
+        "deleted_rows": counts.deleted_rows,
+        "deleted_ratio": _rounded(counts.deleted_ratio),
     }
 
 

@@ -35,6 +35,8 @@ _MAX_REQUESTS = 100
 _MAX_FAILED_RUNS = 3
 _SHOWN_NOTES = 20
 _JOBS: tuple[Job, ...] = ("optimize", "vacuum", "manifest")
+# Ops that people put into jobs of their own and that rewrite files or take them out.
+_OPS = ("delete_rows", "purge_erased", "zorder", "restore", "engine_sql")
 
 
 def build_dv_sensor(
@@ -120,10 +122,11 @@ class _Tick:
             return SensorState()
 
     def _busy(self, table: WatchedTable) -> str | None:
-        """Whatever is at work on any of the table's maintenance, also on jobs that this sensor does not look for."""
-        names = (
-            name for job in _JOBS for name in (naming.job_key(table, job).to_user_string(), naming.op_name(table, job))
-        )
+        """Whatever is at work on any of the table's maintenance, also on jobs that this sensor does not look for, or
+        that somebody made of our ops.
+        """
+        assets = (naming.job_key(table, job).to_user_string() for job in _JOBS)
+        names = (*assets, *(naming.op_name(table, what) for what in (*_JOBS, *_OPS)))
         return next((self.at_work[name] for name in names if name in self.at_work), None)
 
     def _take_in(self, table: WatchedTable, found: Found) -> None:
