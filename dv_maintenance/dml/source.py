@@ -5,6 +5,7 @@ Where they come from, and which files of the table they have nothing to do with.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,8 @@ def read_rows(session: SparkSession, path: str, options: Mapping[str, str] | Non
 
     ``options``: how to reach a table; Spark itself reads the files.
     """
+    # A session that began in another folder would look there.
+    path = path if "://" in path else os.path.abspath(path)
     lower = path.lower().rstrip("/")
     if lower.endswith((".csv", ".csv.gz")):
         return session.read.option("header", True).option("inferSchema", True).csv(path)

@@ -361,7 +361,7 @@ def test_a_task_imports_neither_pandas_nor_spark(lake: Any) -> None:
     program = (
         "import json, sys\n"
         "from dv_maintenance.engine.rewrite import rewrite\n"
-        "from dv_maintenance.tables.model import RewriteTask\n"
+        "from dv_maintenance.tables.work import RewriteTask\n"
         "assert rewrite(RewriteTask.from_json(json.load(sys.stdin))).rows_written == 2\n"
         "print([name for name in ('pandas', 'pyspark', 'dagster') if name in sys.modules])\n"
     )

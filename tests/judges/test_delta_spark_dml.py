@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-HISTORIES: Final = int(os.environ.get("DVM_HISTORIES", "4"))
+HISTORIES: Final = int(os.environ.get("DVM_HISTORIES", "1"))
 
 
 @dataclass(frozen=True)

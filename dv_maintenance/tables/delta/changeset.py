@@ -253,9 +253,12 @@ class _Commit:
                 isinstance(info := action.get("commitInfo"), dict) and info.get("isBlindAppend") is True
                 for action in actions
             )
+            taken = {since.identify(action["remove"]["path"]) for action in actions if "remove" in action}
+            moves_unseen = not taken.isdisjoint(added)
             for add in (action["add"] for action in actions if "add" in action):
-                # Without dataChange the rows are those of other files, and no rows of ours: see _deletion.
-                if not blind and add.get("dataChange") is not False:
+                # Without dataChange the rows are those of other files: unseen if one of these was, and else no rows of
+                # ours, see _deletion.
+                if moves_unseen if add.get("dataChange") is False else not blind:
                     added[since.identify(add["path"])] = add
         known = {}
         if added:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from readers import with_deltalake
 from test_delta_rebase import ROWS, SCHEMA, SETS, STEP, Others, Raced, ids_of, no_orphans
@@ -84,6 +84,13 @@ def delete(others: Others, ids: set[int], base: DeltaSnapshot | None = None) -> 
     ours=SETS,
     meanwhile=st.lists(STEP, max_size=4),
     racing=st.lists(STEP, max_size=3),
+)
+@example(
+    name="DELETE",
+    before=set(),
+    ours={21},
+    meanwhile=[("copy_on_write", set(range(21))), ("compact", set(range(22)))],  # a copy, moved once more
+    racing=[],
 )
 def test_any_interleaving(name: str, before: Any, ours: Any, meanwhile: Any, racing: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
