@@ -4,7 +4,7 @@ SHELL := /bin/bash
 UV ?= $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
 RUN := $(UV) run --frozen --no-sync
 
-.PHONY: help setup java judges lint types imports test tests demo ui screenshots matrix bench clean
+.PHONY: help setup java judges lint types imports test tests deep demo ui screenshots matrix bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ tests: setup judges ## Tests only
 	$(RUN) pytest
 
 test: setup judges lint types imports tests ## Every check
+
+deep: setup judges ## More histories, and every table feature, against delta-spark (about ten minutes)
+	$(RUN) pytest -m deep
 
 demo: setup ## Build three tables with deletion vectors, maintain them through Dagster, show before and after
 	$(RUN) dvm demo

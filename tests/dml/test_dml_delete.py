@@ -65,6 +65,7 @@ def test_delete_twice_on_twins(twins: Twins) -> None:
     twins.check_deltalake()
 
 
+@pytest.mark.deep
 def test_delta_spark_goes_on_with_our_dvs_and_we_with_its(twins: Twins) -> None:
     delete(twins.table, twins.spark, "id % 5 = 1")
     twins.sql("DELETE FROM {t} WHERE id % 5 = 1")

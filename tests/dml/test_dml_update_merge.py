@@ -60,6 +60,7 @@ def test_update(twins: Twins) -> None:
     assert len(twins.check_changes(report.version_after)) == 2 * theirs["numUpdatedRows"]
 
 
+@pytest.mark.deep
 def test_update_moves_rows_between_partitions(twins: Twins) -> None:
     report = update(twins.table, twins.spark, {"shop": "'new ü'", "day": "day + INTERVAL 9 DAYS"}, "id < 30")
     twins.sql("UPDATE {t} SET shop = 'new ü', day = day + INTERVAL 9 DAYS WHERE id < 30")
@@ -138,6 +139,7 @@ def test_every_clause(twins: Twins) -> None:
     )
 
 
+@pytest.mark.deep
 def test_several_matches(twins: Twins) -> None:
     double = "SELECT id FROM range(10) UNION ALL SELECT id FROM range(10)"
     begun = merge(twins.table, twins.spark, double, "target.id = source.id")

@@ -207,7 +207,13 @@ def rewrite(made: Made) -> None:
     assert report.steps
 
 
-@pytest.mark.parametrize("name", REWRITTEN)
+# One of each kind of trouble; `make deep` has them all.
+SHORT = {"row tracking, by field id", "IcebergCompat v3", "v2 checkpoints"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SHORT else pytest.mark.deep) for name in REWRITTEN]
+)
 def test_a_rewrite_keeps_what_the_feature_promises(name: str, delta_spark: SparkSession, tmp_path: Path) -> None:
     made = Made(delta_spark, tmp_path / "t", REWRITTEN[name])
     assert made.row.features <= load_snapshot(made.table.storage).protocol.features("writer")
@@ -241,6 +247,7 @@ def named(made: Made) -> str:
     return f"({', '.join(made.table.snapshot().schema.names[:2])})"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused_the_engine_does_and_we_check(name: str, delta_spark: SparkSession, tmp_path: Path) -> None:
     wanted, by = REFUSED[name]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from twins import Twins, rows_of
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-HISTORIES: Final = int(os.environ.get("DVM_HISTORIES", "1"))
+HISTORIES: Final = int(os.environ.get("DVM_HISTORIES", "4"))
 
 
 @dataclass(frozen=True)
@@ -297,6 +298,7 @@ ALL_OF_A_KIND: Final = History(
 )
 
 
+@pytest.mark.deep
 @settings(
     max_examples=HISTORIES,
     deadline=None,

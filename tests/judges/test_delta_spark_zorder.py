@@ -48,6 +48,7 @@ def twins(delta_spark: SparkSession, tmp_path: Path) -> tuple[Path, Path]:
     return ours, theirs
 
 
+@pytest.mark.deep
 def test_same_rows_same_candidates_same_history(
     twins: tuple[Path, Path], delta_spark: SparkSession, canon: ModuleType
 ) -> None:
