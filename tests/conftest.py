@@ -118,7 +118,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "spark.databricks.delta.snapshotPartitions": "2",
         }
-    builder = SparkSession.builder.master("local[2]").appName("dv-maintenance-tests")
+    builder = SparkSession.builder.master("local[2,3]").appName("dv-maintenance-tests")
     for key, value in settings.items():
         builder = builder.config(key, str(value))
     session = builder.getOrCreate()

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.dml.condition import JoinCondition
-from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, spark_types
+from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, scanned, spark_types
 from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import FILE, ROW, live_rows, spark_errors
 from dv_maintenance.dml.source import Values
 from dv_maintenance.dml.write import ACTION, OLD, Written, write_changes
 from dv_maintenance.errors import RefusedError, UsageError
-from dv_maintenance.tables.rows import RowChanges
+from dv_maintenance.tables.rows import ROW_ID, RowChanges
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -152,9 +152,10 @@ class _Running:
     def find(self, snapshot: Snapshot) -> Work:
         started = time.perf_counter()
         rules = self.table.row_rules(snapshot)
-        tasks = self.table.scan_tasks(self._narrowed(snapshot))
+        schema = scanned(snapshot.schema, rules)
+        tasks = self.table.scan_tasks(self._narrowed(snapshot), schema.names)
         with spark_errors():
-            rows = live_rows(self.session, tasks, snapshot.schema, self.table.storage.options)
+            rows = live_rows(self.session, tasks, schema, self.table.storage.options)
             changed = self._changed(snapshot, rules, rows)
         written = write_changes(
             changed,
@@ -250,7 +251,8 @@ class _Running:
             action = f.when(clause_is[number], f.lit(clause.label)).otherwise(action)
         old = f.struct(*[f.col(f"`{self.merge.target_alias}`.`{name}`") for name in snapshot.schema.names])
         place = [action.alias(ACTION), f.col(FILE), f.col(ROW)]
-        changed = joined.select(*place, *columns, *([old.alias(OLD)] if rules.change_data else []))
+        kept = [*([f.col(ROW_ID)] if rules.row_ids else []), *([old.alias(OLD)] if rules.change_data else [])]
+        changed = joined.select(*place, *columns, *kept)
         return held_to(rules, changed, types, ~f.col(ACTION).startswith("delete"))
 
     def _values(self, clause: _Clause, snapshot: Snapshot, rules: RowRules) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.tables.rows import ROW_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.rows import RowRules
 
-__all__ = ["TARGET_BYTES", "assignments", "held_to", "spark_types"]
+__all__ = ["TARGET_BYTES", "assignments", "held_to", "scanned", "spark_types"]
 
 TARGET_BYTES: Final = 128 << 20
 
@@ -28,6 +29,11 @@ def spark_types(schema: pa.Schema) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def scanned(schema: pa.Schema, rules: RowRules) -> pa.Schema:
+    """What has to be read of rows that are changed."""
+    return schema.append(pa.field(ROW_ID, pa.int64())) if rules.row_ids else schema
 
 
 def assignments(snapshot: Snapshot, rules: RowRules, given: Mapping[str, str]) -> dict[str, str]:

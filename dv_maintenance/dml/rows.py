@@ -77,9 +77,8 @@ def _check_types(schema: pa.Schema) -> None:
 def _is_opaque(field: pa.Field) -> bool:
     """Whether its Arrow type hides what it is (a variant, a user-defined type), there or further down."""
     inside = [field.type.field(at) for at in range(field.type.num_fields)]
-    return any(key.startswith(b"dvm:") and key != b"dvm:source" for key in field.metadata or {}) or any(
-        map(_is_opaque, inside)
-    )
+    marks = {key for key in field.metadata or {} if key.startswith(b"dvm:")}
+    return bool(marks - {b"dvm:source", b"dvm:match"}) or any(map(_is_opaque, inside))
 
 
 def _reader(options: dict[str, str], predicate: Predicate | None) -> _Worker:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dv_maintenance.dml.condition import Condition
-from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, spark_types
+from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, scanned, spark_types
 from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.row_groups import bound_predicate
 from dv_maintenance.dml.rows import FILE, ROW, live_rows, spark_errors
 from dv_maintenance.dml.write import ACTION, OLD, write_changes
 from dv_maintenance.errors import UsageError
-from dv_maintenance.tables.rows import RowChanges
+from dv_maintenance.tables.rows import ROW_ID, RowChanges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,17 +56,19 @@ def update(
         parsed = Condition.parse("true" if condition is None else condition, snapshot.schema.names)
         zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
         chosen = files_that_may_match(target, snapshot, parsed, zone)
-        tasks = target.scan_tasks(chosen)
+        schema = scanned(snapshot.schema, rules)
+        tasks = target.scan_tasks(chosen, schema.names)
         predicate = bound_predicate(parsed, snapshot.schema, zone)
         with spark_errors():
-            rows = live_rows(session, tasks, snapshot.schema, table.storage.options, predicate).where(parsed.sql)
+            rows = live_rows(session, tasks, schema, table.storage.options, predicate).where(parsed.sql)
             columns = [
                 (f.expr(values[name]) if name in values else f.col(f"`{name}`")).cast(types[name].dataType).alias(name)
                 for name in snapshot.schema.names
             ]
             old = f.struct(*[f.col(f"`{name}`") for name in snapshot.schema.names]).alias(OLD)
             place = [f.lit("update").alias(ACTION), f.col(FILE), f.col(ROW)]
-            changed = rows.select(*place, *columns, *([old] if rules.change_data else []))
+            kept = [*([f.col(ROW_ID)] if rules.row_ids else []), *([old] if rules.change_data else [])]
+            changed = rows.select(*place, *columns, *kept)
             changed = held_to(rules, changed, types, f.lit(True))
         written = write_changes(
             changed,

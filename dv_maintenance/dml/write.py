@@ -27,7 +27,7 @@ from dv_maintenance.dv import DeletionVector
 from dv_maintenance.engine.writer import RollingWriter, as_optional
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import hive_folder, parse_partition, partition_name
-from dv_maintenance.tables.rows import AddedFile, RowWriteTask
+from dv_maintenance.tables.rows import ROW_ID, AddedFile, RowWriteTask
 from dv_maintenance.tables.work import ColumnStats, OutputFile, RewriteTask, ScanTask
 
 if TYPE_CHECKING:
@@ -83,8 +83,9 @@ def write_changes(
     change_data: bool,
     options: Mapping[str, str] | None,
 ) -> Written:
-    """Write ``changed``: ACTION, FILE, ROW, the columns of ``schema`` (the table's, logical) in that order, and OLD if
-    there is ``change_data``. Files are nobody's until a commit names them; a failed Spark task deletes its own.
+    """Write ``changed``: ACTION, FILE, ROW, the columns of ``schema`` (the table's, logical), ROW_ID if changed rows
+    have one, and OLD if there is ``change_data``. Files are nobody's until a commit names them; a failed Spark task
+    deletes its own.
 
     Raises
     ------
@@ -139,7 +140,7 @@ def written(job: _Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
             _mark(gone, batch)
             kinds = pc.list_element(pc.split_pattern(actions, ":"), 0)
             put = batch.filter(pc.not_equal(kinds, "delete"))
-            rows.write(_columns(put, job), None)
+            rows.write({**_columns(put, job), ROW_ID: _row_ids(put)}, None)
             if changes is not None:
                 _write_changes(changes, batch, kinds, job)
         added, changed = rows.close(), () if changes is None else changes.close()
@@ -168,6 +169,10 @@ def _mark(gone: dict[int, DeletionVector], batch: pa.RecordBatch) -> None:
 
 def _columns(batch: pa.RecordBatch, job: _Job) -> dict[str, pa.Array]:
     return {name: batch.column(name) for name in job.schema.names}
+
+
+def _row_ids(batch: pa.RecordBatch) -> pa.Array:
+    return batch.column(ROW_ID) if ROW_ID in batch.schema.names else pa.nulls(batch.num_rows, pa.int64())
 
 
 def _write_changes(changes: _Files, batch: pa.RecordBatch, kinds: pa.Array, job: _Job) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["active_session", "java_version", "start_session"]
 
 MIN_JAVA = 17
+_LOCAL_TRIES = 3
 
 _DEFAULTS = {
     "spark.app.name": "dv-maintenance",
@@ -56,11 +57,17 @@ def start_session(master: str, conf: Mapping[str, str]) -> SparkSession:
         return connect(master, conf)
     _require_java()
     builder: SparkSession.Builder = SparkSession.builder
-    builder = builder.master(master)
+    builder = builder.master(_retrying(master))
     for key, value in {**_DEFAULTS, **(_LOCAL if master.startswith("local") else {}), **conf}.items():
         builder = builder.config(key, value)
     with _worker_python(master):
         return builder.getOrCreate()
+
+
+def _retrying(master: str) -> str:
+    """Locally Spark gives a task one try only, and every so often its pipe to a Python worker breaks all the same."""
+    found = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
+    return f"local[{found[1] or 1},{_LOCAL_TRIES}]" if found else master
 
 
 def java_version() -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.work import OutputFile
 
 __all__ = [
+    "ROW_ID",
     "AddedFile",
     "ChangesOutcome",
     "ColumnBounds",
@@ -25,6 +26,11 @@ __all__ = [
     "RowRules",
     "RowWriteTask",
 ]
+
+ROW_ID: Final = "_dvm_row_id"
+"""Column of the ids that stay with rows when they are changed, in reading tasks that ask for it and in what is written,
+where a row that is new has none.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,8 @@ class RowRules:
     """What new rows of a table must be like. ``checks``: SQL conditions by name that may not be false; ``not_null``:
     columns, dotted where nested; ``generated``: SQL expressions by column; ``identity``: columns whose values the table
     hands out; ``defaults``: SQL expressions by column, for inserts that leave it out; ``fixed``: columns that nothing
-    may be assigned to, with the reason; ``change_data``: whether changes have to be recorded in files of their own.
+    may be assigned to, with the reason; ``change_data``: whether changes have to be recorded in files of their own;
+    ``row_ids``: whether a changed row has to keep its ROW_ID.
     """
 
     checks: Mapping[str, str] = field(default_factory=dict)
@@ -101,13 +108,14 @@ class RowRules:
     defaults: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, str] = field(default_factory=dict)
     change_data: bool = False
+    row_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RowWriteTask:
-    """How new rows become files: the logical ``columns`` as fields of ``schema`` (names and types as files hold them,
-    no partition columns) below ``output_uri``, each partition in a folder of its name where ``hive_folders``; see
-    ``RewriteTask`` for the rest.
+    """How new rows become files: the logical ``columns``, ROW_ID where rows have one, as fields of ``schema`` (names
+    and types as files hold them) below ``output_uri``, each partition in a folder of its name where ``hive_folders``;
+    see ``RewriteTask`` for the rest.
     """
 
     columns: tuple[str, ...]

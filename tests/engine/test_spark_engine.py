@@ -139,7 +139,7 @@ task = RewriteTask.from_json(json.load(sys.stdin))
 with spark.SparkEngine(master="local[1]") as engine:
     [result] = engine.run([task])
     context = engine.session.sparkContext
-    print(result.rows_written, context.pythonExec == sys.executable, context.uiWebUrl)
+    print(result.rows_written, context.pythonExec == sys.executable, context.uiWebUrl, context.master)
     engine.session.createDataFrame(wire.specs_of(task)).mapInArrow(watched, "outcome string").collect()
 from pyspark.sql import SparkSession
 print(SparkSession.getActiveSession())
@@ -150,7 +150,7 @@ print(SparkSession.getActiveSession())
     done = subprocess.run(
         [sys.executable, "-c", program], input=body, capture_output=True, text=True, check=False, cwd=folder
     )
-    assert (done.returncode, done.stdout.splitlines()) == (0, ["1666 True None", "None"]), done.stderr
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["1666 True None local[1,3]", "None"]), done.stderr
     # Nothing is left in the user's folder (but by PySpark 4.0.0 itself), and Spark has nothing to complain about.
     assert {each.name for each in folder.iterdir()} <= {"artifacts"}
     assert " ERROR " not in done.stderr

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
+from dv_maintenance.dml.merge import merge
+from dv_maintenance.dml.update import update
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.maintenance.apply import apply, purge
@@ -241,6 +243,62 @@ def test_a_rewrite_keeps_what_the_feature_promises(name: str, delta_spark: Spark
             each["row_id"] for each in delta_spark.sql(f"SELECT _metadata.row_id FROM delta.`{made.path}`").collect()
         ]
         assert len(set(ids)) == len(ids), "no row id is given out twice"
+
+
+CHANGED_ROWS = {
+    "row tracking": row(table(PLAIN, TRACKED), ROWS, MORE, DELETE, UPDATE, features="rowTracking"),
+    "row tracking, by field id": row(
+        table(PLAIN, f"{TRACKED}, 'delta.columnMapping.mode' = 'id', 'delta.enableChangeDataFeed' = 'true'", PARTS),
+        *(ROWS, MORE, UPDATE, "REORG TABLE {t} APPLY (PURGE)", DELETE),
+        features="rowTracking columnMapping",
+    ),
+    "materialised partition columns": row(
+        table(PLAIN, f"{TRACKED}, 'delta.feature.materializePartitionColumns' = 'supported'", PARTS),
+        *(ROWS, MORE, DELETE),
+        features="materializePartitionColumns",
+    ),
+    "clustering": row(table(PLAIN, TRACKED, "CLUSTER BY (p)"), ROWS, MORE, DELETE, features="clustering"),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SHORT else pytest.mark.deep) for name in CHANGED_ROWS]
+)
+def test_changed_rows_keep_their_ids(name: str, delta_spark: SparkSession, tmp_path: Path) -> None:
+    made, twin = Made(delta_spark, tmp_path / "t", CHANGED_ROWS[name]), tmp_path / "twin"
+    shutil.copytree(made.path, twin)
+    source = "SELECT id * 3 AS id, 's' AS p FROM range(20)"
+
+    def seen(path: Path) -> dict[int, Any]:
+        query = f"SELECT id, p, _metadata.row_id AS r, _metadata.row_commit_version AS v FROM delta.`{path}`"
+        return {each["r"]: (each["id"], each["p"], each["v"]) for each in delta_spark.sql(query).collect()}
+
+    before = seen(made.path)
+
+    update(made.table, delta_spark, {"p": "concat(p, 'x')"}, "id % 4 = 1")
+    begun = merge(made.table, delta_spark, source, "t.id = s.id", target_alias="t", source_alias="s")
+    begun = begun.when_matched_delete("t.id > 20").when_matched_update({"p": "s.p"})
+    begun.when_not_matched_insert({"id": "s.id", "p": "'1'"}).execute()
+    made.run("UPDATE {t} SET p = concat(p, 'x') WHERE id % 4 = 1", twin)
+    made.run(
+        f"MERGE INTO {{t}} t USING ({source}) s ON t.id = s.id WHEN MATCHED AND t.id > 20 THEN DELETE "
+        "WHEN MATCHED THEN UPDATE SET p = s.p WHEN NOT MATCHED THEN INSERT (id, p) VALUES (s.id, '1')",
+        twin,
+    )
+
+    ours, theirs = seen(made.path), seen(twin)
+    assert ours != before
+    assert {r: held for r, held in ours.items() if r in before} == {r: theirs[r] for r in theirs if r in before}
+    assert sorted(ours.values()) == sorted(theirs.values()), "inserted rows too, whatever their new ids"
+    assert min(ours.keys() - before.keys()) > max(before)
+    if stores_partitions(load_snapshot(made.table.storage).protocol):
+        new = [add["path"] for add in made.last_adds(made.path) if "deletionVector" not in add]
+        assert all("p" in pq.ParquetFile(made.path / path).schema_arrow.names for path in new)
+    if name == "clustering":
+        made.run("OPTIMIZE {t} FULL")
+    else:
+        rewrite(made)
+    assert seen(made.path) == ours
 
 
 def named(made: Made) -> str:

@@ -33,6 +33,7 @@ from dv_maintenance.tables.delta.log import read_commit
 from dv_maintenance.tables.delta.publish import Draft, operation_info, publish
 from dv_maintenance.tables.delta.rebase import takes_dvs
 from dv_maintenance.tables.delta.replay import replay
+from dv_maintenance.tables.delta.row_tracking import DOMAIN, assigns_row_ids, numbered
 from dv_maintenance.tables.delta.schema import partition_physical_names
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
 from dv_maintenance.tables.delta.stats import stats_json
@@ -214,6 +215,9 @@ class _Commit:
         self.outcome = _outcome(deletions, shrunk, added)
         metrics = {**_metrics(self.name, deletions, shrunk, added, change_files), **self._own_metrics(self.outcome)}
         info = operation_info(self.base, self.name, self.operation.get("parameters", {}), metrics, blind=False)
+        if assigns_row_ids(self.base.protocol, self.base.metadata):
+            taken_ids = since.domains.get(DOMAIN, self.base.domains.get(DOMAIN))
+            added = numbered(added, taken_ids, since.version + 1)
         return Draft({**info, "isolationLevel": self._isolation()}, [*removes, *shrunk, *added, *change_files])
 
     def _own_metrics(self, outcome: ChangesOutcome) -> dict[str, int]:

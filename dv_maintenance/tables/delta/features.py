@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+import orjson
+
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError, UsageError
 from dv_maintenance.tables.delta.actions import FEATURE_READER, FEATURE_WRITER, Protocol
+from dv_maintenance.tables.delta.stats import stats_columns
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["check_readable", "check_writable"]
 
 _NEWER: Final = "use a newer release of this tool, or the engine that wrote the table"
+_CLUSTERING: Final = "delta.clustering"
 _CATALOG: Final = frozenset({"catalogManaged", "catalogOwned", "catalogOwned-preview"})
 
 # Reader-writer features: named on both sides of a protocol, or on neither.
@@ -68,9 +72,6 @@ _NO_DELETE: Final = dict.fromkeys(
 )
 _NO_NEW_ROWS: Final = {
     **_NO_DELETE,
-    "clustering": "new files need statistics of the clustering columns: use Spark",
-    "materializePartitionColumns": "files must store their partition columns",
-    "rowTracking": "changed rows would lose their ids: use Spark",
     "variantShredding": "shredded variants cannot be written yet",
     "variantShredding-preview": "shredded variants cannot be written yet",
 }
@@ -158,6 +159,8 @@ def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
         )
     if operation in {"delete", "update", "merge"}:
         _check_not_append_only(snapshot, operation)
+    if operation in {"update", "merge"}:
+        _check_clustering_columns(snapshot, operation)
     if operation == "manifest":
         _check_manifest(snapshot)
     if operation == "rewrite":
@@ -179,6 +182,29 @@ def _check_not_append_only(snapshot: DeltaSnapshot, operation: str) -> None:
             table=snapshot.table,
             version=snapshot.version,
             next_step="set delta.appendOnly to false if its rows may change after all",
+        )
+
+
+def _check_clustering_columns(snapshot: DeltaSnapshot, operation: str) -> None:
+    """New files need no clustering, but statistics of the columns that it goes by (protocol: Clustered Table)."""
+    configuration = snapshot.domains.get(_CLUSTERING)
+    if configuration is None:
+        return
+    try:
+        columns = {tuple(column) for column in orjson.loads(configuration)["clusteringColumns"]}
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        raise DamagedTableError(
+            f"the domain {_CLUSTERING} does not say which columns: {configuration[:200]!r}",
+            table=snapshot.table,
+            version=snapshot.version,
+        ) from None
+    if bare := columns - set(stats_columns(snapshot.metadata)):
+        raise RefusedError(
+            f"the files are clustered by {'.'.join(min(bare))}, of which the table keeps no statistics, so {operation} "
+            "may not add any",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step="set delta.dataSkippingStatsColumns so that it names the clustering columns",
         )
 
 

@@ -14,7 +14,7 @@ from dv_maintenance.tables.delta.actions import Metadata, Protocol
 from dv_maintenance.tables.delta.row_tracking import StoredColumns, stored_columns
 from dv_maintenance.tables.delta.schema import physical_schema
 
-__all__ = ["file_schema", "file_tags", "stores_partitions"]
+__all__ = ["file_schema", "file_tags", "row_id_field", "stores_partitions"]
 
 # Feature -> what its files are tagged with, as delta-spark does: the first version knew no tags.
 _ICEBERG_TAGS: Final = {"icebergCompatV2": "2", "icebergCompatV3": "3"}
@@ -37,6 +37,11 @@ def file_tags(protocol: Protocol) -> Mapping[str, str]:
     """Tags of the ``add`` action of a new file."""
     versions = [_ICEBERG_TAGS[name] for name in protocol.features("writer") & _ICEBERG_TAGS.keys()]
     return {"ICEBERG_COMPAT_VERSION": max(versions)} if versions else {}
+
+
+def row_id_field(tracked: StoredColumns) -> pa.Field:
+    """The column of stored row ids, nulls where a file stores none."""
+    return _row_columns(tracked)[0]
 
 
 def _row_columns(tracked: StoredColumns) -> list[pa.Field]:

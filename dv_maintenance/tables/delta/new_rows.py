@@ -9,10 +9,12 @@ from uuid import uuid4
 import orjson
 import pyarrow as pa
 
+from dv_maintenance.tables.delta.layout import file_schema
+from dv_maintenance.tables.delta.row_tracking import stored_columns
 from dv_maintenance.tables.delta.schema import arrow_schema, column_mapping_mode, physical_name, physical_schema
 from dv_maintenance.tables.delta.stats import stats_columns
 from dv_maintenance.tables.delta.tasks import compression
-from dv_maintenance.tables.rows import RowRules, RowWriteTask
+from dv_maintenance.tables.rows import ROW_ID, RowRules, RowWriteTask
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -50,7 +52,8 @@ def row_rules(snapshot: DeltaSnapshot) -> RowRules:
         if "__CHAR_VARCHAR_TYPE_STRING" in notes:
             fixed[name] = "its length is limited (char or varchar)"
     change_data = metadata.configuration.get("delta.enableChangeDataFeed", "").lower() == "true"
-    return RowRules(checks, tuple(not_null), generated, tuple(identity), defaults, fixed, change_data)
+    row_ids = stored_columns(snapshot.protocol, metadata) is not None
+    return RowRules(checks, tuple(not_null), generated, tuple(identity), defaults, fixed, change_data, row_ids)
 
 
 def _fields(struct: Mapping[str, Any], parent: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
@@ -73,22 +76,31 @@ def _invariant(text: str) -> str:
 def row_write_tasks(storage: Storage, snapshot: DeltaSnapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
     """See ``RowLevelTable.row_write_tasks``. Change data goes to ``_change_data`` (protocol: Add CDC File).
 
+    Of tracked rows only the ids are stored: the version that changed them last is the one that commits the file, which
+    is what a reader takes where none is stored (protocol: Row Tracking).
+
     Raises
     ------
     RefusedError : the table asks for a compression that we can't write.
+    DamagedTableError : rows are tracked, but the table does not name the columns.
     """
     metadata = snapshot.metadata
-    schema = physical_schema(metadata)
     by_physical = {physical_name(field): field.name for field in arrow_schema(metadata)}
+    schema = file_schema(snapshot.protocol, metadata)
+    tracked = stored_columns(snapshot.protocol, metadata)
+    if tracked is not None:
+        by_physical[tracked.row_id] = ROW_ID
+        schema = schema.remove(schema.get_field_index(tracked.commit_version))
     columns = tuple(by_physical[name] for name in schema.names)
+    plain = physical_schema(metadata)
     spread = metadata.configuration.get("delta.randomizeFilePrefixes", "").lower() == "true"
     hive = not spread and column_mapping_mode(metadata) == "none"
     prefix = "" if hive else f"/{uuid4().hex[:2]}"
     codec = compression(metadata)
     rows = RowWriteTask(columns, schema, storage.uri + prefix, hive, target_bytes, codec, stats_columns(metadata))
     changes = RowWriteTask(
-        (*columns, _CHANGE_TYPE),
-        schema.append(pa.field(_CHANGE_TYPE, pa.string())),
+        (*[by_physical[name] for name in plain.names], _CHANGE_TYPE),
+        plain.append(pa.field(_CHANGE_TYPE, pa.string())),
         f"{storage.uri}/_change_data",
         hive,
         target_bytes,

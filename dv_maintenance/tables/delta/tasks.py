@@ -14,12 +14,13 @@ import pyarrow.compute as pc
 from dv_maintenance.dv import DvDescriptor
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError, UsageError
 from dv_maintenance.tables.delta.columns import strings
-from dv_maintenance.tables.delta.layout import file_schema, stores_partitions
+from dv_maintenance.tables.delta.layout import file_schema, row_id_field, stores_partitions
 from dv_maintenance.tables.delta.partitions import constants, hive_folder, partition_columns
 from dv_maintenance.tables.delta.row_tracking import stored_columns
 from dv_maintenance.tables.delta.schema import column_mapping_mode, physical_name
 from dv_maintenance.tables.delta.stats import stats_columns
 from dv_maintenance.tables.model import FileKey, parse_partition
+from dv_maintenance.tables.rows import ROW_ID
 from dv_maintenance.tables.work import DvRef, RewriteTask, RowDefault, ScanTask, SourceFile
 
 if TYPE_CHECKING:
@@ -55,16 +56,21 @@ _PREFIX_ALPHABET: Final = string.ascii_lowercase + string.digits
 
 
 def scan_tasks(storage: Storage, snapshot: DeltaSnapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
-    """One task per live file, in the order of ``snapshot.files``, with partition values as constants.
+    """One task per live file, in the order of ``snapshot.files``, with partition values as constants. ``columns`` may
+    name ROW_ID where rows are tracked.
 
     Raises
     ------
     UsageError : a column that the table does not have, or one named twice.
+    DamagedTableError : rows are tracked, but the log does not say where the ids of a file begin.
     """
     schema = _selected(snapshot, columns)
     partitions = tuple(column for column in partition_columns(snapshot.metadata) if column.name in schema.names)
     match_by = _match_by(snapshot.metadata)
-    return [ScanTask((source,), schema, match_by) for _, source in _sources(storage, snapshot.files, partitions)]
+    tracked = stored_columns(snapshot.protocol, snapshot.metadata) if ROW_ID in schema.names else None
+    tracked = None if tracked is None else replace(tracked, row_id=ROW_ID)
+    sources = _sources(storage, snapshot.files, partitions, tracked)
+    return [ScanTask((source,), schema, match_by) for _, source in sources]
 
 
 def rewrite_tasks(
@@ -136,6 +142,8 @@ def _selected(snapshot: DeltaSnapshot, columns: Sequence[str] | None) -> pa.Sche
     schema = snapshot.schema
     if columns is None:
         return schema
+    if ROW_ID in columns and (tracked := stored_columns(snapshot.protocol, snapshot.metadata)) is not None:
+        schema = schema.append(row_id_field(tracked).with_name(ROW_ID))
     unknown = [name for name in columns if name not in schema.names]
     if unknown or len(set(columns)) < len(columns):
         problem = f"no column {unknown[0]!r}" if unknown else "a column is named twice"
