@@ -9,11 +9,14 @@ import pyarrow as pa
 
 from dv_maintenance.dv import DeletionVector
 
-__all__ = ["KeepMasks", "LiveRows"]
+__all__ = ["KeepMasks", "LiveRows", "without"]
 
 # Rows whose mask is worked out at once: for a single batch the calls would cost more than the bits, and the mask of a
 # whole file has no bound.
 _AT_ONCE = 1 << 20
+# From one deleted row in so many on, a batch is filtered as a whole: Arrow then lists the rows that stay,
+# once for all columns. Below it copies each column in runs.
+_OFTEN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,13 @@ class LiveRows:
         counted = pa.py_buffer(np.arange(self.first, self.first + self.rows, dtype=np.int64))
         positions = pa.Array.from_buffers(pa.int64(), self.rows, [None, counted])
         return positions if self.kept is None else positions.filter(self.kept)
+
+
+def without(batch: pa.RecordBatch, deleted: int, kept: pa.BooleanArray) -> pa.RecordBatch:
+    """The rows of ``batch`` for which ``kept`` is true: all but ``deleted`` ones."""
+    if deleted * _OFTEN >= batch.num_rows:
+        return batch.filter(kept)
+    return pa.RecordBatch.from_arrays([column.filter(kept) for column in batch.columns], schema=batch.schema)
 
 
 class KeepMasks:

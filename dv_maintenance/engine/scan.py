@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from dv_maintenance.dv import load
 from dv_maintenance.engine.faults import reading
 from dv_maintenance.engine.footer import batch_rows, compressed_bytes, middle, row_bytes
-from dv_maintenance.engine.live_rows import KeepMasks, LiveRows
+from dv_maintenance.engine.live_rows import KeepMasks, LiveRows, without
 from dv_maintenance.engine.projection import Projection
 from dv_maintenance.engine.row_defaults import fill_defaults
 from dv_maintenance.engine.row_groups import may_hold
@@ -146,7 +146,7 @@ class SourceReader:
             return None
         kept = self._masks(first, first + rows) if deleted and self._masks is not None else None
         if kept is not None and batch is not None:
-            batch = batch.filter(kept)
+            batch = without(batch, deleted, kept)
         live = LiveRows(self.projection(batch, rows - deleted), first, rows, kept)
         return fill_defaults(live, self._row_defaults) if self._row_defaults else live
 
