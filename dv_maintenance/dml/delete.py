@@ -17,11 +17,12 @@ import pyarrow.compute as pc
 from dv_maintenance.dml.condition import Condition
 from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
 from dv_maintenance.dml.prune import files_that_may_match
-from dv_maintenance.dml.row_groups import bound_predicate
 from dv_maintenance.dml.rows import live_rows, positions, spark_errors
 from dv_maintenance.dml.source import Values, read_rows
+from dv_maintenance.dml.translate import predicate_of
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.model import FileKey, parse_partition
+from dv_maintenance.tables.predicate import bind
 from dv_maintenance.tables.rows import DeletedRows, RowChanges
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class _Matching:
     ) -> tuple[DeletedRows, ...]:
         tasks = self._table.scan_tasks(chosen, condition.columns)
         schema = pa.schema([chosen.schema.field(name) for name in condition.columns])
-        predicate = bound_predicate(condition, schema, zone)
+        predicate = bind(predicate_of(condition, schema, zone), schema)
         with spark_errors():
             rows = live_rows(session, tasks, schema, self._table.storage.options, predicate).where(condition.sql)
         return deleted_rows(self._table, tasks, positions(rows) if tasks else {})

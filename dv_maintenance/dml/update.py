@@ -10,10 +10,11 @@ from dv_maintenance.dml.condition import Condition
 from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, scanned, spark_types
 from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
 from dv_maintenance.dml.prune import files_that_may_match
-from dv_maintenance.dml.row_groups import bound_predicate
 from dv_maintenance.dml.rows import FILE, ROW, live_rows, spark_errors
+from dv_maintenance.dml.translate import predicate_of
 from dv_maintenance.dml.write import ACTION, OLD, write_changes
 from dv_maintenance.errors import UsageError
+from dv_maintenance.tables.predicate import bind
 from dv_maintenance.tables.rows import ROW_ID, RowChanges
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def update(
         chosen = files_that_may_match(target, snapshot, parsed, zone)
         schema = scanned(snapshot.schema, rules)
         tasks = target.scan_tasks(chosen, schema.names)
-        predicate = bound_predicate(parsed, snapshot.schema, zone)
+        predicate = bind(predicate_of(parsed, snapshot.schema, zone), snapshot.schema)
         with spark_errors():
             rows = live_rows(session, tasks, schema, table.storage.options, predicate).where(parsed.sql)
             columns = [

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from dv_maintenance.tables.model import Table
+from dv_maintenance.tables.model import SkippingTable, Table
 from dv_maintenance.tables.rows import RowLevelTable
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
-    from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.rows import AddedFile
     from dv_maintenance.tables.work import ScanTask
 
@@ -127,16 +126,13 @@ class CheckpointResult:
 
 
 @runtime_checkable
-class QueryableTable(Table, Protocol):
-    """A table that can be asked for an older state by its time, and for the files that a condition concerns."""
+class QueryableTable(SkippingTable, Protocol):
+    """A table that can be asked for an older state by its time."""
 
     def version_at(self, snapshot: Snapshot, timestamp: int) -> int:
         """The newest version up to the snapshot's that was committed at or before ``timestamp``, epoch milliseconds.
         Raises UsageError where the history does not go back that far.
         """
-
-    def may_match(self, snapshot: Snapshot, predicate: Predicate) -> pa.BooleanArray:
-        """One value per row of ``snapshot.files``: ``False`` where no live row can fulfil ``predicate``."""
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.work import OutputFile, RewriteBin, RewriteTask, ScanTask
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "OldestDv",
     "Rebased",
     "Replacement",
+    "SkippingTable",
     "Snapshot",
     "Table",
     "VacuumResult",
@@ -339,3 +341,10 @@ class Table(Protocol):
         """The oldest live DV of a snapshot, from at most ``limit`` commits; ``None`` without DVs. A DV that a later
         commit lists again (a restore, new statistics) counts from there.
         """
+
+
+class SkippingTable(Table, Protocol):
+    """A table that can be asked which files a condition concerns."""
+
+    def may_match(self, snapshot: Snapshot, predicate: Predicate) -> pa.BooleanArray:
+        """One value per row of ``snapshot.files``: ``False`` where no live row can fulfil ``predicate``."""

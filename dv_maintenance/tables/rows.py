@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from dv_maintenance.tables.model import Table
+from dv_maintenance.tables.model import SkippingTable
 
 if TYPE_CHECKING:
     from dv_maintenance.dv import DeletionVector
@@ -128,7 +128,7 @@ class RowWriteTask:
 
 
 @runtime_checkable
-class RowLevelTable(Table, Protocol):
+class RowLevelTable(SkippingTable, Protocol):
     """A table whose rows can be deleted, updated and merged in place, by deletion vectors."""
 
     def column_bounds(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, ColumnBounds]:

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from dv_maintenance.dml.condition import Condition, JoinCondition
 from dv_maintenance.dml.prune import files_in_range, files_that_may_match
-from dv_maintenance.dml.row_groups import bound_predicate
 from dv_maintenance.dml.rows import FILE, ROW, numbered_rows
+from dv_maintenance.dml.translate import predicate_of
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta import DeltaTable
+from dv_maintenance.tables.predicate import bind
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 SCHEMA = pa.schema(
@@ -152,7 +153,7 @@ def test_no_file_with_a_match_is_left_out(sql: str, table: DeltaTable, judge: An
 @given(sql=CONDITIONS)
 def test_no_row_group_with_a_match_is_left_out(sql: str, table: DeltaTable) -> None:
     snapshot = table.snapshot()
-    predicate = bound_predicate(Condition.parse(sql, SCHEMA.names), snapshot.schema, "UTC")
+    predicate = bind(predicate_of(Condition.parse(sql, SCHEMA.names), snapshot.schema, "UTC"), snapshot.schema)
     tasks = table.scan_tasks(snapshot)
     everything, chosen = (
         [batch for at, task in enumerate(tasks) for batch in numbered_rows(at, task, {}, each)]
@@ -193,7 +194,8 @@ def test_row_groups_are_left_out_and_positions_stay_right(sql: str, expected: It
     table = DeltaTable(Storage(str(tmp_path / "t")))
     snapshot = table.snapshot()
     [task] = table.scan_tasks(snapshot)
-    predicate = bound_predicate(Condition.parse(sql, stored.schema.names), snapshot.schema, "UTC")
+    predicate = predicate_of(Condition.parse(sql, stored.schema.names), snapshot.schema, "UTC")
+    predicate = bind(predicate, snapshot.schema)
     found = [row for batch in numbered_rows(4, task, {}, predicate) for row in batch.to_pylist()]
     assert [(row[FILE], row[ROW], row["id"]) for row in found] == [(4, n, n) for n in expected if n not in dead]
 
