@@ -42,10 +42,11 @@ class DvMaintenanceError(Exception):
     table : path or URI of the table, if known.
     version : table version the problem was seen at, if known.
     done : what had been done by then; ``None`` stands for "nothing was changed".
-    next_step : what the reader should do about it.
+    next_step : what the reader should do about it; ``None``: what mostly helps against such errors.
     """
 
     exit_code: ClassVar[int] = 1
+    usual_step: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class DvMaintenanceError(Exception):
         self.table = table
         self.version = version
         self.done = done
-        self.next_step = next_step
+        self.next_step = next_step or self.usual_step
 
     def __str__(self) -> str:
         where = self.table or ""
@@ -132,12 +133,14 @@ class ConflictError(DvMaintenanceError, RetryableError):
     """Another writer changed what we were about to replace, in every attempt."""
 
     exit_code = 4
+    usual_step = "run again when the table is less busy"
 
 
 class DamagedTableError(DvMaintenanceError, FatalError):
     """The table's own files contradict its format or each other."""
 
     exit_code = 5
+    usual_step = "restore the file from a backup, or repair the table with the engine that wrote it"
 
 
 class DamagedDeletionVectorError(DamagedTableError):
@@ -159,6 +162,10 @@ class DamagedDeletionVectorError(DamagedTableError):
 class VerificationError(DvMaintenanceError, FatalError):
     """A gate found that the result would change what a query returns; nothing was committed."""
 
+    usual_step = "report this as a bug"
+
 
 class StorageError(DvMaintenanceError, RetryableError):
     """The storage did not answer as expected (network, throttling, permissions)."""
+
+    usual_step = "check the storage, the permissions and --storage-option, then run again"

@@ -13,6 +13,7 @@ from dv_maintenance.errors import (
     DvMaintenanceError,
     FatalError,
     RetryableError,
+    StorageError,
     UnsupportedFeatureError,
 )
 
@@ -20,6 +21,13 @@ from dv_maintenance.errors import (
 def test_the_text_names_table_version_progress_and_next_step() -> None:
     error = ConflictError("lost the race", table="/t", version=7, done="3 files written", next_step="run again")
     assert str(error) == "/t at version 7: lost the race. Done so far: 3 files written. Next: run again"
+
+
+def test_what_mostly_helps_stands_in_for_a_next_step() -> None:
+    assert "Next: restore the file" in str(DamagedDeletionVectorError("cut off", file="f.bin"))
+    assert StorageError("no answer").to_json()["next_step"]
+    assert str(StorageError("no answer", next_step="wait")) == "no answer. Next: wait"
+    assert DvMaintenanceError("x").next_step is None
 
 
 @pytest.mark.parametrize(
