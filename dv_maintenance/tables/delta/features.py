@@ -148,14 +148,15 @@ def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
     if unfit := features & _UNFIT.get(operation, {}).keys():
         reasons = "; ".join(f"{name}: {_UNFIT[operation][name]}" for name in sorted(unfit))
         what = "files of this table cannot be rewritten" if operation == "rewrite" else f"{operation} is not possible"
-        raise _unsupported(
+        raise UnsupportedFeatureError(
             f"{what} ({reasons})",
-            unfit,
-            table,
-            "vacuum works; to rewrite it run OPTIMIZE or REORG in delta-spark, which 'dvm engine-sql' does and checks"
+            features=tuple(sorted(unfit)),
+            table=table,
+            version=snapshot.version,
+            next_step="vacuum works; to rewrite it run OPTIMIZE or REORG in delta-spark, which 'dvm engine-sql' does "
+            "and checks"
             if operation == "rewrite"
             else f"vacuum works; for the {operation} use the engine that wrote the table",
-            snapshot.version,
         )
     if operation in {"delete", "update", "merge"}:
         _check_not_append_only(snapshot, operation)
