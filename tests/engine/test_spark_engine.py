@@ -26,10 +26,11 @@ from dv_maintenance.tables.work import RewriteResult, ScanTask, SourceFile
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+NESTED = pa.struct([("x", pa.int64()), ("l", pa.list_(pa.string()))])
 TABLE = pa.table(
     {
         "id": range(1000),
-        "s": [None if i % 7 == 0 else {"x": i, "l": [str(i)] * (i % 3)} for i in range(1000)],
+        "s": pa.array([None if i % 7 == 0 else {"x": i, "l": [str(i)] * (i % 3)} for i in range(1000)], NESTED),
         "t": pa.array([dt.datetime(2024, 1, 1) + dt.timedelta(microseconds=i) for i in range(1000)]).cast(
             pa.timestamp("us", tz="UTC")
         ),
