@@ -13,10 +13,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+from hypothesis import settings
 from places import GOLDEN, JARS, JUDGED_SPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# A busy machine is no finding, and a red CI should speak of the change in it, not of luck.
+settings.register_profile("tests", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("tests")
 
 
 def missing(what: str, how: str) -> NoReturn:

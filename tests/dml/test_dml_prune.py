@@ -138,7 +138,7 @@ CONDITIONS = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(sql=CONDITIONS)
 def test_no_file_with_a_match_is_left_out(sql: str, table: DeltaTable, judge: Any) -> None:
     connection, _ = judge
@@ -149,7 +149,7 @@ def test_no_file_with_a_match_is_left_out(sql: str, table: DeltaTable, judge: An
     assert wanted <= set(kept)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(sql=CONDITIONS)
 def test_no_row_group_with_a_match_is_left_out(sql: str, table: DeltaTable) -> None:
     snapshot = table.snapshot()
@@ -223,7 +223,7 @@ def test_what_is_left_out(sql: str, most: int, table: DeltaTable) -> None:
     assert kept.files.num_rows <= most
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(keys=st.lists(st.integers(-10, 70), max_size=6))
 def test_keys_in_range(keys: list[int], table: DeltaTable, judge: Any) -> None:
     connection, _ = judge

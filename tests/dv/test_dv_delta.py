@@ -196,7 +196,7 @@ def test_what_is_no_bitmap(data: bytes, reason: str) -> None:
 # -- files --------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.frozensets(st.integers(0, 2**33), min_size=1, max_size=60), max_size=12),
     st.integers(1, 1200),
@@ -371,7 +371,7 @@ def test_absurd_sizes_are_refused_before_they_are_fetched() -> None:
     assert max(length for _, length in stored.fetched) == 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32), st.booleans())
 def test_mutated_files_are_read_right_or_refused(seed: int, mend_checksum: bool) -> None:
     """With the checksum mended, the damage reaches the parser; without, nothing but the same set may come back."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dv_maintenance.dv import z85
@@ -17,7 +17,6 @@ from dv_maintenance.errors import DamagedDeletionVectorError
 repeats = pytest.mark.parametrize("repeat", [1, 100], ids=["short", "long"])
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_round_trip(data: bytes) -> None:
     data += bytes(-len(data) % 4)

@@ -60,7 +60,7 @@ ORDERED: dict[str, tuple[Any, st.SearchStrategy[Any], Any]] = {
 
 
 @pytest.mark.parametrize("kind", ORDERED)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_bounds_are_the_least_and_greatest_value(kind: str, data: st.DataObject) -> None:
     stored, some, json_of = ORDERED[kind]
@@ -74,7 +74,7 @@ def test_bounds_are_the_least_and_greatest_value(kind: str, data: st.DataObject)
     assert json.loads(json.dumps(stats.minimum)) == stats.minimum
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.none()

@@ -301,7 +301,6 @@ ALL_OF_A_KIND: Final = History(
 @pytest.mark.deep
 @settings(
     max_examples=HISTORIES,
-    deadline=None,
     derandomize="DVM_HISTORIES" not in os.environ,
     phases=[Phase.explicit, Phase.generate],  # to shrink takes minutes, and histories are short
     suppress_health_check=list(HealthCheck),

@@ -59,7 +59,7 @@ def test_counts_per_partition_and_in_total() -> None:
 
 
 @given(snapshots())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_partitions_add_up(snapshot: Snapshot) -> None:
     state = health(snapshot).to_json()
     for name in COUNTS:

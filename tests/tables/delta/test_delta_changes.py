@@ -170,7 +170,7 @@ def test_times_are_those_of_time_travel(builder: DeltaBuilder, place: str) -> No
     assert stamp == load_snapshot(builder.storage).timestamp * 1000
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(
         st.one_of(

@@ -31,7 +31,7 @@ def action(key: Key, is_add: bool, stamp: int) -> Action:
     return add(path, descriptor, size=stamp) if is_add else remove(path, descriptor, deletionTimestamp=stamp)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(commit, min_size=1, max_size=6), st.data())
 def test_newest_action_about_a_key_wins(history: list[dict[Key, bool]], data: st.DataObject) -> None:
     checkpoint = data.draw(st.none() | st.integers(0, len(history) - 1), "checkpoint after commit")
