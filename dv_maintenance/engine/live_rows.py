@@ -41,7 +41,19 @@ def without(batch: pa.RecordBatch, deleted: int, kept: pa.BooleanArray) -> pa.Re
     """The rows of ``batch`` for which ``kept`` is true: all but ``deleted`` ones."""
     if deleted * _OFTEN >= batch.num_rows:
         return batch.filter(kept)
-    return pa.RecordBatch.from_arrays([column.filter(kept) for column in batch.columns], schema=batch.schema)
+    columns = [_without_bitmap(column).filter(kept) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _without_bitmap(column: pa.Array) -> pa.Array:
+    """Parquet's reader says of each value of an optional column that it is there, also where none is missing; Arrow
+    would filter that too, which takes as long as the values of a number.
+    """
+    fixed = pa.types.is_primitive(column.type) or pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    if column.null_count or not fixed or column.buffers()[0] is None:
+        return column
+    buffers = [None, *column.buffers()[1:]]
+    return pa.Array.from_buffers(column.type, len(column), buffers, null_count=0, offset=column.offset)
 
 
 class KeepMasks:

@@ -13,9 +13,14 @@ ROWS = 1000
 
 def batch() -> pa.RecordBatch:
     numbers = range(ROWS)
+    buffers = pa.array(numbers).buffers()
     return pa.RecordBatch.from_pydict(
         {
             "integer": pa.array(numbers),
+            "bitmap": pa.Array.from_buffers(pa.int64(), ROWS, [pa.py_buffer(b"\xff" * 125), *buffers[1:]]),
+            "text": pa.array([f"t{n}" for n in numbers]),
+            "when": pa.array(numbers, pa.timestamp("us", "UTC")),
+            "price": pa.array(numbers, pa.decimal128(9, 2)),
             "void": pa.nulls(ROWS),
             "flag": pa.array([None if n % 7 == 0 else n % 3 == 0 for n in numbers]),
             "list": pa.array([[n] * (n % 4) if n % 5 else None for n in numbers]),
