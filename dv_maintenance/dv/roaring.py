@@ -21,7 +21,16 @@ import pyarrow as pa
 
 from dv_maintenance.errors import DamagedDeletionVectorError
 
-__all__ = ["CONTAINER", "MAX_BUCKET", "bitmap_end", "check", "pack_bits", "pack_positions", "unpack_bits"]
+__all__ = [
+    "CONTAINER",
+    "MAX_BUCKET",
+    "bitmap_end",
+    "check",
+    "check_bitmap",
+    "pack_bits",
+    "pack_positions",
+    "unpack_bits",
+]
 
 CONTAINER = 1 << 16
 """Positions per container."""
@@ -102,11 +111,23 @@ def check(data: Bytes) -> None:
     DamagedDeletionVectorError : with the reason.
     """
     for bucket in _buckets(data):
-        positions = bucket.array_positions()
-        if not (positions[1:] > positions[:-1]).all():
-            raise DamagedDeletionVectorError("the values of an array container are not ascending")
-        _check_bitsets(bucket)
-        _check_runs(bucket)
+        _check_bucket(bucket)
+
+
+def check_bitmap(data: Bytes) -> None:
+    """Refuse bytes that are not exactly one well-formed 32-bit bitmap. Costs and raises as :func:`check`."""
+    bucket = _bucket(data, 0, 0)
+    if bucket.end != len(data):
+        raise DamagedDeletionVectorError(f"{len(data) - bucket.end} bytes are left behind the bitmap")
+    _check_bucket(bucket)
+
+
+def _check_bucket(bucket: _Bucket) -> None:
+    positions = bucket.array_positions()
+    if not (positions[1:] > positions[:-1]).all():
+        raise DamagedDeletionVectorError("the values of an array container are not ascending")
+    _check_bitsets(bucket)
+    _check_runs(bucket)
 
 
 def _check_bitsets(bucket: _Bucket) -> None:
