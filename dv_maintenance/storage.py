@@ -26,6 +26,7 @@ __all__ = ["FileExistsAlreadyError", "FileInfo", "Storage", "absolute_uri"]
 # Characters that Hadoop's Path.toUri leaves alone; everything else in a local path is percent-encoded in our URIs.
 _SAFE = "/!$&'()*+,;=:@-._~"
 _DELETE_THREADS = 16
+_PAGE = 1000  # what object stores list in one request
 _CLIENT_OPTIONS = {
     "allow_http",
     "allow_invalid_certificates",
@@ -170,6 +171,24 @@ class Storage:
                 for meta in batch
             ]
         return sorted(found, key=lambda info: info.path)
+
+    def first_names(self, folder: str) -> tuple[tuple[str, ...], bool]:
+        """Names of the files right in a folder, and whether these are all of them.
+
+        On local disk they are, in no order, and no file is looked at. In an object store they are those of a single
+        request: a thousand or so, which come first by name where the store lists by name. A missing folder is empty.
+        """
+        if self._local_path(folder):
+            try:
+                with _errors(folder), os.scandir(self.local(folder)) as entries:
+                    return tuple(entry.name for entry in entries if not entry.is_dir()), True
+            except FileNotFoundError:
+                return (), True
+        store, key = self._at(folder)
+        with _errors(folder):
+            metas: tuple[Any, ...] = tuple(next(iter(store.list(f"{key}/", chunk_size=_PAGE)), ()))
+        names = (meta["path"][len(key) + 1 :] for meta in metas)
+        return tuple(name for name in names if "/" not in name), len(metas) < _PAGE
 
     def folders(self, path: str = "") -> tuple[str, ...]:
         """Names of the folders right below a folder, sorted; none where it is missing. Links are not followed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from dv_maintenance.errors import TableNotFoundError, UsageError
 from dv_maintenance.storage import Storage
@@ -10,7 +11,7 @@ from dv_maintenance.tables.model import Table
 
 __all__ = ["FORMATS", "open_table"]
 
-FORMATS = ("delta",)
+FORMATS = ("delta", "lance")
 
 
 def open_table(place: str, format: str | None = None, storage_options: Mapping[str, str] | None = None) -> Table:
@@ -24,19 +25,21 @@ def open_table(place: str, format: str | None = None, storage_options: Mapping[s
     if format is not None and format not in FORMATS:
         raise UsageError(f"unknown table format {format!r}", table=place, next_step=f"use one of {', '.join(FORMATS)}")
     storage = Storage(place, storage_options)
-    if format == "delta" or _has_files(storage, "_delta_log"):
+    if format == "delta" or (format is None and _has_files(storage, "_delta_log")):
         from dv_maintenance.tables.delta import DeltaTable
 
         return DeltaTable(storage)
+    if format == "lance" or _has_files(storage, "_versions"):
+        from dv_maintenance.tables.lance import LanceTable
+
+        # It can be looked at; what changes tables is not there yet.
+        return cast("Table", LanceTable(storage))
     raise TableNotFoundError(
-        "no table found here (looked for _delta_log)",
+        "no table found here (looked for _delta_log and _versions)",
         table=storage.uri,
         next_step="check the path, and --storage-option if it is in object storage",
     )
 
 
 def _has_files(storage: Storage, folder: str) -> bool:
-    try:
-        return bool(storage.list(folder))
-    except FileNotFoundError:
-        return False
+    return bool(storage.first_names(folder)[0])

@@ -1,8 +1,4 @@
-"""Arrow arrays from Python and NumPy values, without pandas.
-
-``pyarrow.array`` imports pandas wherever it is installed, which costs more time than reading the log of a small table;
-these build from buffers. Types are checked on the way, since the values come from an untrusted log.
-"""
+"""Columns of the log as Arrow arrays: maps, statistics, and views into strings; see ``tables.arrays`` for the rest."""
 
 from __future__ import annotations
 
@@ -13,6 +9,8 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
+
+from dv_maintenance.tables.arrays import bools, int32s, int64s, strings, valid_bits
 
 __all__ = [
     "bools",
@@ -31,40 +29,6 @@ __all__ = [
 _NULLS = 1 << 14
 
 
-def strings(values: Sequence[str | None]) -> pa.StringArray:
-    """Raises TypeError if a value is neither a string nor ``None``."""
-    if not {str, NoneType}.issuperset(map(type, values)):
-        raise TypeError("not a string")
-    text = [value or "" for value in values]
-    joined = "".join(text)
-    data = joined.encode()
-    # Where all is ASCII, as nearly always, characters are bytes.
-    lengths = map(len, text if len(data) == len(joined) else map(str.encode, text))
-    offsets = np.zeros(len(text) + 1, np.int32)
-    np.cumsum(np.fromiter(lengths, np.int64, len(text)), out=offsets[1:])
-    return pa.StringArray.from_buffers(len(text), pa.py_buffer(offsets), pa.py_buffer(data), _valid(values))
-
-
-def int64s(values: Sequence[int | None]) -> pa.Int64Array:
-    """Raises TypeError if a value is not an integer, OverflowError if it does not fit."""
-    if not {int, NoneType}.issuperset(map(type, values)):
-        raise TypeError("not an integer")
-    data = np.array([value or 0 for value in values], np.int64)
-    return pa.Array.from_buffers(pa.int64(), len(values), [_valid(values), pa.py_buffer(data)])
-
-
-def int32s(values: Any) -> pa.Int32Array:
-    """Of a NumPy array."""
-    data = np.ascontiguousarray(values, np.int32)
-    return pa.Array.from_buffers(pa.int32(), len(data), [None, pa.py_buffer(data)])
-
-
-def bools(values: Any) -> pa.BooleanArray:
-    """Of a NumPy array of booleans."""
-    packed = np.packbits(values, bitorder="little")
-    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(packed)])
-
-
 def maps(values: Sequence[dict[str, str | None] | None]) -> pa.MapArray:
     """map<string, string>. Raises TypeError on anything that is not such a map."""
     if not {dict, NoneType}.issuperset(map(type, values)):
@@ -77,7 +41,7 @@ def maps(values: Sequence[dict[str, str | None] | None]) -> pa.MapArray:
         [keys, items], fields=[pa.field("key", pa.string(), False), pa.field("value", pa.string())]
     )
     return pa.MapArray.from_buffers(
-        pa.map_(pa.string(), pa.string()), len(values), [_valid(values), pa.py_buffer(offsets)], children=[pairs]
+        pa.map_(pa.string(), pa.string()), len(values), [valid_bits(values), pa.py_buffer(offsets)], children=[pairs]
     )
 
 
@@ -93,12 +57,6 @@ def numbers(array: pa.Array) -> Any:
     width = array.type.bit_width // 8
     data = np.frombuffer(array.buffers()[1] or b"", f"i{width}")
     return data[array.offset : array.offset + len(array)]
-
-
-def _valid(values: Sequence[object]) -> pa.Buffer | None:
-    if None not in values:
-        return None
-    return pa.py_buffer(np.packbits([value is not None for value in values], bitorder="little"))
 
 
 # -- numRecords of statistics ------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class Message:
         """``None`` where it is absent, or 0 where that stands for "not known"."""
         return self.uint(number) or None
 
-    def int(self, number: int) -> int:
+    def sint(self, number: int) -> int:
         """A signed integer, of 32 or 64 bits."""
         return _signed(self.uint(number))
 
@@ -81,7 +81,7 @@ class Message:
         # Records of one message that come apart are merged, which is what joining their bytes does.
         return parse(values[0] if len(values) == 1 else b"".join(values), shape) if values else None
 
-    def map(self, number: int) -> dict[str, bytes]:
+    def mapping(self, number: int) -> dict[str, bytes]:
         """A map from text to text or bytes."""
         entries = (parse(entry, _ENTRY) for entry in self.each(number))
         return {entry.text(1): entry.data(2) for entry in entries}
@@ -154,6 +154,9 @@ def text(data: bytes) -> str:
 
 
 def _unpacked(data: bytes) -> Iterable[int]:
+    if data.isascii():  # each number is a single byte
+        yield from data
+        return
     at = 0
     while at < len(data):
         value, at = _varint(data, at)

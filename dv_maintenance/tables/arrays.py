@@ -1,0 +1,57 @@
+"""Arrow arrays from Python and NumPy values, without pandas.
+
+``pyarrow.array`` imports pandas wherever it is installed, which costs more time than reading the log of a small table;
+these build from buffers. Types are checked on the way, since the values come from an untrusted log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import NoneType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+__all__ = ["bools", "int32s", "int64s", "strings", "valid_bits"]
+
+
+def strings(values: Sequence[str | None]) -> pa.StringArray:
+    """Raises TypeError if a value is neither a string nor ``None``."""
+    if not {str, NoneType}.issuperset(map(type, values)):
+        raise TypeError("not a string")
+    text = [value or "" for value in values]
+    joined = "".join(text)
+    data = joined.encode()
+    # Where all is ASCII, as nearly always, characters are bytes.
+    lengths = map(len, text if len(data) == len(joined) else map(str.encode, text))
+    offsets = np.zeros(len(text) + 1, np.int32)
+    np.cumsum(np.fromiter(lengths, np.int64, len(text)), out=offsets[1:])
+    return pa.StringArray.from_buffers(len(text), pa.py_buffer(offsets), pa.py_buffer(data), valid_bits(values))
+
+
+def int64s(values: Sequence[int | None]) -> pa.Int64Array:
+    """Raises TypeError if a value is not an integer, OverflowError if it does not fit."""
+    if not {int, NoneType}.issuperset(map(type, values)):
+        raise TypeError("not an integer")
+    data = np.array([value or 0 for value in values], np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(values), [valid_bits(values), pa.py_buffer(data)])
+
+
+def int32s(values: Any) -> pa.Int32Array:
+    """Of a NumPy array."""
+    data = np.ascontiguousarray(values, np.int32)
+    return pa.Array.from_buffers(pa.int32(), len(data), [None, pa.py_buffer(data)])
+
+
+def bools(values: Any) -> pa.BooleanArray:
+    """Of a NumPy array of booleans."""
+    packed = np.packbits(values, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(packed)])
+
+
+def valid_bits(values: Sequence[object]) -> pa.Buffer | None:
+    """The validity bitmap of values; ``None`` where none of them is null."""
+    if None not in values:
+        return None
+    return pa.py_buffer(np.packbits([value is not None for value in values], bitorder="little"))

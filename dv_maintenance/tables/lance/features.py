@@ -1,0 +1,79 @@
+"""Feature flags: what a table needs of its readers and writers.
+
+Format: ``reader_feature_flags`` and ``writer_feature_flags`` of the manifest. A flag is a promise that whoever does not
+know it stays away, so what is not named here is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dv_maintenance.errors import UnsupportedFeatureError
+from dv_maintenance.tables.lance.manifest import Fragment, Manifest
+
+__all__ = ["DELETION_FILES", "STABLE_ROW_IDS", "check_no_overlays", "check_readable", "flag_names"]
+
+DELETION_FILES: Final = 1
+STABLE_ROW_IDS: Final = 2
+_OVERLAYS: Final = 64
+_TREE: Final = 512
+
+# None of these changes which fragments, files and deletions a manifest lists.
+_READABLE: Final = {
+    DELETION_FILES: "deletion files",
+    STABLE_ROW_IDS: "stable row ids",
+    4: "data files of version 2",
+    8: "table config",
+    16: "base paths",
+    32: "no transaction files",
+    128: "indices with covering columns",
+    256: "data files of mixed versions",
+    1024: "fragment reuse history",
+    2048: "field ids that are not used again",
+}
+_REFUSED: Final = {_OVERLAYS: "data overlay files", _TREE: "fragment tree"}
+_NAMES: Final = {**_READABLE, **_REFUSED}
+_NEWER: Final = "use a newer release of this tool, or Lance itself"
+
+
+def flag_names(flags: int) -> tuple[str, ...]:
+    """The flags of a bit set, in order: ``deletion files``, or ``flag 4096`` where it is not known."""
+    bits = (1 << bit for bit in range(flags.bit_length()) if flags >> bit & 1)
+    return tuple(_NAMES.get(bit, f"flag {bit}") for bit in bits)
+
+
+def check_readable(manifest: Manifest, table: str) -> None:
+    """Refuse a table that cannot be read.
+
+    Raises
+    ------
+    UnsupportedFeatureError : names the flags that are not understood.
+    """
+    unknown = manifest.reader_flags & ~sum(_READABLE)
+    if manifest.has_tree:
+        unknown |= _TREE
+    if unknown:
+        raise _unsupported(unknown, manifest, table)
+
+
+def check_no_overlays(fragments: tuple[Fragment, ...], manifest: Manifest, table: str) -> None:
+    """Their flag announces them. Without it, better a refusal than values that are no more.
+
+    Raises
+    ------
+    UnsupportedFeatureError : a fragment has data overlay files.
+    """
+    if any(fragment.overlays for fragment in fragments):
+        raise _unsupported(_OVERLAYS, manifest, table)
+
+
+def _unsupported(flags: int, manifest: Manifest, table: str) -> UnsupportedFeatureError:
+    names = flag_names(flags)
+    numbers = ", ".join(str(1 << bit) for bit in range(flags.bit_length()) if flags >> bit & 1)
+    return UnsupportedFeatureError(
+        f"the table needs features that cannot be read here: {', '.join(names)} (reader flags {numbers})",
+        features=names,
+        table=table,
+        version=manifest.version,
+        next_step=_NEWER,
+    )

@@ -1,0 +1,45 @@
+"""Where the files are that a manifest names.
+
+Format: the base path system of Lance's storage layout. A file without a base is in a folder of the table; a file with
+one is in that folder of another table (shallow clones, branches), or right in a folder of files.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote
+
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.storage import Storage, absolute_uri
+from dv_maintenance.tables.lance.manifest import DataFile, DeletionFile, Manifest
+
+__all__ = ["DATA", "DELETIONS", "data_path", "deletion_path"]
+
+DATA: Final = "data"
+DELETIONS: Final = "_deletions"
+
+
+def data_path(storage: Storage, manifest: Manifest, file: DataFile) -> str:
+    """Path of a data file for ``storage``. Raises DamagedTableError if its base is not known."""
+    return _path(storage, manifest, DATA, file.path, file.base_id)
+
+
+def deletion_path(storage: Storage, manifest: Manifest, file: DeletionFile) -> str:
+    """Path of a deletion file for ``storage``. Raises as :func:`data_path`."""
+    return _path(storage, manifest, DELETIONS, file.name, file.base_id)
+
+
+def _path(storage: Storage, manifest: Manifest, folder: str, name: str, base_id: int | None) -> str:
+    if base_id is None:
+        return f"{folder}/{name}"
+    base = manifest.base_paths.get(base_id)
+    if base is None or not base.path:
+        raise DamagedTableError(
+            f"{folder}/{name} is in base path {base_id}, which the manifest does not name",
+            table=storage.uri,
+            version=manifest.version,
+            next_step="add the base path again with the tool that wrote the table",
+        )
+    place = f"{base.path.rstrip('/')}/{folder}" if base.is_root else base.path.rstrip("/")
+    # One spelling per file: what lies below the table is relative again.
+    return storage.path_of(f"{absolute_uri(place)}/{quote(name)}")

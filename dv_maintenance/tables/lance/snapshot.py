@@ -1,0 +1,85 @@
+"""A Lance table at one version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.lance.features import STABLE_ROW_IDS, check_no_overlays, check_readable
+from dv_maintenance.tables.lance.files import counted, counts_are_known, files_table
+from dv_maintenance.tables.lance.manifest import Fragment, Manifest
+from dv_maintenance.tables.lance.schema import arrow_schema, lance_fields
+from dv_maintenance.tables.lance.versions import load_manifest
+from dv_maintenance.tables.model import Snapshot
+
+__all__ = ["LanceSnapshot", "load_snapshot"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanceSnapshot(Snapshot):
+    """One version of a Lance table. ``files`` has the schema ``files.FILES``, one row per fragment; Lance has no
+    partitions. ``properties`` is the table's config.
+
+    ``fragments``: in the order of ``files``, with counts that are known. ``naming``: of manifests, V1 or V2.
+    """
+
+    manifest: Manifest
+    fragments: tuple[Fragment, ...] = field(repr=False)
+    naming: str
+
+    @property
+    def stable_row_ids(self) -> bool:
+        return bool(self.manifest.reader_flags & STABLE_ROW_IDS)
+
+
+def load_snapshot(storage: Storage, version: int | None = None) -> LanceSnapshot:
+    """The table at a version, the newest by default: one listing and one read, unless the manifest lacks counts.
+
+    Raises
+    ------
+    TableNotFoundError : there are no versions.
+    UsageError : no such version.
+    RefusedError : manifests of both naming schemes.
+    UnsupportedFeatureError : flags or types that a reader must know.
+    DamagedTableError : names the file that cannot be trusted.
+    """
+    file, manifest = load_manifest(storage, version)
+    check_readable(manifest, storage.uri)
+    try:
+        stored = manifest.fragments()
+        check_no_overlays(stored, manifest, storage.uri)
+        schema = arrow_schema(lance_fields(manifest.field_records), manifest.schema_metadata)
+        fragments = counted(storage, manifest, stored)
+        rows = files_table(storage, manifest, fragments)
+    except DvMaintenanceError as error:
+        error.table, error.version = storage.uri, manifest.version
+        raise
+    return LanceSnapshot(
+        table=storage.uri,
+        format="lance",
+        version=manifest.version,
+        timestamp=manifest.timestamp,
+        schema=schema,
+        partition_columns=(),
+        properties=manifest.config,
+        files=rows,
+        warnings=_warnings(manifest, stored, fragments),
+        manifest=manifest,
+        fragments=fragments,
+        naming=file.scheme,
+    )
+
+
+def _warnings(manifest: Manifest, stored: tuple[Fragment, ...], fragments: tuple[Fragment, ...]) -> tuple[str, ...]:
+    warnings = []
+    unknown = sum(not counts_are_known(manifest, fragment) for fragment in stored)
+    if unknown:
+        warnings.append(
+            f"{unknown} fragments were counted from their files: an old writer left the counts out, or may have got "
+            "them wrong"
+        )
+    paths = [file.path for fragment in fragments for file in fragment.files]
+    if len(set(paths)) < len(paths):
+        warnings.append("a data file is part of more than one fragment: its rows are read more than once")
+    return tuple(warnings)

@@ -1,0 +1,186 @@
+"""Which versions of a Lance table there are, and where their manifests lie.
+
+Format: manifest naming schemes of Lance's transaction specification. V2 names count down from 2^64 - 1 in twenty
+digits, so that the newest comes first by name; V1 names are the plain number. Detached versions (``d`` in front) belong
+to no history.
+
+``latest_version_hint.json`` is not asked: it may be behind, local folders are listed faster than it is read, and most
+object stores have none, since they list the newest V2 name first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from dv_maintenance.errors import DamagedTableError, RefusedError, TableNotFoundError, UsageError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.lance.manifest import Manifest, parse_manifest
+
+__all__ = [
+    "VERSIONS",
+    "VersionFile",
+    "all_versions",
+    "latest_version",
+    "load_manifest",
+    "manifest_name",
+    "read_manifest",
+]
+
+VERSIONS: Final = "_versions"
+_V1: Final = re.compile(r"([0-9]{1,19})\.manifest")
+_V2: Final = re.compile(r"([0-9]{20})\.manifest")
+_TOP: Final = (1 << 64) - 1
+_DETACHED: Final = 1 << 63
+# The newest manifest is never cleaned up, but it may be an old one by the time it is read.
+_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFile:
+    """``scheme``: V1 or V2. ``path`` relative to the table's root."""
+
+    version: int
+    scheme: str
+
+    @property
+    def path(self) -> str:
+        return f"{VERSIONS}/{manifest_name(self.version, self.scheme)}"
+
+
+def manifest_name(version: int, scheme: str) -> str:
+    """The name of a version's manifest.
+
+    >>> manifest_name(7, "V2")
+    '18446744073709551608.manifest'
+    """
+    return f"{version}.manifest" if scheme == "V1" else f"{_TOP - version:020d}.manifest"
+
+
+def latest_version(storage: Storage) -> int:
+    """The newest version, from one listing: the whole folder on local disk, one page of an object store with V2 names.
+
+    What was seen before does not make it cheaper: versions above it may have been cleaned up, so that the next number
+    is missing proves nothing.
+
+    Raises
+    ------
+    TableNotFoundError : there are no versions.
+    RefusedError : manifests of both naming schemes.
+    DamagedTableError : the folder of versions has no manifest.
+    """
+    return _newest(storage).version
+
+
+def all_versions(storage: Storage) -> list[VersionFile]:
+    """Every version that is still there, oldest first. Raises as :func:`latest_version`."""
+    names, complete = storage.first_names(VERSIONS)
+    if not complete:
+        names = tuple(info.path[len(VERSIONS) + 1 :] for info in storage.list(VERSIONS))
+    return sorted(_versions(storage, names), key=lambda file: file.version)
+
+
+def load_manifest(storage: Storage, version: int | None = None) -> tuple[VersionFile, Manifest]:
+    """The manifest of a version, the newest by default: one listing and one read.
+
+    Raises
+    ------
+    TableNotFoundError : there are no versions.
+    UsageError : no such version; says which there are.
+    RefusedError : manifests of both naming schemes.
+    DamagedTableError : names the manifest.
+    """
+    for _ in range(_ATTEMPTS):
+        newest = _newest(storage)
+        file = newest if version is None else VersionFile(version, newest.scheme)
+        try:
+            if 0 < file.version <= newest.version:
+                return file, read_manifest(storage, file)
+        except FileNotFoundError:
+            pass
+        if version is not None:
+            raise UsageError(
+                f"there is no version {version} to be read",
+                table=storage.uri,
+                next_step=f"ask for one of the versions {_ranges(all_versions(storage))}",
+            )
+    raise DamagedTableError(
+        f"{file.path} is listed but cannot be read",
+        table=storage.uri,
+        version=file.version,
+        next_step="run again; if it stays so, check the permissions and the storage",
+    )
+
+
+def read_manifest(storage: Storage, file: VersionFile) -> Manifest:
+    """Raises FileNotFoundError, and DamagedTableError that names the manifest."""
+    data = storage.get(file.path)
+    try:
+        manifest = parse_manifest(data)
+        if manifest.version != file.version:
+            raise DamagedTableError(f"it holds version {manifest.version}, not {file.version}")
+    except DamagedTableError as damage:
+        raise DamagedTableError(
+            f"{file.path}: {damage.message}",
+            table=storage.uri,
+            version=file.version,
+            next_step="restore the file from a backup, or read an older version",
+        ) from None
+    return manifest
+
+
+def _newest(storage: Storage) -> VersionFile:
+    names, complete = storage.first_names(VERSIONS)
+    found = _versions(storage, names)
+    # By name the newest V2 comes first; V1 is in no order, nor is anything in a store that lists as it likes.
+    if not complete and (found[0].scheme == "V1" or _lists_in_no_order(storage)):
+        found = all_versions(storage)
+    return max(found, key=lambda file: file.version)
+
+
+def _lists_in_no_order(storage: Storage) -> bool:
+    """S3 directory buckets, which are known by their names."""
+    return storage.uri.startswith("s3://") and storage.uri[5:].split("/", 1)[0].endswith("--x-s3")
+
+
+def _versions(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
+    names = list(names)
+    if not names:
+        raise TableNotFoundError("no _versions here", table=storage.uri, next_step="check the table's path")
+    found = [file for file in map(_version_file, names) if file]
+    if not found:
+        raise DamagedTableError(
+            f"{VERSIONS} holds no manifest",
+            table=storage.uri,
+            next_step="check the path; restore the manifests from a backup if they were deleted",
+        )
+    if len({file.scheme for file in found}) > 1:
+        raise RefusedError(
+            "its manifests are named in both ways (V1 and V2), so nobody can tell which version is the newest",
+            table=storage.uri,
+            next_step="stop all writers, then finish the renaming with Lance's migrate_manifest_paths_v2",
+        )
+    return found
+
+
+def _version_file(name: str) -> VersionFile | None:
+    if match := _V2.fullmatch(name):
+        file = VersionFile(_TOP - int(match[1]), "V2")
+    elif match := _V1.fullmatch(name):
+        file = VersionFile(int(match[1]), "V1")
+    else:
+        return None
+    return file if 0 < file.version < _DETACHED else None
+
+
+def _ranges(files: list[VersionFile]) -> str:
+    """Versions for people: ``2, 5 to 9``."""
+    parts: list[list[int]] = []
+    for file in files:
+        if parts and parts[-1][1] == file.version - 1:
+            parts[-1][1] = file.version
+        else:
+            parts.append([file.version, file.version])
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in parts)
