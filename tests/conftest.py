@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import shutil
@@ -50,6 +51,15 @@ def canon(golden: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def pylance() -> ModuleType:
+    """Lance's own library: what makes tables, and the judge of what is read of them."""
+    try:
+        return importlib.import_module("lance")
+    except ImportError as error:
+        missing("pylance", f"install pylance ({error})")
 
 
 @pytest.fixture

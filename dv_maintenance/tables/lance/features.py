@@ -29,10 +29,16 @@ _READABLE: Final = {
     128: "indices with covering columns",
     256: "data files of mixed versions",
     1024: "fragment reuse history",
-    2048: "field ids that are not used again",
+    16384: "managed blobs",
 }
-_REFUSED: Final = {_OVERLAYS: "data overlay files", _TREE: "fragment tree"}
-_NAMES: Final = {**_READABLE, **_REFUSED}
+# Only for messages: what these do to a table is not known here, or known to matter.
+_OTHERS: Final = {
+    _OVERLAYS: "data overlay files",
+    _TREE: "fragment tree",
+    32768: "field ids that are not used again",
+    65536: "zone write seeds",
+}
+_NAMES: Final = {**_READABLE, **_OTHERS}
 _NEWER: Final = "use a newer release of this tool, or Lance itself"
 
 

@@ -47,9 +47,9 @@ def files_table(storage: Storage, manifest: Manifest, fragments: Sequence[Fragme
 
     ``path`` is that of the fragment's first data file, as the manifest and the base path spell it; of a fragment
     without any, ``fragment-ID``. Deletes and added columns leave it as it is, and no two versions use it for different
-    rows: the file's name is a UUID, while ids of fragments start anew when a table is overwritten. ``dv_id`` is the
-    path of the deletion file, which is never written twice. ``modified`` is the version's own time, since manifests do
-    not say when a file was written: no file is younger.
+    rows, since the file's name is a UUID; ``fragment_id`` is as good as long as a table is not made anew. ``dv_id`` is
+    the path of the deletion file, which is never written twice. ``modified`` is the version's own time, since manifests
+    do not say when a file was written: no file is younger.
 
     Raises
     ------

@@ -6,7 +6,7 @@ by comparing its manifest with the one before, which works for every writer and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +16,7 @@ from dv_maintenance.tables.lance.files import deleted_rows, in_parallel
 from dv_maintenance.tables.lance.manifest import Fragment, Manifest, parse_fragment
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 from dv_maintenance.tables.lance.transaction import Transaction, read_transaction
-from dv_maintenance.tables.lance.versions import VersionFile, all_versions, read_manifest
+from dv_maintenance.tables.lance.versions import VersionFile, all_versions, naming_manifest, read_manifest
 from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv
 
 __all__ = ["changes_since", "history", "oldest_dv"]
@@ -110,7 +110,7 @@ def oldest_dv(storage: Storage, snapshot: LanceSnapshot, limit: int) -> OldestDv
         gapless = manifest.version == expected and not inherited
         found = {
             (fragment.deletion.name, fragment.deletion.base_id)
-            for fragment in manifest.fragments()
+            for fragment in _fragments(storage, manifest, ())
             if fragment.deletion
         }
         if found & live:
@@ -166,16 +166,16 @@ def _difference(storage: Storage, before: Manifest | None, after: Manifest) -> _
     """By the fragments that are not the same to the byte: few, of however many there are."""
     olds = before.fragment_records if before else ()
     same = set(olds) & set(after.fragment_records)
-    gone = [parse_fragment(record) for record in olds if record not in same]
-    came = [parse_fragment(record) for record in after.fragment_records if record not in same]
+    gone = _fragments(storage, before, same) if before else []
+    came = _fragments(storage, after, same)
     files_gone, files_came = _files(gone), _files(came)
     dvs_gone, dvs_came = _dvs(gone), _dvs(came)
     rows = 0
     for name in dvs_came.keys() - dvs_gone.keys():
         fragment = dvs_came[name]
         rows += _deleted(storage, after, fragment)
-        # A deletion file takes the place of the one its fragment had: what counts is by how much it grew. Ids begin
-        # anew when a table is overwritten, so the data file must be the same.
+        # A deletion file takes the place of the one its fragment had: what counts is by how much it grew. Not that of
+        # other rows, where an id was given once more.
         for old in gone:
             if before and old.id == fragment.id and old.files[:1] == fragment.files[:1]:
                 rows -= _deleted(storage, before, old)
@@ -186,6 +186,11 @@ def _difference(storage: Storage, before: Manifest | None, after: Manifest) -> _
         dvs_removed=len(dvs_gone.keys() - dvs_came.keys()),
         rows_deleted_by_dvs=rows,
     )
+
+
+def _fragments(storage: Storage, manifest: Manifest, but: Collection[bytes]) -> list[Fragment]:
+    with naming_manifest(storage, manifest.path, manifest.version):
+        return [parse_fragment(record) for record in manifest.fragment_records if record not in but]
 
 
 def _files(fragments: Sequence[Fragment]) -> set[tuple[str, int | None]]:

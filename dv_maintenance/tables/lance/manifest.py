@@ -142,7 +142,8 @@ class Manifest:
     ``timestamp``: epoch milliseconds. ``writer``: library and version, ``None`` from writers before 0.8.1 or so, whose
     counts are not to be trusted. ``max_fragment_id``: ``None`` before the first fragment. ``branch``: ``None`` is the
     main one. ``has_tree``: the fragments are elsewhere. ``field_records``, ``fragment_records``, ``transaction``
-    (``None``: in a file of its own, or nowhere), ``index_section``: serialised messages.
+    (``None``: in a file of its own, or nowhere), ``index_section``: serialised messages. ``path``: of its
+    file, relative to the table's root.
     """
 
     version: int
@@ -164,6 +165,7 @@ class Manifest:
     fragment_records: tuple[bytes, ...] = field(repr=False)
     transaction: bytes | None = field(repr=False)
     index_section: bytes | None = field(repr=False)
+    path: str = ""
 
     def fragments(self) -> tuple[Fragment, ...]:
         """Raises DamagedTableError, also where two have one id."""
@@ -180,8 +182,8 @@ class Manifest:
         return tuple(_index(parse(record, _INDEX)) for record in section.each(1))
 
 
-def parse_manifest(data: bytes) -> Manifest:
-    """The manifest of a file.
+def parse_manifest(data: bytes, path: str = "") -> Manifest:
+    """The manifest of a file at ``path``.
 
     Raises
     ------
@@ -218,6 +220,7 @@ def parse_manifest(data: bytes) -> Manifest:
         fragment_records=tuple(body.each(2)),
         transaction=_transaction(data, body),
         index_section=_section(data, body.uint(6), "index section") if body.has(6) else None,
+        path=path,
     )
 
 

@@ -17,7 +17,7 @@ from dv_maintenance.tables.lance.files import in_parallel, read_deletions
 from dv_maintenance.tables.lance.footer import count_rows
 from dv_maintenance.tables.lance.layout import data_path, deletion_path
 from dv_maintenance.tables.lance.manifest import Fragment, Manifest
-from dv_maintenance.tables.lance.versions import load_manifest
+from dv_maintenance.tables.lance.versions import load_manifest, naming_manifest
 
 __all__ = ["Fault", "preflight"]
 
@@ -58,15 +58,12 @@ def preflight(
     """
     _, manifest = load_manifest(storage, version)
     check_readable(manifest, storage.uri)
-    try:
+    with naming_manifest(storage, manifest.path, manifest.version):
         chosen = [
             fragment
             for fragment in manifest.fragments()
             if fragment.deletion and (fragments is None or fragment.id in fragments)
         ]
-    except DamagedTableError as damage:
-        damage.table, damage.version = storage.uri, manifest.version
-        raise
     found = in_parallel(storage, chosen, lambda fragment: _faults(storage, manifest, fragment))
     return tuple(fault for faults in found for fault in faults)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.features import STABLE_ROW_IDS, check_no_overlays, check_readable
 from dv_maintenance.tables.lance.files import counted, counts_are_known, files_table
 from dv_maintenance.tables.lance.manifest import Fragment, Manifest
 from dv_maintenance.tables.lance.schema import arrow_schema, lance_fields
-from dv_maintenance.tables.lance.versions import load_manifest
+from dv_maintenance.tables.lance.versions import load_manifest, naming_manifest
 from dv_maintenance.tables.model import Snapshot
 
 __all__ = ["LanceSnapshot", "load_snapshot"]
@@ -46,15 +45,12 @@ def load_snapshot(storage: Storage, version: int | None = None) -> LanceSnapshot
     """
     file, manifest = load_manifest(storage, version)
     check_readable(manifest, storage.uri)
-    try:
+    with naming_manifest(storage, file.path, file.version):
         stored = manifest.fragments()
         check_no_overlays(stored, manifest, storage.uri)
         schema = arrow_schema(lance_fields(manifest.field_records), manifest.schema_metadata)
         fragments = counted(storage, manifest, stored)
         rows = files_table(storage, manifest, fragments)
-    except DvMaintenanceError as error:
-        error.table, error.version = storage.uri, manifest.version
-        raise
     return LanceSnapshot(
         table=storage.uri,
         format="lance",

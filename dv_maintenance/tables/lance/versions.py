@@ -11,11 +11,12 @@ object stores have none, since they list the newest V2 name first.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from dv_maintenance.errors import DamagedTableError, RefusedError, TableNotFoundError, UsageError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, TableNotFoundError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.manifest import Manifest, parse_manifest
 
@@ -26,6 +27,7 @@ __all__ = [
     "latest_version",
     "load_manifest",
     "manifest_name",
+    "naming_manifest",
     "read_manifest",
 ]
 
@@ -117,18 +119,30 @@ def load_manifest(storage: Storage, version: int | None = None) -> tuple[Version
 def read_manifest(storage: Storage, file: VersionFile) -> Manifest:
     """Raises FileNotFoundError, and DamagedTableError that names the manifest."""
     data = storage.get(file.path)
-    try:
-        manifest = parse_manifest(data)
+    with naming_manifest(storage, file.path, file.version):
+        manifest = parse_manifest(data, file.path)
         if manifest.version != file.version:
             raise DamagedTableError(f"it holds version {manifest.version}, not {file.version}")
-    except DamagedTableError as damage:
+    return manifest
+
+
+@contextmanager
+def naming_manifest(storage: Storage, path: str, version: int) -> Iterator[None]:
+    """What is found wrong with the contents of a manifest, told with its place."""
+    try:
+        yield
+    except DvMaintenanceError as error:
+        if error.table is not None:
+            raise
+        if not isinstance(error, DamagedTableError):
+            error.table, error.version = storage.uri, version
+            raise
         raise DamagedTableError(
-            f"{file.path}: {damage.message}",
+            f"{path}: {error.message}",
             table=storage.uri,
-            version=file.version,
+            version=version,
             next_step="restore the file from a backup, or read an older version",
         ) from None
-    return manifest
 
 
 def _newest(storage: Storage) -> VersionFile:
