@@ -107,7 +107,7 @@ def oldest_dv(storage: Storage, snapshot: LanceSnapshot, limit: int) -> OldestDv
     # Nothing between the first version that can have it and the one that has it may be missing.
     expected = first
     for manifest in _manifests(storage, files[:limit], batch=1):
-        gapless = manifest.version == expected and not inherited
+        gapless = manifest.version == expected
         found = {
             (fragment.deletion.name, fragment.deletion.base_id)
             for fragment in _fragments(storage, manifest, ())

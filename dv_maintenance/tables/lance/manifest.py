@@ -69,6 +69,7 @@ _ANY: Final[Shape] = {1: BYTES}
 _KINDS: Final = {0: (ARRAY, "arrow"), 1: (BITMAP, "bin")}
 _MAX_FRAGMENT: Final = (1 << 32) - 1
 _MAX_ROWS: Final = 1 << 32
+_MAX_PATH: Final = 1000  # characters; file systems and object stores have less
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +140,11 @@ class Index:
 class Manifest:
     """One version, checked. What is needed seldom or in part is left as the bytes of its messages.
 
-    ``timestamp``: epoch milliseconds. ``writer``: library and version, ``None`` from writers before 0.8.1 or so, whose
-    counts are not to be trusted. ``max_fragment_id``: ``None`` before the first fragment. ``branch``: ``None`` is the
-    main one. ``has_tree``: the fragments are elsewhere. ``field_records``, ``fragment_records``, ``transaction``
-    (``None``: in a file of its own, or nowhere), ``index_section``: serialised messages. ``path``: of its
-    file, relative to the table's root.
+    ``timestamp``: epoch milliseconds. ``writer``: library and version, ``None`` from old ones, whose counts are
+    not to be trusted. ``max_fragment_id``: ``None`` before the first fragment. ``branch``: ``None`` is the main one.
+    ``has_tree``: the fragments are elsewhere. ``field_records``, ``fragment_records``, ``transaction`` (``None``: in a
+    file of its own, or nowhere), ``index_section``: serialised messages. ``path``: of the manifest's file, relative to
+    the table's root.
     """
 
     version: int
@@ -276,7 +277,10 @@ def _writer(writer: Message | None) -> str | None:
 
 
 def _base_path(body: Message) -> BasePath:
-    return BasePath(body.uint(1), body.text(4), bool(body.uint(3)), body.text(2))
+    path = body.text(4)
+    if not path.isprintable():
+        raise DamagedTableError(f"base path {body.uint(1)} is called {path[:200]!r}, which names no folder")
+    return BasePath(body.uint(1), path, bool(body.uint(3)), body.text(2))
 
 
 def _data_file(body: Message, fragment: int) -> DataFile:
@@ -324,5 +328,6 @@ def _index(body: Message) -> Index:
 
 
 def _check_inside(path: str, what: str) -> None:
-    if not path or path.startswith("/") or "://" in path or ".." in path.split("/"):
-        raise DamagedTableError(f"the {what} is called {path!r}, which names no file of the table")
+    outside = not path or path.startswith("/") or "://" in path or ".." in path.split("/")
+    if outside or len(path) > _MAX_PATH or not path.isprintable():
+        raise DamagedTableError(f"the {what} is called {path[:200]!r}, which names no file of the table")

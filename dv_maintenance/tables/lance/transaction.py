@@ -5,6 +5,7 @@ Format: Lance's transaction.proto. Its operations are told by their field number
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,6 +18,7 @@ from dv_maintenance.tables.lance.protobuf import BYTES, INTS, VARINT, Message, S
 __all__ = ["TRANSACTIONS", "Transaction", "parse_transaction", "read_transaction"]
 
 TRANSACTIONS: Final = "_transactions"
+_FILE: Final = re.compile(r"[0-9]{1,20}-[0-9A-Za-z-]{1,64}\.txn")
 
 # Field number -> the operation's name, and whether it changes what a query returns.
 _OPERATIONS: Final[Mapping[int, tuple[str, bool]]] = {
@@ -68,7 +70,7 @@ def read_transaction(storage: Storage, manifest: Manifest) -> Transaction | None
             return parse_transaction(manifest.transaction)
         except DamagedTableError:
             pass
-    if not manifest.transaction_file or "/" in manifest.transaction_file:
+    if not _FILE.fullmatch(manifest.transaction_file):
         return None
     try:
         return parse_transaction(storage.get(f"{TRANSACTIONS}/{manifest.transaction_file}"))

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from raw_manifest import manifest_file, message, newest_manifest, patch, without
+from raw_manifest import manifest_file, message, newest_manifest, patch, records, without
 
-from dv_maintenance.errors import UsageError
+from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.lance import LanceTable
@@ -202,6 +202,18 @@ def test_damaged_transactions_are_as_good_as_none(eventful: Path, tmp_path: Path
     assert {entry.operation for entry in open_table(str(path)).history()} == {"UNKNOWN"}
 
 
+@pytest.mark.parametrize("name", [b"../../secret.txn", b"0-a\0b.txn", b"/etc/passwd", b"\xff"])
+def test_transactions_of_no_name(golden_copy: Callable[[str], Path], name: bytes) -> None:
+    path = golden_copy("lance/array_small")
+    patch(newest_manifest(path), lambda fields: [*without(fields, 12, 23), (12, name)])
+    table = open_table(str(path))
+    if name == b"\xff":
+        with pytest.raises(DamagedTableError, match="not UTF-8"):
+            table.history()
+    else:
+        assert table.history()[0].operation == "UNKNOWN"
+
+
 def test_an_operation_from_the_future() -> None:
     transaction = parse_transaction(message((1, 7), (2, b"id"), (199, b"abc")))
     assert (transaction.operation, transaction.read_version, transaction.data_changed) == ("UNKNOWN", 7, None)
@@ -269,11 +281,38 @@ def test_the_oldest_deletion_file_after_a_cleanup(pylance: ModuleType, tmp_path:
     assert oldest_dv(table.storage, table.snapshot(), 0).exact is False  # type: ignore[arg-type, union-attr]
 
 
+def test_the_oldest_deletion_file_is_one_read_in_object_storage(
+    golden: Path, s3: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, options = s3
+    storage = Storage(f"{uri}/oldest", options)
+    for file in (golden / "lance" / "many_versions" / "_versions").iterdir():
+        storage.put(f"_versions/{file.name}", file.read_bytes())
+    table = LanceTable(storage)
+    snapshot = table.snapshot()
+    read: list[str] = []
+    get = Storage.get
+    monkeypatch.setattr(Storage, "get", lambda self, path: read.append(path) or get(self, path))
+    found = table.oldest_dv(snapshot)
+    assert found is not None
+    assert found.exact
+    assert len(read) == 1
+
+
 def test_a_deletion_file_that_was_committed_late(golden_copy: Callable[[str], Path]) -> None:
-    """A file is named by the version it was made from. Others may have committed in between."""
+    """A file is named by the version it was made from. Others may have committed in between, files too that are no
+    longer live.
+    """
     path = golden_copy("lance/array_small")
     older, newer = (path / "_versions" / manifest_name(n, "V2") for n in (1, 2))
-    for version, source in ((4, newer), (3, older), (2, older)):
+
+    def of_another_file(data: bytes) -> bytes:
+        return message(*((n, message((2, 1), (3, 77), (4, 1)) if n == 3 else value) for n, value in records(data)))
+
+    other = path / "other"
+    shutil.copy(newer, other)
+    patch(other, lambda fields: [(n, of_another_file(value) if n == 2 else value) for n, value in fields])
+    for version, source in ((4, newer), (3, other), (2, older)):
         target = path / "_versions" / manifest_name(version, "V2")
         target.write_bytes(source.read_bytes())
         patch(

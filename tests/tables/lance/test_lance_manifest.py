@@ -135,6 +135,7 @@ def fragment(*more: Record) -> bytes:
         (manifest_file(BARE + message((6, 1000))), "index section begins at byte 1000"),
         (manifest_file(BARE + message((16, b"\x0f"))), "wire type 7"),
         (manifest_file(BARE + message((2, 5))), "field 2 has wire type 0, not 2"),
+        (manifest_file(BARE + message((18, message((4, b"/a\0"))))), "base path 0 is called '/a.x00'"),
     ],
 )
 def test_damaged_manifests(data: bytes, reason: str) -> None:
@@ -154,6 +155,8 @@ def test_damaged_manifests(data: bytes, reason: str) -> None:
         ([fragment((2, message((1, b"../../etc/passwd"))))], "names no file of the table"),
         ([fragment((2, message((1, b"/etc/passwd"))))], "names no file of the table"),
         ([fragment((2, b""))], "names no file of the table"),
+        ([fragment((2, message((1, b"a\0.lance"))))], "names no file of the table"),
+        ([fragment((2, message((1, b"a" * 1001))))], "names no file of the table"),
     ],
 )
 def test_damaged_fragments(fragments: list[bytes], reason: str) -> None:

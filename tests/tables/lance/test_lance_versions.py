@@ -59,7 +59,7 @@ def test_what_is_no_version_of_the_history(tmp_path: Path) -> None:
     ):
         storage.put(f"_versions/{name}", b"")
     storage.put("_versions/latest_version_hint.json", b'{"version":77}')
-    storage.put("_versions/folder/18446744073709551600.manifest", b"")
+    storage.put("_versions/18446744073709551600.manifest/x", b"")
     assert latest_version(storage) == 3
     assert [file.version for file in all_versions(storage)] == [3]
 
