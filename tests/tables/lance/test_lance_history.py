@@ -286,7 +286,7 @@ def test_the_oldest_deletion_file_is_one_read_in_object_storage(
 ) -> None:
     uri, options = s3
     storage = Storage(f"{uri}/oldest", options)
-    for file in (golden / "lance" / "many_versions" / "_versions").iterdir():
+    for file in (golden / "lance" / "threshold_edge" / "_versions").iterdir():
         storage.put(f"_versions/{file.name}", file.read_bytes())
     table = LanceTable(storage)
     snapshot = table.snapshot()

@@ -330,6 +330,19 @@ def test_forgotten_counts_and_a_damaged_data_file(
     assert caught.value.table == opened(path).uri
 
 
+@pytest.mark.parametrize("version", ["0.1", "2.0", "2.2"])
+def test_a_footer_of_many_columns(pylance: ModuleType, tmp_path: Path, version: str) -> None:
+    names = [f"column {number} {'x' * 100}" for number in range(1500)]
+    table = pa.table({name: pa.array([1, 2, 3], pa.int8()) for name in names})
+    pylance.write_dataset(table, str(tmp_path / "t"), data_storage_version=version)
+    (file,) = (tmp_path / "t" / "data").iterdir()
+    storage, path, size = Storage(str(tmp_path / "t")), f"data/{file.name}", file.stat().st_size
+    assert size > 200_000
+    assert count_rows(storage, path) == count_rows(storage, path, size) == 3
+    with pytest.raises(DamagedTableError, match=f"truncated: it should have {size + 1} bytes"):
+        count_rows(storage, path, size + 1)
+
+
 def test_more_deletions_than_rows(golden_copy: Callable[[str], Path]) -> None:
     path = golden_copy("lance/array_small")
 
