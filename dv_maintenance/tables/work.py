@@ -27,7 +27,7 @@ __all__ = [
 class DvRef:
     """Where the bytes of a DV are and what they must amount to.
 
-    ``codec`` names a module under ``dv/``. Either ``uri`` (absolute, percent-encoded) with ``offset`` and ``size`` as
+    ``codec``: one that ``dv.codecs`` knows. Either ``uri`` (absolute, percent-encoded) with ``offset`` and ``size`` as
     the codec defines them, or ``inline``, the codec's text form.
     """
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, UsageError
+from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.files import deleted_rows, in_parallel
 from dv_maintenance.tables.lance.manifest import Fragment, Manifest, parse_fragment
@@ -207,7 +207,7 @@ def _deleted(storage: Storage, manifest: Manifest, fragment: Fragment) -> int:
         return (fragment.deletion.count or 0) if fragment.deletion else 0
     try:
         return deleted_rows(storage, manifest, fragment)
-    except (DamagedDeletionVectorError, DamagedTableError):
+    except DamagedTableError:
         return 0
 
 
