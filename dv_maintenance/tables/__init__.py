@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
 from dv_maintenance.errors import TableNotFoundError, UsageError
 from dv_maintenance.storage import Storage
@@ -32,8 +31,7 @@ def open_table(place: str, format: str | None = None, storage_options: Mapping[s
     if format == "lance" or _has_files(storage, "_versions"):
         from dv_maintenance.tables.lance import LanceTable
 
-        # It can be looked at; what changes tables is not there yet.
-        return cast("Table", LanceTable(storage))
+        return LanceTable(storage)
     raise TableNotFoundError(
         "no table found here (looked for _delta_log and _versions)",
         table=storage.uri,

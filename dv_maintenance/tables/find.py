@@ -12,8 +12,6 @@ from dv_maintenance.storage import Storage
 __all__ = ["find_tables"]
 
 _THREADS: Final = 16
-# The folder by which each format is known.
-_LOGS: Final = frozenset({"_delta_log", "_versions"})
 # A prefix full of anything but tables would be listed folder by folder: better to be asked for a closer one.
 _MAX_FOLDERS: Final = 20_000
 
@@ -43,7 +41,7 @@ def find_tables(place: str, storage_options: Mapping[str, str] | None = None) ->
                 )
             below: list[str] = []
             for folder, children in zip(todo, pool.map(storage.folders, todo), strict=True):
-                if not _LOGS.isdisjoint(children):
+                if "_delta_log" in children:
                     found.append(folder)
                 else:
                     inside = (name for name in children if name[0] not in "_." and "=" not in name)

@@ -1,26 +1,39 @@
 """A Lance table, as far as it can be looked at: each method is a module of this folder."""
 
+# ruff: noqa: ARG002 - the protocol's arguments, of methods that refuse
+
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot, load_snapshot
 
 if TYPE_CHECKING:
+    from dv_maintenance.errors import RefusedError
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.lance.preflight import Fault
     from dv_maintenance.tables.lance.refs import Branch, Tag
-    from dv_maintenance.tables.model import Changes, HistoryEntry, OldestDv, Snapshot
+    from dv_maintenance.tables.model import (
+        Changes,
+        CommitOutcome,
+        HistoryEntry,
+        ManifestResult,
+        OldestDv,
+        Replacement,
+        Snapshot,
+        VacuumResult,
+    )
+    from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask
 
 __all__ = ["LanceTable"]
 
 
 @dataclass(frozen=True, slots=True)
 class LanceTable:
-    """The reading half of ``dv_maintenance.tables.model.Table``, which says what each method promises. The folder of a
-    branch (``TABLE/tree/NAME``) is a table like any other.
+    """See ``dv_maintenance.tables.model.Table`` for what each method promises; those that read rows or change anything
+    refuse. The folder of a branch (``TABLE/tree/NAME``) is a table like any other.
     """
 
     storage: Storage
@@ -53,6 +66,50 @@ class LanceTable:
         from dv_maintenance.tables.lance.history import oldest_dv
 
         return oldest_dv(self.storage, cast("LanceSnapshot", snapshot), limit)
+
+    def check_writable(self, snapshot: Snapshot, operation: str) -> None:
+        raise self._only_looked_at(operation, snapshot.version)
+
+    def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
+        raise self._only_looked_at("read", snapshot.version)
+
+    def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
+        raise self._only_looked_at("rewrite", snapshot.version)
+
+    def commit(
+        self,
+        base: Snapshot,
+        replacements: Sequence[Replacement],
+        *,
+        operation: Mapping[str, Any],
+        max_attempts: int = 10,
+    ) -> CommitOutcome:
+        raise self._only_looked_at("commit", base.version)
+
+    def vacuum(
+        self,
+        *,
+        retention: int | None = None,
+        dry_run: bool = False,
+        lite: bool = False,
+        allow_short_retention: bool = False,
+        now: int | None = None,
+    ) -> VacuumResult:
+        raise self._only_looked_at("vacuum")
+
+    def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
+        raise self._only_looked_at("manifest", snapshot.version)
+
+    def _only_looked_at(self, operation: str, version: int | None = None) -> RefusedError:
+        from dv_maintenance.errors import RefusedError
+
+        return RefusedError(
+            f"{operation} of Lance tables is not possible with this release: it tells their health, history, tags and "
+            "damaged deletion files",
+            table=self.uri,
+            version=version,
+            next_step="use Lance itself: dataset.optimize.compact_files() and dataset.cleanup_old_versions()",
+        )
 
     def preflight(self, version: int | None = None, fragments: Sequence[int] | None = None) -> tuple[Fault, ...]:
         """Every fault of the deletion files of a version, the newest by default."""

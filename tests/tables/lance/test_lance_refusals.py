@@ -1,0 +1,27 @@
+"""What is not done to Lance tables is refused with a way out, and leaves them as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dv_maintenance.cli import main
+
+
+@pytest.mark.parametrize("verb", ["plan", "read", "purge", "vacuum", "manifest", "checkpoint", "downgrade"])
+def test_refused(verb: str, golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    place = golden_copy("lance/array_small")
+    before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
+    assert main([verb, str(place)]) == 3
+    assert "lance" in capsys.readouterr().err.lower()
+    assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
+
+
+def test_told_all_the_same(golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    place = str(golden_copy("lance/array_small"))
+    assert main(["health", place]) == 0
+    assert "11.1%" in capsys.readouterr().out
+    assert main(["history", place]) == 0
+    assert "Overwrite" in capsys.readouterr().out
