@@ -37,7 +37,7 @@ tests: setup judges ## Tests only
 
 test: setup judges lint types imports tests ## Every check
 
-deep: setup judges ## More histories, and every table feature, against delta-spark (about ten minutes)
+deep: setup judges ## More histories, and every table feature, against delta-spark (about a quarter of an hour)
 	$(RUN) pytest -m deep
 
 demo: setup ## Build three tables with deletion vectors, maintain them through Dagster, show before and after
