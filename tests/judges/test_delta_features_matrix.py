@@ -210,7 +210,7 @@ def rewrite(made: Made) -> None:
 
 
 # One of each kind of trouble; `make deep` has them all.
-SHORT = {"row tracking, by field id", "v2 checkpoints"}
+SHORT = {"row tracking, by field id", "IcebergCompat v3", "v2 checkpoints"}
 
 
 @pytest.mark.parametrize(

@@ -51,13 +51,7 @@ def test_a_purge_on_spark_changes_nothing_for_delta_spark(
     assert as_delta_spark_sees_it(delta_spark, canon, path) == before
 
 
-# Every third of them; `make deep` has them all. Without the golden tables one says so.
-SHORT = OTHERS[::3] or ["missing"]
-
-
-@pytest.mark.parametrize(
-    "name", [*SHORT, *[pytest.param(name, marks=pytest.mark.deep) for name in OTHERS if name not in SHORT]]
-)
+@pytest.mark.parametrize("name", OTHERS or ["missing"])
 def test_a_rewrite_of_every_file_changes_nothing_for_delta_spark(
     golden_copy: Callable[[str], Path], delta_spark: SparkSession, canon: ModuleType, name: str
 ) -> None:
