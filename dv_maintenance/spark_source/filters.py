@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dv_maintenance.tables.predicate import (
     And,
@@ -11,7 +11,6 @@ from dv_maintenance.tables.predicate import (
     IsIn,
     IsNull,
     Not,
-    Operator,
     Predicate,
     StartsWith,
     Unknown,
@@ -21,14 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
 __all__ = ["predicate_of"]
-
-_OPERATORS: Final[dict[str, Operator]] = {
-    "EqualTo": "=",
-    "LessThan": "<",
-    "LessThanOrEqual": "<=",
-    "GreaterThan": ">",
-    "GreaterThanOrEqual": ">=",
-}
 
 
 def predicate_of(filters: Iterable[Filter]) -> Predicate:
@@ -54,7 +45,14 @@ def _predicate(filter: Filter) -> Predicate:
             return IsNull(column)
         case spark.EqualNullSafe(column, value):
             return And((Not(IsNull(column)), Compare(column, "=", value)))
-    operator = _OPERATORS.get(type(filter).__name__)
-    if operator is None:
-        return Unknown()
-    return Compare(filter.attribute, operator, filter.value)  # type: ignore[attr-defined]
+        case spark.EqualTo(column, value):
+            return Compare(column, "=", value)
+        case spark.LessThan(column, value):
+            return Compare(column, "<", value)
+        case spark.LessThanOrEqual(column, value):
+            return Compare(column, "<=", value)
+        case spark.GreaterThan(column, value):
+            return Compare(column, ">", value)
+        case spark.GreaterThanOrEqual(column, value):
+            return Compare(column, ">=", value)
+    return Unknown()

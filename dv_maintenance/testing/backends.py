@@ -76,11 +76,13 @@ class TableBackend(ABC):
         return now
 
     def forbid(self) -> None:
-        """Let the table use a feature that nobody here can know."""
+        """Let the table use a feature that nobody here can know. For backends whose ``supports`` names features."""
         raise NotImplementedError
 
     def checkpoint(self, now: int) -> None:
-        """Do what the format does to keep its log short, at a time in epoch milliseconds."""
+        """Do what the format does to keep its log short, at a time in epoch milliseconds. For backends whose
+        ``supports`` names checkpoints.
+        """
         raise NotImplementedError
 
 

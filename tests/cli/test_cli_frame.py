@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -167,9 +166,9 @@ def test_a_reader_that_leaves_early_is_no_failure(options: list[str], tmp_path: 
 
 def test_sigint_ends_with_130(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from dv_maintenance.cli import main, parser\n"
+        "import sys, threading; from dv_maintenance.cli import main, parser\n"
         "def verb(args, out):\n"
-        "    print('ready', file=sys.stderr, flush=True); time.sleep(30); return 0\n"
+        "    print('ready', file=sys.stderr, flush=True); threading.Event().wait(30); return 0\n"
         "parser._load = lambda path: verb\n"
         "sys.exit(main(['health', 't', '--json']))"
     )
@@ -178,7 +177,6 @@ def test_sigint_ends_with_130(tmp_path: Path) -> None:
     )
     assert process.stderr
     assert process.stderr.readline() == "ready\n"
-    time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, "", "")

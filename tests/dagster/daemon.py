@@ -166,10 +166,10 @@ class Deployment:
             f"http://127.0.0.1:{self._web}/graphql", body, {"Content-Type": "application/json"}
         )
         with urllib.request.urlopen(request, timeout=60) as response:
-            answer = json.load(response)
+            answer: dict[str, dict[str, dict[str, Any]]] = json.load(response)
         assert "errors" not in answer, answer["errors"]
         ((_, found),) = answer["data"].items()
-        return found  # type: ignore[no-any-return]
+        return found
 
     def switch_on(self, *sensors: str) -> None:
         for sensor in sensors:

@@ -364,10 +364,8 @@ def test_any_evolved_nesting_reads_as_python_would(case: tuple[Any, Any, list[An
 def test_other_list_layouts_are_lists(layout: Any, tmp_path: Path) -> None:
     values = [[1, 2], None, [3, None], [5, 6]]
     table = pa.table({"l": pa.array(values, layout)})
-    try:
-        pq.write_table(table, tmp_path / "like it")
-    except pa.ArrowNotImplementedError as error:
-        pytest.skip(f"this Arrow does not write such files: {error}")
+    if pa.__version__.startswith("21.") and layout != pa.large_list(pa.int32()):
+        pytest.skip("pyarrow 21 can't write such files, so there are none to read with it")
     result = project(table, pa.schema([("l", pa.list_(pa.int64()))]), tmp_path)
     assert result["l"].to_pylist() == values
 

@@ -9,7 +9,7 @@ for an unknown one would lose, say, a deletion file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from dv_maintenance.errors import DamagedTableError
 
@@ -36,7 +36,8 @@ class Message:
 
     __slots__ = ("_fields",)
 
-    def __init__(self, fields: dict[int, list[int | bytes]]) -> None:
+    def __init__(self, fields: dict[int, list[Any]]) -> None:
+        """``fields``: integers or bytes by number, as the shape has it, so that who knows the shape knows the type."""
         self._fields = fields
 
     def has(self, number: int) -> bool:
@@ -44,8 +45,8 @@ class Message:
 
     def uint(self, number: int) -> int:
         """An unsigned integer of 64 bits. Of several records the last one counts."""
-        values = self._fields.get(number)
-        return values[-1] if values else 0  # type: ignore[return-value]
+        value: int = self._fields.get(number, [0])[-1]
+        return value
 
     def optional_uint(self, number: int) -> int | None:
         """``None`` where it is absent, or 0 where that stands for "not known"."""
@@ -57,8 +58,8 @@ class Message:
 
     def data(self, number: int) -> bytes:
         """Bytes. Of several records the last one counts."""
-        values = self._fields.get(number)
-        return values[-1] if values else b""  # type: ignore[return-value]
+        value: bytes = self._fields.get(number, [b""])[-1]
+        return value
 
     def text(self, number: int) -> str:
         """Text. Raises DamagedTableError if it is not UTF-8."""
@@ -66,7 +67,7 @@ class Message:
 
     def each(self, number: int) -> list[bytes]:
         """All records of a repeated field that is not of numbers."""
-        return self._fields.get(number, [])  # type: ignore[return-value]
+        return self._fields.get(number, [])
 
     def ints(self, number: int) -> list[int]:
         """Repeated signed integers."""
@@ -97,7 +98,7 @@ def parse(data: bytes, shape: Shape) -> Message:
     ------
     DamagedTableError : the bytes are no message, or not one of that shape. It does not know which table.
     """
-    fields: dict[int, list[int | bytes]] = {}
+    fields: dict[int, list[Any]] = {}
     at, end = 0, len(data)
     while at < end:
         # Most tags, and many values, are a single byte.

@@ -132,7 +132,7 @@ def test_names_differ_by_case(table: LogWriter) -> None:
     table.touch("Part.parquet", OLD)
     table.touch("part.parquet", OLD)
     if len(table.files()) < 2:
-        pytest.skip("this file system does not")
+        pytest.skip("this file system takes the two names for one")
     table.commit(add("Part.parquet"), at=OLD)
     assert expired(table) == {"part.parquet"}
 

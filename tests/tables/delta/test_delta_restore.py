@@ -270,9 +270,9 @@ def test_iceberg_readers_are_kept_from_deletion_vectors(builder: DeltaBuilder, p
 
 
 @pytest.mark.parametrize("wanted", [{}, {"version": 1, "timestamp": 1}, {"version": 5}, {"version": -1}])
-def test_requests_that_make_no_sense(builder: DeltaBuilder, place: str, wanted: dict[str, int]) -> None:
+def test_requests_that_make_no_sense(builder: DeltaBuilder, place: str, wanted: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        restore(open_table(place), **wanted)  # type: ignore[arg-type]
+        restore(open_table(place), **wanted)
 
 
 def test_formats_without_restore_say_so(tmp_path: Path) -> None:
