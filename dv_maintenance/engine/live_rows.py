@@ -22,16 +22,19 @@ _OFTEN = 10
 @dataclass(frozen=True, slots=True)
 class LiveRows:
     """``batch``: of the ``rows`` rows from physical position ``first`` on those for which ``kept`` is true (``None``:
-    all).
+    all). ``places``: their positions, where whoever read them knew.
     """
 
     batch: pa.RecordBatch
     first: int
     rows: int
     kept: pa.BooleanArray | None
+    places: pa.Int64Array | None = None
 
     def positions(self) -> pa.Int64Array:
         """Of each row of ``batch``, its physical position in the file."""
+        if self.places is not None:
+            return self.places
         counted = pa.py_buffer(np.arange(self.first, self.first + self.rows, dtype=np.int64))
         positions = pa.Array.from_buffers(pa.int64(), self.rows, [None, counted])
         return positions if self.kept is None else positions.filter(self.kept)

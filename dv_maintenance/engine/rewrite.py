@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.engine.footer import BATCH_BYTES
 from dv_maintenance.engine.ordering import Ordering
-from dv_maintenance.engine.scan import open_source
+from dv_maintenance.engine.scan import open_parquet
 from dv_maintenance.engine.writer import RollingWriter, as_optional
 from dv_maintenance.errors import RetryableError, VerificationError
 from dv_maintenance.storage import Storage
@@ -54,7 +54,7 @@ def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None)
     try:
         with _sink(task, scan, writer, storage) as write:
             for source in scan.sources:
-                with open_source(source, scan, storage) as reader:
+                with open_parquet(source, scan, storage) as reader:
                     for batch in reader.batches():
                         write(batch, reader.footer, reader.projection.origins)
                     rows.append(reader.rows)

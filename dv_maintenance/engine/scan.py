@@ -1,11 +1,13 @@
-"""Live rows of Parquet files: row group by row group, in batches of bounded bytes, without the rows that a DV names."""
+"""Live rows of Parquet files: row group by row group, in batches of bounded bytes, without the rows that a DV names.
+What is no Parquet file is handed on to who reads it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
-__all__ = ["WHOLE", "SourceReader", "Span", "open_source", "scan"]
+__all__ = ["WHOLE", "Reader", "SourceReader", "Span", "open_parquet", "open_source", "scan"]
 
 # A row group's wanted columns are fetched whole up to this size; beyond it each column is read through a buffer.
 _WHOLE_BYTES = 32 << 20
@@ -45,6 +47,27 @@ class Span:
 
 
 WHOLE = Span()
+
+
+class Reader(Protocol):
+    """An open source: ``rows`` (physical), ``purged`` (named by the DV) and ``size`` in bytes are known before any row
+    is read.
+    """
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def purged(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+    def batches(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[pa.RecordBatch]:
+        """Live rows in file order, as batches of the task's schema: of the part of the file that belongs to ``span``,
+        without what the bound ``predicate`` can be told not to be true for.
+        """
+
+    def live(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[LiveRows]:
+        """The ``batches``, with the place of their rows in the file."""
 
 
 def scan(task: ScanTask, storage_options: Mapping[str, str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -163,8 +186,25 @@ class SourceReader:
 
 
 @contextmanager
-def open_source(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[SourceReader]:
-    """Open a file and its DV, and check both against each other and the log. Raises as :func:`scan` does."""
+def open_source(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[Reader]:
+    """Open what a task reads and its DV, and check both against each other and the log.
+
+    Raises
+    ------
+    As :func:`scan`, and RefusedError where a library that reads it is missing.
+    """
+    if source.fragment is not None:
+        from dv_maintenance.engine.lance_reader import LanceReader
+
+        yield LanceReader(source, task, storage)
+        return
+    with open_parquet(source, task, storage) as reader:
+        yield reader
+
+
+@contextmanager
+def open_parquet(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[SourceReader]:
+    """Open a Parquet file and its DV. Raises as :func:`scan` does."""
     with reading(source.uri):
         file = storage.open_input(source.uri)
     with file:

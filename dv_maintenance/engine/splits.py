@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.engine.filtering import keep_matching
-from dv_maintenance.engine.scan import Span, open_source
+from dv_maintenance.engine.scan import WHOLE, Span, open_source
 from dv_maintenance.storage import Storage
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def plan_splits(tasks: Sequence[ScanTask], target_bytes: int) -> list[ScanSplit]
         (size, replace(task, sources=(source,)), span)
         for task in tasks
         for source in task.sources
-        for size, span in _spans(source.size, target_bytes)
+        # What a library reads as a whole is one piece, whatever its size.
+        for size, span in (_spans(source.size, target_bytes) if source.fragment is None else [(source.size, WHOLE)])
     ]
     pieces.sort(key=lambda piece: -piece[0])
     splits: list[ScanSplit] = []

@@ -13,6 +13,7 @@ from dv_maintenance.tables.model import FileKey
 __all__ = [
     "ColumnStats",
     "DvRef",
+    "FragmentRef",
     "OutputFile",
     "RewriteBin",
     "RewriteResult",
@@ -50,8 +51,18 @@ class RowDefault:
 
 
 @dataclass(frozen=True, slots=True)
+class FragmentRef:
+    """A fragment of a Lance dataset (``dataset``: its URI, absolute, percent-encoded) at a version."""
+
+    dataset: str
+    version: int
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One Parquet file to read, minus the rows its DV names.
+    """One Parquet file to read, minus the rows its DV names; or a ``fragment``, which Lance's own library reads: then
+    ``uri`` is that of its first data file, ``size`` that of all of them.
 
     ``rows``: physical rows the log promises (``None``: unknown). ``constants``: values of columns that the file
     itself does not store (partition columns), by output field name, as JSON: null, booleans, integers and strings as
@@ -66,6 +77,7 @@ class SourceFile:
     dv: DvRef | None = None
     constants: Mapping[str, Any] = field(default_factory=dict)
     row_defaults: Mapping[str, RowDefault] = field(default_factory=dict)
+    fragment: FragmentRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +108,7 @@ class ScanTask:
                 dv=DvRef(**source["dv"]) if source["dv"] else None,
                 constants=source["constants"],
                 row_defaults={name: RowDefault(**value) for name, value in source["row_defaults"].items()},
+                fragment=FragmentRef(**source["fragment"]) if source.get("fragment") else None,
             )
             for source in body["sources"]
         )

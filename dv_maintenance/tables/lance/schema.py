@@ -20,6 +20,10 @@ __all__ = ["LanceField", "arrow_schema", "lance_fields"]
 
 _FIELD: Final[Shape] = {2: BYTES, 3: VARINT, 4: VARINT, 5: BYTES, 6: VARINT, 9: BYTES, 10: BYTES}
 _EXTENSION: Final = "ARROW:extension:name"
+_EXTENSION_METADATA: Final = "ARROW:extension:metadata"
+# Types whose name says how values are stored, not what they are: bytes and text to who reads them.
+_JSON: Final = "json"
+_BLOB: Final = "lance.blob.v2"
 _MAX_DEPTH: Final = 200
 _MAX_TYPE: Final = 1000  # characters
 
@@ -42,7 +46,8 @@ _TYPES: Final[Mapping[str, pa.DataType]] = {
     "binary": pa.binary(),
     "large_binary": pa.large_binary(),
     "blob": pa.large_binary(),
-    "json": pa.large_binary(),
+    # Stored in a binary form; read as text.
+    "json": pa.string(),
     "date32:day": pa.date32(),
     "date64:ms": pa.date64(),
     "time32:s": pa.time32("s"),
@@ -117,12 +122,17 @@ def _field(each: LanceField) -> pa.Field:
         kind = _nested(each) or _leaf(each.type)
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise DamagedTableError(f"column {each.name!r} has the type {each.type!r}: {error}") from None
-    return pa.field(each.name, kind, each.nullable, metadata=each.metadata or None)
+    metadata = each.metadata
+    if each.type == _JSON or metadata.get(_EXTENSION) == _BLOB:
+        metadata = {key: value for key, value in metadata.items() if key not in {_EXTENSION, _EXTENSION_METADATA}}
+    return pa.field(each.name, kind, each.nullable, metadata=metadata or None)
 
 
 def _nested(each: LanceField) -> pa.DataType | None:
-    """The type of a field that has fields; ``None`` if it is none of those."""
+    """The type of a field that has fields; ``None`` if it is none of those. A blob is its bytes, not where they are."""
     kind = each.type
+    if each.metadata.get(_EXTENSION) == _BLOB:
+        return pa.large_binary()
     if kind == "struct":
         return pa.struct([_field(child) for child in each.children])
     struct_size = re.fullmatch(r"fixed_size_list:struct:([0-9]{1,9})", kind)

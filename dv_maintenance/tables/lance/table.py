@@ -71,7 +71,9 @@ class LanceTable:
         raise self._only_looked_at(operation, snapshot.version)
 
     def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
-        raise self._only_looked_at("read", snapshot.version)
+        from dv_maintenance.tables.lance.tasks import scan_tasks
+
+        return scan_tasks(self.storage, cast("LanceSnapshot", snapshot), columns)
 
     def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
         raise self._only_looked_at("rewrite", snapshot.version)

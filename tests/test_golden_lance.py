@@ -1,0 +1,68 @@
+"""Rows of the golden Lance tables, at every version, and what becomes of the damaged ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import GOLDEN
+
+from dv_maintenance.cli import main
+from dv_maintenance.errors import DamagedDeletionVectorError
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.tables import open_table
+
+EXPECTED: dict[str, dict[str, Any]] = {
+    path.parent.name: json.loads(path.read_text()) for path in sorted((GOLDEN / "lance").glob("*/expected.json"))
+}
+SOUND = sorted(name for name, facts in EXPECTED.items() if "versions" in facts) or ["missing"]
+DAMAGED = {
+    "bad_arrow_schema": "its columns are",
+    "bad_count_mismatch": "it holds 5990 positions, the log says 6000",
+    "bad_garbage_arrow": "no Arrow IPC file",
+    "bad_missing_deletion": "does not exist",
+    "bad_offset_out_of_range": "position 1000000 is beyond",
+    "bad_truncated_bitmap": "truncated",
+}
+
+pytestmark = pytest.mark.usefixtures("golden", "pylance")
+
+
+def hashed(place: Path, version: int) -> tuple[int, str]:
+    """How many rows there are, and the hash that the golden README defines: rows in scan order."""
+    digest, count = hashlib.sha256(), 0
+    _, batches = read(open_table(str(place)), version)
+    for batch in batches:
+        count += batch.num_rows
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            digest.update(json.dumps(row, separators=(",", ":")).encode() + b"\n")
+    return count, digest.hexdigest()
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_rows_of_every_version(golden: Path, name: str) -> None:
+    versions = EXPECTED[name]["versions"]
+    assert {number: hashed(golden / "lance" / name, int(number)) for number in versions} == {
+        number: (facts["live_rows"], facts["live_hash"]) for number, facts in versions.items()
+    }
+
+
+def test_every_damaged_table_is_known() -> None:
+    assert set(DAMAGED) == set(EXPECTED) - set(SOUND)
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_tables_are_not_read(golden: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    place = golden / "lance" / name
+    with pytest.raises(DamagedDeletionVectorError) as caught:
+        list(read(open_table(str(place)))[1])
+    damage = caught.value
+    assert DAMAGED[name] in damage.reason
+    assert "_deletions/0-1-" in str(damage.file)
+    assert (damage.table, damage.version) == (f"file://{place}", 2)
+    assert "fragment 0" in str(damage.next_step)
+    assert main(["read", str(place), "--json"]) == 5
+    assert json.loads(capsys.readouterr().out)["error"] == "DamagedDeletionVectorError"
