@@ -18,7 +18,7 @@ from dv_maintenance.engine.live_rows import KeepMasks, LiveRows
 from dv_maintenance.engine.scan import WHOLE, Span
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.lance.library import lance_errors, lance_options, lance_place, library
+from dv_maintenance.tables.lance.library import lance_errors, open_dataset
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.predicate import Predicate
@@ -109,11 +109,8 @@ class LanceReader:
 
     def _scanned(self) -> Iterator[pa.RecordBatch]:
         """Batches of at least one row, in order, with their addresses; of bounded bytes where rows are."""
-        lance = library()
         with self._errors():
-            place = lance_place(self._fragment.dataset, self._storage)
-            access = lance_options(self._storage.options) or None
-            dataset = lance.dataset(place, version=self._fragment.version, storage_options=access)
+            dataset = open_dataset(Storage(self._fragment.dataset, self._storage.options), self._fragment.version)
             fragment = dataset.get_fragment(self._fragment.id)
             files = [] if fragment is None else fragment.metadata.files
             if fragment is None or (files and not _names(self._source.uri, files[0].path)):

@@ -42,10 +42,10 @@ class LiveRows:
 
 def without(batch: pa.RecordBatch, deleted: int, kept: pa.BooleanArray) -> pa.RecordBatch:
     """The rows of ``batch`` for which ``kept`` is true: all but ``deleted`` ones."""
+    columns = [_without_bitmap(column) for column in batch.columns]
     if deleted * _OFTEN >= batch.num_rows:
-        return batch.filter(kept)
-    columns = [_without_bitmap(column).filter(kept) for column in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema).filter(kept)
+    return pa.RecordBatch.from_arrays([column.filter(kept) for column in columns], schema=batch.schema)
 
 
 def _without_bitmap(column: pa.Array) -> pa.Array:

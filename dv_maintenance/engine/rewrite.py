@@ -31,7 +31,7 @@ _PAUSE_SECONDS = 1.0
 
 def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> RewriteResult:
     """Stream the live rows of the sources, in their order or the one that the task wants, into new files below
-    ``task.output_uri``.
+    ``task.output_uri``. Fragments of a Lance table: see ``lance_rewrite.rewrite_fragments``, also for what it raises.
 
     Holds one row group at most, whatever the size of the files; to order rows, local disk holds them all. Every call
     writes files of its own; when it fails it has deleted them again, as far as the storage lets it.
@@ -43,6 +43,10 @@ def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None)
     StorageError : the storage did not answer.
     RefusedError : the compression codec is unknown.
     """
+    if any(source.fragment is not None for source in task.scan.sources):
+        from dv_maintenance.engine.lance_rewrite import rewrite_fragments
+
+        return rewrite_fragments(task, storage_options)
     started = time.perf_counter()
     storage = Storage(task.output_uri, storage_options)
     schema = as_optional(task.scan.schema)

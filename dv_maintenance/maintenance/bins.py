@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-__all__ = ["pack"]
+__all__ = ["pack", "pack_in_order"]
 
 
 def pack(weights: Sequence[int], capacity: int) -> list[list[int]]:
@@ -30,4 +30,22 @@ def pack(weights: Sequence[int], capacity: int) -> list[list[int]]:
         bins[number].append(position)
         if room > weight:
             insort(roomy, (room - weight, number))
+    return bins
+
+
+def pack_in_order(weights: Sequence[int], capacity: int) -> list[list[int]]:
+    """As :func:`pack`, but a bin holds neighbours only, in their order: each item goes to the one before it while there
+    is room.
+
+    >>> pack_in_order([6, 3, 4, 3, 2], 10)
+    [[0, 1], [2, 3, 4]]
+    """
+    bins: list[list[int]] = []
+    used = capacity
+    for position, weight in enumerate(weights):
+        if not bins or used + weight > capacity:
+            bins.append([])
+            used = 0
+        bins[-1].append(position)
+        used += weight
     return bins

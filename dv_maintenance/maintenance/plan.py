@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.config import format_size
-from dv_maintenance.maintenance.bins import pack
+from dv_maintenance.maintenance.bins import pack, pack_in_order
 from dv_maintenance.maintenance.facts import Bools, FileFacts, Ints, file_facts, partition_mask
 from dv_maintenance.maintenance.policy import Policy, target_file_size
 from dv_maintenance.maintenance.steps import Action, Cost, Effect, LeftAlone, MaintenancePlan, PlanInput, PlanStep, Why
+from dv_maintenance.tables.model import SEQUENCE
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
@@ -82,7 +83,9 @@ def build_plan(snapshot: Snapshot, policy: Policy | None = None, *, purge: bool 
     selected = partition_mask(snapshot, facts, policy.partitions)
     why = np.where(selected, _classify(facts, policy, smallest, purge=purge), _KEEP)
 
-    drafts, lone = _drafts(facts, why, _by_partition(snapshot, facts, why), policy, target)
+    ordered = SEQUENCE.name in snapshot.files.column_names
+    groups = _runs(snapshot, facts, why) if ordered else _by_partition(snapshot, facts, why)
+    drafts, lone = _drafts(facts, why, groups, policy, target, ordered=ordered)
     # Python's sort is stable: among equals, files in their own order.
     drafts.sort(key=lambda draft: -draft.good)
     chosen, cut = _within_limits(drafts, policy)
@@ -148,26 +151,45 @@ def _by_partition(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints
     return np.split(candidates[sorted_rows], ends)
 
 
+def _runs(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints]:
+    """Candidates that may be merged because each is the next of the one before it: see ``SEQUENCE``."""
+    candidates = _rows(why != _KEEP)
+    numbers = snapshot.files[SEQUENCE.name].combine_chunks().to_numpy()[candidates]
+    order = np.argsort(numbers, kind="stable")
+    numbers, candidates = numbers[order], candidates[order]
+    empty, partition = why[candidates] == _EMPTY, facts.partition[candidates]
+    # What is removed whole parts its neighbours, since that is another commit.
+    together = (np.diff(numbers) == 1) & (np.diff(partition) == 0) & (empty[1:] == empty[:-1])
+    return [run for run in np.split(candidates, np.flatnonzero(~together) + 1) if len(run)]
+
+
 def _drafts(
-    facts: FileFacts, why: Codes, partitions: list[Ints], policy: Policy, target: int
+    facts: FileFacts, why: Codes, groups: list[Ints], policy: Policy, target: int, *, ordered: bool
 ) -> tuple[list[_Draft], Ints]:
-    """Possible steps, and the candidates that are no use alone."""
+    """Possible steps, and the candidates that are no use alone; each step is about files of one group."""
     drafts: list[_Draft] = []
     lone = [np.zeros(0, np.int64)]
     weights = _weights(facts, policy, target)
-    for rows in partitions:
+    for rows in groups:
         empty, rest = rows[why[rows] == _EMPTY], rows[why[rows] != _EMPTY]
         at_once = policy.max_files or max(len(empty), 1)
         drafts += [_draft("remove", empty[at : at + at_once], facts, 0) for at in range(0, len(empty), at_once)]
-        heaviest = np.argsort(-weights[rest], kind="stable")
-        for positions in pack(weights[rest[heaviest]].tolist(), target):
-            members = rest[np.sort(heaviest[positions])]
+        for members in _bins(rest, weights[rest], target, ordered=ordered):
             if len(members) < policy.min_input_files and (why[members] == _SMALL).all():
                 lone.append(members)
             else:
                 live_bytes = int(facts.live_bytes[members].sum())
                 drafts.append(_draft("rewrite", members, facts, _files_after(live_bytes, target)))
     return drafts, np.concatenate(lone)
+
+
+def _bins(rows: Ints, weights: Ints, target: int, *, ordered: bool) -> Iterator[Ints]:
+    if ordered:
+        yield from (rows[positions] for positions in pack_in_order(weights.tolist(), target))
+        return
+    heaviest = np.argsort(-weights, kind="stable")
+    for positions in pack(weights[heaviest].tolist(), target):
+        yield rows[np.sort(heaviest[positions])]
 
 
 def _weights(facts: FileFacts, policy: Policy, target: int) -> Ints:

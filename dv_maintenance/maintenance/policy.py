@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pyarrow.compute as pc
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from dv_maintenance.config import Document, Duration, Size, load_yaml, parse_size, parse_yaml, validate
@@ -66,7 +67,8 @@ class Policy(BaseModel):
     max_deleted_ratio: float = Field(default=0.05, ge=0, le=1, allow_inf_nan=False)
     """A file with a larger share of deleted rows is rewritten, strictly larger as in Delta's OPTIMIZE."""
     target_file_size: Size | None = Field(default=None, gt=0)
-    """Bytes of a new file. ``None``: the table's own property, else 256 MiB."""
+    """Bytes of a new file. ``None``: the table's own property; else as many as the rows of a full file take in this
+    table, where its format counts rows; else 256 MiB."""
     min_file_size: Size | None = Field(default=None, ge=0)
     """A file with fewer *live* bytes is small. ``None``: three quarters of the target, so that what a run writes
     is not small in the next one."""
@@ -116,7 +118,7 @@ class Policy(BaseModel):
 
 
 def target_file_size(policy: Policy, snapshot: Snapshot) -> int:
-    """Bytes of a new file: the policy's word, else the table's, else 256 MiB.
+    """Bytes of a new file: the policy's word, else the table's, else 256 MiB; see ``Policy.target_file_size``.
 
     Raises
     ------
@@ -140,4 +142,10 @@ def target_file_size(policy: Policy, snapshot: Snapshot) -> int:
                     next_step="mend the property, or set target_file_size in the policy",
                 )
             return size
-    return DEFAULT_TARGET_FILE_SIZE
+    return _bytes_of_rows(snapshot) or DEFAULT_TARGET_FILE_SIZE
+
+
+def _bytes_of_rows(snapshot: Snapshot) -> int:
+    """What a full file of the table takes, 0 if that can't be told."""
+    rows, size = (pc.sum(snapshot.files[name]).as_py() or 0 for name in ("physical_rows", "size"))
+    return snapshot.target_rows * size // rows if snapshot.target_rows and rows else 0

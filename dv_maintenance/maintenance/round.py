@@ -64,19 +64,29 @@ def run_round(
     replacements = [_replacement(step, results.get(step.id), plan.order_by) for step in steps]
     with _uncertain(table, _outputs(results.values())):
         outcome = table.commit(snapshot, replacements, operation=_operation(plan))
-    held = set(outcome.committed)
-    exchanges = [_exchange(each, outcome) for each in replacements if each.id in held]
-    named = {output.uri for exchange in exchanges for output, _ in exchange.outputs}
+    exchanges = {each.id: _exchange(each, outcome) for each in replacements if each.id in outcome.committed}
+    named = {output.uri for exchange in exchanges.values() for output, _ in exchange.outputs}
     _discard(table, [output for output in _outputs(results.values()) if output.uri not in named])
     if outcome.version is None:
         return outcome, []
-    problem = _read_back(table, snapshot, outcome.version, exchanges)
+    versions = {step: outcome.versions.get(step, outcome.version) for step in exchanges}
+    problems = {
+        version: _read_back(table, snapshot, version, [exchanges[step] for step in versions if versions[step] == version])
+        for version in sorted(set(versions.values()))
+    }
     carried = {each.id: sum(each.deleted) for each in outcome.rebased}
     attempts = attempts_before + outcome.attempts
     return outcome, [
-        Committed(step, results.get(step.id), outcome.version, attempts, carried.get(step.id, 0), problem)
+        Committed(
+            step,
+            results.get(step.id),
+            versions[step.id],
+            attempts,
+            carried.get(step.id, 0),
+            "; ".join(filter(None, (problems[versions[step.id]], *outcome.problems))) or None,
+        )
         for step in steps
-        if step.id in held
+        if step.id in versions
     ]
 
 
@@ -103,9 +113,8 @@ def _replacement(step: PlanStep, result: RewriteResult | None, order_by: tuple[s
         # Which row went where is not kept: eight bytes each, for the rare case that others delete meanwhile.
         return Replacement(step.id, step.partition, _keys(step), result.outputs, order_by=order_by)
     counts = zip(result.source_rows, result.source_purged, strict=True)
-    return Replacement(
-        step.id, step.partition, _keys(step), result.outputs, tuple(rows - purged for rows, purged in counts)
-    )
+    kept = tuple(rows - purged for rows, purged in counts)
+    return Replacement(step.id, step.partition, _keys(step), result.outputs, kept, native=result.native)
 
 
 def _rewrite(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILES_SCHEMA",
+    "SEQUENCE",
     "Change",
     "Changes",
     "CommitOutcome",
@@ -58,6 +59,11 @@ FILES_SCHEMA = pa.schema(
         pa.field("modified", pa.int64(), nullable=False),
     ]
 )
+
+SEQUENCE = pa.field("sequence", pa.int64(), nullable=False)
+"""Column of formats whose rows are in the order of the files: only a file and the next one, which has the next number,
+may be merged.
+"""
 
 # What Hive, Spark and Delta call a null partition value.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -126,6 +132,8 @@ class Snapshot:
     properties: Mapping[str, str]
     files: pa.Table
     warnings: tuple[str, ...] = ()
+    target_rows: int | None = None
+    """Rows of a full file, where a format counts rows rather than bytes."""
 
 
 # -- commits -----------------------------------------------------------------------------------------------------
@@ -144,6 +152,8 @@ class Replacement:
     each input gave. That is what deletes by others can be carried over by."""
     order_by: tuple[str, ...] = ()
     """Columns that the rows of the outputs were ordered by, for the table to remember."""
+    native: str = ""
+    """See ``RewriteResult``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +170,12 @@ class Rebased:
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
-    """``version`` is ``None`` if nothing was committed. ``lost`` are replacements whose inputs somebody else changed
-    meanwhile in a way that can't be carried over: not committed, to be planned anew. ``rebased``: those of
-    ``committed`` with deletes carried over. ``attempts`` counts put-if-absent tries, at least 1.
+    """``version`` is the newest one that was committed, ``None`` if nothing was. ``lost`` are replacements whose inputs
+    somebody else changed meanwhile in a way that can't be carried over: not committed, to be planned anew. ``rebased``:
+    those of ``committed`` with deletes carried over. ``attempts`` counts put-if-absent tries, at least 1.
+
+    ``versions``: by id, where each replacement is a commit of its own. ``problems``: what went wrong behind the
+    commits, which stand.
     """
 
     version: int | None
@@ -171,6 +184,8 @@ class CommitOutcome:
     attempts: int
     reason: str = ""  # why `lost` is not empty
     rebased: tuple[Rebased, ...] = ()
+    versions: Mapping[str, int] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,8 @@ class OutputFile:
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
     """What a task did. ``rows_read`` counts physical rows, ``rows_purged`` those that a DV named; ``source_rows`` and
-    ``source_purged`` are the same per source, in the task's order.
+    ``source_purged`` are the same per source, in the task's order. ``native``: what the format's own library wants back
+    to commit what it wrote.
     """
 
     task_id: str
@@ -211,6 +212,7 @@ class RewriteResult:
     seconds: float
     source_rows: tuple[int, ...] = ()
     source_purged: tuple[int, ...] = ()
+    native: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from dv_maintenance.errors import UnsupportedFeatureError
+from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.tables.lance.manifest import Fragment, Manifest
 
-__all__ = ["DELETION_FILES", "STABLE_ROW_IDS", "check_no_overlays", "check_readable", "flag_names"]
+__all__ = ["DELETION_FILES", "STABLE_ROW_IDS", "check_no_overlays", "check_readable", "check_writable", "flag_names"]
 
 DELETION_FILES: Final = 1
 STABLE_ROW_IDS: Final = 2
@@ -39,6 +39,7 @@ _OTHERS: Final = {
     65536: "zone write seeds",
 }
 _NAMES: Final = {**_READABLE, **_OTHERS}
+_BY_LANCE: Final = {"update": "dataset.update()", "merge": "dataset.merge_insert()"}
 _NEWER: Final = "use a newer release of this tool, or Lance itself"
 
 
@@ -73,11 +74,31 @@ def check_no_overlays(fragments: tuple[Fragment, ...], manifest: Manifest, table
         raise _unsupported(_OVERLAYS, manifest, table)
 
 
-def _unsupported(flags: int, manifest: Manifest, table: str) -> UnsupportedFeatureError:
-    names = flag_names(flags)
+def check_writable(manifest: Manifest, operation: str, table: str) -> None:
+    """Refuse what a table's flags, or this tool, do not allow.
+
+    Raises
+    ------
+    UnsupportedFeatureError : names the flags that are not understood.
+    RefusedError : an operation that Lance itself has to do.
+    """
+    unknown = manifest.writer_flags & ~sum(_READABLE)
+    if unknown:
+        raise _unsupported(unknown, manifest, table, to="written")
+    if operation in _BY_LANCE:
+        raise RefusedError(
+            f"{operation} of Lance tables is not done by this tool",
+            table=table,
+            version=manifest.version,
+            next_step=f"use Lance itself: {_BY_LANCE[operation]}",
+        )
+
+
+def _unsupported(flags: int, manifest: Manifest, table: str, to: str = "read") -> UnsupportedFeatureError:
+    names, kind = flag_names(flags), "reader" if to == "read" else "writer"
     numbers = ", ".join(str(1 << bit) for bit in range(flags.bit_length()) if flags >> bit & 1)
     return UnsupportedFeatureError(
-        f"the table needs features that cannot be read here: {', '.join(names)} (reader flags {numbers})",
+        f"the table needs features that cannot be {to} here: {', '.join(names)} ({kind} flags {numbers})",
         features=names,
         table=table,
         version=manifest.version,

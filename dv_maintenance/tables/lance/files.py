@@ -21,14 +21,15 @@ from dv_maintenance.storage import Storage
 from dv_maintenance.tables.arrays import int32s, int64s, strings
 from dv_maintenance.tables.lance.footer import count_rows
 from dv_maintenance.tables.lance.layout import DATA, data_path, deletion_path
-from dv_maintenance.tables.lance.manifest import DataFile, Fragment, Manifest
-from dv_maintenance.tables.model import FILES_SCHEMA
+from dv_maintenance.tables.lance.manifest import DataFile, Fragment, Index, Manifest
+from dv_maintenance.tables.model import FILES_SCHEMA, SEQUENCE
 
 __all__ = ["FILES", "counted", "counts_are_known", "deleted_rows", "files_table", "in_parallel", "read_deletions"]
 
 FILES: Final = pa.schema(
     [
         *FILES_SCHEMA,
+        SEQUENCE,
         pa.field("fragment_id", pa.int64(), nullable=False),
         pa.field("data_files", pa.int32(), nullable=False),
         # Codec of the deletion file, and the version that it was made from; null without one.
@@ -73,12 +74,37 @@ def files_table(storage: Storage, manifest: Manifest, fragments: Sequence[Fragme
         "deleted_rows": int64s([(each.count or 0) if each else 0 for each in deletions]),
         "dv_id": strings([deletion_path(storage, manifest, each) if each else None for each in deletions]),
         "modified": int64s([manifest.timestamp] * rows),
+        "sequence": int64s(_sequence(manifest, fragments)),
         "fragment_id": int64s([each.id for each in fragments]),
         "data_files": int32s([len(each.files) for each in fragments]),
         "dv_codec": strings([each.codec if each else None for each in deletions]),
         "dv_read_version": int64s([each.read_version if each else None for each in deletions]),
     }
     return pa.Table.from_arrays([columns[name] for name in FILES.names], schema=FILES)
+
+
+def _sequence(manifest: Manifest, fragments: Sequence[Fragment]) -> list[int]:
+    """Numbers in the manifest's order, with one left out where Lance would not merge two neighbours: other indices
+    cover them, or one has row ids and the other has not.
+    """
+    covering = [_covered(index) for index in manifest.indices() if index.fragments]
+    numbers: list[int] = []
+    last: tuple[bool, ...] | None = None
+    number = -1
+    for each in fragments:
+        kind = (each.has_row_ids, *(each.id in covered for covered in covering))
+        number += 1 if last in (None, kind) else 2
+        last = kind
+        numbers.append(number)
+    return numbers
+
+
+def _covered(index: Index) -> DeletionVector:
+    """Ids of the fragments that an index covers. Raises DamagedTableError."""
+    try:
+        return lance.decode_bitmap(index.fragments)
+    except DamagedDeletionVectorError as damage:
+        raise DamagedTableError(f"the fragments of index {index.name!r} are not a bitmap: {damage.reason}") from None
 
 
 def _path(storage: Storage, manifest: Manifest, fragment: Fragment) -> str:

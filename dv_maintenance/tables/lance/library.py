@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, StorageError
+from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, RefusedError, StorageError
 from dv_maintenance.storage import Storage
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["FLOOR", "lance_errors", "lance_options", "lance_place", "library", "reason_of"]
+__all__ = ["FLOOR", "lance_errors", "lance_options", "lance_place", "library", "open_dataset", "reason_of"]
 
 FLOOR: Final = (6, 0, 1)
 """The first release in which a distributed compaction cannot bring rows back that others delete meanwhile
@@ -91,6 +91,14 @@ def lance_options(options: Mapping[str, str]) -> dict[str, str]:
     return {_CLIENT.sub(r"\1", key.lower()): str(value) for key, value in options.items()}
 
 
+def open_dataset(storage: Storage, version: int | None = None) -> Any:
+    """The dataset that lies at the root of ``storage``, the newest version by default. To be called within
+    :func:`lance_errors`. Raises as :func:`library`.
+    """
+    options = lance_options(storage.options) or None
+    return library().dataset(lance_place(storage.uri, storage), version=version, storage_options=options)
+
+
 # -- what it complains about --------------------------------------------------------------------------------------
 
 # Where in Lance's source an error was made, which it puts behind each message.
@@ -101,6 +109,7 @@ _STORAGE: Final = re.compile(
     r"Generic (?:S3|GCS|MicrosoftAzure|HTTP|LocalFileSystem)|HTTP error|[Pp]ermission denied|Unauthenticated"
     r"|Access ?Denied|No space left|os error"
 )
+_CONFLICT: Final = re.compile(r"[Cc]ommit conflict|Incompatible transaction|two fragments with id|concurrent writers")
 _USER: Final = "Invalid user input"
 _REFUSED: Final = re.compile(r"Not supported|not yet supported|NotSupported|not implemented")
 
@@ -120,6 +129,7 @@ def lance_errors(what: str, *, table: str | None = None, version: int | None = N
     DamagedTableError : a file is missing, or is not what it should be.
     StorageError : the storage did not answer.
     RefusedError : the table has something that this release of Lance does not read.
+    ConflictError : another commit was faster; nothing was committed.
     """
     try:
         yield
@@ -133,6 +143,8 @@ def lance_errors(what: str, *, table: str | None = None, version: int | None = N
 
 def _translated(error: BaseException, what: str, place: dict[str, Any]) -> DvMaintenanceError:
     text = reason_of(error)
+    if _CONFLICT.search(text):
+        return ConflictError(f"{what} lost against another one: {text}", **place)
     if _MISSING.search(text):
         return DamagedTableError(
             f"{what} needs a file that does not exist: {text}",

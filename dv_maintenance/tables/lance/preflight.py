@@ -19,7 +19,7 @@ from dv_maintenance.tables.lance.layout import data_path, deletion_path
 from dv_maintenance.tables.lance.manifest import Fragment, Manifest
 from dv_maintenance.tables.lance.versions import load_manifest, naming_manifest
 
-__all__ = ["Fault", "preflight"]
+__all__ = ["Fault", "check_sound", "preflight"]
 
 MISSING: Final = "missing"
 UNREADABLE: Final = "unreadable"
@@ -66,6 +66,24 @@ def preflight(
         ]
     found = in_parallel(storage, chosen, lambda fragment: _faults(storage, manifest, fragment))
     return tuple(fault for faults in found for fault in faults)
+
+
+def check_sound(storage: Storage, version: int, fragments: Sequence[int]) -> None:
+    """Refuse fragments whose deletion files cannot be relied on.
+
+    Raises
+    ------
+    DamagedTableError : tells every fault; and what :func:`preflight` raises.
+    """
+    faults = preflight(storage, version, fragments)
+    if faults:
+        raise DamagedTableError(
+            "; ".join(f"fragment {fault.fragment}, {fault.file}: {fault.reason}" for fault in faults),
+            table=storage.uri,
+            version=version,
+            done="nothing was changed",
+            next_step="restore the files from a backup, or an earlier version of the table",
+        )
 
 
 def _faults(storage: Storage, manifest: Manifest, fragment: Fragment) -> list[Fault]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.features import STABLE_ROW_IDS, check_no_overlays, check_readable
@@ -13,6 +14,9 @@ from dv_maintenance.tables.lance.versions import load_manifest, naming_manifest
 from dv_maintenance.tables.model import Snapshot
 
 __all__ = ["LanceSnapshot", "load_snapshot"]
+
+_COMPACTION: Final = "lance.compaction."
+_TARGET_ROWS: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +65,17 @@ def load_snapshot(storage: Storage, version: int | None = None) -> LanceSnapshot
         properties=manifest.config,
         files=rows,
         warnings=_warnings(manifest, stored, fragments),
+        target_rows=_target_rows(manifest),
         manifest=manifest,
         fragments=fragments,
         naming=file.scheme,
     )
+
+
+def _target_rows(manifest: Manifest) -> int:
+    """The table's own word, else Lance's. What makes no sense Lance would not take either."""
+    value = manifest.config.get(f"{_COMPACTION}target_rows_per_fragment", "")
+    return int(value) if value.isdecimal() and int(value) else _TARGET_ROWS
 
 
 def _warnings(manifest: Manifest, stored: tuple[Fragment, ...], fragments: tuple[Fragment, ...]) -> tuple[str, ...]:

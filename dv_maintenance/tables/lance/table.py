@@ -68,7 +68,9 @@ class LanceTable:
         return oldest_dv(self.storage, cast("LanceSnapshot", snapshot), limit)
 
     def check_writable(self, snapshot: Snapshot, operation: str) -> None:
-        raise self._only_looked_at(operation, snapshot.version)
+        from dv_maintenance.tables.lance.features import check_writable
+
+        check_writable(cast("LanceSnapshot", snapshot).manifest, operation, self.uri)
 
     def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
         from dv_maintenance.tables.lance.tasks import scan_tasks
@@ -76,7 +78,9 @@ class LanceTable:
         return scan_tasks(self.storage, cast("LanceSnapshot", snapshot), columns)
 
     def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
-        raise self._only_looked_at("rewrite", snapshot.version)
+        from dv_maintenance.tables.lance.tasks import rewrite_tasks
+
+        return rewrite_tasks(self.storage, cast("LanceSnapshot", snapshot), bins, target_bytes)
 
     def commit(
         self,
@@ -84,9 +88,17 @@ class LanceTable:
         replacements: Sequence[Replacement],
         *,
         operation: Mapping[str, Any],
-        max_attempts: int = 10,
+        max_attempts: int = 50,
     ) -> CommitOutcome:
-        raise self._only_looked_at("commit", base.version)
+        from dv_maintenance.tables.lance.commit import commit
+
+        return commit(
+            self.storage,
+            cast("LanceSnapshot", base),
+            replacements,
+            operation=operation,
+            max_attempts=max_attempts,
+        )
 
     def vacuum(
         self,

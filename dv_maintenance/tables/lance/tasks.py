@@ -1,19 +1,22 @@
-"""Work for an engine: which fragments to read, minus which rows."""
+"""Work for an engine: which fragments to read or to rewrite, minus which rows."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from dv_maintenance.errors import UsageError
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.lance.layout import DATA
+from dv_maintenance.tables.lance.preflight import check_sound
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 from dv_maintenance.tables.model import FileKey
-from dv_maintenance.tables.work import DvRef, FragmentRef, ScanTask, SourceFile
+from dv_maintenance.tables.work import DvRef, FragmentRef, RewriteBin, RewriteTask, ScanTask, SourceFile
 
-__all__ = ["scan_tasks"]
+__all__ = ["rewrite_tasks", "scan_tasks"]
 
 _COLUMNS = ["path", "size", "physical_rows", "deleted_rows", "dv_id", "fragment_id", "dv_codec"]
 _BATCH = 65_536  # rows that are Python objects at a time
@@ -28,6 +31,36 @@ def scan_tasks(storage: Storage, snapshot: LanceSnapshot, columns: Sequence[str]
     """
     schema = _selected(snapshot, columns)
     return [ScanTask((source,), schema) for source in _sources(storage, snapshot)]
+
+
+def rewrite_tasks(
+    storage: Storage, snapshot: LanceSnapshot, bins: Sequence[RewriteBin], target_bytes: int
+) -> list[RewriteTask]:
+    """One task per bin, its fragments in the order that their rows have in the table.
+
+    Raises
+    ------
+    UsageError : a bin is to be ordered by columns, or names a fragment that the version does not have.
+    DamagedTableError : preflight finds a fault in a fragment of any bin; it tells all of them.
+    """
+    files = snapshot.files
+    keys = {
+        FileKey(path, dv): at
+        for at, (path, dv) in enumerate(zip(files["path"].to_pylist(), files["dv_id"].to_pylist(), strict=True))
+    }
+    tasks, ids = [], list[int]()
+    for each in bins:
+        if each.order_by:
+            raise UsageError("rows of Lance tables are not ordered anew", table=storage.uri, version=snapshot.version)
+        unknown = [key for key in each.inputs if key not in keys]
+        if unknown:
+            raise UsageError(f"no fragment has the file {unknown[0].path}", table=storage.uri, version=snapshot.version)
+        chosen = files.take(sorted(keys[key] for key in each.inputs))
+        sources = tuple(_sources(storage, replace(snapshot, files=chosen)))
+        ids += chosen["fragment_id"].to_pylist()
+        tasks.append(RewriteTask(each.id, ScanTask(sources, snapshot.schema), storage.uri_of(DATA), target_bytes))
+    check_sound(storage, snapshot.version, ids)
+    return tasks
 
 
 def _selected(snapshot: LanceSnapshot, columns: Sequence[str] | None) -> pa.Schema:

@@ -1,0 +1,243 @@
+"""Commits of rewrites, each on its own, so that a conflict costs only itself.
+
+Lance's commit of a compaction gives up when anybody deleted from a fragment meanwhile. Where deletes are all that
+happened the work is kept: the rows that others deleted are deleted in the new fragments too, by deletion files of our
+own, and the exchange is committed as an operation of our making.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from dv_maintenance.dv import DeletionVector, lance
+from dv_maintenance.dv.carry import Source, carry_over
+from dv_maintenance.errors import ConflictError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.lance.files import read_deletions
+from dv_maintenance.tables.lance.history import changes_since
+from dv_maintenance.tables.lance.indices import keep_up
+from dv_maintenance.tables.lance.layout import deletion_path
+from dv_maintenance.tables.lance.library import lance_errors, open_dataset
+from dv_maintenance.tables.lance.manifest import Fragment
+from dv_maintenance.tables.lance.snapshot import LanceSnapshot, load_snapshot
+from dv_maintenance.tables.model import CommitOutcome, FileKey, Rebased, Replacement
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["commit"]
+
+# What leaves the rows of a fragment where they are, or deletes them.
+_HARMLESS: Final = frozenset({"Append", "Delete", "Update", "ReserveFragments", "CreateIndex", "UpdateConfig"})
+# From so many rows on Lance writes a bitmap.
+_BITMAP_FROM: Final = 5000
+
+
+def commit(
+    storage: Storage,
+    base: LanceSnapshot,
+    replacements: Sequence[Replacement],
+    *,
+    operation: Mapping[str, Any],
+    max_attempts: int,
+) -> CommitOutcome:
+    """See ``Table.commit``. Every replacement has a version of its own; a race that is lost ``max_attempts`` times is
+    reported as lost, since others may be committed by then.
+
+    Raises
+    ------
+    StorageError, DamagedTableError, RefusedError : as of then; what was committed before stands.
+    """
+    done = [_Commit(storage, base, each, str(operation["name"]), max_attempts).run() for each in replacements]
+    held = [each for each in done if each.version is not None]
+    return CommitOutcome(
+        version=max((each.version for each in held if each.version is not None), default=None),
+        committed=tuple(each.id for each in held),
+        lost=tuple(each.id for each in done if each.version is None),
+        attempts=max((each.attempts for each in done), default=1),
+        reason="; ".join(dict.fromkeys(each.reason for each in done if each.reason)),
+        rebased=tuple(each.rebased for each in held if each.rebased is not None),
+        versions={each.id: each.version for each in held if each.version is not None},
+        problems=keep_up(storage) if held else (),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    id: str
+    attempts: int
+    version: int | None = None
+    reason: str = ""
+    rebased: Rebased | None = None
+
+
+@dataclass(slots=True)
+class _Commit:
+    storage: Storage
+    base: LanceSnapshot
+    replacement: Replacement
+    name: str
+    max_attempts: int
+    at_plan: dict[int, DeletionVector] = field(default_factory=dict)  # deletions of fragments when they were read
+
+    def run(self) -> _Done:
+        attempts, by_lance = 0, bool(self.replacement.native)
+        while attempts < self.max_attempts:
+            attempts += 1
+            now = load_snapshot(self.storage)
+            sources = self._sources(now)
+            if (reason := self._gone_astray(now, sources)) is not None:
+                return _Done(self.replacement.id, attempts, reason=reason)
+            untouched = all(new is not None and new.deletion == old.deletion for old, new in sources)
+            try:
+                if by_lance and untouched:
+                    version, rebased = self._by_lance(), None
+                else:
+                    version, rebased = self._by_hand(now, sources)
+            except ConflictError:
+                # A delete, or a new index: Lance would not take the work any more.
+                by_lance = False
+                continue
+            return _Done(self.replacement.id, attempts, version, rebased=rebased)
+        return _Done(self.replacement.id, attempts, reason=f"others were faster in {attempts} attempts")
+
+    def _sources(self, now: LanceSnapshot) -> list[tuple[Fragment, Fragment | None]]:
+        """The fragments as they were read, and as they are now: ``None`` where they are not there any more."""
+        by_key = {key: each for key, each in zip(_keys(self.base), self.base.fragments, strict=True)}
+        live = {(each.id, _first(each)): each for each in now.fragments}
+        olds = [by_key[key] for key in self.replacement.inputs]
+        return [(old, live.get((old.id, _first(old)))) for old in olds]
+
+    def _gone_astray(self, now: LanceSnapshot, sources: Sequence[tuple[Fragment, Fragment | None]]) -> str | None:
+        """Why nothing can be carried over, if so."""
+        if now.version == self.base.version:
+            return None
+        if now.version < self.base.version:
+            return "the table was made anew"
+        if (now.manifest.field_records, now.stable_row_ids) != (self.base.manifest.field_records, self.base.stable_row_ids):
+            return "the schema changed"
+        for old, new in sources:
+            if new is not None and new.files != old.files:
+                return f"the data files of fragment {old.id} changed"
+        if all(new is not None for _, new in sources):
+            return None
+        changes = changes_since(self.storage, self.base.version)
+        if len(changes.commits) != now.version - self.base.version and changes.version == now.version:
+            return "fragments are gone, and so are the versions that would say why"
+        others = sorted({each.operation for each in changes.commits} - _HARMLESS)
+        return f"fragments are gone, after {', '.join(others)}" if others else None
+
+    # -- Lance's own commit --------------------------------------------------------------------------------------------
+
+    def _by_lance(self) -> int:
+        from lance.optimize import Compaction, RewriteResult
+
+        dataset = self._open()
+        with self._errors():
+            Compaction.commit(dataset, [RewriteResult.from_json(self.replacement.native)])
+            return int(dataset.version)
+
+    # -- ours ----------------------------------------------------------------------------------------------------------
+
+    def _by_hand(
+        self, now: LanceSnapshot, sources: Sequence[tuple[Fragment, Fragment | None]]
+    ) -> tuple[int, Rebased | None]:
+        from lance import LanceDataset, LanceOperation
+        from lance.fragment import FragmentMetadata
+
+        outputs = json.loads(self.replacement.native)["new_fragments"] if self.replacement.native else []
+        carried = self._carried(now, sources, [each["physical_rows"] for each in outputs])
+        dataset = self._open(now.version)
+        # Lance finds the old fragments by their ids, and gives none to the new ones: a deletion file is named after its
+        # fragment before that is committed. Where another commit takes the id first, Lance refuses this one.
+        number = (now.manifest.max_fragment_id or 0) + 1
+        written: list[str] = []
+        new = []
+        for fragment, deleted in zip(outputs, carried, strict=True):
+            if len(deleted) == fragment["physical_rows"]:
+                continue
+            entry = {**fragment, "id": number}
+            if deleted:
+                entry["deletion_file"] = self._write(number, now.version, deleted, written)
+            new.append(FragmentMetadata.from_json(json.dumps(entry)))
+            number += 1
+        stay = {old.id for old, new in sources if new is not None}
+        olds = [each.metadata for each in dataset.get_fragments() if each.fragment_id in stay]
+        rewrite = LanceOperation.Rewrite(
+            groups=[LanceOperation.RewriteGroup(old_fragments=olds, new_fragments=new)], rewritten_indices=[]
+        )
+        try:
+            with self._errors():
+                committed = LanceDataset.commit(
+                    dataset, rewrite, read_version=now.version, commit_message=self.name
+                )
+        except ConflictError:
+            self.storage.delete(written)
+            raise
+        rebased = None
+        if any(carried) or len(stay) < len(sources):
+            keys = dict(zip(_keys(now), now.fragments, strict=True))
+            inputs = tuple(key for key, each in keys.items() if each.id in stay)
+            rebased = Rebased(self.replacement.id, inputs, tuple(len(deleted) for deleted in carried))
+        return int(committed.version), rebased
+
+    def _carried(
+        self, now: LanceSnapshot, sources: Sequence[tuple[Fragment, Fragment | None]], outputs: Sequence[int]
+    ) -> list[DeletionVector]:
+        if not outputs:
+            return []
+        for old, _ in sources:
+            if old.id not in self.at_plan:
+                self.at_plan[old.id] = self._deletions(self.base, old)
+        found = [
+            Source(
+                (old.physical_rows or 0) - (old.deletion.count or 0 if old.deletion else 0),
+                self.at_plan[old.id],
+                None if new is None else self._deletions(now, new),
+            )
+            for old, new in sources
+        ]
+        return carry_over(found, outputs)
+
+    def _deletions(self, snapshot: LanceSnapshot, fragment: Fragment) -> DeletionVector:
+        if fragment.deletion is None:
+            return DeletionVector.empty()
+        path = deletion_path(self.storage, snapshot.manifest, fragment.deletion)
+        return read_deletions(self.storage, path, fragment.deletion.codec)
+
+    def _write(self, fragment: int, version: int, deleted: DeletionVector, written: list[str]) -> dict[str, Any]:
+        bitmap = len(deleted) >= _BITMAP_FROM
+        number = random.getrandbits(63)
+        path = f"_deletions/{fragment}-{version}-{number}.{'bin' if bitmap else 'arrow'}"
+        self.storage.create(path, lance.encode(lance.BITMAP if bitmap else lance.ARRAY, deleted))
+        written.append(path)
+        return {
+            "read_version": version,
+            "id": number,
+            "file_type": "bitmap" if bitmap else "array",
+            "num_deleted_rows": len(deleted),
+            "base_id": None,
+        }
+
+    # -- Lance ---------------------------------------------------------------------------------------------------------
+
+    def _open(self, version: int | None = None) -> Any:
+        with self._errors():
+            return open_dataset(self.storage, version)
+
+    def _errors(self) -> Any:
+        return lance_errors(f"the commit of {self.replacement.id}", table=self.storage.uri, version=self.base.version)
+
+
+def _keys(snapshot: LanceSnapshot) -> list[FileKey]:
+    columns = (snapshot.files[name].to_pylist() for name in ("path", "dv_id"))
+    return [FileKey(path, dv) for path, dv in zip(*columns, strict=True)]
+
+
+def _first(fragment: Fragment) -> str:
+    """Tells a fragment from another one with the same id, of a table that was made anew."""
+    return fragment.files[0].path if fragment.files else ""
