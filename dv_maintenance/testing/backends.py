@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.model import parse_partition, partition_name
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Table
     from dv_maintenance.testing.delta_builder import DvStyle
 
-__all__ = ["DeltaBackend", "MemoryBackend", "Row", "TableBackend"]
+__all__ = ["DeltaBackend", "LanceBackend", "MemoryBackend", "Row", "TableBackend"]
 
 # id, partition, value.
 Row = tuple[int, str | None, str]
@@ -31,17 +31,21 @@ _LAG_SECONDS = 0.01
 
 class TableBackend(ABC):
     """One table of a format. ``supports``: what the format or this kind of table can do besides the common ground, of
-    ``manifests``, ``features`` (:meth:`forbid`) and ``checkpoints``. ``styles``: ways to store a deletion vector.
-    ``retention``: the table's own, in milliseconds.
+    ``partitions``, ``manifests``, ``features`` (:meth:`forbid`) and ``checkpoints``. ``styles``: ways to store a
+    deletion vector. ``retention``: the table's own, in milliseconds. ``first_version``: the number that versions begin
+    with. ``forgets``: a vacuum removes versions, not only files of theirs. ``purged``: what the history calls a purge.
     """
 
     supports: frozenset[str] = frozenset()
     styles: ClassVar[tuple[str, ...]] = ("",)
     retention: ClassVar[int] = 7 * 86_400_000
+    first_version: ClassVar[int] = 0
+    forgets: ClassVar[bool] = False
+    purged: ClassVar[str] = "REORG"
 
     @abstractmethod
     def create(self) -> None:
-        """Version 0, without rows."""
+        """The first version, without rows."""
 
     @abstractmethod
     def append(self, partition: str | None, rows: Sequence[Row]) -> int:
@@ -104,7 +108,7 @@ class DeltaBackend(TableBackend):
         self.storage_options = dict(storage_options or {})
         self.properties = dict(properties or {})
         mapped = self.properties.get("delta.columnMapping.mode", "none") != "none"
-        self.supports = frozenset({"features", "checkpoints"} | (set() if mapped else {"manifests"}))
+        self.supports = frozenset({"partitions", "features", "checkpoints"} | (set() if mapped else {"manifests"}))
         self._builder = DeltaBuilder(place, storage_options=storage_options)
 
     def create(self) -> None:
@@ -151,10 +155,84 @@ class DeltaBackend(TableBackend):
         DeltaBuilder(self.place, storage_options=self.storage_options, clock=lambda: now).checkpoint()
 
 
+class LanceBackend(TableBackend):
+    """A Lance dataset in a local folder, written by Lance's own library. ``options`` as ``lance.write_dataset`` takes
+    them. Lance has no partitions: ``p`` is a column like the others.
+    """
+
+    first_version: ClassVar[int] = 1
+    forgets: ClassVar[bool] = True
+    purged: ClassVar[str] = "Rewrite"
+    retention: ClassVar[int] = 14 * 86_400_000
+
+    def __init__(self, place: str, **options: Any) -> None:
+        self.place, self.options = place, options
+        self._by_hand = 0
+
+    def create(self) -> None:
+        import lance
+        import pyarrow as pa
+
+        schema = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.string())])
+        lance.write_dataset(schema.empty_table(), self.place, **self.options)
+
+    def append(self, partition: str | None, rows: Sequence[Row]) -> int:
+        import lance
+        import pyarrow as pa
+
+        ids, _, values = zip(*rows, strict=True)
+        parts = pa.array([partition] * len(rows), pa.string())
+        table = pa.table({"id": pa.array(ids, pa.int64()), "p": parts, "v": list(values)})
+        return int(lance.write_dataset(table, self.place, mode="append").version)
+
+    def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:  # noqa: ARG002
+        import lance
+
+        dataset = lance.dataset(self.place)
+        if keep_empty:
+            return self._delete_by_hand(dataset, set(ids))
+        dataset.delete(f"id in ({', '.join(map(str, ids))})" if ids else "false")
+        return int(dataset.version)
+
+    def _delete_by_hand(self, dataset: Any, ids: Collection[int]) -> int:
+        """As other writers of the format may: Lance itself leaves no fragment without rows."""
+        from lance import LanceDataset, LanceOperation
+        from lance.fragment import FragmentMetadata
+
+        from dv_maintenance.dv import DeletionVector, lance
+        from dv_maintenance.storage import Storage
+
+        updated = []
+        for fragment in dataset.get_fragments():
+            rows = fragment.to_table(columns=["id"], with_row_address=True).to_pylist()
+            left = {row["_rowaddr"] & 0xFFFFFFFF for row in rows if row["id"] not in ids}
+            if len(left) == len(rows):
+                continue
+            dv = DeletionVector.from_positions(sorted(set(range(fragment.physical_rows)) - left))
+            name = f"{fragment.fragment_id}-{dataset.version}-{self._by_hand}"
+            Storage(self.place).create(f"_deletions/{name}.arrow", lance.encode_array(dv))
+            file = {"file_type": "array", "read_version": dataset.version, "id": self._by_hand, "base_id": None}
+            body = {**fragment.metadata.to_json(), "deletion_file": {**file, "num_deleted_rows": len(dv)}}
+            updated.append(FragmentMetadata.from_json(json.dumps(body)))
+            self._by_hand += 1
+        delete = LanceOperation.Delete(updated, [], "by hand")
+        return int(LanceDataset.commit(dataset, delete, read_version=dataset.version).version)
+
+    def open(self) -> Table:
+        from dv_maintenance.tables import open_table
+
+        return open_table(self.place, "lance")
+
+    def engine(self) -> Engine:
+        from dv_maintenance.engine.local import LocalEngine
+
+        return LocalEngine()
+
+
 class MemoryBackend(TableBackend):
     """A :class:`MemoryTable` in a folder."""
 
-    supports = frozenset({"manifests"})
+    supports = frozenset({"partitions", "manifests"})
 
     def __init__(self, folder: Path) -> None:
         from dv_maintenance.testing.memory import MemoryTable

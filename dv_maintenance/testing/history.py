@@ -25,7 +25,7 @@ class Moment(NamedTuple):
 
 
 class TableHistory:
-    """``rows``: by id, what the newest version must hold; ``versions``: the same for each version, in order.
+    """``rows``: by id, what the newest version must hold; ``versions``: the same by version, oldest first.
 
     Rows change by :meth:`append` and :meth:`delete` only. Any other commit must leave them as they are: :meth:`sync`
     takes note of such commits, and knows no other kind.
@@ -35,7 +35,7 @@ class TableHistory:
         backend.create()
         self.backend = backend
         self.rows: dict[int, Row] = {}
-        self.versions: list[Mapping[int, Row]] = []
+        self.versions: dict[int, Mapping[int, Row]] = {}
         self._needs: dict[int, frozenset[str]] = {}
         self._ids = 0
         self.sync()
@@ -48,7 +48,7 @@ class TableHistory:
     @property
     def version(self) -> int:
         """The newest one that the model knows."""
-        return len(self.versions) - 1
+        return next(reversed(self.versions))
 
     # -- what other writers do -------------------------------------------------------------------------------------
 
@@ -80,7 +80,11 @@ class TableHistory:
         self._note(self.table.version() + 1)
 
     def _note(self, end: int) -> None:
-        self.versions += [self.rows] * (end - len(self.versions))
+        first = self.version + 1 if self.versions else self.backend.first_version
+        for version in range(first, end):
+            self.versions[version] = self.rows
+            if self.backend.forgets:
+                self.needs(version)
 
     def needs(self, version: int) -> frozenset[str]:
         """Paths of the files without which a version can't be read, as the table told when it was first asked."""

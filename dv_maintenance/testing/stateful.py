@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError
 from dv_maintenance.maintenance.apply import ApplyReport, apply, maintain, purge
 from dv_maintenance.maintenance.manifest import write_manifests
 from dv_maintenance.maintenance.plan import build_plan
@@ -210,7 +210,7 @@ class TableHistories(RuleBasedStateMachine):
     @invariant()
     def no_file_is_left_behind(self) -> None:
         """Nobody here writes what is not committed or deleted again."""
-        assert self.history.stored() <= self._needed(0, self.history.version + 1)
+        assert self.history.stored() <= self._needed(self._first, self.history.version + 1)
 
     @property
     def _now(self) -> int:
@@ -220,17 +220,21 @@ class TableHistories(RuleBasedStateMachine):
     def _expired(self) -> frozenset[str]:
         """Files that only versions before the cutoff need."""
         oldest = self.cutoff.version
-        return self._needed(0, oldest) - self._needed(oldest, self.history.version + 1)
+        return self._needed(self._first, oldest) - self._needed(oldest, self.history.version + 1)
+
+    @property
+    def _first(self) -> int:
+        return self.history.backend.first_version
 
     def _needed(self, start: int, stop: int) -> frozenset[str]:
         return frozenset[str]().union(*map(self.history.needs, range(start, stop)))
 
     def _check_versions(self) -> None:
         oldest, newest = self.cutoff.version, self.history.version
-        for version in range(newest + 1):
+        for version in self.history.versions:
             try:
                 found = self.history.read(version)
-            except DamagedTableError:
+            except (DamagedTableError, UsageError):
                 assert version < oldest, f"version {version}"
             else:
                 assert found == self.history.expected(version), f"version {version}"

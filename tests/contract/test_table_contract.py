@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dv_maintenance.testing.backends import DeltaBackend, MemoryBackend, TableBackend
+from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, MemoryBackend, TableBackend
 from dv_maintenance.testing.contract import TableContract
 
 DELTA = {
@@ -30,3 +30,9 @@ class TestMemory(TableContract):
     @pytest.fixture
     def backend(self, tmp_path: Path) -> TableBackend:
         return MemoryBackend(tmp_path / "table")
+
+
+class TestLance(TableContract):
+    @pytest.fixture(params=["address", "stable"])
+    def backend(self, request: pytest.FixtureRequest, tmp_path: Path) -> TableBackend:
+        return LanceBackend(str(tmp_path / "a table"), enable_stable_row_ids=request.param == "stable")
