@@ -1,4 +1,5 @@
-"""What some formats can do beyond ``Table``: ordering, change feeds, restore, downgrade, checkpoints, engine SQL.
+"""What some formats can do beyond ``Table``: ordering, change feeds, restore, downgrade, checkpoints, engine SQL,
+clones to protect, manifests to rename.
 
 Each is a protocol of its own, so that a verb finds out by ``isinstance`` whether a table has it.
 """
@@ -31,7 +32,11 @@ __all__ = [
     "DowngradeStep",
     "EngineSqlTable",
     "OrderableTable",
+    "OwnManifestsTable",
+    "ProtectingTable",
     "QueryableTable",
+    "RenamableManifestsTable",
+    "RenamedManifests",
     "RestorableTable",
     "RestoreResult",
 ]
@@ -123,6 +128,18 @@ class CheckpointResult:
     first_version: int
     log_files_expired: int
     log_files_deleted: int
+
+
+@dataclass(frozen=True, slots=True)
+class RenamedManifests:
+    """``version``: the newest. ``renamed`` manifests got the new naming, or would under ``dry_run``; ``done`` had it
+    before.
+    """
+
+    version: int
+    renamed: int
+    done: int
+    dry_run: bool
 
 
 @runtime_checkable
@@ -218,4 +235,31 @@ class AdoptingTable(Table, Protocol):
     def adopt(self, schema: pa.Schema, partition_columns: Sequence[str], files: Sequence[AddedFile]) -> int | None:
         """Make it. ``None``: somebody else did meanwhile. Raises RefusedError (a name, type or partition value that the
         format has no place for).
+        """
+
+
+@runtime_checkable
+class ProtectingTable(Table, Protocol):
+    """A table that can have clones whose files are its own, and that does not know of them."""
+
+    def protecting(self, clones: Sequence[str]) -> Table:
+        """The same table; what the clones at these paths or URIs need stays in every vacuum."""
+
+
+@runtime_checkable
+class OwnManifestsTable(Table, Protocol):
+    """A table that has manifests of its own, so that there is none to write for other readers."""
+
+    @property
+    def own_manifests(self) -> str:
+        """That, in a sentence."""
+
+
+@runtime_checkable
+class RenamableManifestsTable(Table, Protocol):
+    """A table with two ways to name its manifests."""
+
+    def rename_manifests(self, *, dry_run: bool = False, now: int | None = None) -> RenamedManifests:
+        """Give all of them the new names; goes on with what an interrupted run left. Not safe beside writers. ``now``:
+        epoch milliseconds. Raises RefusedError (somebody is writing), ConflictError.
         """

@@ -18,8 +18,8 @@ from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.delta.expired import path_of
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.partitions import hive_folder
-from dv_maintenance.tables.delta.vacuum import remove_empty_folders
 from dv_maintenance.tables.model import ManifestResult
+from dv_maintenance.tables.sweep import remove_empty_folders
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage

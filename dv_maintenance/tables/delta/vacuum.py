@@ -7,11 +7,10 @@ after ``VACUUM START`` is committed, and only files that this newest version doe
 from __future__ import annotations
 
 import os
-import posixpath
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,11 +26,12 @@ from dv_maintenance.tables.delta.schema import partition_physical_names
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
 from dv_maintenance.tables.delta.watermark import read_watermark, removed_files, removed_since, write_watermark
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
+from dv_maintenance.tables.sweep import delete_batch, remove_empty_folders
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["remove_empty_folders", "vacuum"]
+__all__ = ["vacuum"]
 
 _STAT_THREADS = 16
 # Files deleted between two looks at what went wrong.
@@ -194,7 +194,7 @@ def _delete(storage: Storage, plan: _Plan) -> VacuumResult:
     try:
         files = _still_expired(storage, plan)
         for at in range(0, len(files), _BATCH):
-            gone, failed = _delete_batch(storage, [file.path for file in files[at : at + _BATCH]])
+            gone, failed = delete_batch(storage, [file.path for file in files[at : at + _BATCH]])
             deleted += gone
             failure = failure or failed
             if failed and not gone:
@@ -233,41 +233,3 @@ def _still_expired(storage: Storage, plan: _Plan) -> list[ExpiredFile]:
         else:
             plan.kept[reason] += 1
     return still
-
-
-def _delete_batch(storage: Storage, paths: Sequence[str]) -> tuple[int, StorageError | None]:
-    """How many are gone, and the first failure. One file that can't be deleted stops no other."""
-    try:
-        return storage.delete(paths), None
-    except StorageError:
-        pass
-    gone, failure = 0, None
-    for path in paths:
-        try:
-            storage.delete([path])
-        except StorageError as error:
-            failure = failure or error
-        else:
-            gone += 1
-    return gone, failure
-
-
-def remove_empty_folders(storage: Storage, paths: Iterable[str], *, below: str = "") -> int:
-    """Remove the folders of deleted files that are empty now, deepest first, but not ``below`` itself.
-
-    Returns how many; object stores have none.
-    """
-    if not storage.is_local:
-        return 0
-    folders = set()
-    for path in paths:
-        while (path := posixpath.dirname(path)) not in folders and path != below:
-            folders.add(path)
-    removed = 0
-    for folder in sorted(folders, key=lambda folder: folder.count("/"), reverse=True):
-        try:
-            os.rmdir(storage.local(folder))
-        except OSError:
-            continue  # in use, which is the rule rather than the exception
-        removed += 1
-    return removed

@@ -11,11 +11,21 @@ from typing import Final
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.tables.lance.manifest import Fragment, Manifest
 
-__all__ = ["DELETION_FILES", "STABLE_ROW_IDS", "check_no_overlays", "check_readable", "check_writable", "flag_names"]
+__all__ = [
+    "DELETION_FILES",
+    "STABLE_ROW_IDS",
+    "check_cleanable",
+    "check_no_overlays",
+    "check_readable",
+    "check_writable",
+    "check_writer_flags",
+    "flag_names",
+]
 
 DELETION_FILES: Final = 1
 STABLE_ROW_IDS: Final = 2
 _OVERLAYS: Final = 64
+_MANAGED_BLOBS: Final = 16384
 _TREE: Final = 512
 
 # None of these changes which fragments, files and deletions a manifest lists.
@@ -29,7 +39,7 @@ _READABLE: Final = {
     128: "indices with covering columns",
     256: "data files of mixed versions",
     1024: "fragment reuse history",
-    16384: "managed blobs",
+    _MANAGED_BLOBS: "managed blobs",
 }
 # Only for messages: what these do to a table is not known here, or known to matter.
 _OTHERS: Final = {
@@ -74,6 +84,31 @@ def check_no_overlays(fragments: tuple[Fragment, ...], manifest: Manifest, table
         raise _unsupported(_OVERLAYS, manifest, table)
 
 
+def check_writer_flags(manifest: Manifest, table: str) -> None:
+    """Refuse a table that may not be changed by who does not know all about it.
+
+    Raises
+    ------
+    UnsupportedFeatureError : names the flags that are not understood.
+    """
+    unknown = manifest.writer_flags & ~sum(_READABLE)
+    if unknown:
+        raise _unsupported(unknown, manifest, table, "changed", "writer")
+
+
+def check_cleanable(manifest: Manifest, table: str) -> None:
+    """Refuse a version of which it is not known which files it needs. Blobs that are managed are named by rows.
+
+    Raises
+    ------
+    UnsupportedFeatureError : names the flags.
+    """
+    check_readable(manifest, table)
+    check_writer_flags(manifest, table)
+    if (manifest.reader_flags | manifest.writer_flags) & _MANAGED_BLOBS:
+        raise _unsupported(_MANAGED_BLOBS, manifest, table, "cleaned up", "writer")
+
+
 def check_writable(manifest: Manifest, operation: str, table: str) -> None:
     """Refuse what a table's flags, or this tool, do not allow.
 
@@ -82,9 +117,9 @@ def check_writable(manifest: Manifest, operation: str, table: str) -> None:
     UnsupportedFeatureError : names the flags that are not understood.
     RefusedError : an operation that Lance itself has to do.
     """
-    unknown = manifest.writer_flags & ~sum(_READABLE)
-    if unknown:
-        raise _unsupported(unknown, manifest, table, to="written")
+    if operation == "vacuum":
+        return check_cleanable(manifest, table)
+    check_writer_flags(manifest, table)
     if operation in _BY_LANCE:
         raise RefusedError(
             f"{operation} of Lance tables is not done by this tool",
@@ -92,13 +127,16 @@ def check_writable(manifest: Manifest, operation: str, table: str) -> None:
             version=manifest.version,
             next_step=f"use Lance itself: {_BY_LANCE[operation]}",
         )
+    return None
 
 
-def _unsupported(flags: int, manifest: Manifest, table: str, to: str = "read") -> UnsupportedFeatureError:
-    names, kind = flag_names(flags), "reader" if to == "read" else "writer"
+def _unsupported(
+    flags: int, manifest: Manifest, table: str, done: str = "read", kind: str = "reader"
+) -> UnsupportedFeatureError:
+    names = flag_names(flags)
     numbers = ", ".join(str(1 << bit) for bit in range(flags.bit_length()) if flags >> bit & 1)
     return UnsupportedFeatureError(
-        f"the table needs features that cannot be {to} here: {', '.join(names)} ({kind} flags {numbers})",
+        f"the table needs features that cannot be {done} here: {', '.join(names)} ({kind} flags {numbers})",
         features=names,
         table=table,
         version=manifest.version,

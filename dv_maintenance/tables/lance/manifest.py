@@ -183,8 +183,9 @@ class Manifest:
         return tuple(_index(parse(record, _INDEX)) for record in section.each(1))
 
 
-def parse_manifest(data: bytes, path: str = "") -> Manifest:
-    """The manifest of a file at ``path``.
+def parse_manifest(data: bytes, path: str = "", *, detached: bool = False) -> Manifest:
+    """The manifest of a file at ``path``. ``detached``: of a version outside the history, whose number has the highest
+    of 64 bits set.
 
     Raises
     ------
@@ -197,7 +198,7 @@ def parse_manifest(data: bytes, path: str = "") -> Manifest:
         raise DamagedTableError("it does not end with the magic number LANC: truncated, or no manifest")
     body = parse(_section(data, position, "manifest"), _MANIFEST)
     version = body.uint(3)
-    if not 0 < version < 1 << 63:
+    if version == 0 or (version >> 63 == 1) != detached:
         raise DamagedTableError(f"version {version} does not exist")
     data_format = body.message(15, _FORMAT)
     bases = [_base_path(parse(record, _BASE)) for record in body.each(18)]

@@ -13,6 +13,7 @@ from dv_maintenance.tables.lance.snapshot import LanceSnapshot, load_snapshot
 if TYPE_CHECKING:
     from dv_maintenance.errors import RefusedError
     from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.capabilities import RenamedManifests
     from dv_maintenance.tables.lance.preflight import Fault
     from dv_maintenance.tables.lance.refs import Branch, Tag
     from dv_maintenance.tables.model import (
@@ -37,6 +38,8 @@ class LanceTable:
     """
 
     storage: Storage
+    protected: tuple[str, ...] = ()
+    """Places of clones, whose files a vacuum keeps."""
     format: ClassVar[str] = "lance"
 
     @property
@@ -109,10 +112,34 @@ class LanceTable:
         allow_short_retention: bool = False,
         now: int | None = None,
     ) -> VacuumResult:
-        raise self._only_looked_at("vacuum")
+        from dv_maintenance.tables.lance.cleanup import vacuum
+
+        return vacuum(
+            self.storage,
+            retention=retention,
+            dry_run=dry_run,
+            lite=lite,
+            allow_short_retention=allow_short_retention,
+            now=now,
+            protected=self.protected,
+        )
+
+    def protecting(self, clones: Sequence[str]) -> LanceTable:
+        return LanceTable(self.storage, (*self.protected, *clones))
+
+    def rename_manifests(self, *, dry_run: bool = False, now: int | None = None) -> RenamedManifests:
+        from dv_maintenance.tables.lance.naming import rename_manifests
+
+        return rename_manifests(self.storage, dry_run=dry_run, now=now)
+
+    @property
+    def own_manifests(self) -> str:
+        return "Lance writes its own manifests: nothing to generate"
 
     def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
-        raise self._only_looked_at("manifest", snapshot.version)
+        from dv_maintenance.tables.model import ManifestResult
+
+        return ManifestResult(snapshot.version, (), snapshot.files.num_rows)
 
     def _only_looked_at(self, operation: str, version: int | None = None) -> RefusedError:
         from dv_maintenance.errors import RefusedError
@@ -156,7 +183,7 @@ class LanceTable:
                 next_step=f"use one of {', '.join(known)}" if known else "the table has no branches",
             )
         place = self._root()
-        return LanceTable(Storage(place.uri_of(known[name].path), place.options))
+        return LanceTable(Storage(place.uri_of(known[name].path), place.options), self.protected)
 
     def _root(self) -> Storage:
         from dv_maintenance.tables.lance.refs import root

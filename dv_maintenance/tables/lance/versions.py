@@ -24,16 +24,22 @@ __all__ = [
     "VERSIONS",
     "VersionFile",
     "all_versions",
+    "both_namings",
+    "detached_names",
     "latest_version",
     "load_manifest",
     "manifest_name",
     "naming_manifest",
+    "read_detached",
     "read_manifest",
+    "version_file",
+    "versions_among",
 ]
 
 VERSIONS: Final = "_versions"
 _V1: Final = re.compile(r"([0-9]{1,19})\.manifest")
 _V2: Final = re.compile(r"([0-9]{20})\.manifest")
+_DETACHED_NAME: Final = re.compile(r"d([0-9]{1,20})\.manifest")
 _TOP: Final = (1 << 64) - 1
 _DETACHED: Final = 1 << 63
 # The newest manifest is never cleaned up, but it may be an old one by the time it is read.
@@ -81,7 +87,19 @@ def all_versions(storage: Storage) -> list[VersionFile]:
     names, complete = storage.first_names(VERSIONS)
     if not complete:
         names = tuple(info.path[len(VERSIONS) + 1 :] for info in storage.list(VERSIONS))
+    return versions_among(storage, names)
+
+
+def versions_among(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
+    """Those of the files in the folder of versions that are manifests, oldest first. Raises as
+    :func:`latest_version`.
+    """
     return sorted(_versions(storage, names), key=lambda file: file.version)
+
+
+def detached_names(names: Iterable[str]) -> list[str]:
+    """Those that are manifests of detached versions: they are of no history, and read by their number only."""
+    return sorted(name for name in names if _DETACHED_NAME.fullmatch(name))
 
 
 def load_manifest(storage: Storage, version: int | None = None) -> tuple[VersionFile, Manifest]:
@@ -126,6 +144,18 @@ def read_manifest(storage: Storage, file: VersionFile) -> Manifest:
     return manifest
 
 
+def read_detached(storage: Storage, path: str) -> Manifest:
+    """The manifest of a detached version. Raises as :func:`read_manifest`."""
+    data = storage.get(path)
+    match = _DETACHED_NAME.fullmatch(path.rpartition("/")[2])
+    version = int(match[1]) if match else 0
+    with naming_manifest(storage, path, version):
+        manifest = parse_manifest(data, path, detached=True)
+        if manifest.version != version:
+            raise DamagedTableError(f"it holds version {manifest.version}, not {version}")
+    return manifest
+
+
 @contextmanager
 def naming_manifest(storage: Storage, path: str, version: int) -> Iterator[None]:
     """What is found wrong with the contents of a manifest, told with its place."""
@@ -159,27 +189,43 @@ def _lists_in_no_order(storage: Storage) -> bool:
     return storage.uri.startswith("s3://") and storage.uri[5:].split("/", 1)[0].endswith("--x-s3")
 
 
+def both_namings(storage: Storage) -> list[VersionFile]:
+    """Every manifest of the history, of whichever naming, in no order. Raises as :func:`latest_version`, but does not
+    refuse two namings.
+    """
+    names, complete = storage.first_names(VERSIONS)
+    if not complete:
+        names = tuple(info.path[len(VERSIONS) + 1 :] for info in storage.list(VERSIONS))
+    return _found(storage, names)
+
+
 def _versions(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
+    found = _found(storage, names)
+    if len({file.scheme for file in found}) > 1:
+        raise RefusedError(
+            "its manifests are named in both ways (V1 and V2), so nobody can tell which version is the newest",
+            table=storage.uri,
+            next_step="stop all writers, then finish the renaming with 'dvm rename-manifests TABLE'",
+        )
+    return found
+
+
+def _found(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
     names = list(names)
     if not names:
         raise TableNotFoundError("no _versions here", table=storage.uri, next_step="check the table's path")
-    found = [file for file in map(_version_file, names) if file]
+    found = [file for file in map(version_file, names) if file]
     if not found:
         raise DamagedTableError(
             f"{VERSIONS} holds no manifest",
             table=storage.uri,
             next_step="check the path; restore the manifests from a backup if they were deleted",
         )
-    if len({file.scheme for file in found}) > 1:
-        raise RefusedError(
-            "its manifests are named in both ways (V1 and V2), so nobody can tell which version is the newest",
-            table=storage.uri,
-            next_step="stop all writers, then finish the renaming with Lance's migrate_manifest_paths_v2",
-        )
     return found
 
 
-def _version_file(name: str) -> VersionFile | None:
+def version_file(name: str) -> VersionFile | None:
+    """The version of a manifest's name in the folder of versions, ``None`` if it is none of the history."""
     if match := _V2.fullmatch(name):
         file = VersionFile(_TOP - int(match[1]), "V2")
     elif match := _V1.fullmatch(name):

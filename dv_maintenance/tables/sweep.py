@@ -1,0 +1,53 @@
+"""Deleting files of a table: as many as can be, and the folders that they leave empty."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from dv_maintenance.errors import StorageError
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+
+__all__ = ["delete_batch", "remove_empty_folders"]
+
+
+def delete_batch(storage: Storage, paths: Sequence[str]) -> tuple[int, StorageError | None]:
+    """How many are gone, and the first failure. One file that can't be deleted stops no other."""
+    try:
+        return storage.delete(paths), None
+    except StorageError:
+        pass
+    gone, failure = 0, None
+    for path in paths:
+        try:
+            storage.delete([path])
+        except StorageError as error:
+            failure = failure or error
+        else:
+            gone += 1
+    return gone, failure
+
+
+def remove_empty_folders(storage: Storage, paths: Iterable[str], *, below: str = "") -> int:
+    """Remove the folders of deleted files that are empty now, deepest first, but not ``below`` itself.
+
+    Returns how many; object stores have none.
+    """
+    if not storage.is_local:
+        return 0
+    folders = set()
+    for path in paths:
+        while (path := posixpath.dirname(path)) not in folders and path != below:
+            folders.add(path)
+    removed = 0
+    for folder in sorted(folders, key=lambda folder: folder.count("/"), reverse=True):
+        try:
+            os.rmdir(storage.local(folder))
+        except OSError:
+            continue  # in use, which is the rule rather than the exception
+        removed += 1
+    return removed
