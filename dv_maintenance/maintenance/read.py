@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dv_maintenance.errors import UsageError
+from dv_maintenance.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Table
@@ -71,9 +71,12 @@ def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str
     ``.jsonl`` has one object per row: decimals as strings, dates and times as ISO 8601 (UTC with ``Z`` where the column
     has a zone), binary as base64, maps as lists of [key, value], NaN and infinities as strings.
 
+    Dictionaries are written as their values, which may differ from file to file of a table.
+
     Raises
     ------
     UsageError : another extension, or a place that can't be written to.
+    RefusedError : a column of a type that such a file has no place for.
     """
     extension = os.path.splitext(output)[1].lower()
     if extension not in OUTPUTS:
@@ -99,6 +102,7 @@ def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str
 
 
 def _write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> int:
+    schema, batches = _plain(schema, batches)
     with pa.ipc.new_file(file, schema) as writer:
         return _write_batches(batches, writer.write_batch)
 
@@ -106,7 +110,15 @@ def _write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[
 def _write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> int:
     import pyarrow.parquet as pq
 
-    with pq.ParquetWriter(file, schema) as writer:
+    schema, batches = _plain(schema, batches)
+    try:
+        writer = pq.ParquetWriter(file, schema)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise RefusedError(
+            f"not every column can be written to Parquet: {error}",
+            next_step="write a .arrow or .jsonl file, or choose the columns",
+        ) from error
+    with writer:
         return _write_batches(batches, writer.write_batch)
 
 
@@ -121,6 +133,7 @@ def _write_batches(batches: Iterable[pa.RecordBatch], write: Callable[[pa.Record
 def _write_jsonl(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> int:
     import orjson
 
+    schema, batches = _plain(schema, batches)
     types = [(_mapped(field.type, _in_utc), _mapped(field.type, _as_text)) for field in schema]
     forms = [_form(field.type) for field in schema]
     rows = 0
@@ -135,6 +148,23 @@ def _write_jsonl(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[
     return rows
 
 
+def _plain(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    """The same values without dictionaries: a file takes one for each column, a table has any number."""
+    plain = pa.schema([field.with_type(_mapped(field.type, _decoded)) for field in schema], schema.metadata)
+    if plain.equals(schema):
+        return schema, batches
+    return plain, (
+        pa.RecordBatch.from_arrays(
+            [column.cast(field.type) for column, field in zip(batch.columns, plain, strict=True)], schema=plain
+        )
+        for batch in batches
+    )
+
+
+def _decoded(type_: pa.DataType) -> pa.DataType:
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
 _WRITERS = {".arrow": _write_arrow, ".parquet": _write_parquet, ".jsonl": _write_jsonl}
 
 
@@ -147,6 +177,8 @@ def _as_text(type_: pa.DataType) -> pa.DataType:
     is_ = pa.types
     if is_.is_date(type_) or is_.is_timestamp(type_) or is_.is_time(type_):
         return pa.string()
+    if is_.is_float16(type_):
+        return pa.float32()  # or else Python gets NumPy's
     return pa.int64() if is_.is_duration(type_) else type_
 
 
@@ -160,8 +192,12 @@ def _mapped(type_: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> p
         return pa.struct([field(type_.field(n)) for n in range(type_.num_fields)])
     if pa.types.is_map(type_):
         return pa.map_(field(type_.key_field), field(type_.item_field))
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+    if pa.types.is_list(type_):
         return pa.list_(field(type_.value_field))
+    if pa.types.is_large_list(type_):
+        return pa.large_list(field(type_.value_field))
+    if pa.types.is_fixed_size_list(type_):
+        return pa.list_(field(type_.value_field), type_.list_size)
     return leaf(type_)
 
 
@@ -182,7 +218,7 @@ def _form(type_: pa.DataType) -> Callable[[Any], Any]:
     if is_.is_map(type_):
         key, item = _form(type_.key_type), _form(type_.item_type)
         return lambda value: value and [[key(k), item(v)] for k, v in value]
-    if is_.is_list(type_) or is_.is_large_list(type_):
+    if is_.is_list(type_) or is_.is_large_list(type_) or is_.is_fixed_size_list(type_):
         element = _form(type_.value_type)
         return lambda value: value and [element(each) for each in value]
     return lambda value: value
