@@ -77,9 +77,8 @@ def _lance_task(dataset: Any, ids: Sequence[int], task: RewriteTask) -> Any:
     """What Lance plans when it may touch just these fragments, and any deleted row is a reason to."""
     from lance.optimize import Compaction
 
-    wanted = set(ids)
     options = {
-        "excluded_fragment_ids": [each.fragment_id for each in dataset.get_fragments() if each.fragment_id not in wanted],
+        "excluded_fragment_ids": sorted({each.fragment_id for each in dataset.get_fragments()} - set(ids)),
         "materialize_deletions_threshold": 0.0,
         # Our plan has counted the rows: what it put together is one task, and bytes alone part the new files.
         "target_rows_per_fragment": sum(source.rows or 0 for source in task.scan.sources) + 1,

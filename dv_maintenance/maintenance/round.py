@@ -71,7 +71,9 @@ def run_round(
         return outcome, []
     versions = {step: outcome.versions.get(step, outcome.version) for step in exchanges}
     problems = {
-        version: _read_back(table, snapshot, version, [exchanges[step] for step in versions if versions[step] == version])
+        version: _read_back(
+            table, snapshot, version, [exchanges[step] for step in versions if versions[step] == version]
+        )
         for version in sorted(set(versions.values()))
     }
     carried = {each.id: sum(each.deleted) for each in outcome.rebased}

@@ -31,9 +31,10 @@ _LAG_SECONDS = 0.01
 
 class TableBackend(ABC):
     """One table of a format. ``supports``: what the format or this kind of table can do besides the common ground, of
-    ``partitions``, ``manifests``, ``features`` (:meth:`forbid`) and ``checkpoints``. ``styles``: ways to store a
-    deletion vector. ``retention``: the table's own, in milliseconds. ``first_version``: the number that versions begin
-    with. ``forgets``: a vacuum removes versions, not only files of theirs. ``purged``: what the history calls a purge.
+    ``partitions``, ``empty files`` (without a live row), ``manifests``, ``features`` (:meth:`forbid`) and
+    ``checkpoints``. ``styles``: ways to store a deletion vector. ``retention``: the table's own, in milliseconds.
+    ``first_version``: the number that versions begin with. ``forgets``: a vacuum removes versions, not only files of
+    theirs. ``purged``: what the history calls a purge. ``logs``: how paths begin of what is no data.
     """
 
     supports: frozenset[str] = frozenset()
@@ -42,6 +43,7 @@ class TableBackend(ABC):
     first_version: ClassVar[int] = 0
     forgets: ClassVar[bool] = False
     purged: ClassVar[str] = "REORG"
+    logs: ClassVar[tuple[str, ...]] = ("_",)
 
     @abstractmethod
     def create(self) -> None:
@@ -54,7 +56,7 @@ class TableBackend(ABC):
     @abstractmethod
     def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:
         """Delete the rows with these ids, some of which may be gone already, by deletion vectors and with one commit.
-        A file without live rows goes, unless ``keep_empty``. Returns the version.
+        A file without live rows goes, unless ``keep_empty`` and there may be such. Returns the version.
         """
 
     @abstractmethod
@@ -108,7 +110,9 @@ class DeltaBackend(TableBackend):
         self.storage_options = dict(storage_options or {})
         self.properties = dict(properties or {})
         mapped = self.properties.get("delta.columnMapping.mode", "none") != "none"
-        self.supports = frozenset({"partitions", "features", "checkpoints"} | (set() if mapped else {"manifests"}))
+        self.supports = frozenset(
+            {"partitions", "empty files", "features", "checkpoints"} | (set() if mapped else {"manifests"})
+        )
         self._builder = DeltaBuilder(place, storage_options=storage_options)
 
     def create(self) -> None:
@@ -163,11 +167,11 @@ class LanceBackend(TableBackend):
     first_version: ClassVar[int] = 1
     forgets: ClassVar[bool] = True
     purged: ClassVar[str] = "Rewrite"
+    logs: ClassVar[tuple[str, ...]] = ("_versions", "_transactions", "_indices", "_refs")
     retention: ClassVar[int] = 14 * 86_400_000
 
     def __init__(self, place: str, **options: Any) -> None:
         self.place, self.options = place, options
-        self._by_hand = 0
 
     def create(self) -> None:
         import lance
@@ -189,34 +193,8 @@ class LanceBackend(TableBackend):
         import lance
 
         dataset = lance.dataset(self.place)
-        if keep_empty:
-            return self._delete_by_hand(dataset, set(ids))
         dataset.delete(f"id in ({', '.join(map(str, ids))})" if ids else "false")
         return int(dataset.version)
-
-    def _delete_by_hand(self, dataset: Any, ids: Collection[int]) -> int:
-        """As other writers of the format may: Lance itself leaves no fragment without rows."""
-        from lance import LanceDataset, LanceOperation
-        from lance.fragment import FragmentMetadata
-
-        from dv_maintenance.dv import DeletionVector, lance
-        from dv_maintenance.storage import Storage
-
-        updated = []
-        for fragment in dataset.get_fragments():
-            rows = fragment.to_table(columns=["id"], with_row_address=True).to_pylist()
-            left = {row["_rowaddr"] & 0xFFFFFFFF for row in rows if row["id"] not in ids}
-            if len(left) == len(rows):
-                continue
-            dv = DeletionVector.from_positions(sorted(set(range(fragment.physical_rows)) - left))
-            name = f"{fragment.fragment_id}-{dataset.version}-{self._by_hand}"
-            Storage(self.place).create(f"_deletions/{name}.arrow", lance.encode_array(dv))
-            file = {"file_type": "array", "read_version": dataset.version, "id": self._by_hand, "base_id": None}
-            body = {**fragment.metadata.to_json(), "deletion_file": {**file, "num_deleted_rows": len(dv)}}
-            updated.append(FragmentMetadata.from_json(json.dumps(body)))
-            self._by_hand += 1
-        delete = LanceOperation.Delete(updated, [], "by hand")
-        return int(LanceDataset.commit(dataset, delete, read_version=dataset.version).version)
 
     def open(self) -> Table:
         from dv_maintenance.tables import open_table
@@ -232,7 +210,7 @@ class LanceBackend(TableBackend):
 class MemoryBackend(TableBackend):
     """A :class:`MemoryTable` in a folder."""
 
-    supports = frozenset({"partitions", "manifests"})
+    supports = frozenset({"partitions", "empty files", "manifests"})
 
     def __init__(self, folder: Path) -> None:
         from dv_maintenance.testing.memory import MemoryTable

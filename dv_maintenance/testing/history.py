@@ -111,7 +111,8 @@ class TableHistory:
 
     def stored(self) -> frozenset[str]:
         """Paths of all files but those that no table owns data in (logs, manifests)."""
-        return frozenset(info.path for info in self.table.storage.walk(skip=lambda path, _: path.startswith("_")))
+        logs = self.backend.logs
+        return frozenset(info.path for info in self.table.storage.walk(skip=lambda path, _: path.startswith(logs)))
 
     def live_files(self) -> set[FileKey]:
         """Live logical files of the newest version."""

@@ -118,13 +118,18 @@ class _Commit:
             return None
         if now.version < self.base.version:
             return "the table was made anew"
-        if (now.manifest.field_records, now.stable_row_ids) != (self.base.manifest.field_records, self.base.stable_row_ids):
+        if (now.manifest.field_records, now.stable_row_ids) != (
+            self.base.manifest.field_records,
+            self.base.stable_row_ids,
+        ):
             return "the schema changed"
         for old, new in sources:
             if new is not None and new.files != old.files:
                 return f"the data files of fragment {old.id} changed"
         if all(new is not None for _, new in sources):
             return None
+        if all(new is None for _, new in sources):
+            return "none of the fragments is there any more"
         changes = changes_since(self.storage, self.base.version)
         if len(changes.commits) != now.version - self.base.version and changes.version == now.version:
             return "fragments are gone, and so are the versions that would say why"
@@ -172,9 +177,7 @@ class _Commit:
         )
         try:
             with self._errors():
-                committed = LanceDataset.commit(
-                    dataset, rewrite, read_version=now.version, commit_message=self.name
-                )
+                committed = LanceDataset.commit(dataset, rewrite, read_version=now.version, commit_message=self.name)
         except ConflictError:
             self.storage.delete(written)
             raise

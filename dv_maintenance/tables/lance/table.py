@@ -1,7 +1,5 @@
 """A Lance table, as far as it can be looked at: each method is a module of this folder."""
 
-# ruff: noqa: ARG002 - the protocol's arguments, of methods that refuse
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
