@@ -75,9 +75,9 @@ def _deleted(source: SourceFile, storage: Storage) -> int:
 
 def _lance_task(dataset: Any, ids: Sequence[int], task: RewriteTask) -> Any:
     """What Lance plans when it may touch just these fragments, and any deleted row is a reason to."""
-    from lance.optimize import Compaction
+    from lance.optimize import Compaction, CompactionOptions
 
-    options = {
+    options: CompactionOptions = {
         "excluded_fragment_ids": sorted({each.fragment_id for each in dataset.get_fragments()} - set(ids)),
         "materialize_deletions_threshold": 0.0,
         # Our plan has counted the rows: what it put together is one task, and bytes alone part the new files.

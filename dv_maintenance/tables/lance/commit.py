@@ -107,7 +107,7 @@ class _Commit:
 
     def _sources(self, now: LanceSnapshot) -> list[tuple[Fragment, Fragment | None]]:
         """The fragments as they were read, and as they are now: ``None`` where they are not there any more."""
-        by_key = {key: each for key, each in zip(_keys(self.base), self.base.fragments, strict=True)}
+        by_key = dict(zip(_keys(self.base), self.base.fragments, strict=True))
         live = {(each.id, _first(each)): each for each in now.fragments}
         olds = [by_key[key] for key in self.replacement.inputs]
         return [(old, live.get((old.id, _first(old)))) for old in olds]
@@ -142,8 +142,10 @@ class _Commit:
         from lance.optimize import Compaction, RewriteResult
 
         dataset = self._open()
+        # The library's own description of its types leaves this one out.
+        result = getattr(RewriteResult, "from_json")(self.replacement.native)  # noqa: B009
         with self._errors():
-            Compaction.commit(dataset, [RewriteResult.from_json(self.replacement.native)])
+            Compaction.commit(dataset, [result])
             return int(dataset.version)
 
     # -- ours ----------------------------------------------------------------------------------------------------------
