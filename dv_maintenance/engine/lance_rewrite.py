@@ -88,7 +88,8 @@ def _lance_task(dataset: Any, ids: Sequence[int], task: RewriteTask) -> Any:
     }
     planned = Compaction.plan(dataset, options).tasks
     # By what it looks like as JSON: the library's own view of fragments has no place for counts that are not there.
-    found = [[each["id"] for each in json.loads(native.json())["task"]["fragments"]] for native in planned]
+    bodies = [json.loads(str(getattr(native, "json")())) for native in planned]  # noqa: B009 - not in its type
+    found = [[each["id"] for each in body["task"]["fragments"]] for body in bodies]
     if found != [list(ids)]:
         raise VerificationError(
             f"{task.id}: asked to rewrite the fragments {list(ids)}, Lance would rewrite {found}",

@@ -17,7 +17,16 @@ from dv_maintenance.storage import Storage
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["FLOOR", "lance_errors", "lance_options", "lance_place", "library", "open_dataset", "reason_of"]
+__all__ = [
+    "FLOOR",
+    "lance_errors",
+    "lance_options",
+    "lance_place",
+    "library",
+    "open_dataset",
+    "reason_of",
+    "translated",
+]
 
 FLOOR: Final = (6, 0, 1)
 """The first release in which a distributed compaction cannot bring rows back that others delete meanwhile
@@ -138,10 +147,11 @@ def lance_errors(what: str, *, table: str | None = None, version: int | None = N
     except BaseException as error:
         # Lance raises ValueError, OSError, RuntimeError and Arrow's errors for the same things, and a panic of its
         # code is no Exception: the text says what it is.
-        raise _translated(error, what, {"table": table, "version": version}) from error
+        raise translated(error, what, table=table, version=version) from error
 
 
-def _translated(error: BaseException, what: str, place: dict[str, Any]) -> DvMaintenanceError:
+def translated(error: BaseException, what: str, **place: Any) -> DvMaintenanceError:
+    """The error that :func:`lance_errors` raises for one of Lance's; ``place``: table and version."""
     text = reason_of(error)
     if _CONFLICT.search(text):
         return ConflictError(f"{what} lost against another one: {text}", **place)
