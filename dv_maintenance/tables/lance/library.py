@@ -113,14 +113,15 @@ def open_dataset(storage: Storage, version: int | None = None) -> Any:
 # Where in Lance's source an error was made, which it puts behind each message.
 _SOURCE_PLACE: Final = re.compile(r",? ?(?:/[\w.+@-]+)+\.rs:\d+:\d+")
 _MISSING: Final = re.compile(r"[Nn]ot found|No such file")
-_CUT: Final = re.compile(r"failed to fill whole buffer|[Rr]ange [Nn]ot [Ss]atisfiable|InvalidRange|[Rr]equested range")
+_CUT: Final = re.compile(
+    r"failed to fill whole buffer|[Rr]ange [Nn]ot [Ss]atisfiable|[Ii]nvalid ?[Rr]ange|[Rr]equested range"
+)
 _STORAGE: Final = re.compile(
     r"Generic (?:S3|GCS|MicrosoftAzure|HTTP|LocalFileSystem)|HTTP error|[Pp]ermission denied|Unauthenticated"
     r"|Access ?Denied|No space left|os error"
 )
 _CONFLICT: Final = re.compile(r"[Cc]ommit conflict|Incompatible transaction|two fragments with id|concurrent writers")
-_USER: Final = "Invalid user input"
-_REFUSED: Final = re.compile(r"Not supported|not yet supported|NotSupported|not implemented")
+_REFUSED: Final = re.compile(r"Not supported|not yet supported|NotSupported|not implemented|No field named")
 
 
 def reason_of(error: BaseException) -> str:
@@ -166,6 +167,6 @@ def translated(error: BaseException, what: str, **place: Any) -> DvMaintenanceEr
     if _STORAGE.search(text):
         # The text may quote signed URLs or headers: the cause is chained, the message names the kind.
         return StorageError(f"storage failed on {what}: {type(error).__name__}", **place)
-    if _USER in text or _REFUSED.search(text):
+    if _REFUSED.search(text):
         return RefusedError(f"Lance does not read {what}: {text}", next_step="use a newer release of pylance", **place)
     return DamagedTableError(f"{what} cannot be read by Lance: {text}", **place)

@@ -21,7 +21,6 @@ from dv_maintenance.cli import main
         "changes --from 1",
         "engine-sql purge",
         "update --set id=1",
-        "merge --using x --on a.id=b.id --when 'MATCHED THEN DELETE'",
     ],
 )
 def test_refused(line: str, golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
