@@ -23,13 +23,14 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from dv_maintenance.config import Location, expand_env, load_yaml, validate
 from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.maintenance.partitioning import PartitioningSetting
 from dv_maintenance.maintenance.policy import Policy
 from dv_maintenance.storage import absolute_uri
+from dv_maintenance.tables import FORMATS_WITH_OWN_MANIFESTS
 from dv_maintenance.tables.find import find_tables
 
 __all__ = ["Job", "TablesFolder", "WatchConfig", "WatchedTable"]
@@ -49,11 +50,17 @@ class _Settings(BaseModel):
     """Passed to the storage; ``${NAME}`` stands for an environment variable."""
     policy: Policy = Field(default_factory=Policy)
     jobs: tuple[Job, ...] = ("optimize", "vacuum")
-    """Work to look for."""
+    """Work to look for. Without ``manifest`` where the format is given and has manifests of its own."""
     partitions: PartitioningSetting | None = None
     """``None``: always the whole table."""
     observe: bool = True
     """``False``: somebody else looks after the asset of this name; only its maintenance is added to it."""
+
+    @field_validator("jobs")
+    @classmethod
+    def _that_there_are(cls, jobs: tuple[Job, ...], info: ValidationInfo) -> tuple[Job, ...]:
+        own = info.data.get("format") in FORMATS_WITH_OWN_MANIFESTS
+        return tuple(job for job in jobs if job != "manifest") if own else jobs
 
 
 class WatchedTable(_Settings):

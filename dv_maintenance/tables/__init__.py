@@ -8,9 +8,11 @@ from dv_maintenance.errors import TableNotFoundError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import Table
 
-__all__ = ["FORMATS", "open_table"]
+__all__ = ["FORMATS", "FORMATS_WITH_OWN_MANIFESTS", "open_table"]
 
 FORMATS = ("delta", "lance")
+# See capabilities.OwnManifestsTable: for those who plan before they open a table.
+FORMATS_WITH_OWN_MANIFESTS = frozenset({"lance"})
 
 
 def open_table(place: str, format: str | None = None, storage_options: Mapping[str, str] | None = None) -> Table:
