@@ -259,7 +259,9 @@ def test_a_fragment_is_one_piece(made: Callable[..., str], pylance: ModuleType) 
 
 
 @pytest.mark.parametrize("version", VERSIONS[:-1])
-def test_batches_of_bounded_bytes(version: str, made: Callable[..., str], pylance: ModuleType) -> None:
+def test_batches_of_bounded_bytes(
+    version: str, made: Callable[..., str], pylance: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thousand rows of 16 kB each, and as many of text that packs well."""
     width, count = 4096, 1000
     place = made(
@@ -281,6 +283,16 @@ def test_batches_of_bounded_bytes(version: str, made: Callable[..., str], pylanc
         assert len(sizes) > 3
         assert max(sizes) <= 1.1 * BATCH_BYTES
     assert rows(place).equals(pylance.dataset(place).to_table())
+    # What Lance itself holds at a time, where a row's bytes are known beforehand.
+    delivered: list[int] = []
+
+    def measured(batch: pa.RecordBatch) -> pa.RecordBatch:
+        delivered.append(batch.nbytes)
+        return batch
+
+    broken(pylance.dataset(place).get_fragment(0), monkeypatch, measured)
+    assert rows(place, None, ["vec"]).num_rows == pylance.dataset(place).count_rows()
+    assert max(delivered) <= 1.1 * BATCH_BYTES
 
 
 # -- what is not right --------------------------------------------------------------------------------------------
