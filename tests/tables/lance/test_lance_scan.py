@@ -295,6 +295,26 @@ def test_batches_of_bounded_bytes(
     assert max(delivered) <= 1.1 * BATCH_BYTES
 
 
+def test_batches_that_are_larger_than_asked_for(
+    made: Callable[..., str], pylance: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = made(pa.table({"id": range(1000), "text": ["x" * 16_000] * 1000}), max_rows_per_file=1000)
+    fragment = type(pylance.dataset(place).get_fragment(0))
+    monkeypatch.setattr(
+        fragment, "to_batches", lambda self, **how: self.to_table(**only(how)).combine_chunks().to_batches()
+    )
+
+    def only(how: dict[str, Any]) -> dict[str, Any]:
+        return {name: how[name] for name in ("columns", "with_row_address")}
+
+    table = opened(place)
+    (task,) = table.scan_tasks(table.snapshot())
+    sizes = [batch.nbytes for batch in scan(task)]
+    assert len(sizes) > 3
+    assert max(sizes) <= 1.1 * BATCH_BYTES
+    assert rows(place).num_rows == 1000 - 5
+
+
 # -- what is not right --------------------------------------------------------------------------------------------
 
 
