@@ -169,6 +169,8 @@ class _Cleanup:
     kept: Counter[str] = field(default_factory=Counter)
     read: set[str] = field(default_factory=set)
     known: set[bytes] = field(default_factory=set)
+    known_elsewhere: set[bytes] = field(default_factory=set)
+    known_past: set[bytes] = field(default_factory=set)
     listed: list[FileInfo] = field(default_factory=list)
     deleted: int = 0
 
@@ -254,19 +256,18 @@ class _Cleanup:
         check_cleanable(manifest, storage.uri)
         if elsewhere and not manifest.base_paths:
             return
-        for key in self._keys(storage, manifest, self.known, elsewhere=elsewhere):
+        known = self.known_elsewhere if elsewhere else self.known
+        for key in self._keys(storage, manifest, known, elsewhere=elsewhere):
             self.needed.setdefault(key, reason)
 
     def _take_in_past(self, manifest: Manifest) -> None:
         check_cleanable(manifest, self.storage.uri)
-        self.past |= self._keys(self.storage, manifest, None)
+        self.past |= self._keys(self.storage, manifest, self.known_past)
 
-    def _keys(
-        self, storage: Storage, manifest: Manifest, known: set[bytes] | None, *, elsewhere: bool = False
-    ) -> set[str]:
-        """``known``: fragments that were taken in before, to the byte; those of other tables are not among them."""
+    def _keys(self, storage: Storage, manifest: Manifest, known: set[bytes], *, elsewhere: bool = False) -> set[str]:
+        """Without those of ``known``: fragments that were taken in before, to the byte. A long history is of few."""
         with naming_manifest(storage, manifest.path, manifest.version):
-            records = [each for each in manifest.fragment_records if elsewhere or known is None or each not in known]
+            records = [each for each in manifest.fragment_records if each not in known]
             fragments = tuple(map(parse_fragment, records))
             check_no_overlays(fragments, manifest, storage.uri)
             if any(_has_external(record) for record in records):
@@ -277,8 +278,7 @@ class _Cleanup:
                     version=manifest.version,
                     next_step="use a newer release of this tool, or Lance itself",
                 )
-            if known is not None and not elsewhere:
-                known.update(records)
+            known.update(records)
             keys = expired.keys_of(fragments, manifest.indices(), elsewhere=elsewhere)
         if manifest.transaction_file and not elsewhere:
             keys.add(f"{TRANSACTIONS}/{manifest.transaction_file}")

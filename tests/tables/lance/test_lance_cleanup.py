@@ -621,7 +621,7 @@ def test_manifests_that_cannot_be_deleted_keep_their_files(
     table: Path, pylance: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delete = Storage.delete
-    stuck = manifests(2)
+    stuck, before = manifests(2), files(table)
 
     def refusing(self: Storage, paths: list[str]) -> int:
         if set(paths) & stuck:
@@ -631,7 +631,8 @@ def test_manifests_that_cannot_be_deleted_keep_their_files(
     monkeypatch.setattr(Storage, "delete", refusing)
     with pytest.raises(StorageError, match="storage failed") as caught:
         opened(table).vacuum()
-    assert caught.value.done
+    assert "4 of" in str(caught.value)
+    assert {path.split("/")[0] for path in before - files(table)} == {"_versions"}
     check_all(pylance, table)
     monkeypatch.undo()
     opened(table).vacuum()
