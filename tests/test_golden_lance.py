@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from places import GOLDEN
 
 from dv_maintenance.cli import main
+from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DamagedDeletionVectorError
+from dv_maintenance.maintenance.apply import ApplyReport, maintain, purge
+from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 
@@ -50,6 +55,33 @@ def test_rows_of_every_version(golden: Path, name: str) -> None:
     }
 
 
+def rows_by_lance(pylance: ModuleType, place: Path) -> list[str]:
+    """Every row, with its id where ids are stable, in no order."""
+    dataset = pylance.dataset(str(place))
+    rows = dataset.to_table(with_row_id=dataset.has_stable_row_ids).to_pylist()
+    return sorted(json.dumps(row, default=repr) for row in rows)
+
+
+@pytest.mark.parametrize("job", [purge, maintain])
+@pytest.mark.parametrize("name", SOUND)
+def test_maintenance_keeps_rows_and_stable_row_ids(
+    golden_copy: Callable[[str], Path], pylance: ModuleType, name: str, job: Callable[..., ApplyReport]
+) -> None:
+    place = golden_copy(f"lance/{name}")
+    before = rows_by_lance(pylance, place)
+    report = job(open_table(str(place)), LocalEngine())
+    assert report.verified, report.problems
+    assert rows_by_lance(pylance, place) == before
+    if report.steps:
+        pylance.dataset(str(place)).validate()
+    left = health(open_table(str(place)).snapshot()).counts
+    assert left.files_with_dv == 0 or job is maintain
+    if job is purge:
+        assert bool(report.steps) == bool(sum(step.dvs_removed for step in report.steps))
+    again = job(open_table(str(place)), LocalEngine())
+    assert (again.steps, again.version_after) == ((), again.version_before)
+
+
 def test_every_damaged_table_is_known() -> None:
     assert set(DAMAGED) == set(EXPECTED) - set(SOUND)
 
@@ -66,3 +98,14 @@ def test_damaged_tables_are_not_read(golden: Path, name: str, capsys: pytest.Cap
     assert "fragment 0" in str(damage.next_step)
     assert main(["read", str(place), "--json"]) == 5
     assert json.loads(capsys.readouterr().out)["error"] == "DamagedDeletionVectorError"
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_tables_are_not_rewritten(
+    golden_copy: Callable[[str], Path], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = golden_copy(f"lance/{name}")
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    assert main(["purge", str(place), "--engine", "local", "--json"]) == 5
+    assert "fragment 0" in json.loads(capsys.readouterr().out)["message"]
+    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before

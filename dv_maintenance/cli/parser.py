@@ -144,6 +144,14 @@ def _parser() -> _Parser:
         help="accept a --retention below the table's property: running readers and time travel may break",
     )
 
+    vacuum.add_argument(
+        "--protect",
+        action="append",
+        default=[],
+        metavar="URI",
+        help="a shallow clone of the table, which it does not know of: what it needs stays (repeatable; Lance)",
+    )
+
     manifest = verb(
         "manifest", "work:manifest", "Symlink manifests for readers without deletion vectors", table, access
     )
@@ -187,6 +195,15 @@ def _parser() -> _Parser:
     checkpoint = verb("checkpoint", "checkpoint:checkpoint", "Sum the log up for its readers", table, access)
     checkpoint.add_argument("--clean-log", action="store_true", help="delete what is out of the table's log retention")
     checkpoint.add_argument("--dry-run", action="store_true", help="write nothing, count what would go")
+
+    rename = verb(
+        "rename-manifests",
+        "rename_manifests:rename_manifests",
+        "Lance: V2 names for manifests that have V1 names. NOT SAFE beside writers: stop them all first",
+        table,
+        access,
+    )
+    rename.add_argument("--dry-run", action="store_true", help="count what would be renamed and stop")
 
     delete = verb("delete", "dml:delete", "Delete rows by deletion vectors", table, access)
     delete.add_argument("--where", metavar="SQL", help="a condition in Spark SQL")

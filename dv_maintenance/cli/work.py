@@ -55,6 +55,7 @@ def vacuum(args: Namespace, out: Output) -> int:
         dry_run=args.dry_run,
         lite=args.lite,
         allow_short_retention=args.allow_short_retention,
+        clones=args.protect,
     )
     out.result(report.to_json(), lambda: _vacuum_text(report))
     return 0
@@ -107,10 +108,14 @@ def _apply_text(report: ApplyReport) -> str:
 def _vacuum_text(report: VacuumReport) -> str:
     from dv_maintenance.maintenance.health import iso_timestamp
 
+    kinds = [f"{count(report.data_files)} data", f"{count(report.dv_files)} DV"]
+    # What only some formats have is told where there is any.
+    some = {"change": report.change_files, "index": report.index_files, "transaction": report.transaction_files}
+    kinds += [f"{count(files)} {kind}" for kind, files in some.items() if files]
     what = (
-        f"{count(report.data_files)} data, {count(report.dv_files)} DV, {count(report.change_files)} change and "
-        f"{count(report.other_files)} other files, {bytes_text(report.bytes)}, out of use before "
-        f"{iso_timestamp(report.cutoff)}"
+        f"{', '.join(kinds)} and {count(report.other_files)} other files"
+        + (f" and {count(report.version_files)} versions" if report.version_files else "")
+        + f", {bytes_text(report.bytes)}, out of use before {iso_timestamp(report.cutoff)}"
     )
     lines = [
         f"{report.table}  version {report.version_after}",
@@ -125,6 +130,8 @@ def _vacuum_text(report: VacuumReport) -> str:
 
 
 def _manifest_text(report: ManifestReport) -> str:
+    if report.note is not None:
+        return f"{report.table}  version {report.version}\n{report.note}"
     lines = [
         f"{report.table}  version {report.version}" + (", after a purge" if report.purged else ""),
         f"wrote {count(len(report.manifests))} manifest(s) that list {count(report.files)} data files"

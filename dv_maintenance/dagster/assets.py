@@ -177,7 +177,7 @@ def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         from dv_maintenance.maintenance.vacuum import vacuum as run
 
         with in_dagster_terms(context.retry_number):
-            report = run(_open(table), retention=table.policy.retention)
+            report = run(_open(table), retention=table.policy.retention, clones=table.policy.clones)
         return dg.MaterializeResult(metadata=metadata.of_vacuum(report))
 
     return vacuum

@@ -159,6 +159,9 @@ def of_vacuum(report: VacuumReport) -> Metadata:
         "data": report.data_files,
         "deletion vector": report.dv_files,
         "change data": report.change_files,
+        "index": report.index_files,
+        "transaction": report.transaction_files,
+        "version": report.version_files,
         "other": report.other_files,
     }
     found = ", ".join(f"{files:,} {kind}" for kind, files in kinds.items() if files)
@@ -167,6 +170,11 @@ def of_vacuum(report: VacuumReport) -> Metadata:
         if found
         else "No file was out of use beyond the retention."
     )
+    some = {
+        "index_files": report.index_files,
+        "transaction_files": report.transaction_files,
+        "version_files": report.version_files,
+    }
     numbers: Metadata = {
         "reason": dg.MetadataValue.md(reason),
         "version_after": report.version_after,
@@ -175,6 +183,8 @@ def of_vacuum(report: VacuumReport) -> Metadata:
         "dv_files": report.dv_files,
         "change_files": report.change_files,
         "other_files": report.other_files,
+        # Of formats that have such files.
+        **{name: files for name, files in some.items() if files},
         "bytes_deleted": report.bytes,
         "out_of_use_before": dg.MetadataValue.timestamp(report.cutoff / 1000),
     }
@@ -184,7 +194,7 @@ def of_vacuum(report: VacuumReport) -> Metadata:
 
 def of_manifest(report: ManifestReport) -> Metadata:
     purged = " Deletion vectors were purged first." if report.purged else ""
-    reason = (
+    reason = report.note or (
         f"{len(report.manifests):,} manifests list the {report.files:,} data files of version {report.version}.{purged}"
     )
     return {

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dv_maintenance import errors
+from dv_maintenance.dml.spark_types import for_spark, spark_schema
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
 
@@ -54,15 +55,18 @@ def live_rows(
     from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
     _check_types(schema)
+    known = spark_schema(schema)
     place = [StructField(FILE, IntegerType(), False), StructField(ROW, LongType(), False)]
-    full = StructType([*place, *from_arrow_schema(schema, prefer_timestamp_ntz=True).fields])
+    full = StructType([*place, *from_arrow_schema(known, prefer_timestamp_ntz=True).fields])
     specs = pa.table(
         {
             "file": pa.array(range(len(tasks)), pa.int32()),
             "spec": pa.array([json.dumps(task.to_json()) for task in tasks], pa.string()),
         }
     )
-    return session.createDataFrame(specs).mapInArrow(_reader(dict(options or {}), predicate), full)
+    return session.createDataFrame(specs).mapInArrow(
+        _reader(dict(options or {}), None if known.equals(schema) else known, predicate), full
+    )
 
 
 def _check_types(schema: pa.Schema) -> None:
@@ -81,7 +85,7 @@ def _is_opaque(field: pa.Field) -> bool:
     return bool(marks - {b"dvm:source", b"dvm:match"}) or any(map(_is_opaque, inside))
 
 
-def _reader(options: dict[str, str], predicate: Predicate | None) -> _Worker:
+def _reader(options: dict[str, str], schema: pa.Schema | None, predicate: Predicate | None) -> _Worker:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from dv_maintenance.dml.rows import numbered_rows
         from dv_maintenance.tables.work import ScanTask
@@ -89,16 +93,20 @@ def _reader(options: dict[str, str], predicate: Predicate | None) -> _Worker:
         for batch in batches:
             for file, spec in zip(batch.column("file"), batch.column("spec"), strict=True):
                 task = ScanTask.from_json(json.loads(spec.as_py()))
-                yield from numbered_rows(file.as_py(), task, options, predicate)
+                yield from numbered_rows(file.as_py(), task, options, predicate, schema)
 
     return run
 
 
 def numbered_rows(
-    file: int, task: ScanTask, options: Mapping[str, str], predicate: Predicate | None = None
+    file: int,
+    task: ScanTask,
+    options: Mapping[str, str],
+    predicate: Predicate | None = None,
+    schema: pa.Schema | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Live rows of the task's one source behind FILE, which is ``file``, and ROW; without row groups that the bound
-    ``predicate`` can't be true in.
+    ``predicate`` can't be true in. ``schema``: the task's in other types, see ``spark_types``.
 
     Raises
     ------
@@ -110,8 +118,9 @@ def numbered_rows(
     (source,) = task.sources
     with open_source(source, task, Storage(source.uri, options)) as reader:
         for live in reader.live(predicate=predicate):
-            columns = [_repeated(file, live.batch.num_rows), live.positions(), *live.batch.columns]
-            yield pa.RecordBatch.from_arrays(columns, names=[FILE, ROW, *live.batch.schema.names])
+            batch = live.batch if schema is None else for_spark(live.batch, schema)
+            columns = [_repeated(file, batch.num_rows), live.positions(), *batch.columns]
+            yield pa.RecordBatch.from_arrays(columns, names=[FILE, ROW, *batch.schema.names])
 
 
 def _repeated(value: int, rows: int) -> pa.Array:

@@ -115,7 +115,9 @@ class LanceReader:
             files = [] if fragment is None else fragment.metadata.files
             if fragment is None or (files and not _names(self._source.uri, files[0].path)):
                 raise DamagedTableError(
-                    f"version {self._fragment.version} has no {self._name()} with this data file any more",
+                    f"there is no {self._name()} any more",
+                    table=self._fragment.dataset,
+                    version=self._fragment.version,
                     next_step="read again: the table was made anew meanwhile",
                 )
             options: dict[str, int] = {"batch_size": batch_rows(self._row_bytes()), "batch_readahead": _AHEAD}
@@ -134,10 +136,10 @@ class LanceReader:
             yield from _pieces(batch)
 
     def _errors(self) -> Any:
-        return lance_errors(f"{self._name()} ({self._source.uri})", version=self._fragment.version)
+        return lance_errors(self._name(), table=self._fragment.dataset, version=self._fragment.version)
 
     def _name(self) -> str:
-        return f"fragment {self._fragment.id} of {self._fragment.dataset}"
+        return f"fragment {self._fragment.id} ({self._source.uri})"
 
     def _row_bytes(self) -> float:
         """What a row may take decoded."""
@@ -164,6 +166,7 @@ class LanceReader:
         except (pa.ArrowException, NotImplementedError) as error:
             raise RefusedError(
                 f"column {field.name!r} is {array.type} in {self._name()}, which is not read as {field.type} here",
+                table=self._fragment.dataset,
                 version=self._fragment.version,
                 next_step="leave the column out, or read it with Lance itself",
             ) from error
@@ -172,7 +175,8 @@ class LanceReader:
     def _differs(self, what: str) -> DamagedTableError:
         deleted = "none deleted" if self._source.dv is None else f"{self.purged} deleted by {self._source.dv.uri}"
         return DamagedTableError(
-            f"Lance reads {what} from {self._name()} ({self._source.uri}), which has {self.rows} rows, {deleted}",
+            f"Lance reads {what} from {self._name()}, which has {self.rows} rows, {deleted}",
+            table=self._fragment.dataset,
             version=self._fragment.version,
             next_step="look at the table with Lance's dataset.validate(), and restore an earlier version",
         )

@@ -18,7 +18,9 @@ from dv_maintenance.maintenance.facts import file_facts
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.limits import Severity
 from dv_maintenance.maintenance.policy import Policy, target_file_size
+from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.maintenance.watch import manifests_written
+from dv_maintenance.tables.capabilities import OwnManifestsTable
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot, Table
@@ -152,7 +154,8 @@ def _small_files(look: _Look) -> Finding:
 def _retention(look: _Look) -> Finding:
     # A retention of the policy that is shorter than the table's own is refused here, as it would be by vacuum.
     retention = look.policy.retention
-    expired = look.table.vacuum(retention=retention, dry_run=True, lite=True, now=look.now).expired
+    table = protecting(look.table, look.policy.clones)
+    expired = table.vacuum(retention=retention, dry_run=True, lite=True, now=look.now).expired
     size = sum(max(file.size, 0) for file in expired.files)
     numbers = {
         "retention_seconds": expired.retention // 1000,
@@ -167,6 +170,8 @@ def _retention(look: _Look) -> Finding:
 
 
 def _manifest_lag(look: _Look) -> Finding:
+    if isinstance(look.table, OwnManifestsTable):
+        return Finding("manifest_lag", None, look.table.own_manifests, {})
     limits, written = look.policy.checks.manifest_lag, manifests_written(look.table)
     if written is None:
         severity: Severity | None = "error" if limits.error is not None else "warn" if limits.on else None

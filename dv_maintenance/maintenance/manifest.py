@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dv_maintenance.tables.capabilities import OwnManifestsTable
+
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
     from dv_maintenance.tables.model import Table
@@ -15,7 +17,7 @@ __all__ = ["ManifestReport", "write_manifests"]
 @dataclass(frozen=True, slots=True)
 class ManifestReport:
     """``manifests`` written and ``removed``, by path relative to the table; ``files``: data files that they list.
-    ``purged``: whether DVs had to go first.
+    ``purged``: whether DVs had to go first. ``note``: why there was nothing to write, in formats where there never is.
     """
 
     table: str
@@ -25,6 +27,7 @@ class ManifestReport:
     files: int
     removed: tuple[str, ...]
     purged: bool
+    note: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -35,11 +38,13 @@ class ManifestReport:
             "files": self.files,
             "removed": list(self.removed),
             "purged": self.purged,
+            "note": self.note,
         }
 
 
 def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> ManifestReport:
-    """Manifests of the newest version. The engine works only if ``purge_first`` is set and there are DVs.
+    """Manifests of the newest version. The engine works only if ``purge_first`` is set and there are DVs, and never for
+    a table that has manifests of its own: nothing is done to that.
 
     Raises
     ------
@@ -50,7 +55,8 @@ def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> 
     snapshot = table.snapshot()
     # Before anything is rewritten for a manifest that can't be.
     table.check_writable(snapshot, "manifest")
-    purged = purge_first and snapshot.files["dv_id"].null_count < snapshot.files.num_rows
+    note = table.own_manifests if isinstance(table, OwnManifestsTable) else None
+    purged = purge_first and note is None and snapshot.files["dv_id"].null_count < snapshot.files.num_rows
     if purged:
         from dv_maintenance.maintenance.apply import purge
 
@@ -65,4 +71,5 @@ def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> 
         files=result.files,
         removed=result.removed,
         purged=purged,
+        note=note,
     )

@@ -84,6 +84,9 @@ class Policy(BaseModel):
     """Only these: each names values of some partition columns (``None``: null), a file must fit one of them."""
     retention: Duration | None = Field(default=None, ge=0)
     """Vacuum: how long what is out of use is kept, milliseconds. ``None``: the table's own property."""
+    clones: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Vacuum: paths or URIs of the table's shallow clones, in formats that have them; the table does not know of them,
+    and what they need stays."""
     vacuum_every: Duration = Field(default=86_400_000, gt=0)
     """Watch: how often to look whether a vacuum would find something, milliseconds."""
     vacuum_min_bytes: Size = Field(default=0, ge=0)

@@ -70,12 +70,10 @@ def run_round(
     if outcome.version is None:
         return outcome, []
     versions = {step: outcome.versions.get(step, outcome.version) for step in exchanges}
-    problems = {
-        version: _read_back(
-            table, snapshot, version, [exchanges[step] for step in versions if versions[step] == version]
-        )
-        for version in sorted(set(versions.values()))
-    }
+    problems = {}
+    for version in sorted(set(versions.values())):
+        made = [exchange for step, exchange in exchanges.items() if versions[step] == version]
+        problems[version] = _read_back(table, snapshot, version, made)
     carried = {each.id: sum(each.deleted) for each in outcome.rebased}
     attempts = attempts_before + outcome.attempts
     return outcome, [

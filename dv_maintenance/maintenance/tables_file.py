@@ -23,14 +23,14 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from dv_maintenance.config import Location, expand_env, load_yaml, validate
 from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.maintenance.partitioning import PartitioningSetting
 from dv_maintenance.maintenance.policy import Policy
 from dv_maintenance.storage import absolute_uri
-from dv_maintenance.tables import FORMATS_WITHOUT_PARTITIONS
+from dv_maintenance.tables import FORMATS_WITH_OWN_MANIFESTS, FORMATS_WITHOUT_PARTITIONS
 from dv_maintenance.tables.find import FoundTable, find_tables
 
 __all__ = ["Job", "TablesFolder", "WatchConfig", "WatchedTable"]
@@ -50,11 +50,16 @@ class _Settings(BaseModel):
     """Passed to the storage; ``${NAME}`` stands for an environment variable."""
     policy: Policy = Field(default_factory=Policy)
     jobs: tuple[Job, ...] = ("optimize", "vacuum")
-    """Work to look for."""
+    """Work to look for. Without ``manifest`` where the format is given and has manifests of its own."""
     partitions: PartitioningSetting | None = None
     """``None``: always the whole table."""
     observe: bool = True
     """``False``: somebody else looks after the asset of this name; only its maintenance is added to it."""
+
+    @field_validator("jobs")
+    @classmethod
+    def _that_there_are(cls, jobs: tuple[Job, ...], info: ValidationInfo) -> tuple[Job, ...]:
+        return _jobs_of(info.data.get("format"), jobs)
 
     @model_validator(mode="after")
     def _only_what_the_format_has(self) -> Self:
@@ -120,7 +125,8 @@ class TablesFolder(_Settings):
                 next_step="exclude the table here and list it under 'tables', or give the folder a format",
             )
         # Not validated again: environment variables in the options are expanded already.
-        return WatchedTable.model_construct(name=name, path=place, **{**shared, "format": found.format})
+        known = {"format": found.format, "jobs": _jobs_of(found.format, self.jobs)}
+        return WatchedTable.model_construct(name=name, path=place, **{**shared, **known})
 
 
 class WatchConfig(BaseModel):
@@ -204,6 +210,10 @@ class WatchConfig(BaseModel):
         if twice is not None:
             raise ValueError(f"two tables are called {twice!r}: give them names")
         return self
+
+
+def _jobs_of(format: str | None, jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    return tuple(job for job in jobs if job != "manifest") if format in FORMATS_WITH_OWN_MANIFESTS else jobs
 
 
 def _merged(defaults: Mapping[str, Any], table: Any) -> Any:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from dv_maintenance.errors import UsageError
+from dv_maintenance.tables.capabilities import ProtectingTable
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Table
 
-__all__ = ["VacuumReport", "vacuum"]
+__all__ = ["VacuumReport", "protecting", "vacuum"]
 
 
 @dataclass(frozen=True, slots=True)
 class VacuumReport:
-    """``data_files`` to ``other_files`` and ``bytes`` count what expired, ``deleted`` what went of it: nothing in
-    a dry run. ``cutoff``: epoch milliseconds; ``retention``: milliseconds. ``kept``: reason in plain words to number of
-    files. ``paths``: relative to the table, only of a dry run.
+    """``data_files`` to ``other_files``, by kind, and ``bytes`` count what expired, ``deleted`` what went of it: none in
+    a dry run. ``version_files``: manifests of expired versions, in formats that have one for each. ``cutoff``: epoch
+    milliseconds; ``retention``: milliseconds. ``kept``: reason in plain words to number of files. ``paths``: relative to
+    the table, only of a dry run.
     """
 
     table: str
@@ -35,6 +39,9 @@ class VacuumReport:
     deleted: int
     kept: Mapping[str, int]
     paths: tuple[str, ...] | None = None
+    index_files: int = 0
+    transaction_files: int = 0
+    version_files: int = 0
 
     def to_json(self) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -48,6 +55,9 @@ class VacuumReport:
             "data_files": self.data_files,
             "dv_files": self.dv_files,
             "change_files": self.change_files,
+            "index_files": self.index_files,
+            "transaction_files": self.transaction_files,
+            "version_files": self.version_files,
             "other_files": self.other_files,
             "bytes": self.bytes,
             "deleted": self.deleted,
@@ -64,17 +74,21 @@ def vacuum(
     lite: bool = False,
     allow_short_retention: bool = False,
     now: int | None = None,
+    clones: Sequence[str] = (),
 ) -> VacuumReport:
     """Delete files that no version inside the retention needs; with ``dry_run`` only say which.
 
     ``retention`` and ``now`` in milliseconds; ``None``: the table's own property, the clock. ``lite`` trusts the log
-    instead of listing the table.
+    instead of listing the table, where the format has such a log. ``clones``: paths or URIs of shallow clones, whose
+    files stay.
 
     Raises
     ------
+    UsageError : ``clones`` of a table that cannot have any.
     What ``Table.vacuum`` raises: RefusedError for a retention below the table's own, StorageError for files that could
     not be deleted, UnsupportedFeatureError.
     """
+    table = protecting(table, clones)
     result = table.vacuum(
         retention=retention, dry_run=dry_run, lite=lite, allow_short_retention=allow_short_retention, now=now
     )
@@ -96,4 +110,25 @@ def vacuum(
         deleted=result.deleted,
         kept=result.expired.kept,
         paths=tuple(file.path for file in files) if result.dry_run else None,
+        index_files=kinds["index"],
+        transaction_files=kinds["transaction"],
+        version_files=kinds["manifest"],
     )
+
+
+def protecting(table: Table, clones: Sequence[str]) -> Table:
+    """The table as it is vacuumed: with what its ``clones`` need kept.
+
+    Raises
+    ------
+    UsageError : ``clones`` of a table that cannot have any.
+    """
+    if not clones:
+        return table
+    if not isinstance(table, ProtectingTable):
+        raise UsageError(
+            f"{table.format} tables have no clones to protect",
+            table=table.uri,
+            next_step="leave out --protect and the policy's clones; a longer retention keeps files for other readers",
+        )
+    return table.protecting(clones)

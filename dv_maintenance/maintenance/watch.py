@@ -22,7 +22,9 @@ from dv_maintenance.maintenance.health import Health, health
 from dv_maintenance.maintenance.plan import build_plan
 from dv_maintenance.maintenance.policy import Policy
 from dv_maintenance.maintenance.tables_file import Job, WatchConfig, WatchedTable
+from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.capabilities import OwnManifestsTable
 from dv_maintenance.tables.model import HistoryEntry, Snapshot, Table
 
 __all__ = ["Job", "Look", "WatchConfig", "WatchedTable", "look", "look_at", "manifests_written", "read_state"]
@@ -82,7 +84,7 @@ def look_at(
 
     ``optimize`` is due when the policy would plan a step, ``vacuum`` when the log knows of expired files that are worth
     it (looked for every ``vacuum_every``, time expires files without a commit), ``manifest`` when the table's files
-    changed after its manifests were written.
+    changed after its manifests were written, and never where a table has its own.
 
     Raises
     ------
@@ -102,7 +104,7 @@ def look_at(
     if last.version != version:
         snapshot = table.snapshot(version)
         found = _look_inside(found, snapshot, policy, jobs)
-        if "manifest" in jobs:
+        if "manifest" in jobs and not isinstance(table, OwnManifestsTable):
             found = _look_at_manifests(found, table, snapshot)
     elif "manifest" in last.due:
         found = _look_at_manifests(found, table)
@@ -149,7 +151,11 @@ def _vacuum_to_check(found: Look, policy: Policy, now: int) -> bool:
 def _look_for_expired(found: Look, table: Table, policy: Policy, now: int) -> Look:
     found = replace(found, vacuum_checked=now)
     try:
-        expired = table.vacuum(retention=policy.retention, dry_run=True, lite=True, now=now).expired
+        expired = (
+            protecting(table, policy.clones)
+            .vacuum(retention=policy.retention, dry_run=True, lite=True, now=now)
+            .expired
+        )
     except DvMaintenanceError as error:
         # Not this table's newest version, but what can be said about old ones.
         warnings = [each for each in found.warnings if not each.startswith("vacuum: ")]

@@ -53,9 +53,9 @@ def find_tables(place: str, storage_options: Mapping[str, str] | None = None) ->
                 )
             below: list[str] = []
             for folder, children in zip(todo, pool.map(storage.folders, todo), strict=True):
-                format = next((name for mark, name in _MARKS.items() if mark in children), None)
-                if format is not None:
-                    found.append(FoundTable(folder, format))
+                known = next((name for mark, name in _MARKS.items() if mark in children), None)
+                if known is not None:
+                    found.append(FoundTable(folder, known))
                 else:
                     inside = (name for name in children if name[0] not in "_." and "=" not in name)
                     below += (f"{folder}/{name}" if folder else name for name in inside)

@@ -212,7 +212,9 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredFile:
-    """A file that nothing needs any more. ``kind``: data, dv, change or other."""
+    """A file that nothing needs any more. ``kind``: data, dv, change, index, manifest (of a version), transaction or
+    other.
+    """
 
     path: str
     kind: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-import lance
 import pyarrow as pa
 
 from dv_maintenance.testing.backends import LanceBackend
@@ -13,6 +12,8 @@ from dv_maintenance.testing.stateful import HISTORIES, Judge, TableHistories
 
 
 def with_lance(place: Path, version: int) -> pa.Table:
+    import lance
+
     dataset = lance.dataset(str(place), version=version)
     dataset.validate()
     return dataset.to_table()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -247,6 +248,26 @@ def test_rows_are_deleted_by_a_condition(
     assert ids(table) == list(range(10, 2000))
     assert observation(instance, table).tags["dagster/data_version"] == "2"
     assert spark.range(3).count() == 3, "the session of others is left running"
+
+
+def test_rows_of_lance_tables_are_deleted(
+    spark: SparkSession, instance: dg.DagsterInstance, keys: str, tmp_path: Path, pylance: ModuleType
+) -> None:
+    path = str(tmp_path / "lance")
+    pylance.write_dataset(pa.table({"id": range(2000)}), path, max_rows_per_file=1000)
+    table = WatchedTable(name="lance", path=path)
+    op = delete_rows_op(table)
+    config = {"keys": keys, "on": ["id"]}
+    counted = told(run(op, instance, {**config, "dry_run": True}, SparkResource()), op.name)
+    assert counted["reason"] == "3 rows would be deleted; nothing was changed."
+    result = run(op, instance, config, SparkResource())
+    assert result.output_for_node(op.name)["rows_deleted"] == 3
+    assert told(result, op.name)["reason"].startswith("3 rows deleted: 0 files went whole, 1 got a deletion vector")
+    assert ids(table) == [each for each in range(2000) if each not in {1, 5, 13}]
+    assert observation(instance, table).tags["dagster/data_version"] == "2"
+    assert run(op, instance, {"where": "id < 1000"}, SparkResource()).success
+    assert ids(table) == [*range(1000, 2000)]
+    pylance.dataset(path).validate()
 
 
 # -- erasure ---------------------------------------------------------------------------------------------------------

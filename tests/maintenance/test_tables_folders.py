@@ -63,9 +63,10 @@ def mixed(tmp_path: Path, pylance: ModuleType) -> Path:
 def test_tables_of_every_format(mixed: Path, golden: Path) -> None:
     """With its format, which nobody then has to find out; a branch is no table of its own."""
     assert (mixed / "lake/docs/tree/try/_versions").is_dir()
-    (mixed / "tables.yaml").write_text("folders: [{path: lake}]")
+    (mixed / "tables.yaml").write_text("folders: [{path: lake, jobs: [optimize, manifest]}]")
     found = WatchConfig.load(str(mixed / "tables.yaml")).tables
     assert [(each.name, each.format) for each in found] == [("a", "delta"), ("docs", "lance")]
+    assert [each.jobs for each in found] == [("optimize", "manifest"), ("optimize",)], "Lance writes its own"
     assert load(mixed, "folders: [{path: lake, format: lance}]").keys() == {"docs"}
     every = {path.name for path in (golden / "lance").iterdir() if (path / "_versions").is_dir()}
     assert {each.path for each in find.find_tables(str(golden / "lance"))} == every

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
+from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, Table, VacuumResult
 
@@ -13,6 +16,10 @@ FILES = (
     ExpiredFile("d.bin", "dv", 5, 3),
     ExpiredFile("_change_data/c.parquet", "change", 7, 4),
     ExpiredFile("odd", "other", 1, 5),
+    ExpiredFile("i", "index", 1, 5),
+    ExpiredFile("v", "manifest", 1, 5),
+    ExpiredFile("t1", "transaction", 1, 5),
+    ExpiredFile("t2", "transaction", 1, 5),
 )
 
 
@@ -47,11 +54,21 @@ def test_files_are_counted_by_kind() -> None:
         "data_files": 2,
         "dv_files": 1,
         "change_files": 1,
+        "index_files": 1,
+        "transaction_files": 2,
+        "version_files": 1,
         "other_files": 1,
-        "bytes": 123,
+        "bytes": 127,
         "deleted": 5,
         "kept": {"in the current version": 3},
     }
+
+
+def test_clones_are_of_formats_that_have_them() -> None:
+    table = FakeTable()
+    with pytest.raises(UsageError, match="delta tables have no clones"):
+        vacuum(cast("Table", table), clones=["file:///c"])
+    assert not table.asked
 
 
 def test_a_dry_run_names_the_paths() -> None:

@@ -8,19 +8,19 @@ own, and the exchange is committed as an operation of our making.
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from dv_maintenance.dv import DeletionVector, lance
+from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.carry import Source, carry_over
 from dv_maintenance.errors import ConflictError
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.lance.deletion_files import described, new_deletion_file, write_deletions
 from dv_maintenance.tables.lance.files import read_deletions
 from dv_maintenance.tables.lance.history import changes_since
 from dv_maintenance.tables.lance.indices import keep_up
-from dv_maintenance.tables.lance.layout import deletion_path
+from dv_maintenance.tables.lance.layout import DELETIONS, deletion_path
 from dv_maintenance.tables.lance.library import lance_errors, open_dataset
 from dv_maintenance.tables.lance.manifest import Fragment
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot, load_snapshot
@@ -33,8 +33,6 @@ __all__ = ["commit"]
 
 # What leaves the rows of a fragment where they are, or deletes them.
 _HARMLESS: Final = frozenset({"Append", "Delete", "Update", "ReserveFragments", "CreateIndex", "UpdateConfig"})
-# From so many rows on Lance writes a bitmap.
-_BITMAP_FROM: Final = 5000
 
 
 def commit(
@@ -107,7 +105,7 @@ class _Commit:
 
     def _sources(self, now: LanceSnapshot) -> list[tuple[Fragment, Fragment | None]]:
         """The fragments as they were read, and as they are now: ``None`` where they are not there any more."""
-        by_key = {key: each for key, each in zip(_keys(self.base), self.base.fragments, strict=True)}
+        by_key = dict(zip(_keys(self.base), self.base.fragments, strict=True))
         live = {(each.id, _first(each)): each for each in now.fragments}
         olds = [by_key[key] for key in self.replacement.inputs]
         return [(old, live.get((old.id, _first(old)))) for old in olds]
@@ -142,8 +140,10 @@ class _Commit:
         from lance.optimize import Compaction, RewriteResult
 
         dataset = self._open()
+        # The library's own description of its types leaves this one out.
+        result = getattr(RewriteResult, "from_json")(self.replacement.native)  # noqa: B009
         with self._errors():
-            Compaction.commit(dataset, [RewriteResult.from_json(self.replacement.native)])
+            Compaction.commit(dataset, [result])
             return int(dataset.version)
 
     # -- ours ----------------------------------------------------------------------------------------------------------
@@ -167,7 +167,10 @@ class _Commit:
                 continue
             entry = {**fragment, "id": number}
             if deleted:
-                entry["deletion_file"] = self._write(number, now.version, deleted, written)
+                file = new_deletion_file(number, now.version, deleted)
+                write_deletions(self.storage, file, deleted)
+                written.append(f"{DELETIONS}/{file.name}")
+                entry["deletion_file"] = described(file)
             new.append(FragmentMetadata.from_json(json.dumps(entry)))
             number += 1
         stay = {old.id for old, new in sources if new is not None}
@@ -211,20 +214,6 @@ class _Commit:
             return DeletionVector.empty()
         path = deletion_path(self.storage, snapshot.manifest, fragment.deletion)
         return read_deletions(self.storage, path, fragment.deletion.codec)
-
-    def _write(self, fragment: int, version: int, deleted: DeletionVector, written: list[str]) -> dict[str, Any]:
-        bitmap = len(deleted) >= _BITMAP_FROM
-        number = random.getrandbits(63)
-        path = f"_deletions/{fragment}-{version}-{number}.{'bin' if bitmap else 'arrow'}"
-        self.storage.create(path, lance.encode(lance.BITMAP if bitmap else lance.ARRAY, deleted))
-        written.append(path)
-        return {
-            "read_version": version,
-            "id": number,
-            "file_type": "bitmap" if bitmap else "array",
-            "num_deleted_rows": len(deleted),
-            "base_id": None,
-        }
 
     # -- Lance ---------------------------------------------------------------------------------------------------------
 

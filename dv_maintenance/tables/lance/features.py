@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
+from dv_maintenance.errors import UnsupportedFeatureError
 from dv_maintenance.tables.lance.manifest import Fragment, Manifest
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "check_cleanable",
     "check_no_overlays",
     "check_readable",
-    "check_writable",
     "check_writer_flags",
     "flag_names",
 ]
@@ -49,7 +48,6 @@ _OTHERS: Final = {
     65536: "zone write seeds",
 }
 _NAMES: Final = {**_READABLE, **_OTHERS}
-_BY_LANCE: Final = {"update": "dataset.update()", "merge": "dataset.merge_insert()"}
 _NEWER: Final = "use a newer release of this tool, or Lance itself"
 
 
@@ -107,27 +105,6 @@ def check_cleanable(manifest: Manifest, table: str) -> None:
     check_writer_flags(manifest, table)
     if (manifest.reader_flags | manifest.writer_flags) & _MANAGED_BLOBS:
         raise _unsupported(_MANAGED_BLOBS, manifest, table, "cleaned up", "writer")
-
-
-def check_writable(manifest: Manifest, operation: str, table: str) -> None:
-    """Refuse what a table's flags, or this tool, do not allow.
-
-    Raises
-    ------
-    UnsupportedFeatureError : names the flags that are not understood.
-    RefusedError : an operation that Lance itself has to do.
-    """
-    if operation == "vacuum":
-        return check_cleanable(manifest, table)
-    check_writer_flags(manifest, table)
-    if operation in _BY_LANCE:
-        raise RefusedError(
-            f"{operation} of Lance tables is not done by this tool",
-            table=table,
-            version=manifest.version,
-            next_step=f"use Lance itself: {_BY_LANCE[operation]}",
-        )
-    return None
 
 
 def _unsupported(

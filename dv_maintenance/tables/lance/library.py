@@ -17,7 +17,16 @@ from dv_maintenance.storage import Storage
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["FLOOR", "lance_errors", "lance_options", "lance_place", "library", "open_dataset", "reason_of"]
+__all__ = [
+    "FLOOR",
+    "lance_errors",
+    "lance_options",
+    "lance_place",
+    "library",
+    "open_dataset",
+    "reason_of",
+    "translated",
+]
 
 FLOOR: Final = (6, 0, 1)
 """The first release in which a distributed compaction cannot bring rows back that others delete meanwhile
@@ -104,14 +113,15 @@ def open_dataset(storage: Storage, version: int | None = None) -> Any:
 # Where in Lance's source an error was made, which it puts behind each message.
 _SOURCE_PLACE: Final = re.compile(r",? ?(?:/[\w.+@-]+)+\.rs:\d+:\d+")
 _MISSING: Final = re.compile(r"[Nn]ot found|No such file")
-_CUT: Final = re.compile(r"failed to fill whole buffer|[Rr]ange [Nn]ot [Ss]atisfiable|InvalidRange|[Rr]equested range")
+_CUT: Final = re.compile(
+    r"failed to fill whole buffer|[Rr]ange [Nn]ot [Ss]atisfiable|[Ii]nvalid ?[Rr]ange|[Rr]equested range"
+)
 _STORAGE: Final = re.compile(
     r"Generic (?:S3|GCS|MicrosoftAzure|HTTP|LocalFileSystem)|HTTP error|[Pp]ermission denied|Unauthenticated"
     r"|Access ?Denied|No space left|os error"
 )
 _CONFLICT: Final = re.compile(r"[Cc]ommit conflict|Incompatible transaction|two fragments with id|concurrent writers")
-_USER: Final = "Invalid user input"
-_REFUSED: Final = re.compile(r"Not supported|not yet supported|NotSupported|not implemented")
+_REFUSED: Final = re.compile(r"Not supported|not yet supported|NotSupported|not implemented|No field named")
 
 
 def reason_of(error: BaseException) -> str:
@@ -138,10 +148,11 @@ def lance_errors(what: str, *, table: str | None = None, version: int | None = N
     except BaseException as error:
         # Lance raises ValueError, OSError, RuntimeError and Arrow's errors for the same things, and a panic of its
         # code is no Exception: the text says what it is.
-        raise _translated(error, what, {"table": table, "version": version}) from error
+        raise translated(error, what, table=table, version=version) from error
 
 
-def _translated(error: BaseException, what: str, place: dict[str, Any]) -> DvMaintenanceError:
+def translated(error: BaseException, what: str, **place: Any) -> DvMaintenanceError:
+    """The error that :func:`lance_errors` raises for one of Lance's; ``place``: table and version."""
     text = reason_of(error)
     if _CONFLICT.search(text):
         return ConflictError(f"{what} lost against another one: {text}", **place)
@@ -156,6 +167,6 @@ def _translated(error: BaseException, what: str, place: dict[str, Any]) -> DvMai
     if _STORAGE.search(text):
         # The text may quote signed URLs or headers: the cause is chained, the message names the kind.
         return StorageError(f"storage failed on {what}: {type(error).__name__}", **place)
-    if _USER in text or _REFUSED.search(text):
+    if _REFUSED.search(text):
         return RefusedError(f"Lance does not read {what}: {text}", next_step="use a newer release of pylance", **place)
     return DamagedTableError(f"{what} cannot be read by Lance: {text}", **place)

@@ -1,15 +1,18 @@
-"""A Lance table, as far as it can be looked at: each method is a module of this folder."""
+"""A Lance table: each method is a module of this folder."""
+
+# ruff: noqa: ARG002 - the protocol's arguments that Lance has no use for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot, load_snapshot
 
 if TYPE_CHECKING:
-    from dv_maintenance.errors import RefusedError
+    import pyarrow as pa
+
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.capabilities import RenamedManifests
     from dv_maintenance.tables.lance.preflight import Fault
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
         Snapshot,
         VacuumResult,
     )
+    from dv_maintenance.tables.predicate import Predicate
+    from dv_maintenance.tables.rows import ChangesOutcome, ColumnBounds, RowChanges, RowRules, RowWriteTask
     from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask
 
 __all__ = ["LanceTable"]
@@ -31,8 +36,8 @@ __all__ = ["LanceTable"]
 
 @dataclass(frozen=True, slots=True)
 class LanceTable:
-    """See ``dv_maintenance.tables.model.Table`` for what each method promises; those that read rows or change anything
-    refuse. The folder of a branch (``TABLE/tree/NAME``) is a table like any other.
+    """See ``dv_maintenance.tables.model.Table`` for what each method promises. The folder of a branch
+    (``TABLE/tree/NAME``) is a table like any other.
     """
 
     storage: Storage
@@ -69,14 +74,48 @@ class LanceTable:
         return oldest_dv(self.storage, cast("LanceSnapshot", snapshot), limit)
 
     def check_writable(self, snapshot: Snapshot, operation: str) -> None:
-        from dv_maintenance.tables.lance.features import check_writable
+        from dv_maintenance.tables.lance.writable import check_writable
 
-        check_writable(cast("LanceSnapshot", snapshot).manifest, operation, self.uri)
+        check_writable(cast("LanceSnapshot", snapshot), operation)
 
     def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
         from dv_maintenance.tables.lance.tasks import scan_tasks
 
         return scan_tasks(self.storage, cast("LanceSnapshot", snapshot), columns)
+
+    def may_match(self, snapshot: Snapshot, predicate: Predicate) -> pa.BooleanArray:
+        # Manifests have no statistics of columns.
+        import pyarrow as pa
+
+        return pa.array([True] * snapshot.files.num_rows, pa.bool_())
+
+    def column_bounds(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, ColumnBounds]:
+        return {}
+
+    def row_rules(self, snapshot: Snapshot) -> RowRules:
+        from dv_maintenance.tables.rows import RowRules
+
+        return RowRules()
+
+    def row_write_tasks(self, snapshot: Snapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
+        from dv_maintenance.tables.lance.writable import refused
+
+        raise refused(cast("LanceSnapshot", snapshot), "update")
+
+    def commit_changes(
+        self,
+        base: Snapshot,
+        changes: RowChanges,
+        *,
+        operation: Mapping[str, Any],
+        reads: Callable[[Snapshot], bool],
+        max_attempts: int = 10,
+    ) -> ChangesOutcome:
+        from dv_maintenance.tables.lance.deletes import commit_deletes
+
+        return commit_deletes(
+            self.storage, cast("LanceSnapshot", base), changes, operation=operation, max_attempts=max_attempts
+        )
 
     def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
         from dv_maintenance.tables.lance.tasks import rewrite_tasks
@@ -138,17 +177,6 @@ class LanceTable:
         from dv_maintenance.tables.model import ManifestResult
 
         return ManifestResult(snapshot.version, (), snapshot.files.num_rows)
-
-    def _only_looked_at(self, operation: str, version: int | None = None) -> RefusedError:
-        from dv_maintenance.errors import RefusedError
-
-        return RefusedError(
-            f"{operation} of Lance tables is not possible with this release: it tells their health, history, tags and "
-            "damaged deletion files",
-            table=self.uri,
-            version=version,
-            next_step="use Lance itself: dataset.optimize.compact_files() and dataset.cleanup_old_versions()",
-        )
 
     def preflight(self, version: int | None = None, fragments: Sequence[int] | None = None) -> tuple[Fault, ...]:
         """Every fault of the deletion files of a version, the newest by default."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,11 +11,23 @@ import pytest
 from dv_maintenance.cli import main
 
 
-@pytest.mark.parametrize("verb", ["plan", "purge", "vacuum", "manifest", "checkpoint", "downgrade"])
-def test_refused(verb: str, golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "checkpoint",
+        "downgrade",
+        "zorder --columns id",
+        "restore --version 1",
+        "changes --from 1",
+        "engine-sql purge",
+        "update --set id=1",
+    ],
+)
+def test_refused(line: str, golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     place = golden_copy("lance/array_small")
     before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
-    assert main([verb, str(place)]) == 3
+    verb, *options = shlex.split(line)
+    assert main([verb, str(place), *options]) == 3
     assert "lance" in capsys.readouterr().err.lower()
     assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
 

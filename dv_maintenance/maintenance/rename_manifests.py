@@ -1,0 +1,41 @@
+"""Give a table's manifests the names that newer writers give them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.tables.capabilities import RenamableManifestsTable
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.capabilities import RenamedManifests
+    from dv_maintenance.tables.model import Table
+
+__all__ = ["RenameReport", "rename_manifests"]
+
+
+@dataclass(frozen=True, slots=True)
+class RenameReport:
+    """``result``: see ``tables.capabilities.RenamedManifests``."""
+
+    table: str
+    format: str
+    result: RenamedManifests
+
+    def to_json(self) -> dict[str, Any]:
+        return {"table": self.table, "format": self.format, **asdict(self.result)}
+
+
+def rename_manifests(table: Table, *, dry_run: bool = False, now: int | None = None) -> RenameReport:
+    """Rename all manifests, or go on where an interrupted run stopped. Not safe beside writers, and nobody can read the
+    table until it is done. ``now``: epoch milliseconds.
+
+    Raises
+    ------
+    RefusedError : the format has one naming only; or somebody committed within the last minute.
+    ConflictError : somebody committed meanwhile. StorageError : run again.
+    """
+    if not isinstance(table, RenamableManifestsTable):
+        raise RefusedError(f"{table.format} tables have only one way to name their manifests", table=table.uri)
+    return RenameReport(table.uri, table.format, table.rename_manifests(dry_run=dry_run, now=now))
