@@ -180,10 +180,36 @@ def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         from dv_maintenance.maintenance.vacuum import vacuum as run
 
         with in_dagster_terms(context.retry_number):
-            report = run(_open(table), retention=table.policy.retention, clones=table.policy.clones)
+            opened = _open(table)
+            known = _data_version(context, table, opened)
+            report = run(opened, retention=table.policy.retention, clones=table.policy.clones)
+            if known is not None and report.version_files:
+                # Of versions that are gone nobody can tell any more whether they changed data.
+                _observe_at(context, table, opened.snapshot(), known)
         return dg.MaterializeResult(metadata=metadata.of_vacuum(report))
 
     return vacuum
+
+
+def _data_version(context: dg.AssetExecutionContext, table: WatchedTable, opened: Table) -> tuple[int, int] | None:
+    """The newest version, and the data version that goes with it or, of a table that is written to, with a newer one;
+    ``None``: it is for somebody else to say.
+    """
+    if not table.observe:
+        return None
+    version = opened.version()
+    return version, last_data_version(opened, observed_before(context.instance, naming.table_key(table)))
+
+
+def _observe_at(
+    context: dg.AssetExecutionContext, table: WatchedTable, snapshot: Snapshot, known: tuple[int, int]
+) -> None:
+    """``known``: of :func:`_data_version`. Whoever looks next goes on from there, however new the snapshot is."""
+    from dv_maintenance.maintenance.health import health
+
+    told = metadata.of_health(health(snapshot)) | metadata.of_schema(snapshot) | {"version": known[0]}
+    tags = {"dagster/data_version": str(known[1])}
+    context.log_event(dg.AssetObservation(naming.table_key(table), metadata=told, tags=tags))
 
 
 def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:

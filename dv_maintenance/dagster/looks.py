@@ -45,7 +45,7 @@ class Looker:
         before: Callable[[], tuple[int, int] | None] = lambda: None,
     ) -> Found:
         """``busy``: somebody is at work on it, so that what to run need not be known. ``before``: see
-        ``state.observed_before``, asked where ``last`` does not say. Raises what the table raises.
+        ``state.observed_before``, asked of a table that changed. Raises what the table raises.
         """
         from dv_maintenance.tables import open_table
 
@@ -74,7 +74,11 @@ class Looker:
             table, watched.policy, last.look if version is not None else None, name=watched.name, jobs=watched.jobs
         )
         if self.observes and (look.changed or known is None):
-            known = last_data_version(table, before() if version is None or known is None else (version, known))
+            seen = [] if version is None or known is None else [(version, known)]
+            observed = before()
+            # Where somebody looked later, the versions up to there need not exist any more.
+            seen += [observed] if observed is not None and observed[0] <= (look.version or 0) else []
+            known = last_data_version(table, max(seen, default=None))
         to_plan = watched.partitions is not None and "optimize" in look.due and not busy
         if not to_plan and (watched.partitions is None or not look.changed):
             return Found(look, known)
