@@ -47,14 +47,23 @@ class LanceReader:
     """
 
     def __init__(self, source: SourceFile, task: ScanTask, storage: Storage) -> None:
-        if source.fragment is None or source.rows is None:
-            raise ValueError("a fragment with known rows is read here")
+        if source.fragment is None:
+            raise ValueError("fragments are read here")
         self._source, self._schema, self._storage = source, task.schema, storage
         self._fragment: FragmentRef = source.fragment
-        self.rows: int = source.rows
+        self.rows: int = self._known_rows(source.rows)
         self.size: int = source.size
         self._dv = self._deletions()
         self.purged: int = self._dv.cardinality
+
+    def _known_rows(self, rows: int | None) -> int:
+        if rows is None:
+            raise DamagedTableError(
+                f"nobody knows how many rows {self._name()} has",
+                table=self._fragment.dataset,
+                version=self._fragment.version,
+            )
+        return rows
 
     def _deletions(self) -> DeletionVector:
         if self._source.dv is None:

@@ -18,10 +18,10 @@ __all__ = ["VacuumReport", "protecting", "vacuum"]
 
 @dataclass(frozen=True, slots=True)
 class VacuumReport:
-    """``data_files`` to ``other_files``, by kind, and ``bytes`` count what expired, ``deleted`` what went of it: none in
-    a dry run. ``version_files``: manifests of expired versions, in formats that have one for each. ``cutoff``: epoch
-    milliseconds; ``retention``: milliseconds. ``kept``: reason in plain words to number of files. ``paths``: relative to
-    the table, only of a dry run.
+    """``data_files`` to ``other_files``, by kind, and ``bytes`` count what expired, ``deleted`` what went of it: none
+    in a dry run. ``version_files``: manifests of versions, in formats that have one for each. ``cutoff``: epoch
+    milliseconds; ``retention``: milliseconds. ``kept``: reason in plain words to number of files. ``paths``: relative
+    to the table, only of a dry run.
     """
 
     table: str

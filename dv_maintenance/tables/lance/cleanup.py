@@ -315,7 +315,7 @@ class _Cleanup:
         others = [file for file in files if file.kind != "manifest"]
         gone: list[ExpiredFile] = []
         try:
-            failure = self._sweep(manifests, gone, stop=True) or self._sweep(others, gone)
+            failure = self._sweep(manifests, gone) or self._sweep(others, gone, manifests_are_gone=True)
         except DvMaintenanceError as error:
             error.done = error.done or self._done(files)
             raise
@@ -332,11 +332,11 @@ class _Cleanup:
         return f"{self.deleted} of {len(files)} expired files deleted" if self.deleted else None
 
     def _sweep(
-        self, files: Sequence[ExpiredFile], gone: list[ExpiredFile], *, stop: bool = False
+        self, files: Sequence[ExpiredFile], gone: list[ExpiredFile], *, manifests_are_gone: bool = False
     ) -> DvMaintenanceError | None:
         failure: DvMaintenanceError | None = None
         for at in range(0, len(files), _DELETED_AT_ONCE):
-            self._catch_up(manifests_are_gone=not stop)
+            self._catch_up(manifests_are_gone=manifests_are_gone)
             batch = []
             for file in files[at : at + _DELETED_AT_ONCE]:
                 reason = self._needed_by_now(file)
@@ -348,8 +348,8 @@ class _Cleanup:
             self.deleted += count
             gone += batch
             failure = failure or failed
-            if failed and (stop or not count):
-                break
+            if failed and not count:
+                break  # nothing works any more
         return failure
 
     def _needed_by_now(self, file: ExpiredFile) -> str | None:

@@ -8,8 +8,8 @@ own, and the exchange is committed as an operation of our making.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.dv import DeletionVector
@@ -73,6 +73,17 @@ class _Done:
     rebased: Rebased | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Hand:
+    """What a commit of ours takes, ready before the first attempt: a race is won by being quick, and fragments with
+    row ids of their own take a while to be read.
+    """
+
+    dataset: Any
+    olds: list[Any]
+    outputs: list[Any]
+
+
 @dataclass(slots=True)
 class _Commit:
     storage: Storage
@@ -81,6 +92,7 @@ class _Commit:
     name: str
     max_attempts: int
     at_plan: dict[int, DeletionVector] = field(default_factory=dict)  # deletions of fragments when they were read
+    hand: _Hand | None = None
 
     def run(self) -> _Done:
         attempts, by_lance = 0, bool(self.replacement.native)
@@ -116,10 +128,7 @@ class _Commit:
             return None
         if now.version < self.base.version:
             return "the table was made anew"
-        if (now.manifest.field_records, now.stable_row_ids) != (
-            self.base.manifest.field_records,
-            self.base.stable_row_ids,
-        ):
+        if now.manifest.field_records != self.base.manifest.field_records:
             return "the schema changed"
         for old, new in sources:
             if new is not None and new.files != old.files:
@@ -152,35 +161,39 @@ class _Commit:
         self, now: LanceSnapshot, sources: Sequence[tuple[Fragment, Fragment | None]]
     ) -> tuple[int, Rebased | None]:
         from lance import LanceDataset, LanceOperation
-        from lance.fragment import FragmentMetadata
+        from lance.fragment import DeletionFile
 
-        outputs = json.loads(self.replacement.native)["new_fragments"] if self.replacement.native else []
-        carried = self._carried(now, sources, [each["physical_rows"] for each in outputs])
-        dataset = self._open(now.version)
+        if self.hand is None:
+            self.hand = self._hand({old.id for old, _ in sources})
+        hand = self.hand
+        carried = self._carried(now, sources, [each.physical_rows for each in hand.outputs])
         # Lance finds the old fragments by their ids, and gives none to the new ones: a deletion file is named after its
         # fragment before that is committed. Where another commit takes the id first, Lance refuses this one.
         number = (now.manifest.max_fragment_id or 0) + 1
         written: list[str] = []
         new = []
-        for fragment, deleted in zip(outputs, carried, strict=True):
-            if len(deleted) == fragment["physical_rows"]:
+        for fragment, deleted in zip(hand.outputs, carried, strict=True):
+            if len(deleted) == fragment.physical_rows:
                 continue
-            entry = {**fragment, "id": number}
+            deletion = None
             if deleted:
                 file = new_deletion_file(number, now.version, deleted)
                 write_deletions(self.storage, file, deleted)
                 written.append(f"{DELETIONS}/{file.name}")
-                entry["deletion_file"] = described(file)
-            new.append(FragmentMetadata.from_json(json.dumps(entry)))
+                deletion = DeletionFile(**described(file))
+            new.append(replace(fragment, id=number, deletion_file=deletion))
             number += 1
         stay = {old.id for old, new in sources if new is not None}
-        olds = [each.metadata for each in dataset.get_fragments() if each.fragment_id in stay]
+        # By their ids: that they have other deletion files by now is what this is about.
+        olds = [each for each in hand.olds if each.id in stay]
         rewrite = LanceOperation.Rewrite(
             groups=[LanceOperation.RewriteGroup(old_fragments=olds, new_fragments=new)], rewritten_indices=[]
         )
         try:
             with self._errors():
-                committed = LanceDataset.commit(dataset, rewrite, read_version=now.version, commit_message=self.name)
+                committed = LanceDataset.commit(
+                    hand.dataset, rewrite, read_version=now.version, commit_message=self.name
+                )
         except ConflictError:
             self.storage.delete(written)
             raise
@@ -190,6 +203,15 @@ class _Commit:
             inputs = tuple(key for key, each in keys.items() if each.id in stay)
             rebased = Rebased(self.replacement.id, inputs, tuple(len(deleted) for deleted in carried))
         return int(committed.version), rebased
+
+    def _hand(self, sources: Collection[int]) -> _Hand:
+        from lance.fragment import FragmentMetadata
+
+        dataset = self._open()
+        with self._errors():
+            olds = [each.metadata for each in dataset.get_fragments() if each.fragment_id in sources]
+            outputs = json.loads(self.replacement.native)["new_fragments"] if self.replacement.native else []
+            return _Hand(dataset, olds, [FragmentMetadata.from_json(json.dumps(each)) for each in outputs])
 
     def _carried(
         self, now: LanceSnapshot, sources: Sequence[tuple[Fragment, Fragment | None]], outputs: Sequence[int]
@@ -217,9 +239,9 @@ class _Commit:
 
     # -- Lance ---------------------------------------------------------------------------------------------------------
 
-    def _open(self, version: int | None = None) -> Any:
+    def _open(self) -> Any:
         with self._errors():
-            return open_dataset(self.storage, version)
+            return open_dataset(self.storage)
 
     def _errors(self) -> Any:
         return lance_errors(f"the commit of {self.replacement.id}", table=self.storage.uri, version=self.base.version)

@@ -235,8 +235,8 @@ class _Commit:
     def _updated(self, dataset: Any, each: _Shrinking, file: DeletionFile) -> Any:
         """The fragment as Lance knows it, row ids and all, with the new deletion file."""
         fragment = dataset.get_fragment(each.fragment.id)
-        deletion = self.lance.fragment.DeletionFile.from_json(json.dumps(described(file)))
-        return replace(fragment.metadata, deletion_file=deletion, physical_rows=each.fragment.physical_rows)
+        deletion = self.lance.fragment.DeletionFile(**described(file))
+        return replace(fragment.metadata, deletion_file=deletion)
 
     def _committed(self, uuid: str) -> int | None:
         """The version that the transaction made, as far as that can be found out."""

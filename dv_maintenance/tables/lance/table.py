@@ -128,7 +128,7 @@ class LanceTable:
         replacements: Sequence[Replacement],
         *,
         operation: Mapping[str, Any],
-        max_attempts: int = 50,
+        max_attempts: int = 200,
     ) -> CommitOutcome:
         from dv_maintenance.tables.lance.commit import commit
 

@@ -259,7 +259,9 @@ def test_a_fragment_is_one_piece(made: Callable[..., str], pylance: ModuleType) 
 
 
 @pytest.mark.parametrize("version", VERSIONS[:-1])
-def test_batches_of_bounded_bytes(version: str, made: Callable[..., str], pylance: ModuleType) -> None:
+def test_batches_of_bounded_bytes(
+    version: str, made: Callable[..., str], pylance: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thousand rows of 16 kB each, and as many of text that packs well."""
     width, count = 4096, 1000
     place = made(
@@ -281,6 +283,36 @@ def test_batches_of_bounded_bytes(version: str, made: Callable[..., str], pylanc
         assert len(sizes) > 3
         assert max(sizes) <= 1.1 * BATCH_BYTES
     assert rows(place).equals(pylance.dataset(place).to_table())
+    # What Lance itself holds at a time, where a row's bytes are known beforehand.
+    delivered: list[int] = []
+
+    def measured(batch: pa.RecordBatch) -> pa.RecordBatch:
+        delivered.append(batch.nbytes)
+        return batch
+
+    broken(pylance.dataset(place).get_fragment(0), monkeypatch, measured)
+    assert rows(place, None, ["vec"]).num_rows == pylance.dataset(place).count_rows()
+    assert max(delivered) <= 1.1 * BATCH_BYTES
+
+
+def test_batches_that_are_larger_than_asked_for(
+    made: Callable[..., str], pylance: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = made(pa.table({"id": range(1000), "text": ["x" * 16_000] * 1000}), max_rows_per_file=1000)
+    fragment = type(pylance.dataset(place).get_fragment(0))
+    monkeypatch.setattr(
+        fragment, "to_batches", lambda self, **how: self.to_table(**only(how)).combine_chunks().to_batches()
+    )
+
+    def only(how: dict[str, Any]) -> dict[str, Any]:
+        return {name: how[name] for name in ("columns", "with_row_address")}
+
+    table = opened(place)
+    (task,) = table.scan_tasks(table.snapshot())
+    sizes = [batch.nbytes for batch in scan(task)]
+    assert len(sizes) > 3
+    assert max(sizes) <= 1.1 * BATCH_BYTES
+    assert rows(place).num_rows == 1000 - 5
 
 
 # -- what is not right --------------------------------------------------------------------------------------------
@@ -357,6 +389,9 @@ def test_a_table_made_anew_meanwhile(made: Callable[..., str], pylance: ModuleTy
     made()
     with pytest.raises(DamagedTableError, match=r"no fragment 0 \(.*\) any more"):
         [*scan(tasks[0])]
+    uncounted = replace(tasks[0].sources[0], rows=None)
+    with pytest.raises(DamagedTableError, match="nobody knows how many rows fragment 0"):
+        [*scan(replace(tasks[0], sources=(uncounted,)))]
     gone = replace(tasks[0].sources[0], fragment=FragmentRef(table.uri, 77, 0))
     with pytest.raises(DamagedTableError, match="does not exist"):
         [*scan(replace(tasks[0], sources=(gone,)))]

@@ -1,0 +1,207 @@
+"""Lance itself as the judge: what maintenance leaves of its tables, rows, row ids and indices."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.maintenance.apply import maintain, purge
+from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables import open_table
+from dv_maintenance.testing.history import InterferingEngine
+
+HISTORIES = int(os.environ.get("DVM_HISTORIES", "6"))
+ROWS, WIDTH, NEAREST = 1200, 8, 20
+
+SCALAR = {
+    "BTREE": "id",
+    "BITMAP": "kind",
+    "LABEL_LIST": "labels",
+    "INVERTED": "text",
+    "NGRAM": "text",
+    "ZONEMAP": "number",
+    "BLOOMFILTER": "number",
+}
+VECTOR: dict[str, dict[str, int]] = {
+    "IVF_FLAT": {},
+    "IVF_PQ": {"num_sub_vectors": 4},
+    "IVF_SQ": {},
+    "IVF_RQ": {},
+    "IVF_HNSW_SQ": {},
+    "IVF_HNSW_PQ": {"num_sub_vectors": 4},
+    "IVF_HNSW_FLAT": {},
+}
+FILTERS: dict[str, tuple[str, Callable[[int], bool]]] = {
+    "BTREE": ("id >= 300 and id < 900", lambda n: 300 <= n < 900),
+    "BITMAP": ("kind = 'k3'", lambda n: n % 7 == 3),
+    "LABEL_LIST": ("array_has_any(labels, ['l2'])", lambda n: n % 5 == 2),
+    "NGRAM": ("contains(text, 'word12')", lambda n: "word12" in f"word{n % 50}"),
+    "ZONEMAP": ("number = 999", lambda n: n * 3 == 999),
+    "BLOOMFILTER": ("number = 999", lambda n: n * 3 == 999),
+}
+
+
+def rows(first: int, count: int) -> pa.Table:
+    numbers = range(first, first + count)
+    vectors = np.random.default_rng(first).normal(size=count * WIDTH).astype(np.float32)
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "kind": [f"k{n % 7}" for n in numbers],
+            "labels": [[f"l{n % 5}", f"m{n % 3}"] for n in numbers],
+            "text": [f"word{n % 50} and others" for n in numbers],
+            "number": pa.array([n * 3 for n in numbers], pa.int64()),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors), WIDTH),
+        }
+    )
+
+
+def content(dataset: Any) -> list[tuple[Any, ...]]:
+    """Every row, without any index and in no order; with its id where ids are stable."""
+    found = dataset.scanner(use_scalar_index=False, with_row_id=dataset.has_stable_row_ids).to_table()
+    return sorted(tuple(map(repr, row.values())) for row in found.to_pylist())
+
+
+def check_search(dataset: Any, kind: str, name: str) -> None:
+    """A search by the index finds what is there, and as many as were asked for."""
+    live = dataset.scanner(columns=["id"], use_scalar_index=False).to_table()["id"].to_pylist()
+    if kind in VECTOR:
+        for seed in range(3):
+            query = np.random.default_rng(seed).normal(size=WIDTH).astype(np.float32)
+            nearest = {"column": "vector", "q": query, "k": NEAREST, "nprobes": 4}
+            found = dataset.to_table(columns=["id", "_distance"], nearest=nearest)["id"].to_pylist()
+            assert len(set(found)) == NEAREST
+            assert set(found) <= set(live)
+    elif kind == "INVERTED":
+        found = dataset.to_table(columns=["id", "_score"], full_text_query="word3")["id"].to_pylist()
+        assert sorted(found) == sorted(n for n in live if n % 50 == 3)
+    else:
+        condition, holds = FILTERS[kind]
+        found = dataset.to_table(columns=["id"], filter=condition)["id"].to_pylist()
+        assert sorted(found) == sorted(filter(holds, live))
+    assert dataset.stats.index_stats(name)["num_unindexed_rows"] == 0
+
+
+@pytest.mark.parametrize("raced", [False, True], ids=["alone", "raced"])
+@pytest.mark.parametrize("stable", [False, True], ids=["address", "stable"])
+@pytest.mark.parametrize("kind", [*SCALAR, *VECTOR])
+def test_a_search_is_complete_after_a_purge(
+    pylance: ModuleType, tmp_path: Path, kind: str, stable: bool, raced: bool
+) -> None:
+    place = str(tmp_path / "table")
+    dataset = pylance.write_dataset(rows(0, ROWS), place, max_rows_per_file=200, enable_stable_row_ids=stable)
+    if kind in SCALAR:
+        dataset.create_scalar_index(SCALAR[kind], kind, name="it")
+    else:
+        dataset.create_index("vector", kind, name="it", num_partitions=4, **VECTOR[kind])
+    dataset.delete("id % 4 = 1 or (id >= 450 and id < 580)")
+    before = content(dataset)
+
+    def others() -> None:
+        pylance.dataset(place).delete("id % 10 = 2")
+
+    engine = InterferingEngine(LocalEngine(), others if raced else lambda: None)
+    report = purge(open_table(place), engine)
+    assert report.verified, report.problems
+    assert sum(step.rows_purged for step in report.steps) == ROWS - len(before)
+    dataset = pylance.dataset(place)
+    if raced:
+        assert sum(step.rows_carried for step in report.steps) > 0
+        gone = {repr(n) for n in range(ROWS) if n % 10 == 2}
+        before = [row for row in before if row[0] not in gone]
+    assert content(dataset) == before
+    check_search(dataset, kind, "it")
+    dataset.validate()
+
+
+# -- random histories ---------------------------------------------------------------------------------------------
+
+
+class History:
+    """What a user of Lance does to a table."""
+
+    def __init__(self, pylance: ModuleType, place: str, seed: int) -> None:
+        self.lance, self.place, self.random = pylance, place, random.Random(seed)
+        self.next, self.columns = 400, 0
+        pylance.write_dataset(
+            rows(0, 400),
+            place,
+            max_rows_per_file=100,
+            enable_stable_row_ids=bool(seed % 2),
+            enable_v2_manifest_paths=seed % 3 > 0,
+        )
+        if seed % 4 == 0:
+            self.dataset.create_scalar_index("id", "BTREE", name="by_id")
+
+    @property
+    def dataset(self) -> Any:
+        return self.lance.dataset(self.place)
+
+    def step(self) -> None:
+        self.random.choice(
+            [self.append, self.delete, self.delete, self.delete, self.update, self.merge, self.add_column]
+        )()
+
+    def append(self) -> None:
+        count = self.random.randint(1, 120)
+        new = rows(self.next, count)
+        for number in range(self.columns):
+            new = new.append_column(f"extra{number}", pa.array([number] * count, pa.int64()))
+        self.next += count
+        self.lance.write_dataset(new, self.place, mode="append")
+
+    def delete(self) -> None:
+        every = self.random.choice([2, 3, 7, 19])
+        start = self.random.randrange(self.next)
+        self.dataset.delete(f"id % {every} = {start % every} and id >= {start} and id < {start + 150}")
+
+    def update(self) -> None:
+        start = self.random.randrange(self.next)
+        self.dataset.update({"number": "number + 1"}, where=f"id >= {start} and id < {start + 20}")
+
+    def merge(self) -> None:
+        start = self.random.randrange(self.next)
+        new = rows(start, 30)
+        for number in range(self.columns):
+            new = new.append_column(f"extra{number}", pa.array([-number] * 30, pa.int64()))
+        self.dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(new)
+        self.next = max(self.next, start + 30)
+
+    def add_column(self) -> None:
+        if self.columns < 3:
+            self.dataset.add_columns({f"extra{self.columns}": "id * 2"})
+            self.columns += 1
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_histories_with_purges_in_between(pylance: ModuleType, tmp_path: Path, seed: int) -> None:
+    history = History(pylance, str(tmp_path / "table"), seed)
+    draw = history.random
+    for _ in range(6):
+        for _ in range(draw.randint(1, 4)):
+            history.step()
+        before = content(history.dataset)
+        table = open_table(history.place)
+        if draw.random() < 0.5:
+            report = purge(table, LocalEngine())
+            assert not any(each is not None for each in table.snapshot().files["dv_id"].to_pylist())
+        else:
+            policy = Policy(max_deleted_ratio=draw.choice([0, 0.05, 0.3]), min_file_size=draw.choice([None, 0]))
+            report = maintain(table, LocalEngine(), policy)
+        assert report.verified, report.problems
+        dataset = history.dataset
+        assert content(dataset) == before
+        dataset.validate()
+        if draw.random() < 0.3:
+            vacuum(table, retention=0, allow_short_retention=True)
+            assert content(history.dataset) == before
