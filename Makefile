@@ -40,7 +40,7 @@ test: setup judges lint types imports tests ## Every check
 deep: setup judges ## More histories, and every table feature, against delta-spark (about a quarter of an hour)
 	$(RUN) pytest -m deep
 
-demo: setup ## Build three tables with deletion vectors, maintain them through Dagster, show before and after
+demo: setup ## Build tables with deletion vectors, maintain them through Dagster, show before and after
 	$(RUN) dvm demo
 
 ui: setup demo/report.json ## Open Dagster's page on the demo's tables and runs, on 127.0.0.1:3000

@@ -180,10 +180,11 @@ def test_graphql_fits_the_page_s_schema(text: str) -> None:
 def test_versions_are_those_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = {"python": project["requires-python"]} | dict(
-        re.fullmatch(r"([a-z-]+)(.*)", each).groups() for each in project["dependencies"]
+        re.fullmatch(r"([a-z-]+)(.*)", each).groups()
+        for each in [*project["dependencies"], *project["optional-dependencies"]["lance"]]
     )
     shown = dict(re.findall(r"^\| `([a-z-]+)` \| `(.*?)` \|", (DOCS / "install.md").read_text(), re.MULTILINE))
-    assert shown.keys() == {"python", "pyspark", "dagster"}
+    assert shown.keys() == {"python", "pyspark", "dagster", "pylance"}
     assert shown.items() <= wanted.items()
 
 

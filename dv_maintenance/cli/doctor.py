@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
@@ -17,6 +18,7 @@ from dv_maintenance.errors import DvMaintenanceError
 __all__ = ["doctor"]
 
 _PYTHON = (3, 11)
+_LANCE = "pylance"
 # Rows of a Spark task are spilled and new files are buffered here.
 _TEMP_BYTES = 1 << 30
 _PACKAGES = {
@@ -27,8 +29,10 @@ _PACKAGES = {
     "obstore": ("0.8", "1"),
     "dagster": ("1.11", "2"),
     "dagster-webserver": ("1.11", "2"),
+    # As tables.lance.library says; importing that would need what is looked for here.
+    _LANCE: ("6.0.1", None),
 }
-_OPTIONAL = {"dagster-webserver": "for the UI"}
+_OPTIONAL = {"dagster-webserver": "for the UI", _LANCE: "to read and rewrite Lance tables, on Spark's workers too"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,10 @@ class Check:
 
 
 def doctor(args: Namespace, out: Output) -> int:
-    checks = [_python(), _java(), *(_package(name) for name in _PACKAGES), _temp()]
-    if args.table:
-        checks.append(_table(args, out))
+    of_table, kind = _table(args, out) if args.table else (None, None)
+    optional = _OPTIONAL if kind != "lance" else {name: why for name, why in _OPTIONAL.items() if name != _LANCE}
+    checks = [_python(), _java(), *(_package(name, optional) for name in _PACKAGES), _temp()]
+    checks += [] if of_table is None else [of_table]
     out.result({"checks": [asdict(check) for check in checks]}, lambda: _text(checks))
     return 0 if all(check.ok for check in checks) else 1
 
@@ -74,23 +79,24 @@ def _java() -> Check:
     )
 
 
-def _package(name: str) -> Check:
+def _package(name: str, optional: Mapping[str, str]) -> Check:
+    """``optional``: may be missing, but not be of a wrong version; and what it is for."""
     low, below = _PACKAGES[name]
     needed = f"{low} or newer" + (f", below {below}" if below else "")
-    if name in _OPTIONAL:
-        needed += f" ({_OPTIONAL[name]})"
+    if name in optional:
+        needed += f" ({optional[name]})"
     found: str | None = None
     try:
         found = metadata.version(name)
         good = _numbers(low) <= _numbers(found) and (below is None or _numbers(found) < _numbers(below))
     except metadata.PackageNotFoundError:
-        good = name in _OPTIONAL
+        good = name in optional
     wanted = f"{name}>={low}" + (f",<{below}" if below else "")
     return _checked(name, good, found, needed, f"pip install '{wanted}'")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def _temp() -> Check:
@@ -106,16 +112,19 @@ def _temp() -> Check:
     return _checked("temp", (free or 0) >= _TEMP_BYTES, found, needed, "point TMPDIR to a disk with room")
 
 
-def _table(args: Namespace, out: Output) -> Check:
+def _table(args: Namespace, out: Output) -> tuple[Check, str | None]:
+    """And its format, if that is known."""
     from dv_maintenance.cli.access import open_table
 
+    kind = None
     try:
         opened = open_table(args, out)
+        kind = opened.format
         found, good, how = f"{opened.format} table at version {opened.version()}", True, ""
     except (DvMaintenanceError, OSError) as error:
         found, good = str(error), False
         how = getattr(error, "next_step", None) or "check the path, the permissions and --storage-option"
-    return _checked("table", good, found, "a table that can be read", how)
+    return _checked("table", good, found, "a table that can be read", how), kind
 
 
 def _checked(name: str, ok: bool, found: str | None, needed: str, how: str) -> Check:

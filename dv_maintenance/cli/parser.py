@@ -171,7 +171,7 @@ def _parser() -> _Parser:
     )
     doctor.add_argument("table", nargs="?", metavar="TABLE", help="also check that this table can be reached")
 
-    demo = verb("demo", "demo:demo", "Build three tables with deletion vectors, maintain and compare them", access)
+    demo = verb("demo", "demo:demo", "Build tables with deletion vectors, maintain and compare them", access)
     demo.add_argument("--rows", type=_natural, default=3_000_000, metavar="N", help="default: %(default)s")
     demo.add_argument("--dir", default="demo", metavar="PATH", help="where to build it (default: %(default)s)")
 

@@ -20,7 +20,7 @@ from dv_maintenance.dagster import metadata, naming, partitions
 from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.progress import progress_log
 from dv_maintenance.dagster.resources import engine_of
-from dv_maintenance.dagster.state import last_data_version
+from dv_maintenance.dagster.state import last_data_version, observed_before
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.steps import MaintenancePlan
 from dv_maintenance.maintenance.tables_file import Job, WatchedTable
@@ -35,6 +35,8 @@ except ImportError:  # dagster 1.11
 __all__ = ["GROUP", "build_dv_assets"]
 
 GROUP = "dv_maintenance"
+# What Dagster's page calls a format.
+_KINDS = {"delta": "deltalake", "lance": "lance"}
 # The resource that rewrites run on: a SparkResource, or whatever else has a `spark_session`.
 _SPARK = "spark"
 # Dagster's tag of a run for one partition; a run over a range has none.
@@ -74,7 +76,8 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         group_name=group,
         description="The table. Its data version is the last version that changed what a query returns.",
         metadata={"dagster/uri": table.path},
-        kinds={"deltalake"} if table.format in {None, "delta"} else None,
+        # Of a table that nobody has looked at yet the format is not known unless it was given.
+        kinds={_KINDS[table.format]} if table.format in _KINDS else None,
     )
 
     def observe(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
@@ -84,7 +87,7 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
             opened = _open(table)
             snapshot = opened.snapshot()
             state = health(snapshot)
-            version = last_data_version(opened)
+            version = last_data_version(opened, observed_before(context.instance, key))
             missing = partitions.missing_partitions(table, snapshot, context.instance)
         for request in missing:
             context.instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
@@ -177,10 +180,36 @@ def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         from dv_maintenance.maintenance.vacuum import vacuum as run
 
         with in_dagster_terms(context.retry_number):
-            report = run(_open(table), retention=table.policy.retention, clones=table.policy.clones)
+            opened = _open(table)
+            known = _data_version(context, table, opened)
+            report = run(opened, retention=table.policy.retention, clones=table.policy.clones)
+            if known is not None and report.version_files:
+                # Of versions that are gone nobody can tell any more whether they changed data.
+                _observe_at(context, table, opened.snapshot(), known)
         return dg.MaterializeResult(metadata=metadata.of_vacuum(report))
 
     return vacuum
+
+
+def _data_version(context: dg.AssetExecutionContext, table: WatchedTable, opened: Table) -> tuple[int, int] | None:
+    """The newest version, and the data version that goes with it or, of a table that is written to, with a newer one;
+    ``None``: it is for somebody else to say.
+    """
+    if not table.observe:
+        return None
+    version = opened.version()
+    return version, last_data_version(opened, observed_before(context.instance, naming.table_key(table)))
+
+
+def _observe_at(
+    context: dg.AssetExecutionContext, table: WatchedTable, snapshot: Snapshot, known: tuple[int, int]
+) -> None:
+    """``known``: of :func:`_data_version`. Whoever looks next goes on from there, however new the snapshot is."""
+    from dv_maintenance.maintenance.health import health
+
+    told = metadata.of_health(health(snapshot)) | metadata.of_schema(snapshot) | {"version": known[0]}
+    tags = {"dagster/data_version": str(known[1])}
+    context.log_event(dg.AssetObservation(naming.table_key(table), metadata=told, tags=tags))
 
 
 def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:

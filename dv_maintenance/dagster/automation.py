@@ -14,25 +14,34 @@ if TYPE_CHECKING:
 
 __all__ = ["build_dv_job", "build_dv_schedule"]
 
+_JOBS: tuple[Job, ...] = ("optimize", "vacuum", "manifest")
+_DESCRIPTION = "Looks at every table, then does its jobs (optimize, vacuum, manifest) as its settings say."
 
-def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance") -> Any:
-    """Observe every table that has ``observe``, then do the ``jobs`` of each. One process: one Spark session a run.
+
+def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance", jobs: Iterable[Job] = _JOBS) -> Any:
+    """Observe every table that has ``observe``, then do its own of the ``jobs``. One process: one Spark session a run.
+    Without ``optimize`` nothing is observed.
 
     Without ``optimize`` of tables with ``partitions``: Dagster has no job over assets that are partitioned differently.
     """
-    keys = [key for table in tables for key in _keys(table)]
+    wanted = frozenset(jobs)
+    keys = [key for table in tables for key in _keys(table, wanted)]
     return dg.define_asset_job(
         name,
         selection=dg.AssetSelection.assets(*keys),
         executor_def=dg.in_process_executor,
-        description="Looks at every table, then optimizes, vacuums and writes manifests as their settings say.",
+        description=_DESCRIPTION
+        if "optimize" in wanted
+        else f"Of every table that has it: {', '.join(sorted(wanted))}.",
     )
 
 
-def _keys(table: WatchedTable) -> list[dg.AssetKey]:
-    together: list[Job] = [job for job in table.jobs if job != "optimize" or table.partitions is None]
+def _keys(table: WatchedTable, jobs: frozenset[Job]) -> list[dg.AssetKey]:
+    chosen = [job for job in table.jobs if job in jobs]
+    together = [job for job in chosen if job != "optimize" or table.partitions is None]
     # Selecting the asset of somebody else would run it.
-    return [*([naming.table_key(table)] if table.observe else []), *naming.job_keys(table, together)]
+    observed = table.observe and "optimize" in jobs
+    return [*([naming.table_key(table)] if observed else []), *naming.job_keys(table, together)]
 
 
 def build_dv_schedule(

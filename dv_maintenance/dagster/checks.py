@@ -17,6 +17,9 @@ from dv_maintenance.tables import open_table
 
 __all__ = ["build_dv_checks", "check_names", "check_result"]
 
+# The page shows a table in full, however long.
+_ROWS_SHOWN = 50
+
 
 def build_dv_checks(tables: Iterable[WatchedTable]) -> list[dg.AssetChecksDefinition]:
     """The checks of each table, one op per table that reads its log once. Needs no Spark and opens nothing yet.
@@ -28,20 +31,25 @@ def build_dv_checks(tables: Iterable[WatchedTable]) -> list[dg.AssetChecksDefini
 
 
 def check_names(table: WatchedTable) -> list[str]:
-    """The checks of a table: the one for manifests only where manifests are its business."""
-    return [check for check in CHECKS if check != "manifest_lag" or "manifest" in table.jobs]
+    """The checks of a table: the one for manifests only where manifests are its business, the one for deletion files
+    unless the format is known to have checksums.
+    """
+    without = {"manifest_lag"} if "manifest" not in table.jobs else set()
+    without |= {"deletion_files"} if table.format == "delta" else set()
+    return [check for check in CHECKS if check not in without]
 
 
 def check_result(table: WatchedTable, finding: Finding) -> dg.AssetCheckResult:
     """A finding as the result of the check of that name. A severity of WARN stands with checks that passed, too."""
     error = finding.severity == "error"
+    rows = [dg.TableRecord(dict(row)) for row in finding.rows[:_ROWS_SHOWN]]
     return dg.AssetCheckResult(
         asset_key=naming.table_key(table),
         check_name=finding.check,
         passed=finding.severity is None,
         severity=dg.AssetCheckSeverity.ERROR if error else dg.AssetCheckSeverity.WARN,
         description=finding.reason,
-        metadata=dict(finding.numbers),
+        metadata={**finding.numbers, **({"rows": dg.MetadataValue.table(rows)} if rows else {})},
     )
 
 

@@ -29,6 +29,8 @@ __all__ = ["DvMaintainedTables"]
 # What only Dagster wants to know; the rest is for `WatchConfig`.
 _SHOWN = frozenset({"group_name", "owners", "tags"})
 
+_JOBS: tuple[Job, ...] = ("optimize", "vacuum", "manifest")
+
 
 def _as_it_is(context: dg.ResolutionContext, value: Any) -> Any:
     del context
@@ -83,6 +85,10 @@ class ScheduleAttributes(dg.Model, dg.Resolvable):
     """When all tables are maintained, whatever the sensor saw."""
 
     cron: str
+    vacuum_cron: str | None = Field(
+        default=None,
+        description="Vacuums have a job and a schedule of their own, so that no rewrite that fails holds them up.",
+    )
     timezone: str = "UTC"
 
 
@@ -150,23 +156,24 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
         translator = self.get_translator()
         tables = translator.tables(table for _, table in located)
         assets = self._as_written(tables, [at for at, _ in located], document).assets(tables, build_dv_assets(tables))
-        job = build_dv_job(tables, name=self.name)
+        apart = self.schedule is not None and self.schedule.vacuum_cron is not None
+        job = build_dv_job(tables, name=self.name, jobs=("optimize", "manifest") if apart else _JOBS)
+        jobs = [job, *([build_dv_job(tables, name=f"{self.name}_vacuum", jobs=("vacuum",))] if apart else [])]
         return dg.Definitions(
             assets=translator.assets(tables, assets),
             asset_checks=build_dv_checks(tables),
-            jobs=[job],
-            schedules=list(self._schedules(job)),
+            jobs=jobs,
+            schedules=list(self._schedules(*jobs)),
             sensors=list(self._sensors(tables)),
             resources={} if self.spark is None else {"spark": SparkResource(**self.spark.model_dump())},
         )
 
-    def _schedules(self, job: Any) -> Iterator[dg.ScheduleDefinition]:
-        if self.schedule is not None:
+    def _schedules(self, *jobs: Any) -> Iterator[dg.ScheduleDefinition]:
+        if self.schedule is None:
+            return
+        for job, cron in zip(jobs, (self.schedule.cron, self.schedule.vacuum_cron), strict=False):
             yield build_dv_schedule(
-                job,
-                name=f"{self.name}_schedule",
-                cron_schedule=self.schedule.cron,
-                execution_timezone=self.schedule.timezone,
+                job, name=f"{job.name}_schedule", cron_schedule=cron or "", execution_timezone=self.schedule.timezone
             )
 
     def _sensors(self, tables: list[WatchedTable]) -> Iterator[dg.SensorDefinition]:

@@ -12,10 +12,11 @@ import dagster as dg
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.tables_file import Job, WatchedTable
 
-__all__ = ["TABLE_TAG", "VERSION_TAG", "job_key", "job_keys", "op_name", "pool", "table_key"]
+__all__ = ["JOBS_TAG", "TABLE_TAG", "VERSION_TAG", "job_key", "job_keys", "op_name", "pool", "table_key"]
 
 TABLE_TAG = "dv/table"
 VERSION_TAG = "dv/version"
+JOBS_TAG = "dv/jobs"
 
 _NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9_.-]")
 _WORDS = r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*"

@@ -19,7 +19,7 @@ from dv_maintenance.dagster import metadata, naming
 from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.progress import progress_log
 from dv_maintenance.dagster.resources import engine_of
-from dv_maintenance.dagster.state import last_data_version
+from dv_maintenance.dagster.state import last_data_version, observed_before
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.maintenance.tables_file import WatchedTable
 from dv_maintenance.tables import open_table
@@ -175,7 +175,8 @@ def _run(context: dg.OpExecutionContext, table: WatchedTable, work: Callable[[Ta
         opened = open_table(table.path, table.format, table.storage_options)
         done = work(opened)
         snapshot = opened.snapshot()
-        tags = {"dagster/data_version": str(last_data_version(opened))} if table.observe else None
+        before = observed_before(context.instance, naming.table_key(table))
+        tags = {"dagster/data_version": str(last_data_version(opened, before))} if table.observe else None
     context.log.info(done.reason)
     told = metadata.of_report(done.reason, done.report) | dict(done.more)
     context.add_output_metadata(told)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -16,7 +17,7 @@ from dv_maintenance.dagster.metadata import of_look
 from dv_maintenance.dagster.partitions import missing_partitions
 from dv_maintenance.dagster.ranges import widest_range
 from dv_maintenance.dagster.rounds import NotReached, go_round
-from dv_maintenance.dagster.state import Seen, SensorState
+from dv_maintenance.dagster.state import Seen, SensorState, observed_before
 from dv_maintenance.errors import DvMaintenanceError, RetryableError, UsageError
 from dv_maintenance.maintenance.checks import READABLE
 from dv_maintenance.maintenance.watch import Look
@@ -51,9 +52,11 @@ def build_dv_sensor(
     """One sensor for all these tables, stopped until somebody starts it.
 
     A tick costs one probe per table that did not change. A table gets at most one run at a time, for the jobs that are
-    due, and another only when it has a new version, or after a failure: three times at the same version. ``jobs``:
-    those to look for, of the tables' own. A sensor that looks for ``optimize`` also observes the tables and evaluates
-    their check ``readable``; one that does not leaves both to another sensor.
+    due, and another only when it has a new version, or after a failure: three times at the same version. A vacuum has
+    runs of its own, which go first, and are counted on their own: a rewrite that fails, or takes the process with it,
+    keeps no disk from being cleaned up. ``jobs``: those to look for, of the tables' own. A sensor that looks for
+    ``optimize`` also observes the tables and evaluates their check ``readable``; one that does not leaves both to
+    another sensor.
     """
     wanted = frozenset(jobs)
     chosen = (table.model_copy(update={"jobs": tuple(job for job in table.jobs if job in wanted)}) for table in tables)
@@ -100,7 +103,10 @@ class _Tick:
 
     def result(self) -> dg.SensorResult:
         def look(table: WatchedTable) -> Found:
-            return self.looker.look(table, self.seen.get(table.name), busy=self._busy(table) is not None)
+            def before() -> tuple[int, int] | None:
+                return observed_before(self.context.instance, naming.table_key(table)) if table.observe else None
+
+            return self.looker.look(table, self.seen.get(table.name), busy=self._busy(table) is not None, before=before)
 
         for table, found in go_round(self.tables, look, budget=self.budget, patience=_PATIENCE_SECONDS):
             if isinstance(found, NotReached):
@@ -151,28 +157,50 @@ class _Tick:
         if busy is not None:
             self.notes.append(f"{table.name}: {' and '.join(look.due)} due, {busy} is at work on it")
             return
-        tags = {naming.TABLE_TAG: table.name, naming.VERSION_TAG: str(look.version)}
-        failed = self.context.instance.get_runs_count(dg.RunsFilter(tags=tags, statuses=[dg.DagsterRunStatus.FAILURE]))
-        if failed >= _MAX_FAILED_RUNS:
-            self.notes.append(
-                f"{table.name}: {failed} runs failed at version {look.version}, waiting for a new version"
+        if "vacuum" in look.due and self._vacuumed(table, look):
+            # Not every format has a new version to show for it.
+            look = replace(look, due=tuple(job for job in look.due if job != "vacuum"))
+            self.seen[table.name] = replace(self.seen[table.name], look=look)
+        for jobs in _runs_of(look.due):
+            tags = {
+                naming.TABLE_TAG: table.name,
+                naming.VERSION_TAG: str(look.version),
+                naming.JOBS_TAG: "+".join(jobs),
+            }
+            # Time makes a vacuum due once more, without a new version.
+            checked = look.vacuum_checked or 0 if "vacuum" in jobs else 0
+            failed = self._failed(tags, checked)
+            if failed >= _MAX_FAILED_RUNS:
+                waiting = "the next look for expired files" if checked else "a new version"
+                what = f"{failed} runs failed at version {look.version} ({' and '.join(jobs)})"
+                self.notes.append(f"{table.name}: {what}, waiting for {waiting}")
+                continue
+            if len(self.requests) >= _MAX_REQUESTS:
+                self.waiting.append(table.name)
+                return
+            keys = found.due_keys if "optimize" in jobs else frozenset()
+            chosen = widest_range(table, keys, self.context.instance) if keys else None
+            # Dagster never starts a second run of the same key: a failed run must change it, and so must time.
+            parts = [table.name, look.version, tags[naming.JOBS_TAG], checked, failed]
+            self.requests.append(
+                dg.RunRequest(
+                    run_key=":".join(map(str, parts if chosen is None else [*parts, chosen.start, chosen.end])),
+                    asset_selection=naming.job_keys(table, jobs),
+                    tags=tags if chosen is None else tags | _range_tags(chosen),
+                )
             )
             return
-        if len(self.requests) >= _MAX_REQUESTS:
-            self.waiting.append(table.name)
-            return
-        chosen = widest_range(table, found.due_keys, self.context.instance) if found.due_keys else None
-        # Dagster never starts a second run of the same key: a failed run must change it, and so must time for vacuum,
-        # which may become due again without a new version.
-        checked = look.vacuum_checked if "vacuum" in look.due else 0
-        parts = [table.name, look.version, "+".join(look.due), checked, failed]
-        self.requests.append(
-            dg.RunRequest(
-                run_key=":".join(map(str, parts if chosen is None else [*parts, chosen.start, chosen.end])),
-                asset_selection=naming.job_keys(table, look.due),
-                tags=tags if chosen is None else tags | _range_tags(chosen),
-            )
-        )
+
+    def _failed(self, tags: Mapping[str, str], since: int) -> int:
+        """Runs with these tags that failed, at any time or since a moment in epoch milliseconds."""
+        created = datetime.fromtimestamp(since / 1000, UTC) if since else None
+        failed = dg.RunsFilter(tags=tags, statuses=[dg.DagsterRunStatus.FAILURE], created_after=created)
+        return self.context.instance.get_runs_count(failed)
+
+    def _vacuumed(self, table: WatchedTable, look: Look) -> bool:
+        """Whether it was since expired files were last looked for."""
+        made = self.context.instance.get_latest_materialization_event(naming.job_key(table, "vacuum"))
+        return made is not None and made.timestamp * 1000 > (look.vacuum_checked or 0)
 
     def _complain(self, table: WatchedTable, error: BaseException) -> None:
         """What the last look found stays as it was, so that the next one sees every change since."""
@@ -219,6 +247,13 @@ def _readable(table: WatchedTable, error: BaseException | None, description: str
         description=description,
         blocking=False,
     )
+
+
+def _runs_of(due: Sequence[Job]) -> list[tuple[Job, ...]]:
+    """The runs that what is due takes, in their order."""
+    first: tuple[Job, ...] = tuple(job for job in due if job == "vacuum")
+    rest: tuple[Job, ...] = tuple(job for job in due if job != "vacuum")
+    return [jobs for jobs in (first, rest) if jobs]
 
 
 def _range_tags(chosen: dg.PartitionKeyRange) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import dagster as dg
 import orjson
 
 from dv_maintenance.errors import UsageError
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.watch import Look
     from dv_maintenance.tables.model import Table
 
-__all__ = ["Seen", "SensorState", "last_data_version"]
+__all__ = ["Seen", "SensorState", "last_data_version", "observed_before"]
 
 # Commits to read before reading them all: maintenance rarely makes more in a row.
 _WINDOW = 50
@@ -110,3 +111,19 @@ def last_data_version(table: Table, since: tuple[int, int] | None = None) -> int
             return entry.version
     found = table.changes_since(-1).data_version
     return table.version() if found is None else found
+
+
+def observed_before(instance: dg.DagsterInstance, key: dg.AssetKey) -> tuple[int, int] | None:
+    """The version and the data version that the table was last observed with: where :func:`last_data_version` goes on.
+    ``None``: it never was, or the data version is for somebody else to say.
+
+    Without it a history would have to be read to its beginning, and of one that a vacuum shortened nobody can tell
+    which version was the last to change data.
+    """
+    for record in instance.fetch_observations(key, limit=1).records:
+        observation = record.asset_observation
+        version = observation.metadata.get("version") if observation is not None else None
+        data_version = observation.tags.get("dagster/data_version", "") if observation is not None else ""
+        if version is not None and isinstance(version.value, int) and data_version.isdecimal():
+            return version.value, int(data_version)
+    return None

@@ -6,7 +6,7 @@ What the log does not say is not guessed: such a finding is a warning that says 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from dv_maintenance.maintenance.limits import Severity
 from dv_maintenance.maintenance.policy import Policy, target_file_size
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.maintenance.watch import manifests_written
-from dv_maintenance.tables.capabilities import OwnManifestsTable
+from dv_maintenance.tables.capabilities import OwnManifestsTable, PreflightTable
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot, Table
@@ -35,6 +35,7 @@ CHECKS: Mapping[str, str] = {
     "oldest_dv": "How long ago was the oldest deletion vector committed that is still there?",
     "small_files": "How many files would merging small ones save?",
     "retention": "Does vacuum keep what is out of use long enough for running queries?",
+    "deletion_files": "Do the deletion files say what the table says, where no checksum vouches for them?",
     "manifest_lag": "Do the symlink manifests say what the table says?",
 }
 
@@ -42,13 +43,15 @@ CHECKS: Mapping[str, str] = {
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The answer of one check. ``severity``: ``None`` if all is well. ``reason``: in words; ``numbers``: times in
-    seconds, sizes in bytes, shares of 1, without those that are not known.
+    seconds, sizes in bytes, shares of 1, without those that are not known. ``rows``: one by one what is wrong, the same
+    keys in each.
     """
 
     check: str
     severity: Severity | None
     reason: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
+    rows: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,24 @@ def _retention(look: _Look) -> Finding:
     return Finding("retention", look.policy.checks.retention.crossed(expired.retention), reason, numbers)
 
 
+def _deletion_files(look: _Look) -> Finding:
+    if not isinstance(look.table, PreflightTable):
+        return Finding("deletion_files", None, f"every reader holds those of {look.table.format} against checksums", {})
+    faults = look.table.preflight(look.snapshot.version)
+    with_dv = look.snapshot.files.num_rows - look.snapshot.files["dv_id"].null_count
+    numbers = {"version": look.snapshot.version, "deletion_files": with_dv, "faults": len(faults)}
+    if not faults:
+        return Finding("deletion_files", None, f"{with_dv} deletion files were read, and are sound", numbers)
+    first = faults[0]
+    more = f"; and {len(faults) - 1} more" if len(faults) > 1 else ""
+    reason = f"fragment {first.fragment}, {first.file}: {first.reason}{more}"
+    rows = [
+        {"fragment": fault.fragment, "file": fault.file, "fault": fault.kind, "reason": fault.reason}
+        for fault in faults
+    ]
+    return Finding("deletion_files", "error", reason, numbers, rows)
+
+
 def _manifest_lag(look: _Look) -> Finding:
     if isinstance(look.table, OwnManifestsTable):
         return Finding("manifest_lag", None, look.table.own_manifests, {})
@@ -188,6 +209,7 @@ _ANSWERS: Mapping[str, Callable[[_Look], Finding]] = {
     "oldest_dv": _oldest_dv,
     "small_files": _small_files,
     "retention": _retention,
+    "deletion_files": _deletion_files,
     "manifest_lag": _manifest_lag,
 }
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
@@ -30,8 +30,8 @@ from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.maintenance.partitioning import PartitioningSetting
 from dv_maintenance.maintenance.policy import Policy
 from dv_maintenance.storage import absolute_uri
-from dv_maintenance.tables import FORMATS_WITH_OWN_MANIFESTS
-from dv_maintenance.tables.find import find_tables
+from dv_maintenance.tables import FORMATS_WITH_OWN_MANIFESTS, FORMATS_WITHOUT_PARTITIONS
+from dv_maintenance.tables.find import FoundTable, find_tables
 
 __all__ = ["Job", "TablesFolder", "WatchConfig", "WatchedTable"]
 
@@ -59,8 +59,13 @@ class _Settings(BaseModel):
     @field_validator("jobs")
     @classmethod
     def _that_there_are(cls, jobs: tuple[Job, ...], info: ValidationInfo) -> tuple[Job, ...]:
-        own = info.data.get("format") in FORMATS_WITH_OWN_MANIFESTS
-        return tuple(job for job in jobs if job != "manifest") if own else jobs
+        return _jobs_of(info.data.get("format"), jobs)
+
+    @model_validator(mode="after")
+    def _only_what_the_format_has(self) -> Self:
+        if self.partitions is not None and self.format in FORMATS_WITHOUT_PARTITIONS:
+            raise ValueError(f"{self.format} tables have no partitions: leave out 'partitions'")
+        return self
 
 
 class WatchedTable(_Settings):
@@ -90,7 +95,7 @@ class TablesFolder(_Settings):
 
     def find(self) -> list[WatchedTable]:
         """Its tables, by path. Raises UsageError without any, StorageError."""
-        below = [path for path in find_tables(self.path, self.storage_options) if self._takes(path)]
+        below = [each for each in find_tables(self.path, self.storage_options) if self._takes(each)]
         if not below:
             raise UsageError(
                 "no table is below this folder, or none that the patterns take",
@@ -98,19 +103,30 @@ class TablesFolder(_Settings):
                 next_step="check the path, the patterns, and the storage options if it is in object storage",
             )
         shared = {key: getattr(self, key) for key in _Settings.model_fields}
-        return [self._table(path, shared) for path in below]
+        return [self._table(each, shared) for each in below]
 
-    def _takes(self, path: str) -> bool:
-        return any(fnmatchcase(path, each) for each in self.include) and not any(
-            fnmatchcase(path, each) for each in self.exclude
+    def _takes(self, found: FoundTable) -> bool:
+        """By the patterns; and by ``format``, where a folder has tables of several."""
+        if self.format not in {None, found.format}:
+            return False
+        return any(fnmatchcase(found.path, each) for each in self.include) and not any(
+            fnmatchcase(found.path, each) for each in self.exclude
         )
 
-    def _table(self, path: str, shared: Mapping[str, Any]) -> WatchedTable:
+    def _table(self, found: FoundTable, shared: Mapping[str, Any]) -> WatchedTable:
+        path = found.path
         place = f"{self.path.rstrip('/')}/{path}" if path else self.path
         last = place.rstrip("/").rsplit("/", 1)[-1]
         name = "/".join(part for part in (self.name.strip("/"), path or last) if part)
+        if self.partitions is not None and found.format in FORMATS_WITHOUT_PARTITIONS:
+            raise UsageError(
+                f"'partitions' does not go with {found.format} tables, which have none",
+                table=absolute_uri(place),
+                next_step="exclude the table here and list it under 'tables', or give the folder a format",
+            )
         # Not validated again: environment variables in the options are expanded already.
-        return WatchedTable.model_construct(name=name, path=place, **shared)
+        known = {"format": found.format, "jobs": _jobs_of(found.format, self.jobs)}
+        return WatchedTable.model_construct(name=name, path=place, **{**shared, **known})
 
 
 class WatchConfig(BaseModel):
@@ -194,6 +210,10 @@ class WatchConfig(BaseModel):
         if twice is not None:
             raise ValueError(f"two tables are called {twice!r}: give them names")
         return self
+
+
+def _jobs_of(format: str | None, jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    return tuple(job for job in jobs if job != "manifest") if format in FORMATS_WITH_OWN_MANIFESTS else jobs
 
 
 def _merged(defaults: Mapping[str, Any], table: Any) -> Any:

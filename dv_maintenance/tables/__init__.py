@@ -8,10 +8,11 @@ from dv_maintenance.errors import TableNotFoundError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import Table
 
-__all__ = ["FORMATS", "FORMATS_WITH_OWN_MANIFESTS", "open_table"]
+__all__ = ["FORMATS", "FORMATS_WITHOUT_PARTITIONS", "FORMATS_WITH_OWN_MANIFESTS", "open_table"]
 
 FORMATS = ("delta", "lance")
-# See capabilities.OwnManifestsTable: for those who plan before they open a table.
+# For those who plan before they open a table; the latter: see capabilities.OwnManifestsTable.
+FORMATS_WITHOUT_PARTITIONS = frozenset({"lance"})
 FORMATS_WITH_OWN_MANIFESTS = frozenset({"lance"})
 
 

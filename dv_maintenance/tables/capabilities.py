@@ -31,8 +31,10 @@ __all__ = [
     "DowngradableTable",
     "DowngradeStep",
     "EngineSqlTable",
+    "FileFault",
     "OrderableTable",
     "OwnManifestsTable",
+    "PreflightTable",
     "ProtectingTable",
     "QueryableTable",
     "RenamableManifestsTable",
@@ -128,6 +130,22 @@ class CheckpointResult:
     first_version: int
     log_files_expired: int
     log_files_deleted: int
+
+
+class FileFault(Protocol):
+    """What is wrong with ``file`` of a fragment. ``kind``: a word; ``reason``: for people."""
+
+    @property
+    def fragment(self) -> int: ...
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,3 +281,11 @@ class RenamableManifestsTable(Table, Protocol):
         """Give all of them the new names; goes on with what an interrupted run left. Not safe beside writers. ``now``:
         epoch milliseconds. Raises RefusedError (somebody is writing), ConflictError.
         """
+
+
+@runtime_checkable
+class PreflightTable(Table, Protocol):
+    """A table whose deletion files have no checksum: only reading them tells whether they can be relied on."""
+
+    def preflight(self, version: int | None = None, fragments: Sequence[int] | None = None) -> Sequence[FileFault]:
+        """Every fault of a version's deletion files, the newest by default; those of ``fragments`` only, by id."""

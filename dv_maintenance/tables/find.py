@@ -4,23 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final
 
 from dv_maintenance.errors import UsageError
 from dv_maintenance.storage import Storage
 
-__all__ = ["find_tables"]
+__all__ = ["FoundTable", "find_tables"]
 
 _THREADS: Final = 16
+# The folder in which a format keeps its versions: what makes a folder a table.
+_MARKS: Final = {"_delta_log": "delta", "_versions": "lance"}
 # A prefix full of anything but tables would be listed folder by folder: better to be asked for a closer one.
 _MAX_FOLDERS: Final = 20_000
 
 
-def find_tables(place: str, storage_options: Mapping[str, str] | None = None) -> list[str]:
-    """Paths below ``place`` of every table there, sorted. Costs one listing per folder and opens no table.
+@dataclass(frozen=True, slots=True, order=True)
+class FoundTable:
+    """``path``: below the place that was searched, "" for the place itself."""
+
+    path: str
+    format: str
+
+
+def find_tables(place: str, storage_options: Mapping[str, str] | None = None) -> list[FoundTable]:
+    """Every table below ``place``, by path. Costs one listing per folder and opens no table.
 
     Neither the inside of a table nor a folder that is hidden (``_`` or ``.`` in front) or a partition
-    (``column=value``) is searched; links are not followed.
+    (``column=value``) is searched; links are not followed. So the branches of a Lance table, which are inside of it,
+    are no tables of their own.
 
     Raises
     ------
@@ -28,7 +40,7 @@ def find_tables(place: str, storage_options: Mapping[str, str] | None = None) ->
     StorageError : a listing failed.
     """
     storage = Storage(place, storage_options)
-    found: list[str] = []
+    found: list[FoundTable] = []
     todo, seen = [""], 0
     with ThreadPoolExecutor(_THREADS) as pool:
         while todo:
@@ -41,8 +53,9 @@ def find_tables(place: str, storage_options: Mapping[str, str] | None = None) ->
                 )
             below: list[str] = []
             for folder, children in zip(todo, pool.map(storage.folders, todo), strict=True):
-                if "_delta_log" in children:
-                    found.append(folder)
+                known = next((name for mark, name in _MARKS.items() if mark in children), None)
+                if known is not None:
+                    found.append(FoundTable(folder, known))
                 else:
                     inside = (name for name in children if name[0] not in "_." and "=" not in name)
                     below += (f"{folder}/{name}" if folder else name for name in inside)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -19,7 +20,7 @@ from dv_maintenance.cli.demo.tables import DEMO_TABLES
 from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.tables import open_table
 
-NAMES = ["demo/orders", "demo/customers", "demo/events"]
+NAMES = ["demo/orders", "demo/customers", "demo/events", "demo/passages"]
 
 
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,7 +30,7 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [line[:3] for line in err.splitlines()] == ["1/4", "2/4", "3/4", "4/4"]
     assert (folder / "report.json").read_text() == out
     body = json.loads(out)
-    orders, customers, events = tables = body["tables"]
+    orders, customers, events, passages = tables = body["tables"]
     assert [table["name"] for table in tables] == NAMES
     for table in tables:
         assert (table["before"]["rows"], table["before"]["content"]) == (
@@ -46,7 +47,26 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Regions: the policy left those of the one alone, in all its seven days.
     assert (events["before"]["files_with_dv"], events["after"]["files_with_dv"]) == (10, 7)
     assert [(kept["files"], kept["deleted_rows"] > 0) for kept in events["left_alone"]] == [(7, True)]
+    assert (passages["before"]["files_with_dv"], passages["before"]["files"]) == (6, 6)
+    assert (passages["after"]["files_with_dv"], passages["after"]["files"]) == (0, 1)
+    assert (passages["before"]["versions"], passages["after"]["versions"]) == (10, 1)
+    assert passages["after"]["disk_bytes"] < passages["before"]["disk_bytes"]
     check_instance(folder, body["runs"])
+
+
+def test_demo_without_pylance(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lance", None)
+    folder = tmp_path / "demo"
+    assert cli.main(["demo", "--rows", "3000", "--dir", str(folder), "--engine", "local", "--json"]) == 0
+    out, err = capsys.readouterr()
+    first, *rest = err.splitlines()
+    assert first.startswith("without demo/passages: Lance's own library is needed for this: pylance")
+    assert [line[:3] for line in rest] == ["1/4", "2/4", "3/4", "4/4"]
+    body = json.loads(out)
+    assert [table["name"] for table in body["tables"]] == NAMES[:-1]
+    assert "DVM_TABLES" in body["ui"]
 
 
 def check_instance(folder: Path, runs: list[dict[str, Any]]) -> None:

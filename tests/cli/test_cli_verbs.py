@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dv_maintenance import cli
+from dv_maintenance.tables.lance.library import FLOOR
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
@@ -321,3 +324,41 @@ def test_doctor(dvm: Dvm, table: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert (code, java["ok"], java["found"]) == (1, False, None)
     assert "openjdk" in java["how"]
     assert dvm("doctor", tmp_path / "nothing")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("installed", "without", "of_lance"),
+    [(None, True, False), ("6.0.0", False, False), ("6.0.1", True, True), ("14.0.2", True, True)],
+)
+def test_doctor_knows_which_pylance_will_do(
+    dvm: Dvm,
+    golden: Path,
+    table: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    installed: str | None,
+    without: bool,
+    of_lance: bool,
+) -> None:
+    """None at all will do as long as there are no Lance tables; one that brings rows back never does."""
+    original = metadata.version
+
+    def version(name: str) -> str:
+        if name != "pylance":
+            return original(name)
+        if installed is None:
+            raise metadata.PackageNotFoundError(name)
+        return installed
+
+    monkeypatch.setattr(metadata, "version", version)
+    for place, good in ((table, without), (golden / "lance" / "array_small", of_lance)):
+        (found,) = [check for check in dvm("doctor", place)[1]["checks"] if check["name"] == "pylance"]
+        assert (found["ok"], found["found"]) == (good, installed)
+        assert found["how"] == (None if good else "pip install 'pylance>=6.0.1'")
+
+
+def test_the_extra_has_the_library_s_floor() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    least = ".".join(map(str, FLOOR))
+    assert project["optional-dependencies"]["lance"] == [f"pylance>={least}"]
+    doctor = import_module("dv_maintenance.cli.doctor")
+    assert doctor._PACKAGES["pylance"] == (least, None)

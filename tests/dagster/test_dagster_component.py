@@ -117,6 +117,34 @@ def test_everything_from_yaml(load: Load, make_table: MakeTable, instance: dg.Da
     assert health(open_table(table.path).snapshot()).counts.files_with_dv == 0
 
 
+def test_vacuums_have_a_schedule_of_their_own_where_that_is_asked_for(load: Load) -> None:
+    _, defs = load(
+        """
+        name: lake
+        tables: [{path: s3://lake/orders, jobs: [optimize, vacuum, manifest]}, {path: docs, format: lance}]
+        schedule: {cron: "0 3 * * *", vacuum_cron: "0 5 * * *", timezone: Europe/Vienna}
+        spark: {engine: local}
+        """
+    )
+    dg.Definitions.validate_loadable(defs)
+    jobs = {
+        schedule.name: (schedule.job_name, schedule.cron_schedule, schedule.execution_timezone)
+        for schedule in defs.get_repository_def().schedule_defs
+    }
+    assert jobs == {
+        "lake_schedule": ("lake", "0 3 * * *", "Europe/Vienna"),
+        "lake_vacuum_schedule": ("lake_vacuum", "0 5 * * *", "Europe/Vienna"),
+    }
+    nodes = {
+        name: {node.name for node in defs.resolve_job_def(name).graph.iterate_op_defs()}
+        for name in ("lake", "lake_vacuum")
+    }
+    assert {name for name in nodes["lake_vacuum"] if "checks" not in name} == {"orders__dv_vacuum", "docs__dv_vacuum"}
+    assert not {name for name in nodes["lake"] if name.endswith("vacuum")}
+    assert {"orders__dv_manifest", "docs__dv_optimize", "docs__dv_observe"} <= nodes["lake"]
+    assert spec(defs, "docs").kinds == {"lance"}
+
+
 def test_only_what_is_asked_for(load: Load) -> None:
     _, defs = load("tables: [{path: s3://lake/orders}]\nsensor: null")
     assert defs.resources == {}

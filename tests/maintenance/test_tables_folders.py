@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dv_maintenance.errors import UsageError
@@ -38,8 +40,48 @@ def test_every_table_below(tmp_path: Path) -> None:
 def test_in_object_storage(s3: tuple[str, dict[str, str]]) -> None:
     uri, options = s3
     put_tables(f"{uri}/found", "a", "deep/b", "a/inside", options=options)
-    assert find.find_tables(f"{uri}/found", options) == ["a", "deep/b"]
+    storage = Storage(f"{uri}/found", options)
+    storage.put("docs.lance/_versions/1.manifest", b"{}")
+    found = find.find_tables(storage.uri, options)
+    assert [(each.path, each.format) for each in found] == [
+        ("a", "delta"),
+        ("deep/b", "delta"),
+        ("docs.lance", "lance"),
+    ]
     assert find.find_tables(f"{uri}/fou", options) == []
+
+
+@pytest.fixture
+def mixed(tmp_path: Path, pylance: ModuleType) -> Path:
+    """A folder of a Delta table ``a`` and a Lance table ``docs`` that has a branch."""
+    put_tables(str(tmp_path / "lake"), "a")
+    docs = pylance.write_dataset(pa.table({"id": [1]}), str(tmp_path / "lake" / "docs"))
+    docs.create_branch("try")
+    return tmp_path
+
+
+def test_tables_of_every_format(mixed: Path, golden: Path) -> None:
+    """With its format, which nobody then has to find out; a branch is no table of its own."""
+    assert (mixed / "lake/docs/tree/try/_versions").is_dir()
+    (mixed / "tables.yaml").write_text("folders: [{path: lake, jobs: [optimize, manifest]}]")
+    found = WatchConfig.load(str(mixed / "tables.yaml")).tables
+    assert [(each.name, each.format) for each in found] == [("a", "delta"), ("docs", "lance")]
+    assert [each.jobs for each in found] == [("optimize", "manifest"), ("optimize",)], "Lance writes its own"
+    assert load(mixed, "folders: [{path: lake, format: lance}]").keys() == {"docs"}
+    every = {path.name for path in (golden / "lance").iterdir() if (path / "_versions").is_dir()}
+    assert {each.path for each in find.find_tables(str(golden / "lance"))} == every
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("tables: [{path: x, format: lance, partitions: day}]", "lance tables have no partitions.*line 1"),
+        ("folders:\n- path: lake\n  partitions: day", "'partitions' does not go with lance tables.*line 2"),
+    ],
+)
+def test_what_has_no_partitions_is_not_split_by_them(mixed: Path, text: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        load(mixed, text)
 
 
 def test_names_patterns_and_settings(tmp_path: Path) -> None:

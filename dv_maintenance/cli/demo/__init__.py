@@ -1,4 +1,4 @@
-"""``dvm demo``: the whole product in a minute. Build three tables, let Dagster maintain them, compare."""
+"""``dvm demo``: the whole product in a minute. Build four tables, let Dagster maintain them, compare."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dv_maintenance.cli.output import Output, count, dump_json, write_file
 from dv_maintenance.errors import RefusedError, UsageError, VerificationError
+from dv_maintenance.tables.lance.library import library
 
 if TYPE_CHECKING:
     from dv_maintenance.cli.demo.location import Location
@@ -33,7 +34,9 @@ def demo(args: Namespace, out: Output) -> int:
         raise UsageError(f"{args.rows} rows make no demo", next_step=f"choose from 1000 to {_MAX_ROWS}")
     root = _checkout()
     folder = os.path.abspath(args.dir)
-    _prepare(root, folder)
+    left_out = _prepare(root, folder)
+    for why in left_out:
+        out.note(why)
 
     from dv_maintenance.cli.demo.location import Location
     from dv_maintenance.maintenance.tables_file import WatchConfig
@@ -41,7 +44,9 @@ def demo(args: Namespace, out: Output) -> int:
     listed = os.path.join(folder, "tables.yaml")
     home, log = os.path.join(folder, "dagster"), os.path.join(folder, "dagster.log")
     with Location(root, home=home, tables=listed, engine=args.engine, log=log) as location:
-        report = _play(WatchConfig.load(listed), location, args.rows, out, ui=_ui_command(root, folder))
+        report = _play(
+            WatchConfig.load(listed), location, args.rows, out, ui=_ui_command(root, folder, listed=bool(left_out))
+        )
     document = report.to_json()
     write_file(os.path.join(folder, _REPORT), dump_json(document))
     out.result(document, report.to_text)
@@ -57,16 +62,21 @@ def _checkout() -> str:
     return root
 
 
-def _ui_command(root: str, folder: str) -> str:
-    if folder == os.path.join(root, "demo"):  # what sensors/tables.yaml names
+def _ui_command(root: str, folder: str, *, listed: bool) -> str:
+    """``listed``: the demo's own list of tables says which there are."""
+    if folder == os.path.join(root, "demo") and not listed:  # what sensors/tables.yaml names
         return "make ui"
     home, tables = shlex.quote(f"DAGSTER_HOME={folder}/dagster"), shlex.quote(f"DVM_TABLES={folder}/tables.yaml")
     return f"cd {shlex.quote(root)} && env {home} {tables} dagster dev -w workspace.yaml -h 127.0.0.1"
 
 
-def _prepare(root: str, folder: str) -> None:
-    """An empty folder with the settings of ``sensors``. Replaces an earlier demo, and nothing else."""
+def _prepare(root: str, folder: str) -> list[str]:
+    """An empty folder with the settings of ``sensors``. Replaces an earlier demo, and nothing else. Returns which
+    tables have to be left out, and why.
+    """
     import yaml
+
+    from dv_maintenance.cli.demo.tables import DEMO_TABLES
 
     if os.path.exists(folder) and os.listdir(folder):
         if not os.path.exists(os.path.join(folder, _MARK)):
@@ -78,10 +88,18 @@ def _prepare(root: str, folder: str) -> None:
     shutil.copy(os.path.join(sensors, "dagster.yaml"), os.path.join(folder, "dagster"))
     with open(os.path.join(sensors, "tables.yaml"), encoding="utf-8") as file:
         listed = yaml.safe_load(file)
+    left_out = []
+    try:
+        library()
+    except RefusedError as error:
+        missing = {name for name, table in DEMO_TABLES.items() if table.needs == "lance"}
+        listed["tables"] = [table for table in listed["tables"] if table["name"] not in missing]
+        left_out = [f"without {name}: {error}" for name in sorted(missing)]
     for table in listed["tables"]:
         table["path"] = os.path.basename(table["path"])
     text = yaml.safe_dump(listed, sort_keys=False)
     write_file(os.path.join(folder, "tables.yaml"), f"# Made by `dvm demo`, from sensors/tables.yaml.\n{text}")
+    return left_out
 
 
 def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui: str) -> Report:
@@ -94,8 +112,8 @@ def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui
 
     watched = {table.name: table for table in config.tables}
     out.note(f"1/4  Building {len(watched)} tables with {count(rows)} rows, deleting many of them ...")
-    for name, demo_table in DEMO_TABLES.items():
-        demo_table.build(watched[name].path, round(rows * demo_table.share))
+    for name in watched:
+        DEMO_TABLES[name].build(watched[name].path, round(rows * DEMO_TABLES[name].share))
     before = _states(watched)
     location.look(list(watched))
     out.note("2/4  Dagster: the sensor looks, what it asks for is run, then the job for all tables ...")
@@ -107,8 +125,8 @@ def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui
     _compare(before, after, watched)
     plans = {name: build_plan(open_table(table.path).snapshot(), table.policy) for name, table in watched.items()}
     out.note("4/4  The tables are used again, for something to do in Dagster's page ...")
-    for name, demo_table in DEMO_TABLES.items():
-        demo_table.use(watched[name].path)
+    for name, table in watched.items():
+        DEMO_TABLES[name].use(table.path)
     location.look(list(watched))
     looks = {each.name: each for each in look(config)[0]}
     return Report(

@@ -16,7 +16,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "TableReport"]
 
-_HEAD = ("table", "", "rows", "files", "with DV", "deleted rows", "share", "data", "on disk", "scan", "SHA-256")
+_HEAD = (
+    "table",
+    "",
+    "rows",
+    "files",
+    "with DV",
+    "deleted rows",
+    "share",
+    "data",
+    "on disk",
+    "versions",
+    "scan",
+    "SHA-256",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +121,7 @@ def _cells(state: State) -> tuple[str, ...]:
         percent(state.deleted_ratio),
         bytes_text(state.size_bytes),
         bytes_text(state.disk_bytes),
+        count(state.versions),
         f"{state.scan_seconds:.2f} s",
         state.content[:8],
     )

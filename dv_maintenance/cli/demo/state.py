@@ -18,11 +18,12 @@ __all__ = ["State", "measure"]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The table at one moment. ``disk_bytes``: its folder; ``scan_seconds``: of reading every row; ``content``: SHA-256
-    over all rows in the order of their key.
+    """The table at one moment. ``versions``: those that can be read; ``disk_bytes``: its folder; ``scan_seconds``: of
+    reading every row; ``content``: SHA-256 over all rows in the order of their key.
     """
 
     version: int
+    versions: int
     rows: int
     files: int
     files_with_dv: int
@@ -46,6 +47,7 @@ def measure(table: Table, place: str) -> State:
     seconds = time.perf_counter() - started
     return State(
         version=snapshot.version,
+        versions=len(table.history()),
         rows=rows.num_rows,
         files=counts.files,
         files_with_dv=counts.files_with_dv,

@@ -1,4 +1,4 @@
-"""The tables that ``dvm demo`` maintains: three shapes, each with the deletions that wear such a table down.
+"""The tables that ``dvm demo`` maintains: four shapes, each with the deletions that wear such a table down.
 
 ``sensors/tables.yaml`` has the settings that go with them. Days end with today, so that they are Dagster partitions.
 """
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dv_maintenance.tables.lance.library import library
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 __all__ = ["DEMO_TABLES", "DemoTable"]
@@ -25,13 +26,15 @@ _Numbers = np.ndarray[Any, np.dtype[Any]]
 @dataclass(frozen=True, slots=True)
 class DemoTable:
     """``share``: of the rows of the whole demo. ``build``: at a place, with so many rows. ``use``: what the table's
-    users do to it once it has been maintained, so that there is work again; ``used`` puts that in words.
+    users do to it once it has been maintained, so that there is work again; ``used`` puts that in words. ``needs``: who
+    builds it, if not a package that is always there.
     """
 
     share: float
     build: Callable[[str, int], None]
     use: Callable[[str], object]
     used: str
+    needs: str | None = None
 
 
 # -- orders: by day, every deleted row has to go ---------------------------------------------------------------------
@@ -188,6 +191,53 @@ def _events(rows: int) -> Iterator[pa.Table]:
         yield pa.table(columns, schema=_EVENTS)
 
 
+# -- passages: a Lance table, of small fragments with embeddings and an index ----------------------------------------
+
+_DIMENSIONS = 8
+_PASSAGES = pa.schema(
+    [
+        ("passage_id", pa.int64()),
+        ("document", pa.int32()),
+        ("text", pa.string()),
+        ("embedding", pa.list_(pa.float32(), _DIMENSIONS)),
+    ]
+)
+_IMPORTS = 6
+_PER_DOCUMENT = 40
+# As _NO_RETENTION.
+_NO_CLEANUP_AGE = {"lance.auto_cleanup.older_than": "0s"}
+
+
+def _build_passages(place: str, rows: int) -> None:
+    """Imports of small fragments; documents are withdrawn, and duplicates found."""
+    lance = library()
+    imports = np.array_split(np.arange(rows), _IMPORTS)
+    dataset = lance.write_dataset(_passages(imports[0]), place)
+    dataset.update_config(_NO_CLEANUP_AGE)
+    for ids in imports[1:]:
+        dataset = lance.write_dataset(_passages(ids), place, mode="append")
+    dataset.create_scalar_index("passage_id", "BTREE")
+    dataset.delete("document % 5 = 0")
+    dataset.delete("passage_id % 16 = 7")
+
+
+def _use_passages(place: str) -> None:
+    library().dataset(place).delete("document % 5 = 1")
+
+
+def _passages(ids: _Numbers) -> pa.Table:
+    random = np.random.default_rng([_SEED, int(ids[0])])
+    numbers = pa.array(ids)
+    values = pa.array(random.random(ids.size * _DIMENSIONS, dtype=np.float32))
+    columns = [
+        numbers,
+        pa.array((ids // _PER_DOCUMENT).astype(np.int32)),
+        pc.binary_join_element_wise("passage", numbers.cast(pa.string()), " "),
+        pa.FixedSizeListArray.from_arrays(values, _DIMENSIONS),
+    ]
+    return pa.table(columns, schema=_PASSAGES)
+
+
 # -- in common -------------------------------------------------------------------------------------------------------
 
 
@@ -209,7 +259,8 @@ def _every(ids: pa.Array, bits: int) -> pa.BooleanArray:
 
 # By the names that sensors/tables.yaml gives them.
 DEMO_TABLES: Final[Mapping[str, DemoTable]] = {
-    "demo/orders": DemoTable(0.65, _build_orders, _use_orders, "a quarter of the last four days deleted"),
+    "demo/orders": DemoTable(0.6, _build_orders, _use_orders, "a quarter of the last four days deleted"),
     "demo/customers": DemoTable(0.2, _build_customers, _use_customers, "12 small files appended"),
-    "demo/events": DemoTable(0.15, _build_events, _use_events, "a sixteenth of us deleted, today and yesterday"),
+    "demo/events": DemoTable(0.12, _build_events, _use_events, "a sixteenth of us deleted, today and yesterday"),
+    "demo/passages": DemoTable(0.08, _build_passages, _use_passages, "a fifth of the documents deleted", needs="lance"),
 }

@@ -17,7 +17,6 @@ from raw_manifest import manifest_file, message
 from dv_maintenance.errors import DamagedTableError, RefusedError, TableNotFoundError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import FORMATS, open_table
-from dv_maintenance.tables.find import find_tables
 from dv_maintenance.tables.lance import LanceTable
 from dv_maintenance.tables.lance.versions import all_versions, latest_version, load_manifest, manifest_name
 
@@ -151,7 +150,6 @@ def test_a_table_is_found_by_its_folder(golden: Path) -> None:
     assert isinstance(open_table(place, format="lance"), LanceTable)
     assert open_table(place).format == "lance"
     assert not isinstance(open_table(place, format="delta"), LanceTable)
-    assert find_tables(str(golden / "lance")) == [], "a glob is for tables that can be maintained"
 
 
 def test_a_newest_version_that_vanishes_is_looked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
