@@ -106,7 +106,7 @@ def warm_up(session: Any, workers: int) -> None:
         time.sleep(1)
         yield pa.RecordBatch.from_pylist([{"worker": os.getpid()}])
 
-    tasks = session.range(workers, numPartitions=workers).mapInArrow(name, "worker int")
+    tasks = session.range(workers, numPartitions=workers).mapInArrow(name, "worker long")
     while len({row.worker for row in tasks.collect()}) < workers:
         pass
 
