@@ -112,8 +112,8 @@ def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui
 
     watched = {table.name: table for table in config.tables}
     out.note(f"1/4  Building {len(watched)} tables with {count(rows)} rows, deleting many of them ...")
-    for name in watched:
-        DEMO_TABLES[name].build(watched[name].path, round(rows * DEMO_TABLES[name].share))
+    for name, table in watched.items():
+        DEMO_TABLES[name].build(table.path, round(rows * DEMO_TABLES[name].share))
     before = _states(watched)
     location.look(list(watched))
     out.note("2/4  Dagster: the sensor looks, what it asks for is run, then the job for all tables ...")
