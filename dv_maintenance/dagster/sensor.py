@@ -47,7 +47,7 @@ def build_dv_sensor(
     jobs: Iterable[Job] = _JOBS,
     minimum_interval_seconds: int = 60,
     budget_seconds: float = _BUDGET_SECONDS,
-    description: str = "Looks at the tables' versions for work that piles up, and requests the maintenance that is due.",
+    description: str = "Looks at the tables' versions for work that piles up, and requests what is due.",
 ) -> dg.SensorDefinition:
     """One sensor for all these tables, stopped until somebody starts it.
 
