@@ -70,7 +70,7 @@ def _checks(table: WatchedTable) -> dg.AssetChecksDefinition:
         name=naming.op_name(table, "checks"),
         specs=specs,
         can_subset=True,
-        description="Holds the table's log against the limits of its policy, without Spark.",
+        description="Holds the newest version against the limits of the policy, without Spark.",
     )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         asked = [key.name for key in context.selected_asset_check_keys]

@@ -47,7 +47,7 @@ def build_dv_sensor(
     jobs: Iterable[Job] = _JOBS,
     minimum_interval_seconds: int = 60,
     budget_seconds: float = _BUDGET_SECONDS,
-    description: str = "Looks at the tables' logs for work that piles up, and requests the maintenance that is due.",
+    description: str = "Looks at the tables' versions for work that piles up, and requests what is due.",
 ) -> dg.SensorDefinition:
     """One sensor for all these tables, stopped until somebody starts it.
 
@@ -146,7 +146,7 @@ class _Tick:
                 tags = {"dagster/data_version": str(found.data_version)} if table.observe else None
                 self.events.append(dg.AssetObservation(naming.table_key(table), metadata=of_look(look), tags=tags))
             if not seen.readable:
-                self.events.append(_readable(table, None, "The table's log can be read."))
+                self.events.append(_readable(table, None, "The table's newest version can be read."))
                 seen = replace(seen, readable=True)
         self.seen[table.name] = seen
         if look.due:

@@ -12,6 +12,7 @@ from datetime import date
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -112,10 +113,11 @@ class Gate:
 
 class Lake:
     """The tables, each with 400 rows over 4 days in 2 files or more; nothing is due until somebody deletes. Maintenance
-    reaches those in the bucket through the gate, everybody here past it.
+    reaches those in the bucket through the gate, everybody here past it. All but ``docs`` are Delta tables.
     """
 
-    def __init__(self, folder: Path, bucket: str, options: dict[str, str], gate: Gate) -> None:
+    def __init__(self, folder: Path, bucket: str, options: dict[str, str], gate: Gate, lance: ModuleType) -> None:
+        self._lance = lance
         self.file = folder / "tables.yaml"
         self._options = options
         settings = ", ".join(f"{key}: {value!r}" for key, value in (options | {"aws_endpoint": gate.endpoint}).items())
@@ -126,15 +128,23 @@ class Lake:
             "defaults: {policy: {min_file_size: 0}}\n"
             "tables:\n"
             "- {path: damaged}\n"
+            "- {path: docs, format: lance}\n"
             "- {path: raced, partitions: {name: day, every: day, start: 2024-11-01}}\n" + "\n".join(remote)
         )
         self.tables: dict[str, WatchedTable] = {table.name: table for table in WatchConfig.load(str(self.file)).tables}
         for table in self.tables.values():
+            if table.format == "lance":
+                lance.write_dataset(pa.Table.from_pylist(ROWS, SCHEMA), table.path, max_rows_per_file=200)
+                continue
             builder = self._builder(table).create(SCHEMA, partition_by=["day"] if table.partitions else [])
             builder.append(pa.Table.from_pylist(ROWS, SCHEMA), files=2)
 
     def delete(self, name: str) -> int:
         """Every third row; the version."""
+        if self.tables[name].format == "lance":
+            dataset = self._lance.dataset(self.tables[name].path)
+            dataset.delete("id % 3 = 0")
+            return int(dataset.version)
         return self._builder(self.tables[name]).delete(
             lambda rows: pc.equal(pc.subtract(rows["id"], pc.multiply(pc.divide(rows["id"], 3), 3)), 0)
         )
@@ -152,7 +162,7 @@ class Lake:
 
     def _open(self, name: str) -> Any:
         table = self.tables[name]
-        return open_table(table.path, "delta", self._options if table.storage_options else None)
+        return open_table(table.path, table.format or "delta", self._options if table.storage_options else None)
 
     def _builder(self, table: WatchedTable) -> DeltaBuilder:
         return DeltaBuilder(table.path, storage_options=self._options if table.storage_options else None)
@@ -166,10 +176,12 @@ def gate(s3: tuple[str, dict[str, str]]) -> Iterator[Gate]:
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory, gate: Gate, s3: tuple[str, dict[str, str]]) -> Lake:
+def lake(
+    tmp_path_factory: pytest.TempPathFactory, gate: Gate, s3: tuple[str, dict[str, str]], pylance: ModuleType
+) -> Lake:
     folder = tmp_path_factory.mktemp("lake")
     bucket, options = s3
-    return Lake(folder, f"{bucket}/daemon", options, gate)
+    return Lake(folder, f"{bucket}/daemon", options, gate, pylance)
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +263,20 @@ def test_two_jobs_on_one_table_take_turns(deployment: Deployment, lake: Lake, ga
     (rewritten,), (vacuumed,) = deployment.steps(optimize), deployment.steps(vacuum)
     assert rewritten.end <= vacuumed.start
     assert_maintained(lake, "held")
+
+
+def test_jobs_on_a_lance_table_take_turns_too(deployment: Deployment, lake: Lake) -> None:
+    lake.delete("docs")
+    launched = [deployment.launch(f"docs/dv/{job}") for job in ("optimize", "vacuum", "optimize", "vacuum")]
+    assert all(deployment.finished(run).is_success for run in launched)
+    runs = {run.run_id for job in ("optimize", "vacuum") for run in runs_of(deployment, "docs", job)}
+    assert runs >= set(launched)
+    spans = sorted((span for run in launched for span in deployment.steps(run)), key=lambda span: span.start)
+    assert len(spans) == len(launched)
+    assert not any(one.overlaps(other) for one, other in pairwise(spans))
+    assert lake.rows("docs") == LEFT
+    assert lake.is_clean("docs")
+    assert lake.operations("docs").count("Rewrite") == 1
 
 
 def test_storage_that_is_away_for_a_moment_is_tried_again(deployment: Deployment, lake: Lake, gate: Gate) -> None:

@@ -171,6 +171,32 @@ def test_a_failed_run_is_asked_for_again_but_not_for_ever(
     assert "3 runs failed at version 2" in data.skip_message
 
 
+def test_a_vacuum_goes_first_and_holds_nothing_up_for_good(
+    tick: Tick,
+    make_table: MakeTable,
+    make_definitions: Definitions,
+    instance: dg.DagsterInstance,
+    delete_more: Callable[..., int],
+) -> None:
+    table = make_table()
+    maintain(open_table(table.path), LocalEngine(), Policy(max_deleted_ratio=0))
+    delete_more(table.path, 4)
+    defs = make_definitions(table)
+    for _ in range(3):
+        (request,) = tick(defs).run_requests
+        assert keys(request) == ["shop/orders/dv/vacuum"]
+        job = defs.resolve_implicit_global_asset_job_def()
+        instance.create_run_for_job(job, tags=request.tags, status=dg.DagsterRunStatus.FAILURE)
+    (request,) = tick(defs).run_requests
+    assert keys(request) == ["shop/orders/dv/optimize"]
+    assert run(defs, instance, request)
+    # A new version is a new chance, and so is the next look for expired files.
+    (request,) = tick(defs).run_requests
+    assert keys(request) == ["shop/orders/dv/vacuum"]
+    assert run(defs, instance, request)
+    assert tick(defs).run_requests == []
+
+
 def test_a_lost_table_fails_its_check_and_stops_no_other(
     tick: Tick, make_table: MakeTable, make_definitions: Definitions, tmp_path: Path
 ) -> None:
