@@ -30,7 +30,7 @@ _PACKAGES = {
     "dagster": ("1.11", "2"),
     "dagster-webserver": ("1.11", "2"),
     # As tables.lance.library says; importing that would need what is looked for here.
-    _LANCE: ("6.0.1", None),
+    _LANCE: ("12.0.0", None),
 }
 _OPTIONAL = {"dagster-webserver": "for the UI", _LANCE: "to read and rewrite Lance tables, on Spark's workers too"}
 

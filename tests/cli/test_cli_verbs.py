@@ -328,7 +328,7 @@ def test_doctor(dvm: Dvm, table: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(
     ("installed", "without", "of_lance"),
-    [(None, True, False), ("6.0.0", False, False), ("6.0.1", True, True), ("14.0.2", True, True)],
+    [(None, True, False), ("11.0.0", False, False), ("12.0.0", True, True), ("14.0.2", True, True)],
 )
 def test_doctor_knows_which_pylance_will_do(
     dvm: Dvm,
@@ -353,7 +353,7 @@ def test_doctor_knows_which_pylance_will_do(
     for place, good in ((table, without), (golden / "lance" / "array_small", of_lance)):
         (found,) = [check for check in dvm("doctor", place)[1]["checks"] if check["name"] == "pylance"]
         assert (found["ok"], found["found"]) == (good, installed)
-        assert found["how"] == (None if good else "pip install 'pylance>=6.0.1'")
+        assert found["how"] == (None if good else "pip install 'pylance>=12.0.0'")
 
 
 def test_the_extra_has_the_library_s_floor() -> None:

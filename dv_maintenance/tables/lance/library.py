@@ -28,9 +28,9 @@ __all__ = [
     "translated",
 ]
 
-FLOOR: Final = (6, 0, 1)
-"""The first release in which a distributed compaction cannot bring rows back that others delete meanwhile
-(lance-format/lance#6653, merged after 6.0.0 and taken into 6.0.1).
+FLOOR: Final = (12, 0, 0)
+"""The first release that can be asked to rewrite chosen fragments only, and for batches of so many bytes. Before 6.0.1 a
+distributed compaction could bring rows back that others delete meanwhile (lance-format/lance#6653).
 """
 
 _INSTALL: Final = "pip install 'dv-maintenance[lance]'"
@@ -52,7 +52,8 @@ def library() -> ModuleType:
     if _numbers(version) < FLOOR:
         least = ".".join(map(str, FLOOR))
         raise RefusedError(
-            f"pylance {version} is too old: before {least} a compaction could bring deleted rows back",
+            f"pylance {version} is too old: {least} is the first that works here, and before 6.0.1 a compaction could "
+            "bring deleted rows back",
             next_step=_INSTALL,
         )
     module: ModuleType = lance
@@ -68,7 +69,7 @@ def _is_there() -> bool:
 def _numbers(version: str) -> tuple[int, ...]:
     """The numbers in front: a pre-release counts as what it is on its way to, less one that comes before all others.
 
-    >>> _numbers("14.0.2"), _numbers("6.0.1rc2") < (6, 0, 1)
+    >>> _numbers("14.0.2"), _numbers("12.0.0rc2") < (12, 0, 0)
     ((14, 0, 2), True)
     """
     match = re.match(r"(\d+)\.(\d+)\.(\d+)(.*)", version)

@@ -400,7 +400,7 @@ def test_a_table_made_anew_meanwhile(made: Callable[..., str], pylance: ModuleTy
 # -- the library --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", ["6.0.0", "5.9.9", "6.0.1rc2", "6.0.1-beta.1", "0.38.2", "who knows"])
+@pytest.mark.parametrize("version", ["11.0.0", "6.0.1", "12.0.0rc2", "12.0.0-beta.1", "0.38.2", "who knows"])
 def test_old_releases_are_refused(version: str, made: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     place = made()
     monkeypatch.setattr("lance.__version__", version)
@@ -408,7 +408,7 @@ def test_old_releases_are_refused(version: str, made: Callable[..., str], monkey
         rows(place)
 
 
-@pytest.mark.parametrize("version", ["6.0.1", "6.0.1.post1", "6.1.0rc1", "14.0.2", "100.0.0"])
+@pytest.mark.parametrize("version", ["12.0.0", "12.0.0.post1", "12.1.0rc1", "14.0.2", "100.0.0"])
 def test_newer_ones_are_not(version: str, pylance: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lance.__version__", version)
     assert library() is pylance
