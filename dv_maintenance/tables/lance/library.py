@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 FLOOR: Final = (12, 0, 0)
-"""The first release that can be asked to rewrite chosen fragments only, and for batches of so many bytes. Before 6.0.1 a
-distributed compaction could bring rows back that others delete meanwhile (lance-format/lance#6653).
+"""The first release that can be asked to rewrite chosen fragments only, and for batches of so many bytes. Before 6.0.1
+a distributed compaction could bring rows back that others delete meanwhile (lance-format/lance#6653).
 """
 
 _INSTALL: Final = "pip install 'dv-maintenance[lance]'"
