@@ -1,14 +1,15 @@
 """Reading through deletion vectors (DVs) against reading the same file without: 1, 10 and 50 % deleted, at random and
 in a stretch.
 
-    python benchmarks/bench_read.py [--rows 6000000] [--rounds 15] [--spark]
+    python benchmarks/bench_read.py [--rows 6000000] [--rounds 15] [--spark] [--instructions]
 
 Each round reads all of them, in turn from either end, and the least of each counts: what else the machine does only
 adds. The file without DVs is read twice a round; what the second series says shows the noise. Bytes are those of the
 column chunks that are read (row groups without a live row are not), and of the DV. The scan runs in this process, on
 one core; ``--spark`` reads the same tables by ``spark.read.format("dv_delta")`` into nowhere, with the CPU of all
-processes, JVM included. Ratios above 1 say what DVs cost. At last a server on the loopback counts what is asked of an
-object store.
+processes, JVM included. ``--instructions`` counts what one core executes for the same stretch of each file, by
+valgrind's callgrind: slow, but blind to whatever else the machine does. Ratios above 1 say what DVs cost. At last a
+server on the loopback counts what is asked of an object store.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import threading
@@ -36,6 +38,7 @@ import pyarrow.parquet as pq
 ROW_GROUP = 1 << 20
 LIMIT = 1.1
 SHARES = (0.01, 0.10, 0.50)
+COUNTED, BATCH = 16, 1 << 16
 
 
 # -- the tables --------------------------------------------------------------------------------------------------
@@ -150,6 +153,37 @@ def cpu_of_tree() -> float:
     return sum(used[pid] for pid in ours if pid in used) / os.sysconf("SC_CLK_TCK")
 
 
+def instructions(table: Path, batches: int) -> int:
+    """What a process executes that reads so many batches, from its start to its end."""
+    scan = (
+        "import sys, pyarrow as pa; from itertools import islice; pa.set_cpu_count(1); "
+        "from dv_maintenance.engine.scan import scan; from dv_maintenance.tables import open_table; "
+        "table = open_table(sys.argv[1]); [task] = table.scan_tasks(table.snapshot()); "
+        "print(sum(1 for _ in islice(scan(task), int(sys.argv[2]))))"
+    )
+    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, "-c", scan]
+    done = subprocess.run([*command, str(table), str(batches)], capture_output=True, text=True, check=True)
+    if int(done.stdout) != batches:
+        raise AssertionError(done.stdout)
+    return int(re.findall(r"Collected : (\d+)", done.stderr)[0])
+
+
+def compare_instructions(tables: dict[str, Path]) -> bool:
+    """Print what the batches of one row group take, decoding and leaving out; whether DVs stay within the limit. A
+    stretch that is deleted whole has other batches to read, and is left out.
+    """
+    print(f"\ninstructions for {COUNTED} batches of {BATCH} rows")
+    base, fine = 0, True
+    for kind, table in tables.items():
+        if "clustered" in kind:
+            continue
+        count = instructions(table, COUNTED + 1) - instructions(table, 1)
+        base = base or count
+        fine &= count / base <= LIMIT
+        print(f"{kind:16}{count / (COUNTED * BATCH):8.0f} a row{count / base:9.3f}")
+    return fine
+
+
 def compare(name: str, runs: dict[str, Callable[[], tuple[float, float]]], sizes: dict[str, int], rounds: int) -> bool:
     """Print the figures; whether what DVs cost stays within the limit."""
     least = {kind: run() for kind, run in runs.items()}
@@ -249,6 +283,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=6_000_000)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--spark", action="store_true", help="through Spark as well")
+    parser.add_argument("--instructions", action="store_true", help="count instructions as well (needs valgrind)")
     wanted = parser.parse_args()
     pa.set_cpu_count(1)
     with tempfile.TemporaryDirectory(prefix="bench-read-") as place:
@@ -266,6 +301,8 @@ def main() -> int:
             runs = {kind: by_spark(spark, table) for kind, table in tables.items()}
             fine &= compare("Spark, local[2]", runs, sizes, wanted.rounds)
             spark.stop()
+        if wanted.instructions:
+            fine &= compare_instructions(tables)
         one_more = count_requests(Path(place), tables)
     print(f"\nCPU within {LIMIT}: {'yes' if fine else 'NO'}; at most one request more: {'yes' if one_more else 'NO'}")
     return 0

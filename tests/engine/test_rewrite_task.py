@@ -228,10 +228,11 @@ def test_row_groups_are_bounded_by_bytes_and_rows(lake: Any, monkeypatch: pytest
     assert group_rows(ROW_GROUP_BYTES=16 * 6000) == [6000, 6000, 6000, 2000]
 
 
-def test_what_is_held_does_not_grow_with_the_file(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("row_groups", [2, 8])
+def test_what_is_held_does_not_grow_with_the_file(lake: Any, monkeypatch: pytest.MonkeyPatch, row_groups: int) -> None:
     monkeypatch.setattr(writer, "ROW_GROUP_BYTES", 1 << 20)
     monkeypatch.setattr("dv_maintenance.engine.footer.BATCH_BYTES", 1 << 18)
-    table = noise(1 << 20)
+    table = noise(row_groups << 18)
     source = lake.write(table, row_group_size=1 << 18, use_dictionary=False)
     schema = table.schema
     before, peak = pa.total_allocated_bytes(), 0
@@ -244,8 +245,10 @@ def test_what_is_held_does_not_grow_with_the_file(lake: Any, monkeypatch: pytest
 
     monkeypatch.setattr(writer.RollingWriter, "_flush", watched)
     rewrite(lake.task([source], schema))
-    # One source row group as stored (4 MB), one row group and a batch decoded; the file has 16 MB.
-    assert 0 < peak < 8 << 20
+    stored = 4 << 20  # a row group of the source; before 23 Arrow kept what it had read of its pages besides
+    pages = stored if int(pa.__version__.split(".")[0]) < 23 else 0
+    # And what is written: a row group and a batch.
+    assert 0 < peak < stored + pages + (1 << 20) + (1 << 18)
 
 
 # -- failure -----------------------------------------------------------------------------------------------------
