@@ -14,14 +14,8 @@ if TYPE_CHECKING:
     from dv_maintenance.dagster.automation import build_dv_job, build_dv_schedule
     from dv_maintenance.dagster.checks import build_dv_checks
     from dv_maintenance.dagster.component import DvMaintainedTables
-    from dv_maintenance.dagster.ops import (
-        build_erasure_job,
-        checkpoint_op,
-        delete_rows_op,
-        engine_sql_op,
-        restore_op,
-        zorder_op,
-    )
+    from dv_maintenance.dagster.erasure import build_erasure_job
+    from dv_maintenance.dagster.ops import checkpoint_op, delete_rows_op, engine_sql_op, restore_op, zorder_op
     from dv_maintenance.dagster.resources import SparkResource
     from dv_maintenance.dagster.sensor import build_dv_sensor
     from dv_maintenance.dagster.translator import DvTranslator
@@ -52,7 +46,7 @@ _HOMES = {
     "build_dv_job": "automation",
     "build_dv_schedule": "automation",
     "build_dv_sensor": "sensor",
-    "build_erasure_job": "ops",
+    "build_erasure_job": "erasure",
     "checkpoint_op": "ops",
     "delete_rows_op": "ops",
     "engine_sql_op": "ops",

@@ -1,4 +1,4 @@
-"""Ops for jobs of one's own: delete rows, order files, restore, checkpoint, the engine's own SQL; and the erasure job.
+"""Ops for jobs of one's own: delete rows, order files, restore, checkpoint, the engine's own SQL.
 
 Each is made for one watched table, holds a slot of that table's pool as its assets do, and takes what to do from the
 run's config; path and storage options stay in the code location. Its output is the report as the command line prints it
@@ -7,7 +7,7 @@ with ``--json``, its metadata say the reason first, and an observation shows the
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of ops.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
@@ -20,7 +20,7 @@ from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.progress import progress_log
 from dv_maintenance.dagster.resources import engine_of
 from dv_maintenance.dagster.state import last_data_version, observed_before
-from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.tables_file import WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import Table
@@ -33,14 +33,17 @@ if TYPE_CHECKING:
 __all__ = [
     "Checkpoint",
     "DeleteRows",
+    "Done",
     "EngineSql",
     "Restore",
     "Zorder",
-    "build_erasure_job",
+    "applied",
     "checkpoint_op",
     "delete_rows_op",
     "engine_sql_op",
     "restore_op",
+    "run",
+    "settings_of",
     "zorder_op",
 ]
 
@@ -93,7 +96,7 @@ _ConfigT = TypeVar("_ConfigT", bound=dg.Config)
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
+class Done:
     """``report``: the op's output. ``reason``: what happened, in a sentence. ``more``: metadata behind the report's own
     numbers. ``problems``: what reading the result back found wrong.
     """
@@ -104,7 +107,7 @@ class _Done:
     problems: tuple[str, ...] = ()
 
 
-_Work = Callable[[dg.OpExecutionContext, Table, _ConfigT], _Done]
+_Work = Callable[[dg.OpExecutionContext, Table, _ConfigT], Done]
 
 
 def delete_rows_op(table: WatchedTable) -> dg.OpDefinition:
@@ -146,16 +149,16 @@ def _op(
     *,
     spark: bool = True,
 ) -> dg.OpDefinition:
-    settings = _settings(table, what, description, config.to_config_schema(), spark=spark)
+    settings = settings_of(table, what, description, config.to_config_schema(), spark=spark)
 
     @dg.op(**settings, ins={"after": dg.In(dg.Nothing, description="What has to be done before, if anything.")})
-    def run(context: dg.OpExecutionContext) -> dict[str, Any]:
-        return _run(context, table, lambda opened: work(context, opened, config(**context.op_config)))
+    def op(context: dg.OpExecutionContext) -> dict[str, Any]:
+        return run(context, table, lambda opened: work(context, opened, config(**context.op_config)))
 
-    return run
+    return op
 
 
-def _settings(table: WatchedTable, what: str, description: str, config: Any, *, spark: bool) -> dict[str, Any]:
+def settings_of(table: WatchedTable, what: str, description: str, config: Any, *, spark: bool) -> dict[str, Any]:
     return {
         "name": naming.op_name(table, what),
         "description": description,
@@ -167,7 +170,7 @@ def _settings(table: WatchedTable, what: str, description: str, config: Any, *, 
     }
 
 
-def _run(context: dg.OpExecutionContext, table: WatchedTable, work: Callable[[Table], _Done]) -> dict[str, Any]:
+def run(context: dg.OpExecutionContext, table: WatchedTable, work: Callable[[Table], Done]) -> dict[str, Any]:
     """Do the work, and tell of it: the log, the op's metadata, the table's page."""
     from dv_maintenance.maintenance.health import health
 
@@ -206,7 +209,7 @@ def _spark_engine(context: dg.OpExecutionContext, table: Table, why: str) -> "Sp
 # -- the work of each ----------------------------------------------------------------------------------------------
 
 
-def _delete_rows(context: dg.OpExecutionContext, table: Table, config: DeleteRows) -> _Done:
+def _delete_rows(context: dg.OpExecutionContext, table: Table, config: DeleteRows) -> Done:
     from dv_maintenance.dml.delete import delete
 
     if (config.where is None) == (config.keys is None):
@@ -217,7 +220,7 @@ def _delete_rows(context: dg.OpExecutionContext, table: Table, config: DeleteRow
     context.log.info("looking for the rows to delete")
     report = delete(table, spark, config.where, keys=config.keys, on=config.on, dry_run=config.dry_run)
     retried = bool(context.retry_number) or context.run.parent_run_id is not None
-    return _Done({**report.to_json(), "retried": retried}, _told(report))
+    return Done({**report.to_json(), "retried": retried}, _told(report))
 
 
 def _told(report: "DmlReport") -> str:
@@ -235,16 +238,16 @@ def _rows(count: int | None) -> str:
     return "all rows of some files, which nobody had counted," if count is None else f"{count:,} rows"
 
 
-def _zorder(context: dg.OpExecutionContext, table: Table, config: Zorder) -> _Done:
+def _zorder(context: dg.OpExecutionContext, table: Table, config: Zorder) -> Done:
     from dv_maintenance.maintenance.explain import explain
     from dv_maintenance.maintenance.zorder import plan_zorder
 
     size = config.target_file_size
     plan = plan_zorder(table, table.snapshot(), config.columns, config.partitions, target_size=size)
     if not config.dry_run:
-        return _applied(context, table, plan)
+        return applied(context, table, plan)
     context.log.info(explain(plan))
-    return _Done(plan.to_json(), "Only planned; nothing was changed.", _of_plan(plan))
+    return Done(plan.to_json(), "Only planned; nothing was changed.", _of_plan(plan))
 
 
 def _of_plan(plan: "MaintenancePlan") -> dict[str, Any]:
@@ -252,7 +255,7 @@ def _of_plan(plan: "MaintenancePlan") -> dict[str, Any]:
     return {name: value for name, value in metadata.of_plan(plan).items() if name != "reason"}
 
 
-def _applied(context: dg.OpExecutionContext, table: Table, plan: "MaintenancePlan") -> _Done:
+def applied(context: dg.OpExecutionContext, table: Table, plan: "MaintenancePlan") -> Done:
     from dv_maintenance.maintenance.apply import apply
     from dv_maintenance.maintenance.explain import explain
 
@@ -265,10 +268,10 @@ def _applied(context: dg.OpExecutionContext, table: Table, plan: "MaintenancePla
             sum(getattr(step, name) for step in steps) for name in ("files_removed", "files_added", "rows_purged")
         )
         reason = f"{out:,} files were written anew as {new:,}, without their {purged:,} deleted rows."
-    return _Done(report.to_json(), reason, {**metadata.of_work(steps), **_of_plan(plan)}, report.problems)
+    return Done(report.to_json(), reason, {**metadata.of_work(steps), **_of_plan(plan)}, report.problems)
 
 
-def _restore(context: dg.OpExecutionContext, table: Table, config: Restore) -> _Done:
+def _restore(context: dg.OpExecutionContext, table: Table, config: Restore) -> Done:
     from dv_maintenance.maintenance.restore import restore
 
     del context
@@ -284,7 +287,7 @@ def _restore(context: dg.OpExecutionContext, table: Table, config: Restore) -> _
             f"Version {result.restored:,} is back: {result.files_restored:,} files came in, "
             f"{result.files_removed:,} went out."
         )
-    return _Done(report.to_json(), reason, problems=report.problems)
+    return Done(report.to_json(), reason, problems=report.problems)
 
 
 def _instant(table: Table, text: str) -> int:
@@ -294,7 +297,7 @@ def _instant(table: Table, text: str) -> int:
         raise UsageError(f"timestamp: {error}", table=table.uri) from None
 
 
-def _checkpoint(context: dg.OpExecutionContext, table: Table, config: Checkpoint) -> _Done:
+def _checkpoint(context: dg.OpExecutionContext, table: Table, config: Checkpoint) -> Done:
     from dv_maintenance.maintenance.checkpoint import checkpoint
 
     del context
@@ -306,10 +309,10 @@ def _checkpoint(context: dg.OpExecutionContext, table: Table, config: Checkpoint
         wrote = "was written" if result.written else "was there already"
         reason = f"The checkpoint of version {result.version:,} {wrote}; {result.log_files_deleted:,} log files went."
     cutoff = {} if result.cutoff is None else {"cutoff": dg.MetadataValue.timestamp(result.cutoff / 1000)}
-    return _Done(report.to_json(), reason, cutoff)
+    return Done(report.to_json(), reason, cutoff)
 
 
-def _engine_sql(context: dg.OpExecutionContext, table: Table, config: EngineSql) -> _Done:
+def _engine_sql(context: dg.OpExecutionContext, table: Table, config: EngineSql) -> Done:
     from dv_maintenance.maintenance.engine_sql import engine_sql
 
     spark = _spark_engine(context, table, "has no SQL")
@@ -318,144 +321,4 @@ def _engine_sql(context: dg.OpExecutionContext, table: Table, config: EngineSql)
         f"The table's engine ran its {config.job}: version {report.version_before:,} became "
         f"{report.version_after:,}, checked by {report.by}."
     )
-    return _Done(report.to_json(), reason, problems=report.problems)
-
-
-# -- erasure -------------------------------------------------------------------------------------------------------
-
-
-def build_erasure_job(
-    tables: Iterable[WatchedTable],
-    *,
-    columns: Mapping[str, Sequence[str]] | None = None,
-    name: str = "dv_erasure",
-) -> dg.JobDefinition:
-    """A job that erases rows by keys from all these tables: delete them, then purge the files that held them, then say
-    from when on a vacuum may remove the old files, with which the last bytes go. In one process: one Spark session.
-
-    Config: ``keys``, where the keys are; ``columns``, for each table by name the columns that the keys are for, in the
-    keys called the same (``columns`` here is its default); ``purge_all``, purge every deletion vector, for rows that
-    were deleted before by others too; ``dry_run``. A table that fails stops no other one.
-    """
-    watched = tuple(tables)
-    names = [table.name for table in watched]
-    default = {table: list(of_table) for table, of_table in (columns or {}).items()}
-    optional: dict[str, Any] = {"default_value": default} if default else {}
-    purges = [(delete_rows_op(table), _purge_erased(table)) for table in watched]
-
-    @dg.op(
-        name=f"{name}_report",
-        ins={"erased": dg.In(list[dict[str, Any]])},
-        out=dg.Out(dict, description="rows_deleted, and removable_from: epoch milliseconds, for all tables."),
-        description="What was erased, and from when on vacuums may remove the last bytes.",
-    )
-    def report(context: dg.OpExecutionContext, erased: list[dict[str, Any]]) -> dict[str, Any]:
-        return _sum_up(context, erased)
-
-    @dg.graph(name=name, description="Erases rows by keys: deletes them and purges their files.")
-    def erasure() -> None:
-        report([purge(delete()) for delete, purge in purges])
-
-    def config_of(config: dict[str, Any]) -> dict[str, Any]:
-        missing = sorted({*names} ^ {*config["columns"]})
-        if missing:
-            raise UsageError(f"'columns' must name the tables of this job, and no others: see {', '.join(missing)}")
-        configs: dict[str, Any] = {}
-        for table, (delete, purge) in zip(watched, purges, strict=True):
-            rows = {"keys": config["keys"], "on": config["columns"][table.name], "dry_run": config["dry_run"]}
-            configs[delete.name] = {"config": rows}
-            configs[purge.name] = {"config": {"purge_all": config["purge_all"]}}
-        return {"ops": configs}
-
-    schema = {
-        "keys": dg.Field(str, description="Where the keys are: a table, or Parquet, CSV or JSON."),
-        "columns": dg.Field({str: [str]}, description="For each table the columns that the keys are for.", **optional),
-        "purge_all": dg.Field(
-            bool, default_value=False, description="Purge every deletion vector: earlier deletes, by anybody, as well."
-        ),
-        "dry_run": dg.Field(bool, default_value=False, description="Only count the rows."),
-    }
-    return erasure.to_job(
-        config=dg.ConfigMapping(config_of, config_schema=schema),
-        executor_def=dg.in_process_executor,
-        tags={naming.TABLE_TAG: names[0]} if len(names) == 1 else None,
-    )
-
-
-def _purge_erased(table: WatchedTable) -> dg.OpDefinition:
-    description = "Writes the files that held deleted rows without them, and says when the old ones may go."
-    config = {"purge_all": dg.Field(bool, default_value=False)}
-    settings = _settings(table, "purge_erased", description, config, spark=True)
-
-    @dg.op(**settings, ins={"deleted": dg.In(dict, description="What the delete before it reported.")})
-    def purge_erased(context: dg.OpExecutionContext, deleted: dict[str, Any]) -> dict[str, Any]:
-        # Of a delete that was tried more than once, an earlier try may have committed after all.
-        all_of_it = context.op_config["purge_all"] or deleted["retried"]
-        since = None if all_of_it else deleted["version_before"]
-        return _run(context, table, lambda opened: _erased(context, table, opened, deleted, since))
-
-    return purge_erased
-
-
-def _erased(
-    context: dg.OpExecutionContext, watched: WatchedTable, table: Table, deleted: Mapping[str, Any], since: int | None
-) -> _Done:
-    """``since``: purge what was deleted after this version; ``None``: all that ever was."""
-    from dv_maintenance.maintenance.erasure import plan_purge_since, removable_from
-    from dv_maintenance.maintenance.health import iso_timestamp
-    from dv_maintenance.maintenance.plan import build_plan
-
-    erased = {
-        "name": watched.name,
-        "table": table.uri,
-        "dry_run": deleted["dry_run"],
-        "rows_deleted": deleted["rows_deleted"],
-        "removable_from": None,
-    }
-    if deleted["dry_run"]:
-        return _Done(erased, "Nothing was deleted, so there is nothing to purge.")
-    plan = build_plan(table.snapshot(), purge=True) if since is None else plan_purge_since(table, since)
-    purged = _applied(context, table, plan)
-    last = max(deleted["version_after"], purged.report["version_after"])
-    erased |= {"version_after": last, "verified": purged.report["verified"]}
-    if since is not None and last == deleted["version_before"]:
-        reason = "No row has such a key. What was deleted before this run stays in its files: purge_all takes it out."
-        return _Done(erased, reason, purged.more)
-    try:
-        moment = removable_from(table, watched.policy.retention)
-    except RefusedError as error:
-        kept = f"{purged.reason} The old files stay, with the rows in them: {error.message}."
-        return _Done(erased, kept, purged.more, purged.problems)
-    when = iso_timestamp(moment)
-    reason = f"{purged.reason} The old files hold the rows until a vacuum, which may remove them from {when} on."
-    more = {"removable_from": dg.MetadataValue.timestamp(moment / 1000), **purged.more}
-    return _Done({**erased, "removable_from": moment}, reason, more, purged.problems)
-
-
-def _sum_up(context: dg.OpExecutionContext, erased: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    from dv_maintenance.maintenance.health import iso_timestamp
-
-    rows = [
-        dg.TableRecord(
-            {
-                "table": each["name"],
-                "rows_deleted": "not counted" if each["rows_deleted"] is None else f"{each['rows_deleted']:,}",
-                "removable_from": "" if each["removable_from"] is None else iso_timestamp(each["removable_from"]),
-            }
-        )
-        for each in erased
-    ]
-    counts = [each["rows_deleted"] for each in erased]
-    total = None if None in counts else sum(counts)
-    last = max((each["removable_from"] for each in erased if each["removable_from"] is not None), default=None)
-    would = "would be" if any(each["dry_run"] for each in erased) else "were"
-    reason = f"{'Rows' if total is None else f'{total:,} rows'} of {len(rows):,} tables {would} deleted."
-    if last is not None:
-        reason += f" Vacuums may remove the last of the old files from {iso_timestamp(last)} on."
-    context.log.info(reason)
-    report = {"rows_deleted": total, "removable_from": last}
-    moment = {} if last is None else {"removable_from": dg.MetadataValue.timestamp(last / 1000)}
-    context.add_output_metadata(
-        {**metadata.of_report(reason, report), **moment, "tables": dg.MetadataValue.table(rows)}
-    )
-    return report
+    return Done(report.to_json(), reason, problems=report.problems)
