@@ -37,8 +37,9 @@ tests: setup judges ## Tests only
 
 test: setup judges lint types imports tests ## Every check
 
-deep: setup judges ## More histories, and every table feature, against delta-spark (about a quarter of an hour)
+deep: setup judges ## More histories, and every table feature, against delta-spark and Lance (about a quarter of an hour)
 	$(RUN) pytest -m deep
+	DVM_HISTORIES=100 $(RUN) pytest tests/judges/test_lance_maintenance.py -k histories
 
 demo: setup ## Build tables with deletion vectors, maintain them through Dagster, show before and after
 	$(RUN) dvm demo
