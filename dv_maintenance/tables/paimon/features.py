@@ -103,7 +103,9 @@ def check_rows_readable(schema: Schema, table: str, version: int) -> None:
     # Written as INT96, which is read to the microsecond.
     exact = [each.name for each in schema.fields if each.type.root.startswith("TIMESTAMP") and each.type.precision > 6]
     blobs = [each.name for each in schema.fields if each.type.root == "BLOB"]
-    for names, what in ((exact, "nanoseconds"), (blobs, "blobs, which are files of their own")):
+    vectors = [each.name for each in schema.fields if each.type.root == "VECTOR"]
+    kinds = ((exact, "nanoseconds"), (blobs, "blobs, which are files of their own"), (vectors, "vectors"))
+    for names, what in kinds:
         if names:
             raise RefusedError(
                 f"the columns {', '.join(names)} hold {what}: these are not read by this release",

@@ -24,6 +24,7 @@ _SYNONYMS: Final = {"INTEGER": "INT", "STRING": "VARCHAR", "BYTES": "VARBINARY",
 _DEFAULT_PRECISION: Final = {"DECIMAL": 10, "TIMESTAMP": 6, "TIMESTAMP_LTZ": 6}
 _MAX_DEPTH: Final = 64
 _MAX_DIGITS: Final = 38
+_MAX_LENGTH: Final = 2**31
 _SIMPLE: Final = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
@@ -47,7 +48,7 @@ _SIMPLE: Final = {
 @dataclass(frozen=True, slots=True)
 class DataType:
     """``root``: the name without synonyms, TIMESTAMP_LTZ for one with a local time zone. ``precision``: digits, or of
-    fractions of a second. ``parts``: of nested types; the element, key and value, or fields of a row.
+    fractions of a second, or the length of a vector. ``parts``: of nested types; the element, key and value, or fields of a row.
     """
 
     root: str
@@ -92,6 +93,12 @@ def parse_type(body: Any, depth: int = 0) -> DataType:
     match root:
         case "ARRAY" | "MULTISET":
             parts = [Field(-1, "element", parse_type(body.get("element"), depth + 1))]
+        case "VECTOR":
+            length = body.get("length")
+            if type(length) is not int or not 0 < length < _MAX_LENGTH:
+                raise DamagedTableError("a VECTOR has no length")
+            element = Field(-1, "element", parse_type(body.get("element"), depth + 1))
+            return DataType(root, nullable, length, parts=(element,))
         case "MAP":
             parts = [Field(-1, name, parse_type(body.get(name), depth + 1)) for name in ("key", "value")]
         case "ROW":
@@ -140,6 +147,8 @@ def arrow_type(type: DataType) -> pa.DataType:
             return pa.timestamp(unit, "UTC" if type.root == "TIMESTAMP_LTZ" else None)
         case "ARRAY":
             return pa.list_(arrow_field(type.parts[0]))
+        case "VECTOR":
+            return pa.list_(arrow_field(type.parts[0]), type.precision)
         case "MULTISET":
             return pa.map_(arrow_type(type.parts[0].type), pa.field("value", pa.int32(), nullable=False))
         case "MAP":
