@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import unquote
 
 from dv_maintenance.storage import Storage
 
@@ -37,7 +38,7 @@ class Layout:
     @property
     def uri(self) -> str:
         """Of the table, or of the branch's folder."""
-        return f"{self.storage.uri}/{self.own}".rstrip("/")
+        return self.storage.uri if self.branch is None else self.storage.uri_of(self.own.rstrip("/"))
 
     def snapshot(self, version: int) -> str:
         return f"{self.own}{SNAPSHOT}/snapshot-{version}"
@@ -62,7 +63,7 @@ def table_layout(storage: Storage) -> Layout:
     match = _BRANCH.fullmatch(storage.uri)
     if match is None:
         return Layout(storage)
-    return Layout(Storage(match[1], storage.options), match[2])
+    return Layout(Storage(match[1], storage.options), unquote(match[2]))
 
 
 def numbered(name: str, prefix: str) -> int | None:

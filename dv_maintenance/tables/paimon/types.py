@@ -48,7 +48,8 @@ _SIMPLE: Final = {
 @dataclass(frozen=True, slots=True)
 class DataType:
     """``root``: the name without synonyms, TIMESTAMP_LTZ for one with a local time zone. ``precision``: digits, or of
-    fractions of a second, or the length of a vector. ``parts``: of nested types; the element, key and value, or fields of a row.
+    fractions of a second, or the length of a vector. ``parts``: of nested types: the element, key and value, or fields
+    of a row.
     """
 
     root: str

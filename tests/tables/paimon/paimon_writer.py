@@ -154,7 +154,7 @@ class PaimonWriter:
         body = {
             "version": 3,
             "id": self.schema_id,
-            "fields": [{"id": self.ids[name], "name": name, "type": type} for name, type in self.columns.items()],
+            "fields": [{"id": self.ids[name], "name": name, "type": kind} for name, kind in self.columns.items()],
             "highestFieldId": max(self.ids.values()),
             "partitionKeys": list(self.partition_keys),
             "primaryKeys": list(self.primary_keys),
@@ -188,10 +188,10 @@ class PaimonWriter:
         return file
 
     def data_file(self, rows: Sequence[Mapping[str, Any]], partition: tuple[Any, ...] = (), **entry: Any) -> DataFile:
-        schema = pa.schema([(name, arrow_type(parse_type(type))) for name, type in self.columns.items()])
+        schema = pa.schema([(name, arrow_type(parse_type(kind))) for name, kind in self.columns.items()])
         bucket, level = entry.pop("bucket", 0), entry.pop("level", 0)
         name = self.name("data", ".parquet")
-        folder = "/".join(f"{key}={value}" for key, value in zip(self.partition_keys, partition, strict=True))
+        folder = "/".join(f"{key}={value}" for key, value in zip(self.partition_keys, partition, strict=False))
         path = "/".join(each for each in (folder, f"bucket-{bucket}", name) if each)
         (self.path / path).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), self.path / path)

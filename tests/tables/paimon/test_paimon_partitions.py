@@ -163,15 +163,15 @@ NOON = DAY * 86_400_000 + 43_200_000
     ],
 )
 def test_how_a_value_is_spelled(name: str, value: Any, text: str, legacy: str | None, constant: Any) -> None:
-    type = parse_type(name)
-    assert value_text(value, type) == text
-    assert folder_text(value, type, legacy=False) == text
-    assert json_value(value, type) == constant
+    kind = parse_type(name)
+    assert value_text(value, kind) == text
+    assert folder_text(value, kind, legacy=False) == text
+    assert json_value(value, kind) == constant
     if legacy is None:
         with pytest.raises(UnsupportedFeatureError, match="legacy-name"):
-            folder_text(value, type, legacy=True)
+            folder_text(value, kind, legacy=True)
     else:
-        assert folder_text(value, type, legacy=True) == legacy
+        assert folder_text(value, kind, legacy=True) == legacy
 
 
 def partitions(*names: str, **options: str) -> Partitions:

@@ -1,4 +1,4 @@
-"""Snapshots: golden tables by what is expected of them, written ones by what was written, damaged ones by the reason."""
+"""Snapshots: golden tables by what is expected of them, others by what was written, damaged ones by the reason."""
 
 from __future__ import annotations
 
