@@ -17,6 +17,7 @@ from dv_maintenance.tables.paimon.features import POSTPONE_BUCKET, Options
 from dv_maintenance.tables.paimon.index_manifest import DvEntry
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.partitions import Partitions
+from dv_maintenance.tables.paimon.scalars import NO_INTEGER, integer, text
 from dv_maintenance.tables.parallel import in_parallel
 
 __all__ = ["FILES", "Matched", "counted", "files_table", "match", "visible"]
@@ -63,14 +64,14 @@ def visible(entries: pa.Table, options: Options) -> pa.BooleanArray:
     """Which files a batch reader opens: not level 0 of a primary-key table with deletion vectors, unless these are
     merged on read, nor what waits for a bucket.
     """
-    seen = pc.not_equal(entries["bucket"], POSTPONE_BUCKET)
-    return pc.and_(seen, pc.greater(entries["level"], 0)) if options.hides_level_0 else seen
+    seen = pc.not_equal(entries["bucket"], integer(POSTPONE_BUCKET))
+    return pc.and_(seen, pc.greater(entries["level"], integer(0))) if options.hides_level_0 else seen
 
 
 def match(entries: pa.Table, dvs: Sequence[DvEntry]) -> Matched:
     """Which DV each of the live ``entries`` has: that of its partition, bucket and name."""
     names = ["partition", "bucket", "file_name"]
-    keys = pc.binary_join_element_wise(*[entries[name].cast(pa.string()).combine_chunks() for name in names], "/")
+    keys = pc.binary_join_element_wise(*[entries[name].cast(pa.string()).combine_chunks() for name in names], text("/"))
     wanted = strings([f"{dv.partition}/{dv.bucket}/{dv.data_file}" for dv in dvs])
     live = pc.is_in(wanted, value_set=keys).to_pylist()
     found = pc.index_in(keys, value_set=wanted)
@@ -118,7 +119,7 @@ def files_table(
     ``path`` is where the file is, relative to the table or, for an external path, as ``storage.path_of`` spells it.
     """
     none = len(dvs)
-    rows = pc.fill_null(at, none)
+    rows = pc.fill_null(at.cast(pa.int64()), integer(none))
 
     def of_dvs(values: pa.Array) -> pa.Array:
         return values.take(rows)
@@ -126,7 +127,7 @@ def files_table(
     codes = entries["partition"].combine_chunks()
     names = strings([each.name for each in partitions.found] or [""])
     source = entries["source"].combine_chunks()
-    known = pc.and_kleene(pc.greater_equal(source, 0), pc.less(source, len(_SOURCES)))
+    known = pc.and_kleene(pc.greater_equal(source, integer(0)), pc.less(source, integer(len(_SOURCES))))
     columns = {
         "path": _paths(layout, entries, partitions, data),
         "partition": pa.DictionaryArray.from_arrays(codes.cast(pa.int32()), names),
@@ -134,8 +135,8 @@ def files_table(
         "physical_rows": entries["rows"],
         "deleted_rows": of_dvs(int64s([*[dv.cardinality or 0 for dv in dvs], 0])),
         "dv_id": of_dvs(strings([*[dv.id for dv in dvs], None])),
-        "modified": pc.fill_null(entries["created"], 0),
-        "source": strings(_SOURCES).take(pc.if_else(known, source, pa.scalar(None, pa.int64()))),
+        "modified": pc.fill_null(entries["created"], integer(0)),
+        "source": strings(_SOURCES).take(pc.if_else(known, source, NO_INTEGER)),
         "partition_code": codes,
         "dv_file": of_dvs(strings([*[dv.path for dv in dvs], None])),
         "dv_offset": of_dvs(int64s([*[dv.offset for dv in dvs], None])),
@@ -150,13 +151,15 @@ def _paths(layout: Layout, entries: pa.Table, partitions: Partitions, data: str)
     prefix = f"{data}/" if data else ""
     folders = strings([f"{prefix}{each.folder}/" if each.folder else prefix for each in partitions.found] or [""])
     buckets = pc.if_else(
-        pc.equal(entries["bucket"], POSTPONE_BUCKET), "bucket-postpone", _joined("bucket-", entries["bucket"])
+        pc.equal(entries["bucket"], integer(POSTPONE_BUCKET)),
+        text("bucket-postpone"),
+        _joined("bucket-", entries["bucket"]),
     )
     own = pc.binary_join_element_wise(
         folders.take(entries["partition"].combine_chunks()),
         buckets.combine_chunks(),
         _joined("/", entries["file_name"]).combine_chunks(),
-        "",
+        text(""),
     )
     external = entries["external_path"].combine_chunks()
     if external.null_count == len(external):
@@ -166,4 +169,4 @@ def _paths(layout: Layout, entries: pa.Table, partitions: Partitions, data: str)
 
 
 def _joined(front: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.binary_join_element_wise(front, column.cast(pa.string()), "")
+    return pc.binary_join_element_wise(text(front), column.cast(pa.string()), text(""))

@@ -22,6 +22,7 @@ from dv_maintenance.tables.paimon.index_manifest import DvEntry, read_index_mani
 from dv_maintenance.tables.paimon.layout import Layout, table_layout
 from dv_maintenance.tables.paimon.manifests import ADD, DELETE, delta_entries
 from dv_maintenance.tables.paimon.partitions import Partitions
+from dv_maintenance.tables.paimon.scalars import integer
 from dv_maintenance.tables.paimon.schema import newest_schema
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.paimon.snapshots import SnapshotFile, all_versions, read_snapshot_file
@@ -185,8 +186,8 @@ class _Story:
             parameters={name: body[key] for key, name in _PARAMETERS.items() if body.get(key) is not None},
             metrics={name: body[key] for key, name in _METRICS.items() if body.get(key) is not None},
             engine=writer if isinstance(writer, str) else None,
-            files_added=_count(pc.equal(kinds, ADD)),
-            files_removed=_count(pc.equal(kinds, DELETE)),
+            files_added=_count(pc.equal(kinds, integer(ADD))),
+            files_removed=_count(pc.equal(kinds, integer(DELETE))),
             dvs_added=difference.added,
             dvs_removed=difference.removed,
             rows_deleted_by_dvs=difference.rows,
@@ -208,11 +209,11 @@ class _Story:
         touched = bool(delta.num_rows) or dvs is None or bool(dvs.added or dvs.removed)
         if self.options.hides_level_0:
             # Level 0 is not seen: rows appear when a compaction takes them from there.
-            only_level_0 = not _count(pc.greater(delta["level"], 0))
+            only_level_0 = not _count(pc.greater(delta["level"], integer(0)))
             if file.kind == _APPEND and only_level_0 and dvs is not None and not dvs.of_staying:
                 return False
             if file.kind == _COMPACT:
-                return bool(_count(pc.equal(delta["level"], 0))) or dvs is None
+                return dvs is None or dvs.of_staying or bool(_count(pc.equal(delta["level"], integer(0))))
             return touched
         if file.kind != _COMPACT:
             return touched

@@ -20,6 +20,7 @@ from dv_maintenance.tables.arrays import int64s, strings
 from dv_maintenance.tables.paimon.avro import Wanted, read_records
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.partitions import Partitions
+from dv_maintenance.tables.paimon.scalars import integer, text
 from dv_maintenance.tables.paimon.snapshots import SnapshotFile
 from dv_maintenance.tables.parallel import in_parallel
 
@@ -32,6 +33,7 @@ __all__ = [
     "live_entries",
     "manifest_files",
     "merged",
+    "no_entries",
 ]
 
 ADD: Final = 0
@@ -131,7 +133,11 @@ def live_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions)
 def delta_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions) -> pa.Table:
     """What a snapshot added and deleted, schema ENTRIES. Raises as :func:`live_entries`."""
     manifests = manifest_files(layout, snapshot.delta_list, snapshot.id)
-    return pa.concat_tables([ENTRIES.empty_table(), *_entries(layout, manifests, partitions, snapshot.id)])
+    return pa.concat_tables([no_entries(), *_entries(layout, manifests, partitions, snapshot.id)])
+
+
+def no_entries() -> pa.Table:
+    return _table({name: [] for name in ENTRIES.names})
 
 
 def merged(parts: Iterable[pa.Table]) -> Live:
@@ -141,15 +147,15 @@ def merged(parts: Iterable[pa.Table]) -> Live:
     ------
     DamagedTableError : a file that was added twice.
     """
-    entries = pa.concat_tables([ENTRIES.empty_table(), *parts]).combine_chunks()
+    entries = pa.concat_tables([no_entries(), *parts]).combine_chunks()
     if not entries.num_rows:
         return Live(entries, 0)
     keys = _keys(entries)
-    adds = pc.equal(entries["kind"], ADD)
+    adds = pc.equal(entries["kind"], integer(ADD))
     added, deleted = keys.filter(adds), keys.filter(pc.invert(adds))
     if len(pc.unique(added)) < len(added):
         counts = pc.value_counts(added)
-        twice = counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"].as_py()
+        twice = counts.filter(pc.greater(counts.field("counts"), integer(1)))[0]["values"].as_py()
         raise DamagedTableError(f"the data file {twice.split('/', 4)[-1].split('/')[0]} was added twice")
     unmatched = len(deleted) - int(pc.sum(pc.is_in(deleted, value_set=added)).as_py() or 0)
     live = entries.filter(adds)
@@ -158,8 +164,8 @@ def merged(parts: Iterable[pa.Table]) -> Live:
 
 def _keys(entries: pa.Table) -> pa.Array:
     columns = [entries[name].cast(pa.string()).combine_chunks() for name in _IDENTITY]
-    columns[-1] = pc.fill_null(columns[-1], "")
-    return pc.binary_join_element_wise(*columns, "/")
+    columns[-1] = pc.fill_null(columns[-1], text(""))
+    return pc.binary_join_element_wise(*columns, text("/"))
 
 
 # -- reading ------------------------------------------------------------------------------------------------------

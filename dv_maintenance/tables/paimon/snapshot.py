@@ -16,7 +16,7 @@ from dv_maintenance.tables.paimon.features import Options, check_known_kind, del
 from dv_maintenance.tables.paimon.files import counted, files_table, match, visible
 from dv_maintenance.tables.paimon.index_manifest import DvEntry, IndexManifest, read_index_manifest
 from dv_maintenance.tables.paimon.layout import INDEX, Layout, table_layout
-from dv_maintenance.tables.paimon.manifests import ENTRIES, Live, live_entries
+from dv_maintenance.tables.paimon.manifests import Live, live_entries, no_entries
 from dv_maintenance.tables.paimon.partitions import Partition, Partitions
 from dv_maintenance.tables.paimon.refs import tagged
 from dv_maintenance.tables.paimon.schema import Schema, newest_schema, read_schema
@@ -67,7 +67,7 @@ def load_snapshot(storage: Storage, version: int | None = None) -> PaimonSnapsho
     schema = newest if file is None else schema_at(layout, file, newest)
     partitions = Partitions(schema.partition_fields(), newest.options)
     options = Options(newest.options, bool(schema.primary_keys))
-    live, index = Live(ENTRIES.empty_table(), 0), IndexManifest()
+    live, index = Live(no_entries(), 0), IndexManifest()
     if file is not None:
         live = live_entries(layout, file, partitions)
         index = read_index_manifest(layout, file.index_manifest, partitions, newest.options, file.id)
@@ -170,11 +170,8 @@ def _over_ratio(files: pa.Table, ratio: float) -> list[str]:
     with_dv = files.filter(pc.is_valid(files["dv_id"]))
     if not with_dv.num_rows:
         return []
-    shares = pc.divide(
-        pc.cast(with_dv["deleted_rows"], pa.float64()),
-        pc.cast(pc.max_element_wise(with_dv["physical_rows"], 1), pa.float64()),
-    )
-    over = int(pc.sum(pc.greater(shares, ratio)).as_py() or 0)
+    counts = zip(with_dv["deleted_rows"].to_pylist(), with_dv["physical_rows"].to_pylist(), strict=True)
+    over = sum(deleted > rows * ratio for deleted, rows in counts)
     if not over:
         return []
     option = "compaction.delete-ratio-threshold"
