@@ -122,14 +122,13 @@ def oldest_dv(storage: Storage, snapshot: PaimonSnapshot, limit: int) -> OldestD
     newest_without, oldest_with = snapshot.version + 1, snapshot.file
     same = snapshot.file.index_manifest
     for file in story.files(versions[:limit]):
-        if file.id != oldest_with.id - 1:
-            break
         if file.index_manifest != same:
             same = file.index_manifest
             if not live & {dv.id for dv in story.dvs(file).values()}:
                 newest_without = file.id
                 break
         oldest_with = file
+    # Where snapshots between the two are gone, it may have come with one of them.
     exact = newest_without == oldest_with.id - 1 or oldest_with.id == 1
     return OldestDv(oldest_with.timestamp, exact=exact)
 

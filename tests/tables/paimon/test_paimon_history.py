@@ -137,8 +137,10 @@ def test_when_the_oldest_dv_came(written: PaimonWriter) -> None:
     snapshot = table.snapshot()
     assert table.oldest_dv(snapshot) == OldestDv(since, exact=True)
     assert table.oldest_dv(snapshot, limit=1) == OldestDv(since + 1000, exact=False)
-    (written.path / "snapshot" / "snapshot-2").unlink()
-    assert table.oldest_dv(snapshot) == OldestDv(since, exact=False)
+    gone = [written.path / "snapshot" / f"snapshot-{version}" for version in (4, 2)]
+    for path, exact in zip(gone, (True, False), strict=True):
+        path.unlink()
+        assert table.oldest_dv(snapshot) == OldestDv(since, exact=exact)
     written.delete({second: [1]})
     assert table.oldest_dv(table.snapshot()) == OldestDv(written.now, exact=True)
 
@@ -150,6 +152,27 @@ def test_kinds(tmp_path: Path) -> None:
     written.commit("OVERWRITE", delete=[file])
     written.commit("FROM_THE_FUTURE", add=[file])
     assert [entry[-1] for entry in told(open_table(str(written.path)))] == [True, False, True, True]
+
+
+def test_statistics_change_nothing_even_where_nobody_knows_what_was_before(tmp_path: Path) -> None:
+    written = PaimonWriter(tmp_path / "t")
+    written.append(rows_of(0, 5))
+    written.commit("ANALYZE", statistics="stat-1")
+    (written.path / "snapshot" / "snapshot-1").unlink()
+    table = open_table(str(written.path))
+    assert [entry.data_changed for entry in table.history()] == [False]
+    assert [change.data_changed for change in table.changes_since(0).commits] == [False]
+
+
+def test_what_is_merged_on_read_is_the_same_after_a_compaction(tmp_path: Path) -> None:
+    options = {"deletion-vectors.enabled": "true", "deletion-vectors.merge-on-read": "true"}
+    written = PaimonWriter(tmp_path / "t", PK, primary_keys=["id"], options=options)
+    old, low = DataFile("data-1.parquet", 5, level=5), DataFile("data-2.parquet", 1)
+    written.commit("APPEND", add=[old, low])
+    written.dvs[old.key] = _dv(1)
+    written.write_index()
+    written.commit("COMPACT", add=[DataFile("data-2.parquet", 1, level=4)], delete=[low])
+    assert [entry[-1] for entry in told(open_table(str(written.path)))] == [True, False]
 
 
 def test_primary_keys_without_deletion_vectors_are_merged_on_read(tmp_path: Path) -> None:

@@ -507,6 +507,16 @@ def test_damaged_index_manifests(sound: PaimonWriter, other: dict[str, Any], why
     assert why in damage(sound).message
 
 
+def test_ranges_of_another_kind_of_index_are_none(sound: PaimonWriter) -> None:
+    (file,) = sound.files.values()
+    dv = [{"f0": file.name, "f1": 1, "f2": 9, "_CARDINALITY": 9}]
+    sound.write_index([sound.index_entry("index-9", dv, _INDEX_TYPE="HASH")])
+    sound.commit("OVERWRITE")
+    snapshot = opened(sound.path).snapshot()
+    assert snapshot.files["deleted_rows"].to_pylist() == [2]
+    assert sorted(each.kind for each in snapshot.index.files) == ["DELETION_VECTORS", "HASH"]
+
+
 def test_a_newer_index_manifest(sound: PaimonWriter) -> None:
     sound.write_index([{**sound.index_entry("index-9", []), "_VERSION": 2}])
     sound.commit("OVERWRITE")
