@@ -31,7 +31,7 @@ class PaimonSnapshot(Snapshot):
     the other live ones, of the same schema (level 0 of a primary-key table with deletion vectors, and rows that wait
     for a bucket). ``properties``: the options that the newest schema has, those of the moment.
 
-    ``file``: the snapshot's own file, ``None`` before the first. ``table_schema``: the one that its columns are of.
+    ``file``: the snapshot's own file, ``None`` before the first. ``table_schema``: the one that ``schema`` is of.
     ``index``: its index manifest, with cardinalities where a DV is of a live file. ``partitions`` by their number in
     ``files``. ``dangling``: DVs of files that are not live, which no reader applies.
     """
@@ -49,8 +49,9 @@ class PaimonSnapshot(Snapshot):
 
 
 def load_snapshot(storage: Storage, version: int | None = None) -> PaimonSnapshot:
-    """The table at a snapshot, the newest by default; also at one that only a tag kept. Reads its manifests; index
-    files only where the manifest does not tell how many rows a DV names (writers before 1.0).
+    """The table at a snapshot, also at one that only a tag kept, with the columns that it had then; by default the
+    newest snapshot with the columns of now, as Paimon's readers have it. Reads its manifests; index files only where the
+    manifest does not tell how many rows a DV names (writers before 1.0).
 
     Raises
     ------
@@ -64,7 +65,9 @@ def load_snapshot(storage: Storage, version: int | None = None) -> PaimonSnapsho
     file = snapshot_file(layout, version)
     newest = newest_schema(layout)
     check_known_kind(newest, layout.uri)
-    schema = newest if file is None else schema_at(layout, file, newest)
+    # A reader who asks for no version sees the newest columns, even if nothing was written since they came.
+    of_now = version is None and file is not None and file.schema_id <= newest.id
+    schema = newest if file is None or of_now else schema_at(layout, file, newest)
     partitions = Partitions(schema.partition_fields(), newest.options)
     options = Options(newest.options, bool(schema.primary_keys))
     live, index = Live(no_entries(), 0), IndexManifest()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
+from pyarrow import types
 
 from dv_maintenance.dv import paimon
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
@@ -21,7 +22,7 @@ from dv_maintenance.tables.paimon.features import check_rows_readable
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
-from dv_maintenance.tables.paimon.types import DataType, Field, arrow_field
+from dv_maintenance.tables.paimon.types import DataType, Field, arrow_field, arrow_type
 from dv_maintenance.tables.work import DvRef, ScanTask, SourceFile
 
 __all__ = ["scan_tasks"]
@@ -40,6 +41,10 @@ _COLUMNS: Final = [
 ]
 _BATCH: Final = 65_536  # rows that are Python objects at a time
 _SOURCE: Final = b"dvm:source"
+_LEAVE_OUT: Final = "leave it out with --columns, or let Paimon compact the table"
+_UNITS: Final = ("ms", "us", "ns")
+# Decimal digits that every value of an integer type fits in.
+_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
 
 
 def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
@@ -103,9 +108,36 @@ def _named(field: Field, old: Field | None) -> pa.Field:
         raise UnsupportedFeatureError(
             f"column {field.name} holds rows in arrays or maps, and these changed after some files were written",
             features=("evolved rows in arrays or maps",),
-            next_step="leave it out with --columns, or let Paimon compact the table",
+            next_step=_LEAVE_OUT,
+        )
+    elif not _reads_as(arrow_type(old.type), arrow.type):
+        raise UnsupportedFeatureError(
+            f"column {field.name} was {old.type.root} when some files were written, and is {field.type.root} now: its "
+            "values would have to be cast as Paimon does",
+            features=("columns that changed to another type",),
+            next_step=_LEAVE_OUT,
         )
     return arrow.with_metadata({_SOURCE: old.name.encode()})
+
+
+def _reads_as(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether every value of the one type is the same value of the other: then no cast decides what it becomes."""
+    if old == new or types.is_nested(new):
+        return bool(types.is_nested(old) == types.is_nested(new))
+    if types.is_integer(old):
+        if types.is_decimal(new):
+            return bool(new.precision - new.scale >= _DIGITS[old.bit_width])
+        return bool(types.is_integer(new) and old.bit_width <= new.bit_width) or (
+            bool(types.is_float64(new)) and old.bit_width <= 32
+        )
+    if types.is_floating(old):
+        return bool(types.is_floating(new) and old.bit_width <= new.bit_width)
+    if types.is_decimal(old):
+        more = new.scale - old.scale if types.is_decimal(new) else -1
+        return more >= 0 and bool(new.precision - old.precision >= more)
+    if types.is_timestamp(old) and types.is_timestamp(new):
+        return old.tz == new.tz and _UNITS.index(old.unit) <= _UNITS.index(new.unit)
+    return False
 
 
 def _nests_row(type: DataType) -> bool:

@@ -141,6 +141,9 @@ def test_each_damage_has_its_reason() -> None:
     assert "cannot fit" in reason(header(PLAIN) + block(2**60, long(7)))
     assert "-1 records" in reason(header(PLAIN) + block(-1, long(7)))
     assert "cannot be read" in reason(header(PLAIN) + block(2, long(7) + b"\xff"))
+    text = {"type": "record", "name": "r", "fields": [{"name": "x", "type": "string"}]}
+    assert "UnicodeDecodeError" in reason(header(text) + block(1, long(2) + b"\xff\xfe"))
+    assert "cannot be read" in reason(header(text) + block(1, long(-5) + b"abc"))
     assert "compressed with 'lzo'" in reason(header(PLAIN, "lzo") + block(1, long(7)))
     assert "is no zstandard" in reason(header(PLAIN, "zstandard") + block(1, b"nothing"))
     assert "is no deflate" in reason(header(PLAIN, "deflate") + block(1, b"\xff\xff"))

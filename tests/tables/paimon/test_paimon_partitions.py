@@ -174,6 +174,14 @@ def test_how_a_value_is_spelled(name: str, value: Any, text: str, legacy: str | 
         assert folder_text(value, kind, legacy=True) == legacy
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("DATE", 2**31 - 1), ("DATE", -(2**31)), ("TIMESTAMP(3)", Moment(2**63 - 1))]
+)
+def test_days_that_are_in_no_calendar(name: str, value: Any) -> None:
+    with pytest.raises(DamagedTableError, match="in no calendar"):
+        value_text(value, parse_type(name))
+
+
 def partitions(*names: str, **options: str) -> Partitions:
     fields = [Field(index, f"c{index}", parse_type(name)) for index, name in enumerate(names)]
     return Partitions(fields, {name.replace("_", "."): value for name, value in options.items()})

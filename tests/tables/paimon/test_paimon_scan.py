@@ -104,6 +104,43 @@ def test_columns_are_the_same_by_id(tmp_path: Path) -> None:
     assert rows(written.path, columns=["a"]) == [{"a": None}, {"a": None}, {"a": 3.5}]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "value", "expected"),
+    [
+        ("TINYINT", "INT", -7, -7),
+        ("INT", "BIGINT", 7, 7),
+        ("INT", "DOUBLE", 7, 7.0),
+        ("INT", "DECIMAL(12, 2)", 7, Decimal("7.00")),
+        ("FLOAT", "DOUBLE", 0.5, 0.5),
+        ("DECIMAL(5, 1)", "DECIMAL(9, 3)", Decimal("-1.5"), Decimal("-1.500")),
+        ("VARCHAR(3)", "STRING", "abc", "abc"),
+        ("TIMESTAMP(3)", "TIMESTAMP(6)", None, None),
+        ("BIGINT", "INT", 7, None),
+        ("BIGINT", "DOUBLE", 7, None),
+        ("INT", "STRING", 7, None),
+        ("STRING", "INT", "7", None),
+        ("DOUBLE", "FLOAT", 0.1, None),
+        ("DECIMAL(9, 3)", "DECIMAL(9, 1)", Decimal("1.125"), None),
+        ("DECIMAL(9, 3)", "DECIMAL(9, 4)", Decimal("1.125"), None),
+        ("TIMESTAMP(6)", "TIMESTAMP(3)", None, "refused"),
+        ("TIMESTAMP(6)", "TIMESTAMP_LTZ(6)", None, "refused"),
+        ("DATE", "TIMESTAMP(6)", None, "refused"),
+        ("BOOLEAN", "INT", True, None),
+    ],
+)
+def test_columns_that_changed_their_type(tmp_path: Path, old: str, new: str, value: Any, expected: Any) -> None:
+    written = PaimonWriter(tmp_path / "t", {"id": "INT", "x": old})
+    written.append([{"id": 1, "x": value}])
+    written.alter({"id": "INT", "x": new})
+    if expected == "refused" or (expected is None and value is not None):
+        with pytest.raises(RefusedError, match="column x was"):
+            rows(written.path)
+        assert rows(written.path, columns=["id"]) == [{"id": 1}]
+    else:
+        assert rows(written.path) == [{"id": 1, "x": expected}]
+    assert rows(written.path, 1) == [{"id": 1, "x": value}]
+
+
 def row_type(*fields: tuple[int, str, str]) -> Any:
     return {"type": "ROW", "fields": [{"id": number, "name": name, "type": kind} for number, name, kind in fields]}
 

@@ -299,6 +299,8 @@ def test_the_columns_of_an_older_snapshot(tmp_path: Path) -> None:
     table = opened(written.path)
     assert table.snapshot(1).schema.names == ["id", "v"]
     assert table.snapshot().schema.names == ["key", "v", "w"]
+    written.alter({"key": "BIGINT", "w": "INT"})
+    assert (table.snapshot().schema.names, table.snapshot(2).schema.names) == (["key", "w"], ["key", "v", "w"])
     assert table.snapshot(1).properties["snapshot.num-retained.min"] == "3"
 
 
