@@ -8,8 +8,10 @@ on for ever over an array of 2^60 values that take no bytes, and has no limit to
 
 from __future__ import annotations
 
+import bz2
 import io
 import json
+import lzma
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
@@ -33,6 +35,8 @@ _MAGIC: Final = b"Obj\x01"
 _SYNC: Final = 16
 # Of one file, unpacked. Manifests are rolled at 8 MB; one of this size would hold millions of entries.
 _MAX_BYTES: Final = 1 << 30
+# What unpacking xz may take, at its highest level and then some.
+_MAX_DICTIONARY: Final = 128 << 20
 # The newest writers need about 60.
 _MAX_NODES: Final = 4000
 _MAX_DEPTH: Final = 32
@@ -179,11 +183,11 @@ def _unpacked(block: bytes, codec: str, limit: int) -> bytes:
         match codec:
             case "null":
                 found = block
-            case "deflate":
-                inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-                found = inflater.decompress(block, limit + 1)
-                if not inflater.eof and len(found) <= limit:
-                    raise DamagedTableError("a deflated block is truncated")
+            case "deflate" | "bzip2" | "xz":
+                unpacker = _unpacker(codec)
+                found = unpacker.decompress(block, limit + 1)
+                if not unpacker.eof and len(found) <= limit:
+                    raise DamagedTableError(f"a block of {codec} is truncated")
             case "zstandard":
                 with pa.CompressedInputStream(pa.BufferReader(block), "zstd") as stream:
                     found = stream.read(limit + 1)
@@ -194,13 +198,23 @@ def _unpacked(block: bytes, codec: str, limit: int) -> bytes:
                     f"its blocks are compressed with {other!r}, which can't be unpacked here",
                     next_step="set manifest.compression to zstd and let Paimon write the manifests again",
                 )
-    except (zlib.error, pa.ArrowException, OSError, MemoryError, ValueError) as error:
+    except (zlib.error, lzma.LZMAError, pa.ArrowException, EOFError, OSError, MemoryError, ValueError) as error:
         if isinstance(error, DamagedTableError):
             raise
         raise DamagedTableError(f"a block is no {codec}: {error}") from error
     if len(found) > limit:
         raise DamagedTableError(f"it unpacks to more than {_MAX_BYTES} bytes, which no manifest has")
     return found
+
+
+def _unpacker(codec: str) -> Any:
+    """What unpacks a part at a time."""
+    match codec:
+        case "bzip2":
+            return bz2.BZ2Decompressor()
+        case "xz":
+            return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_DICTIONARY)
+    return zlib.decompressobj(-zlib.MAX_WBITS)
 
 
 def _unsnapped(block: bytes, limit: int) -> bytes:

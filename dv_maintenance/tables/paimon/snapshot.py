@@ -50,8 +50,8 @@ class PaimonSnapshot(Snapshot):
 
 def load_snapshot(storage: Storage, version: int | None = None) -> PaimonSnapshot:
     """The table at a snapshot, also at one that only a tag kept, with the columns that it had then; by default the
-    newest snapshot with the columns of now, as Paimon's readers have it. Reads its manifests; index files only where the
-    manifest does not tell how many rows a DV names (writers before 1.0).
+    newest snapshot with the columns of now, as Paimon's readers have it. Reads its manifests; index files only where
+    the manifest does not tell how many rows a DV names (writers before 1.0).
 
     Raises
     ------

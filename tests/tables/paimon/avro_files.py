@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import io
 import json
+import lzma
 import struct
 import zlib
 from collections.abc import Iterable
@@ -42,6 +44,10 @@ def packed(data: bytes, codec: str) -> bytes:
         case "deflate":
             deflater = zlib.compressobj(wbits=-zlib.MAX_WBITS)
             return deflater.compress(data) + deflater.flush()
+        case "bzip2":
+            return bz2.compress(data)
+        case "xz":
+            return lzma.compress(data)
         case "zstandard":
             sink = pa.BufferOutputStream()
             with pa.CompressedOutputStream(sink, "zstd") as stream:

@@ -66,7 +66,7 @@ RECORDS = st.lists(
     ),
     max_size=5,
 )
-CODECS = ["null", "deflate", "zstandard", "snappy"]
+CODECS = ["null", "deflate", "zstandard", "snappy", "bzip2", "xz"]
 
 
 def written(records: list[Any], codec: str) -> bytes:
@@ -96,7 +96,7 @@ def test_only_what_is_wanted_is_read(records: list[Any], names: set[str], parts:
     assert list(read_records(written(records, "null"), wanted)) == expected
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate"])
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
 def test_files_of_many_blocks_by_fastavros_own_writer(codec: str) -> None:
     schema = {"type": "record", "name": "r", "fields": [{"name": "x", "type": "long"}]}
     records = [{"x": each} for each in range(5000)]
@@ -147,7 +147,10 @@ def test_each_damage_has_its_reason() -> None:
     assert "compressed with 'lzo'" in reason(header(PLAIN, "lzo") + block(1, long(7)))
     assert "is no zstandard" in reason(header(PLAIN, "zstandard") + block(1, b"nothing"))
     assert "is no deflate" in reason(header(PLAIN, "deflate") + block(1, b"\xff\xff"))
-    assert "truncated" in reason(header(PLAIN, "deflate") + block(1, packed(long(7) * 99, "deflate")[:-2]))
+    for codec in ("deflate", "bzip2", "xz"):
+        assert "is truncated" in reason(header(PLAIN, codec) + block(1, packed(long(7) * 99, codec)[:-2]))
+    for codec in ("bzip2", "xz", "snappy"):
+        assert f"is no {codec}" in reason(header(PLAIN, codec) + block(1, b"nothing of that kind"))
     assert "CRC-32" in reason(header(PLAIN, "snappy") + block(1, packed(long(7), "snappy")[:-1] + b"?"))
     assert "longer than 64 bits" in reason(b"Obj\x01" + b"\xff" * 11)
 
@@ -187,7 +190,7 @@ def test_a_schema_that_doubles_with_each_name() -> None:
     assert "no JSON" in reason(b"Obj\x01" + long(1) + pair + long(0) + SYNC)
 
 
-@pytest.mark.parametrize("codec", ["deflate", "zstandard", "snappy"])
+@pytest.mark.parametrize("codec", CODECS[1:])
 def test_a_bomb_is_not_unpacked(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = header(PLAIN, codec) + block(1, packed(bytes(50_000_000), codec))
     monkeypatch.setattr(avro, "_MAX_BYTES", 1 << 20)
