@@ -14,20 +14,16 @@ import json
 import lzma
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.tables.paimon.avro_schema import Rebuilt, Wanted, parse_schema, projected, spelled
 
-__all__ = ["Wanted", "read_records"]
-
-Wanted = Mapping[str, "Wanted | None"]
-"""Names of the fields to read; ``None`` for all of a field, else those of the record (or of the array's records) in it.
-What the file does not have is not in the records either.
-"""
+__all__ = ["read_records"]
 
 Record = dict[str, Any]
 
@@ -37,10 +33,6 @@ _SYNC: Final = 16
 _MAX_BYTES: Final = 1 << 30
 # What unpacking xz may take, at its highest level and then some.
 _MAX_DICTIONARY: Final = 128 << 20
-# The newest writers need about 60.
-_MAX_NODES: Final = 4000
-_MAX_DEPTH: Final = 32
-_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
 def read_records(data: bytes, wanted: Wanted) -> Iterator[Record]:
@@ -59,10 +51,8 @@ def read_records(data: bytes, wanted: Wanted) -> Iterator[Record]:
         raise DamagedTableError("it is no Avro file: the magic number is missing")
     metadata = _metadata(cursor)
     sync = cursor.take(_SYNC)
-    writer = _Schema().rebuilt(_parsed(metadata.get("avro.schema", b"")), 0)
-    if writer["type"] != "record" or _least_bytes(writer) < 1:
-        raise DamagedTableError("its records are none of Paimon's")
-    reader = _projected(writer, wanted)
+    writer = parse_schema(metadata.get("avro.schema", b""))
+    reader = projected(writer, wanted)
     codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
     blocks = [_header(writer, sync)]
     left = _MAX_BYTES
@@ -158,8 +148,8 @@ def _metadata(cursor: _Cursor) -> dict[str, bytes]:
     return found
 
 
-def _header(schema: Record, sync: bytes) -> bytes:
-    pairs = {b"avro.schema": json.dumps(_spelled(schema)).encode(), b"avro.codec": b"null"}
+def _header(schema: Rebuilt, sync: bytes) -> bytes:
+    pairs = {b"avro.schema": json.dumps(spelled(schema)).encode(), b"avro.codec": b"null"}
     parts = [_MAGIC, _long(len(pairs))]
     for key, value in pairs.items():
         parts += [_long(len(key)), key, _long(len(value)), value]
@@ -232,118 +222,3 @@ def _unsnapped(block: bytes, limit: int) -> bytes:
     if struct.pack(">I", zlib.crc32(found)) != checksum:
         raise DamagedTableError("the CRC-32 of a snappy block is wrong")
     return found
-
-
-# -- schemas ------------------------------------------------------------------------------------------------------
-
-
-def _parsed(text: bytes) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise DamagedTableError("its schema is no JSON") from None
-
-
-@dataclass(slots=True)
-class _Schema:
-    """Rebuilds a schema from the parts of it that matter: no names that refer to each other (each record gets one of
-    its own), no logical types, nothing that is endless.
-    """
-
-    names: dict[str, Any] = field(default_factory=dict)
-    nodes: int = 0
-
-    def rebuilt(self, schema: Any, depth: int) -> Record:
-        self.nodes += 1
-        if self.nodes > _MAX_NODES or depth > _MAX_DEPTH:
-            raise DamagedTableError("its schema is larger or deeper than any of Paimon's")
-        if isinstance(schema, list):
-            branches = [self.rebuilt(each, depth + 1) for each in schema]
-            if any(each["type"] == "union" for each in branches) or not branches:
-                raise DamagedTableError("its schema has a union right in a union, or an empty one")
-            return {"type": "union", "branches": branches}
-        if isinstance(schema, str):
-            if schema in _PRIMITIVES:
-                return {"type": schema}
-            if schema not in self.names:
-                raise DamagedTableError(f"its schema uses the type {schema!r} and does not say what it is")
-            # Once more in full. One that refers to itself goes too deep.
-            return self.rebuilt(self.names[schema], depth + 1)
-        if not isinstance(schema, dict):
-            raise DamagedTableError("its schema is none of Avro's")
-        kind = schema.get("type")
-        if isinstance(kind, dict | list):
-            return self.rebuilt(kind, depth + 1)
-        if isinstance(name := schema.get("name"), str):
-            self.names[name] = schema
-            if isinstance(space := schema.get("namespace"), str):
-                self.names[f"{space}.{name}"] = schema
-        match kind:
-            case "record":
-                return self._record(schema, depth)
-            case "array" | "map":
-                inner = "items" if kind == "array" else "values"
-                items = self.rebuilt(schema.get(inner), depth + 1)
-                if _least_bytes(items) < 1:
-                    raise DamagedTableError(f"its schema has an {kind} of values that take no bytes")
-                return {"type": kind, inner: items}
-            case "fixed" if isinstance(size := schema.get("size"), int) and 0 < size < 1 << 20:
-                return {"type": "fixed", "name": f"t{self.nodes}", "size": size}
-            case str() if kind in _PRIMITIVES or kind in self.names:
-                return self.rebuilt(kind, depth + 1)
-        raise DamagedTableError(f"its schema has a type {kind!r}, which Paimon does not use")
-
-    def _record(self, schema: Record, depth: int) -> Record:
-        name = f"t{self.nodes}"
-        found: list[Record] = []
-        fields = schema.get("fields")
-        for each in fields if isinstance(fields, list) else [None]:
-            if not isinstance(each, dict) or not isinstance(each.get("name"), str):
-                raise DamagedTableError("its schema has a record whose fields have no names")
-            found.append({"name": each["name"], "type": self.rebuilt(each.get("type"), depth + 1)})
-        if len({each["name"] for each in found}) < len(found):
-            raise DamagedTableError("its schema has a record with two fields of one name")
-        return {"type": "record", "name": name, "fields": found}
-
-
-def _least_bytes(schema: Record) -> int:
-    """The fewest bytes that a value takes, counted up to 1."""
-    if schema["type"] == "record":
-        return max((_least_bytes(each["type"]) for each in schema["fields"]), default=0)
-    return 0 if schema["type"] == "null" else 1
-
-
-def _projected(schema: Record, wanted: Wanted | None) -> Any:
-    """The part of a rebuilt schema that holds the ``wanted`` fields."""
-    if wanted is None:
-        return _spelled(schema)
-    match schema["type"]:
-        case "union":
-            return [_projected(each, wanted) for each in schema["branches"]]
-        case "array":
-            return {"type": "array", "items": _projected(schema["items"], wanted)}
-        case "record":
-            fields = [
-                {"name": each["name"], "type": _projected(each["type"], wanted[each["name"]])}
-                for each in schema["fields"]
-                if each["name"] in wanted
-            ]
-            return {"type": "record", "name": schema["name"], "fields": fields}
-    return _spelled(schema)
-
-
-def _spelled(schema: Record) -> Any:
-    """A rebuilt schema as Avro spells it."""
-    match schema["type"]:
-        case "union":
-            return [_spelled(each) for each in schema["branches"]]
-        case "record":
-            fields = [{"name": each["name"], "type": _spelled(each["type"])} for each in schema["fields"]]
-            return {**schema, "fields": fields}
-        case "array":
-            return {"type": "array", "items": _spelled(schema["items"])}
-        case "map":
-            return {"type": "map", "values": _spelled(schema["values"])}
-        case "fixed":
-            return schema
-    return schema["type"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
-from dv_maintenance.tables.paimon.avro import Wanted
+from dv_maintenance.tables.paimon.avro_schema import Wanted
 from dv_maintenance.tables.paimon.layout import INDEX, Layout
 from dv_maintenance.tables.paimon.manifests import avro_records
 from dv_maintenance.tables.paimon.partitions import Partitions

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
 from dv_maintenance.tables.arrays import int64s, strings
-from dv_maintenance.tables.paimon.avro import Wanted, read_records
+from dv_maintenance.tables.paimon.avro import read_records
+from dv_maintenance.tables.paimon.avro_schema import Wanted
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.partitions import Partitions
 from dv_maintenance.tables.paimon.scalars import integer, text
