@@ -29,8 +29,11 @@ Record = dict[str, Any]
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC: Final = 16
-# Of one file, unpacked. Manifests are rolled at 8 MB; one of this size would hold millions of entries.
+# Of one file, unpacked: at most so much, and not many times its own size. The names in manifests are random, and do not
+# compress well. Records take up far more as Python objects.
 _MAX_BYTES: Final = 1 << 30
+_MAX_RATIO: Final = 64
+_SMALL: Final = 4 << 20
 # What unpacking xz may take, at its highest level and then some.
 _MAX_DICTIONARY: Final = 128 << 20
 
@@ -38,7 +41,7 @@ _MAX_DICTIONARY: Final = 128 << 20
 def read_records(data: bytes, wanted: Wanted) -> Iterator[Record]:
     """The records of a file, each with those of the ``wanted`` fields that its writer knew.
 
-    Memory is bounded by what ``data`` unpacks to, and that is bounded, too.
+    Memory is bounded by what ``data`` unpacks to, and that is bounded by its size.
 
     Raises
     ------
@@ -55,7 +58,7 @@ def read_records(data: bytes, wanted: Wanted) -> Iterator[Record]:
     reader = projected(writer, wanted)
     codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
     blocks = [_header(writer, sync)]
-    left = _MAX_BYTES
+    left = min(_MAX_BYTES, _SMALL + _MAX_RATIO * len(data))
     while not cursor.at_end():
         count, size = cursor.long(), cursor.long()
         if count < 0 or size < 0:
@@ -193,7 +196,7 @@ def _unpacked(block: bytes, codec: str, limit: int) -> bytes:
             raise
         raise DamagedTableError(f"a block is no {codec}: {error}") from error
     if len(found) > limit:
-        raise DamagedTableError(f"it unpacks to more than {_MAX_BYTES} bytes, which no manifest has")
+        raise DamagedTableError("it unpacks to more than any manifest has")
     return found
 
 
@@ -217,7 +220,7 @@ def _unsnapped(block: bytes, limit: int) -> bytes:
         if byte < 0x80:
             break
     if size > limit:
-        raise DamagedTableError(f"it unpacks to more than {_MAX_BYTES} bytes, which no manifest has")
+        raise DamagedTableError("it unpacks to more than any manifest has")
     found = bytes(pa.decompress(body, decompressed_size=size, codec="snappy"))
     if struct.pack(">I", zlib.crc32(found)) != checksum:
         raise DamagedTableError("the CRC-32 of a snappy block is wrong")

@@ -30,7 +30,7 @@ _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doub
 
 
 def parse_schema(text: bytes) -> Rebuilt:
-    """The schema of records that each take at least one byte.
+    """The schema of records that each take at least one byte, as does every value in them.
 
     Raises
     ------
@@ -105,7 +105,10 @@ class _Schema:
         for each in fields if isinstance(fields, list) else [None]:
             if not isinstance(each, dict) or not isinstance(each.get("name"), str):
                 raise DamagedTableError("its schema has a record whose fields have no names")
-            found.append({"name": each["name"], "type": self.rebuilt(each.get("type"), depth + 1)})
+            kind = self.rebuilt(each.get("type"), depth + 1)
+            if _least_bytes(kind) < 1:
+                raise DamagedTableError("its schema has a field of values that take no bytes")
+            found.append({"name": each["name"], "type": kind})
         if len({each["name"] for each in found}) < len(found):
             raise DamagedTableError("its schema has a record with two fields of one name")
         return {"type": "record", "name": name, "fields": found}

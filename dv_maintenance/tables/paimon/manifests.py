@@ -7,7 +7,7 @@ that go with it, and the path that it has outside of the table; it is added once
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
@@ -244,7 +244,7 @@ def _is_name(name: Any) -> bool:
     return isinstance(name, str) and bool(name) and "/" not in name and name not in {".", ".."}
 
 
-def avro_records(layout: Layout, name: str, wanted: Wanted, version: int) -> list[dict[str, Any]]:
+def avro_records(layout: Layout, name: str, wanted: Wanted, version: int) -> Iterator[dict[str, Any]]:
     """The records of a file in the folder of manifests; ``version``: of the snapshot that needs it.
 
     Raises
@@ -253,7 +253,7 @@ def avro_records(layout: Layout, name: str, wanted: Wanted, version: int) -> lis
     RefusedError : fastavro is not installed.
     """
     try:
-        return list(read_records(layout.storage.get(layout.manifest(name)), wanted))
+        yield from read_records(layout.storage.get(layout.manifest(name)), wanted)
     except FileNotFoundError:
         damage = DamagedTableError(
             "it does not exist", next_step="read a newer snapshot: this one may have been expired meanwhile"

@@ -161,6 +161,8 @@ def test_each_damage_has_its_reason() -> None:
         (record_of({"type": "array", "items": "null"}), "take no bytes"),
         (record_of({"type": "array", "items": {"type": "record", "name": "e", "fields": []}}), "take no bytes"),
         (record_of({"type": "map", "values": "null"}), "take no bytes"),
+        (record_of("null"), "take no bytes"),
+        (record_of({"type": "record", "name": "e", "fields": []}), "take no bytes"),
         (record_of(["null", "r"]), "larger or deeper"),
         (record_of("nowhere"), "does not say what it is"),
         (record_of(["null", ["null", "long"]]), "union right in a union"),
@@ -193,6 +195,8 @@ def test_a_schema_that_doubles_with_each_name() -> None:
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_a_bomb_is_not_unpacked(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = header(PLAIN, codec) + block(1, packed(bytes(50_000_000), codec))
+    # Snappy cannot make more of it than others make of a manifest.
+    assert codec == "snappy" or "unpacks to more than" in reason(bomb)
     monkeypatch.setattr(avro, "_MAX_BYTES", 1 << 20)
     tracemalloc.start()
     try:
