@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from dv_maintenance.dv import delta, lance
+from dv_maintenance.dv import delta, lance, paimon
 from dv_maintenance.dv.vector import DeletionVector
 from dv_maintenance.errors import DamagedDeletionVectorError, UsageError
 
@@ -14,7 +14,12 @@ __all__ = ["DvRef", "Fetch", "load"]
 Fetch = Callable[[str, int, int], bytes]
 """``fetch(uri, start, length)``: at most ``length`` bytes, fewer where the file ends. Raises FileNotFoundError."""
 
-_READERS = {"delta": delta.read, lance.ARRAY: lance.read_array, lance.BITMAP: lance.read_bitmap}
+_READERS = {
+    "delta": delta.read,
+    lance.ARRAY: lance.read_array,
+    lance.BITMAP: lance.read_bitmap,
+    paimon.CODEC: paimon.read,
+}
 
 
 class DvRef(Protocol):

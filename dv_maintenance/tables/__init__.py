@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from dv_maintenance.errors import TableNotFoundError, UsageError
@@ -10,7 +11,7 @@ from dv_maintenance.tables.model import Table
 
 __all__ = ["FORMATS", "FORMATS_WITHOUT_PARTITIONS", "FORMATS_WITH_OWN_MANIFESTS", "open_table"]
 
-FORMATS = ("delta", "lance")
+FORMATS = ("delta", "lance", "paimon")
 # For those who plan before they open a table; the latter: see capabilities.OwnManifestsTable.
 FORMATS_WITHOUT_PARTITIONS = frozenset({"lance"})
 FORMATS_WITH_OWN_MANIFESTS = frozenset({"lance"})
@@ -31,15 +32,24 @@ def open_table(place: str, format: str | None = None, storage_options: Mapping[s
         from dv_maintenance.tables.delta import DeltaTable
 
         return DeltaTable(storage)
-    if format == "lance" or _has_files(storage, "_versions"):
+    if format == "lance" or (format is None and _has_files(storage, "_versions")):
         from dv_maintenance.tables.lance import LanceTable
 
         return LanceTable(storage)
+    if format == "paimon" or _is_paimon(storage):
+        from dv_maintenance.tables.paimon import PaimonTable
+
+        return PaimonTable(storage)
     raise TableNotFoundError(
-        "no table found here (looked for _delta_log and _versions)",
+        "no table found here (looked for _delta_log, _versions and schema)",
         table=storage.uri,
         next_step="check the path, and --storage-option if it is in object storage",
     )
+
+
+def _is_paimon(storage: Storage) -> bool:
+    """Paimon has no folder that is a sign by its name alone: a schema file is one, with snapshots or without."""
+    return any(re.fullmatch(r"schema-\d+", name) for name in storage.first_names("schema")[0])
 
 
 def _has_files(storage: Storage, folder: str) -> bool:

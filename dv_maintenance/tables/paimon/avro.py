@@ -1,0 +1,227 @@
+"""Avro container files whose bytes need not be trusted, as records of the fields that are wanted.
+
+Format: Apache Avro 1.11, object container files. Every file carries the schema it was written with, and that is what it
+is read by: Paimon's manifests have gained fields with nearly every release. Framing and decompression are done here
+with bounds, and the schema is rebuilt from what is known to be harmless, before fastavro sees any of it: it would go
+on for ever over an array of 2^60 values that take no bytes, and has no limit to what a block may unpack to.
+"""
+
+from __future__ import annotations
+
+import bz2
+import io
+import json
+import lzma
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.tables.paimon.avro_schema import Rebuilt, Wanted, parse_schema, projected, spelled
+
+__all__ = ["read_records"]
+
+Record = dict[str, Any]
+
+_MAGIC: Final = b"Obj\x01"
+_SYNC: Final = 16
+# Of one file, unpacked: at most so much, and not many times its own size. The names in manifests are random, and do not
+# compress well. Records take up far more as Python objects.
+_MAX_BYTES: Final = 1 << 30
+_MAX_RATIO: Final = 64
+_SMALL: Final = 4 << 20
+# What unpacking xz may take, at its highest level and then some.
+_MAX_DICTIONARY: Final = 128 << 20
+
+
+def read_records(data: bytes, wanted: Wanted) -> Iterator[Record]:
+    """The records of a file, each with those of the ``wanted`` fields that its writer knew.
+
+    Memory is bounded by what ``data`` unpacks to, and that is bounded by its size.
+
+    Raises
+    ------
+    DamagedTableError : with the reason; the caller adds which file it is.
+    RefusedError : fastavro is not installed.
+    """
+    fastavro = _fastavro()
+    cursor = _Cursor(data)
+    if cursor.take(4) != _MAGIC:
+        raise DamagedTableError("it is no Avro file: the magic number is missing")
+    metadata = _metadata(cursor)
+    sync = cursor.take(_SYNC)
+    writer = parse_schema(metadata.get("avro.schema", b""))
+    reader = projected(writer, wanted)
+    codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
+    blocks = [_header(writer, sync)]
+    left = min(_MAX_BYTES, _SMALL + _MAX_RATIO * len(data))
+    while not cursor.at_end():
+        count, size = cursor.long(), cursor.long()
+        if count < 0 or size < 0:
+            raise DamagedTableError(f"a block of {count} records has {size} bytes")
+        block = _unpacked(cursor.take(size), codec, left)
+        left -= len(block)
+        if cursor.take(_SYNC) != sync:
+            raise DamagedTableError("a block does not end with the file's sync marker")
+        # Every record takes at least one byte.
+        if count > len(block):
+            raise DamagedTableError(f"{count} records cannot fit into a block of {len(block)} bytes")
+        if count:
+            blocks += [_long(count), _long(len(block)), block, sync]
+    try:
+        yield from fastavro.reader(io.BytesIO(b"".join(blocks)), reader_schema=reader)
+    # fastavro reports damage by whatever it stumbled over.
+    except (
+        ArithmeticError,
+        AttributeError,
+        EOFError,
+        LookupError,
+        MemoryError,
+        RecursionError,
+        TypeError,
+        ValueError,
+        struct.error,
+        fastavro.read.SchemaResolutionError,
+        fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
+    ) as error:
+        raise DamagedTableError(f"its records cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _fastavro() -> Any:
+    try:
+        import fastavro
+        import fastavro.read
+        import fastavro.schema
+    except ImportError as error:
+        raise RefusedError(
+            f"Paimon's manifests are Avro files, and fastavro is not there to read them ({error})",
+            next_step="install dv-maintenance[paimon]",
+        ) from error
+    return fastavro
+
+
+# -- framing ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """Goes through bytes from the start. Raises DamagedTableError where they end too soon."""
+
+    data: bytes
+    at: int = 0
+
+    def at_end(self) -> bool:
+        return self.at >= len(self.data)
+
+    def take(self, count: int) -> bytes:
+        if not 0 <= count <= len(self.data) - self.at:
+            raise DamagedTableError(f"truncated: {count} bytes wanted at {self.at} of {len(self.data)}")
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def long(self) -> int:
+        """A zigzag varint of at most 64 bits."""
+        value = shift = 0
+        while True:
+            (byte,) = self.take(1)
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift > 63:
+                raise DamagedTableError(f"a number at {self.at} is longer than 64 bits")
+        return (value >> 1) ^ -(value & 1)
+
+
+def _metadata(cursor: _Cursor) -> dict[str, bytes]:
+    """The map of a file's header."""
+    found: dict[str, bytes] = {}
+    while count := cursor.long():
+        if count < 0:
+            count = -count
+            cursor.long()  # bytes of this part of the map
+        for _ in range(count):
+            key = cursor.take(cursor.long()).decode("utf-8", "replace")
+            found[key] = cursor.take(cursor.long())
+    return found
+
+
+def _header(schema: Rebuilt, sync: bytes) -> bytes:
+    pairs = {b"avro.schema": json.dumps(spelled(schema)).encode(), b"avro.codec": b"null"}
+    parts = [_MAGIC, _long(len(pairs))]
+    for key, value in pairs.items():
+        parts += [_long(len(key)), key, _long(len(value)), value]
+    return b"".join([*parts, _long(0), sync])
+
+
+def _long(value: int) -> bytes:
+    """A number that is not negative as a zigzag varint."""
+    value <<= 1
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+def _unpacked(block: bytes, codec: str, limit: int) -> bytes:
+    """A block's bytes, at most ``limit`` of them. Raises DamagedTableError."""
+    try:
+        match codec:
+            case "null":
+                found = block
+            case "deflate" | "bzip2" | "xz":
+                unpacker = _unpacker(codec)
+                found = unpacker.decompress(block, limit + 1)
+                if not unpacker.eof and len(found) <= limit:
+                    raise DamagedTableError(f"a block of {codec} is truncated")
+            case "zstandard":
+                with pa.CompressedInputStream(pa.BufferReader(block), "zstd") as stream:
+                    found = stream.read(limit + 1)
+            case "snappy":
+                found = _unsnapped(block, limit)
+            case other:
+                raise DamagedTableError(
+                    f"its blocks are compressed with {other!r}, which can't be unpacked here",
+                    next_step="set manifest.compression to zstd and let Paimon write the manifests again",
+                )
+    except (zlib.error, lzma.LZMAError, pa.ArrowException, EOFError, OSError, MemoryError, ValueError) as error:
+        if isinstance(error, DamagedTableError):
+            raise
+        raise DamagedTableError(f"a block is no {codec}: {error}") from error
+    if len(found) > limit:
+        raise DamagedTableError("it unpacks to more than any manifest has")
+    return found
+
+
+def _unpacker(codec: str) -> Any:
+    """What unpacks a part at a time."""
+    match codec:
+        case "bzip2":
+            return bz2.BZ2Decompressor()
+        case "xz":
+            return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_DICTIONARY)
+    return zlib.decompressobj(-zlib.MAX_WBITS)
+
+
+def _unsnapped(block: bytes, limit: int) -> bytes:
+    """Snappy, then the CRC-32 of what it unpacks to. The size is what snappy begins with, as a plain varint."""
+    body, checksum = block[:-4], block[-4:]
+    size = shift = 0
+    for byte in body[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > limit:
+        raise DamagedTableError("it unpacks to more than any manifest has")
+    found = bytes(pa.decompress(body, decompressed_size=size, codec="snappy"))
+    if struct.pack(">I", zlib.crc32(found)) != checksum:
+        raise DamagedTableError("the CRC-32 of a snappy block is wrong")
+    return found

@@ -1,0 +1,110 @@
+"""What keeps snapshots and their files alive besides the history: tags, branches, consumers and changelogs.
+
+Format: tags, branches and consumers of Paimon's specification. A tag is a copy of its snapshot, with a few fields more,
+and outlives it. A changelog is what is left of an expired snapshot for streaming readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from dv_maintenance.tables.paimon.documents import Document
+from dv_maintenance.tables.paimon.layout import Layout, numbered
+from dv_maintenance.tables.paimon.snapshots import SnapshotFile, parse_snapshot
+
+__all__ = ["Tag", "branches", "changelogs", "consumers", "tagged", "tags"]
+
+_TAG: Final = "tag-"
+_CONSUMER: Final = "consumer-"
+_BRANCH: Final = "branch-"
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """``created``: as the file spells it, ``None`` by writers before tags had a time. ``retained``: the same for how
+    long it is to stay.
+    """
+
+    name: str
+    snapshot: SnapshotFile
+    created: str | None = None
+    retained: str | None = None
+
+
+def tags(layout: Layout) -> dict[str, Tag]:
+    """Tags of the branch, by name. One listing, and one request for each.
+
+    Raises
+    ------
+    DamagedTableError, UnsupportedFeatureError : names the file of a tag that cannot be read: it may well keep files
+        alive.
+    """
+    found = {}
+    for name, document in _documents(layout, f"{layout.own}tag", _TAG):
+        created, retained = document.body.get("tagCreateTime"), document.body.get("tagTimeRetained")
+        found[name] = Tag(
+            name,
+            parse_snapshot(document),
+            None if created is None else str(created),
+            None if retained is None else str(retained),
+        )
+    return found
+
+
+def tagged(layout: Layout, version: int) -> SnapshotFile | None:
+    """A snapshot that a tag kept. Raises as :func:`tags`."""
+    return next((tag.snapshot for tag in tags(layout).values() if tag.snapshot.id == version), None)
+
+
+def consumers(layout: Layout) -> dict[str, int]:
+    """The snapshot that each consumer reads next, by its id. Raises DamagedTableError as :func:`tags`."""
+    return {
+        name: document.integer("nextSnapshot")
+        for name, document in _documents(layout, f"{layout.own}consumer", _CONSUMER)
+    }
+
+
+def changelogs(layout: Layout) -> dict[int, SnapshotFile]:
+    """Changelogs by the id of the snapshot that they are left of. Raises as :func:`tags`."""
+    found = {}
+    for name, document in _documents(layout, f"{layout.own}changelog", "changelog-", _is_number):
+        changelog = parse_snapshot(document)
+        if changelog.id != int(name):
+            raise document.damaged(f"it holds changelog {changelog.id}")
+        found[changelog.id] = changelog
+    return found
+
+
+def branches(layout: Layout) -> tuple[str, ...]:
+    """Names of the branches, without the main one, sorted."""
+    names = layout.storage.folders("branch")
+    return tuple(name[len(_BRANCH) :] for name in names if name.startswith(_BRANCH) and len(name) > len(_BRANCH))
+
+
+def _is_number(name: str) -> bool:
+    return numbered(name, "") is not None
+
+
+def _documents(
+    layout: Layout, folder: str, prefix: str, fits: Callable[[str], bool] = bool
+) -> list[tuple[str, Document]]:
+    """Files of a folder by what is behind the prefix of their names. What vanishes meanwhile is left out: it keeps
+    nothing alive any more.
+    """
+    names, complete = layout.storage.first_names(folder)
+    if not complete:
+        names = tuple(info.path[len(folder) + 1 :] for info in layout.storage.list(folder))
+    found = []
+    for name in sorted(names):
+        rest = name.removeprefix(prefix)
+        if not name.startswith(prefix) or not fits(rest):
+            continue
+        path = f"{folder}/{name}"
+        try:
+            data = layout.storage.get(path)
+        except FileNotFoundError:
+            continue
+        found.append((rest, Document.parse(layout.uri, path, data)))
+    return found

@@ -1,0 +1,22 @@
+"""Arrow scalars from Python values, without pandas: see ``tables.arrays`` for why."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from dv_maintenance.tables.arrays import int64s, strings
+
+__all__ = ["NO_INTEGER", "integer", "text"]
+
+
+def integer(value: int) -> pa.Int64Scalar:
+    return int64s([value])[0]
+
+
+def text(value: str) -> pa.StringScalar:
+    return strings([value])[0]
+
+
+NO_INTEGER: Final = int64s([None])[0]

@@ -1,0 +1,201 @@
+"""A Paimon table at one snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.config import format_size
+from dv_maintenance.errors import DamagedTableError, UsageError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.model import Snapshot
+from dv_maintenance.tables.paimon.features import Options, check_known_kind, delete_ratio
+from dv_maintenance.tables.paimon.files import counted, files_table, match, visible
+from dv_maintenance.tables.paimon.index_manifest import DvEntry, IndexManifest, read_index_manifest
+from dv_maintenance.tables.paimon.layout import INDEX, Layout, table_layout
+from dv_maintenance.tables.paimon.manifests import Live, live_entries, no_entries
+from dv_maintenance.tables.paimon.partitions import Partition, Partitions
+from dv_maintenance.tables.paimon.refs import tagged
+from dv_maintenance.tables.paimon.schema import Schema, newest_schema, read_schema
+from dv_maintenance.tables.paimon.snapshots import SnapshotFile, load_snapshot_file
+
+__all__ = ["PaimonSnapshot", "load_snapshot", "schema_at", "snapshot_file"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaimonSnapshot(Snapshot):
+    """One snapshot of a Paimon table. ``files``: schema ``files.FILES``, those that a batch reader opens; ``hidden``:
+    the other live ones, of the same schema (level 0 of a primary-key table with deletion vectors, and rows that wait
+    for a bucket). ``properties``: the options that the newest schema has, those of the moment.
+
+    ``file``: the snapshot's own file, ``None`` before the first. ``table_schema``: the one that ``schema`` is of.
+    ``index``: its index manifest, with cardinalities where a DV is of a live file. ``partitions`` by their number in
+    ``files``. ``dangling``: DVs of files that are not live, which no reader applies.
+    """
+
+    file: SnapshotFile | None
+    table_schema: Schema
+    hidden: pa.Table = field(repr=False)
+    index: IndexManifest = field(repr=False)
+    partitions: tuple[Partition, ...] = field(repr=False)
+    dangling: tuple[DvEntry, ...] = ()
+
+    @property
+    def options(self) -> Options:
+        return Options(self.properties, bool(self.table_schema.primary_keys))
+
+
+def load_snapshot(storage: Storage, version: int | None = None) -> PaimonSnapshot:
+    """The table at a snapshot, also at one that only a tag kept, with the columns that it had then; by default the
+    newest snapshot with the columns of now, as Paimon's readers have it. Reads its manifests; index files only where
+    the manifest does not tell how many rows a DV names (writers before 1.0).
+
+    Raises
+    ------
+    TableNotFoundError : neither snapshots nor schemas.
+    UsageError : no such snapshot.
+    UnsupportedFeatureError : what a reader must know and this one does not.
+    DamagedTableError : names the file that cannot be trusted.
+    RefusedError : fastavro is not installed.
+    """
+    layout = table_layout(storage)
+    file = snapshot_file(layout, version)
+    newest = newest_schema(layout)
+    check_known_kind(newest, layout.uri)
+    # A reader who asks for no version sees the newest columns, even if nothing was written since they came.
+    of_now = version is None and file is not None and file.schema_id <= newest.id
+    schema = newest if file is None or of_now else schema_at(layout, file, newest)
+    partitions = Partitions(schema.partition_fields(), newest.options)
+    options = Options(newest.options, bool(schema.primary_keys))
+    live, index = Live(no_entries(), 0), IndexManifest()
+    if file is not None:
+        live = live_entries(layout, file, partitions)
+        index = read_index_manifest(layout, file.index_manifest, partitions, newest.options, file.id)
+    at_version = 0 if file is None else file.id
+    matched = match(live.entries, index.dvs)
+    gone = {dv.id for dv in matched.dangling}
+    alive = iter(counted(layout, [dv for dv in index.dvs if dv.id not in gone], at_version))
+    dvs = tuple(dv if dv.id in gone else next(alive) for dv in index.dvs)
+    files = files_table(layout, live.entries, matched.at, dvs, partitions, options.data_folder)
+    _check_counts(layout, files, at_version)
+    seen = visible(live.entries, options)
+    shown, hidden = files.filter(seen), files.filter(pc.invert(seen))
+    return PaimonSnapshot(
+        table=layout.uri,
+        format="paimon",
+        version=at_version,
+        timestamp=schema.timestamp if file is None else file.timestamp,
+        schema=schema.arrow(),
+        partition_columns=schema.partition_keys,
+        properties=newest.options,
+        files=shown,
+        warnings=(
+            *_warnings(shown, hidden, options, live.unmatched, matched.dangling),
+            *(_index_garbage(layout, index) if version is None else ()),
+        ),
+        file=file,
+        table_schema=schema,
+        hidden=hidden,
+        index=IndexManifest(index.files, dvs),
+        partitions=tuple(partitions.found),
+        dangling=matched.dangling,
+    )
+
+
+def snapshot_file(layout: Layout, version: int | None) -> SnapshotFile | None:
+    """A snapshot's file, or what a tag kept of one that has expired. Raises as :func:`load_snapshot`."""
+    try:
+        return load_snapshot_file(layout, version)
+    except UsageError:
+        kept = tagged(layout, version) if version else None
+        if kept is None:
+            raise
+        return kept
+
+
+def schema_at(layout: Layout, file: SnapshotFile, known: Schema) -> Schema:
+    """The schema that a snapshot's columns are of; ``known``: one that was read before."""
+    return known if known.id == file.schema_id else read_schema(layout, file.schema_id)
+
+
+def _check_counts(layout: Layout, files: pa.Table, version: int) -> None:
+    wrong = pc.greater(files["deleted_rows"], files["physical_rows"])
+    if pc.any(wrong).as_py():
+        row = files.filter(wrong).slice(0, 1).to_pylist()[0]
+        raise DamagedTableError(
+            f"{row['path']} has {row['physical_rows']} rows, and a deletion vector of {row['deleted_rows']} of them",
+            table=layout.uri,
+            version=version,
+            next_step="restore an earlier snapshot",
+        )
+
+
+# -- warnings -----------------------------------------------------------------------------------------------------
+
+
+def _warnings(
+    files: pa.Table, hidden: pa.Table, options: Options, unmatched: int, dangling: tuple[DvEntry, ...]
+) -> list[str]:
+    warnings = []
+    if hidden.num_rows:
+        rows, size = (int(pc.sum(hidden[name]).as_py() or 0) for name in ("physical_rows", "size"))
+        oldest = int(pc.min(hidden["modified"]).as_py() or 0)
+        warnings.append(
+            f"{hidden.num_rows} files with {rows} rows ({format_size(size)}) wait for compaction, the oldest since "
+            f"{_when(oldest)}: no batch query sees them (level 0 of a primary-key table, or no bucket yet)"
+        )
+    if options.merges and files.num_rows:
+        warnings.append(
+            "it is a primary-key table whose files are merged on read: physical rows are counted before merging"
+        )
+    if options.hides_level_0 and (taken := int(pc.sum(files["retractions"]).as_py() or 0)):
+        warnings.append(
+            f"{taken} of the physical rows only take others back (-D): no reader sees them, though live rows count them"
+        )
+    if options.data_evolution and files.num_rows:
+        warnings.append("it is a data-evolution table: files that hold other columns of the same rows are counted, too")
+    if dangling:
+        warnings.append(
+            f"{len(dangling)} deletion vectors are of data files that are not live, the first of "
+            f"{dangling[0].data_file}: no reader applies them; what a lost race leaves"
+        )
+    if unmatched:
+        warnings.append(f"{unmatched} entries of its manifests delete files that were never added")
+    if not options.primary_key:
+        warnings += _over_ratio(files, delete_ratio(options))
+    return warnings
+
+
+def _over_ratio(files: pa.Table, ratio: float) -> list[str]:
+    with_dv = files.filter(pc.is_valid(files["dv_id"]))
+    if not with_dv.num_rows:
+        return []
+    counts = zip(with_dv["deleted_rows"].to_pylist(), with_dv["physical_rows"].to_pylist(), strict=True)
+    over = sum(deleted > rows * ratio for deleted, rows in counts)
+    if not over:
+        return []
+    option = "compaction.delete-ratio-threshold"
+    return [
+        f"{over} files have more than {ratio:.0%} of their rows deleted ({option}): Paimon's compaction rewrites them"
+    ]
+
+
+def _index_garbage(layout: Layout, index: IndexManifest) -> list[str]:
+    """Only of the newest snapshot, and by name: what older ones, tags and branches use is not looked at."""
+    names, complete = layout.storage.first_names(INDEX)
+    used = {each.path for each in index.files}
+    unused = sum(f"{INDEX}/{name}" not in used for name in names)
+    if not unused:
+        return []
+    count = f"{unused}{'' if complete else ' or more'}"
+    return [f"{count} index files are not used by this snapshot: snapshots, tags or branches hold them, or nobody does"]
+
+
+def _when(millis: int) -> str:
+    try:
+        return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return str(millis)

@@ -1,0 +1,157 @@
+"""A Paimon table, as far as it can be looked at and read: each method is a module of this folder."""
+
+# ruff: noqa: ARG002 - the protocol's arguments, of methods that refuse
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from dv_maintenance.tables.paimon.layout import Layout, table_layout
+from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
+
+if TYPE_CHECKING:
+    from dv_maintenance.errors import RefusedError
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.model import (
+        Changes,
+        CommitOutcome,
+        HistoryEntry,
+        ManifestResult,
+        OldestDv,
+        Replacement,
+        Snapshot,
+        VacuumResult,
+    )
+    from dv_maintenance.tables.paimon.refs import Tag
+    from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask
+
+__all__ = ["PaimonTable"]
+
+
+@dataclass(frozen=True, slots=True)
+class PaimonTable:
+    """See ``dv_maintenance.tables.model.Table`` for what each method promises; those that change anything refuse. The
+    folder of a branch (``TABLE/branch/branch-NAME``) is a table like any other.
+    """
+
+    place: Storage
+    """The table's folder, or a branch's."""
+    format: ClassVar[str] = "paimon"
+
+    @property
+    def uri(self) -> str:
+        return self.place.uri
+
+    @property
+    def storage(self) -> Storage:
+        """Of the table's root, also for a branch: that is what paths are relative to."""
+        return self.layout.storage
+
+    @property
+    def layout(self) -> Layout:
+        return table_layout(self.place)
+
+    def version(self, known: int | None = None) -> int:
+        from dv_maintenance.tables.paimon.snapshots import latest_version
+
+        del known  # snapshots may have been rolled back: that the next one is missing proves nothing
+        return latest_version(self.layout)
+
+    def snapshot(self, version: int | None = None) -> PaimonSnapshot:
+        return load_snapshot(self.place, version)
+
+    def changes_since(self, version: int) -> Changes:
+        from dv_maintenance.tables.paimon.history import changes_since
+
+        return changes_since(self.place, version)
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        from dv_maintenance.tables.paimon.history import history
+
+        return history(self.place, limit)
+
+    def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
+        from dv_maintenance.tables.paimon.history import oldest_dv
+
+        return oldest_dv(self.place, cast("PaimonSnapshot", snapshot), limit)
+
+    def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
+        from dv_maintenance.tables.paimon.tasks import scan_tasks
+
+        return scan_tasks(self.layout, cast("PaimonSnapshot", snapshot), columns)
+
+    def check_writable(self, snapshot: Snapshot, operation: str) -> None:
+        raise self._only_read(operation, snapshot.version)
+
+    def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
+        raise self._only_read("rewrite", snapshot.version)
+
+    def commit(
+        self,
+        base: Snapshot,
+        replacements: Sequence[Replacement],
+        *,
+        operation: Mapping[str, Any],
+        max_attempts: int = 10,
+    ) -> CommitOutcome:
+        raise self._only_read("commit", base.version)
+
+    def vacuum(
+        self,
+        *,
+        retention: int | None = None,
+        dry_run: bool = False,
+        lite: bool = False,
+        allow_short_retention: bool = False,
+        now: int | None = None,
+    ) -> VacuumResult:
+        raise self._only_read("vacuum")
+
+    def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
+        raise self._only_read("manifest", snapshot.version)
+
+    def _only_read(self, operation: str, version: int | None = None) -> RefusedError:
+        from dv_maintenance.errors import RefusedError
+
+        return RefusedError(
+            f"{operation} of Paimon tables is not possible with this release: it tells their health, history, tags and "
+            "branches, and reads append tables",
+            table=self.uri,
+            version=version,
+            next_step="use Paimon itself: its procedures sys.compact, sys.expire_snapshots and sys.remove_orphan_files",
+        )
+
+    def tags(self) -> dict[str, Tag]:
+        """Those of the branch, by name."""
+        from dv_maintenance.tables.paimon.refs import tags
+
+        return tags(self.layout)
+
+    def consumers(self) -> dict[str, int]:
+        """The snapshot that each consumer reads next, by the consumer's id."""
+        from dv_maintenance.tables.paimon.refs import consumers
+
+        return consumers(self.layout)
+
+    def branches(self) -> tuple[str, ...]:
+        """Names, without the main one."""
+        from dv_maintenance.tables.paimon.refs import branches
+
+        return branches(self.layout)
+
+    def branch(self, name: str) -> PaimonTable:
+        """One of the ``branches``. Raises UsageError if there is no such branch."""
+        from dv_maintenance.errors import UsageError
+        from dv_maintenance.storage import Storage
+
+        known = self.branches()
+        if name not in known:
+            raise UsageError(
+                f"there is no branch {name!r}",
+                table=self.uri,
+                next_step=f"use one of {', '.join(known)}" if known else "the table has no branches",
+            )
+        root = self.layout.storage
+        return PaimonTable(Storage(root.uri_of(f"branch/branch-{name}"), root.options))

@@ -1,0 +1,172 @@
+"""Work for an engine: which Parquet files of an append table to read, minus which rows.
+
+A data file has the columns of the schema that it was written with, under the names they had then; a column is the same
+in two schemas if its id is. Files need not have field ids of their own (Paimon wrote none for long), so columns are
+found by the name that the file's schema has for their id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import types
+
+from dv_maintenance.dv import paimon
+from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.paimon.features import check_rows_readable
+from dv_maintenance.tables.paimon.layout import Layout
+from dv_maintenance.tables.paimon.schema import Schema, read_schema
+from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+from dv_maintenance.tables.paimon.types import DataType, Field, arrow_field, arrow_type
+from dv_maintenance.tables.work import DvRef, ScanTask, SourceFile
+
+__all__ = ["scan_tasks"]
+
+_COLUMNS: Final = [
+    "path",
+    "size",
+    "physical_rows",
+    "deleted_rows",
+    "dv_id",
+    "dv_file",
+    "dv_offset",
+    "dv_length",
+    "schema_id",
+    "partition_code",
+]
+_BATCH: Final = 65_536  # rows that are Python objects at a time
+_SOURCE: Final = b"dvm:source"
+_LEAVE_OUT: Final = "leave it out with --columns, or let Paimon compact the table"
+_UNITS: Final = ("ms", "us", "ns")
+# Decimal digits that every value of an integer type fits in.
+_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
+
+
+def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
+    """One task per file, in the order of ``snapshot.files``, with partition values as constants.
+
+    Raises
+    ------
+    UsageError : a column that the table does not have, or one named twice.
+    RefusedError : rows that are not simply those of the files, or files that are no Parquet; with the reason.
+    """
+    wanted = _selected(snapshot, columns)
+    chosen = replace(snapshot.table_schema, fields=wanted)
+    check_rows_readable(chosen, layout.uri, snapshot.version)
+    schemas = {snapshot.table_schema.id: snapshot.table_schema}
+    shapes: dict[int, pa.Schema] = {}
+    tasks = []
+    for row in _rows(snapshot):
+        schema_id = row["schema_id"]
+        if schema_id not in shapes:
+            stored = schemas.setdefault(schema_id, snapshot.table_schema)
+            if stored.id != schema_id:
+                stored = schemas[schema_id] = read_schema(layout, schema_id)
+            shapes[schema_id] = pa.schema([_field_in(each, stored) for each in wanted])
+        tasks.append(ScanTask((_source(layout, snapshot, row),), shapes[schema_id]))
+    return tasks
+
+
+def _selected(snapshot: PaimonSnapshot, columns: Sequence[str] | None) -> tuple[Field, ...]:
+    by_name = {each.name: each for each in snapshot.table_schema.fields}
+    names = list(by_name) if columns is None else columns
+    wrong = [name for name in names if name not in by_name]
+    wrong += [name for name, times in Counter(names).items() if times > 1]
+    if wrong:
+        raise UsageError(
+            f"no column {wrong[0]!r} in the table"
+            if wrong[0] not in by_name
+            else f"column {wrong[0]!r} is named twice",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=f"choose from {', '.join(by_name)}",
+        )
+    return tuple(by_name[name] for name in names)
+
+
+def _field_in(field: Field, stored: Schema) -> pa.Field:
+    """The Arrow field of a column, with the name that it has in files of the schema ``stored``."""
+    old = next((each for each in stored.fields if each.id == field.id), None)
+    return _named(field, old)
+
+
+def _named(field: Field, old: Field | None) -> pa.Field:
+    arrow = arrow_field(field)
+    if old is None:
+        # No file of that schema has it: an id makes a name that no column can have had.
+        return arrow.with_metadata({_SOURCE: f"\0{field.id}".encode()})
+    if field.type.root == "ROW" and old.type.root == "ROW":
+        olds = {each.id: each for each in old.type.parts}
+        children = [_named(each, olds.get(each.id)) for each in field.type.parts]
+        arrow = pa.field(field.name, pa.struct(children), nullable=field.type.nullable)
+    elif field.type != old.type and (_nests_row(field.type) or _nests_row(old.type)):
+        raise UnsupportedFeatureError(
+            f"column {field.name} holds rows in arrays or maps, and these changed after some files were written",
+            features=("evolved rows in arrays or maps",),
+            next_step=_LEAVE_OUT,
+        )
+    elif not _reads_as(arrow_type(old.type), arrow.type):
+        raise UnsupportedFeatureError(
+            f"column {field.name} was {old.type.root} when some files were written, and is {field.type.root} now: its "
+            "values would have to be cast as Paimon does",
+            features=("columns that changed to another type",),
+            next_step=_LEAVE_OUT,
+        )
+    return arrow.with_metadata({_SOURCE: old.name.encode()})
+
+
+def _reads_as(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether every value of the one type is the same value of the other: then no cast decides what it becomes."""
+    if old == new or types.is_nested(new):
+        return bool(types.is_nested(old) == types.is_nested(new))
+    if types.is_integer(old):
+        if types.is_decimal(new):
+            return bool(new.precision - new.scale >= _DIGITS[old.bit_width])
+        return bool(types.is_integer(new) and old.bit_width <= new.bit_width) or (
+            bool(types.is_float64(new)) and old.bit_width <= 32
+        )
+    if types.is_floating(old):
+        return bool(types.is_floating(new) and old.bit_width <= new.bit_width)
+    if types.is_decimal(old):
+        more = new.scale - old.scale if types.is_decimal(new) else -1
+        return more >= 0 and bool(new.precision - old.precision >= more)
+    if types.is_timestamp(old) and types.is_timestamp(new):
+        return old.tz == new.tz and _UNITS.index(old.unit) <= _UNITS.index(new.unit)
+    return False
+
+
+def _nests_row(type: DataType) -> bool:
+    return type.root == "ROW" or any(_nests_row(each.type) for each in type.parts)
+
+
+def _rows(snapshot: PaimonSnapshot) -> Iterator[dict[str, Any]]:
+    for batch in snapshot.files.select(_COLUMNS).to_batches(max_chunksize=_BATCH):
+        yield from batch.to_pylist()
+
+
+def _source(layout: Layout, snapshot: PaimonSnapshot, row: dict[str, Any]) -> SourceFile:
+    path = row["path"]
+    if not path.endswith(".parquet"):
+        raise RefusedError(
+            f"{path} is no Parquet file: ORC and Avro files are not read by this release",
+            table=layout.uri,
+            version=snapshot.version,
+            next_step="read the table with Paimon itself, or let it compact the table into Parquet files",
+        )
+    dv = None
+    if row["dv_id"] is not None:
+        uri = layout.storage.uri_of(row["dv_file"])
+        dv = DvRef(paimon.CODEC, row["deleted_rows"], row["dv_length"], uri, row["dv_offset"])
+    return SourceFile(
+        key=FileKey(path, row["dv_id"]),
+        uri=layout.storage.uri_of(path),
+        size=row["size"],
+        rows=row["physical_rows"],
+        dv=dv,
+        constants=snapshot.partitions[row["partition_code"]].constants,
+    )

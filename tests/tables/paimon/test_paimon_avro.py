@@ -1,0 +1,255 @@
+"""Avro files: what writers write is read by their own schema, and nothing that anyone can put into one does harm."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import tracemalloc
+from typing import Any
+
+import fastavro
+import pytest
+from avro_files import SYNC, avro_file, block, header, long, packed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.tables.paimon import avro
+from dv_maintenance.tables.paimon.avro import read_records
+
+INNER = {
+    "type": "record",
+    "name": "inner",
+    "fields": [
+        {"name": "a", "type": "string"},
+        {"name": "b", "type": ["null", "long"], "default": None},
+        {"name": "c", "type": {"type": "array", "items": ["null", "long"]}},
+    ],
+}
+SCHEMA = {
+    "type": "record",
+    "name": "outer",
+    "namespace": "some.where",
+    "fields": [
+        {"name": "x", "type": "int"},
+        {"name": "raw", "type": "bytes"},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}], "default": None},
+        {"name": "inner", "type": INNER},
+        {"name": "again", "type": ["null", "inner"], "default": None},
+        {"name": "many", "type": ["null", {"type": "array", "items": ["null", "inner"]}], "default": None},
+        {"name": "map", "type": {"type": "map", "values": "double"}},
+        {"name": "fixed", "type": {"type": "fixed", "name": "four", "size": 4}},
+    ],
+}
+ALL = dict.fromkeys(["x", "raw", "at", "inner", "again", "many", "map", "fixed"])
+INNERS = st.fixed_dictionaries(
+    {
+        "a": st.text(max_size=5),
+        "b": st.none() | st.integers(-(2**63), 2**63 - 1),
+        "c": st.lists(st.none() | st.integers(-5, 5), max_size=4),
+    }
+)
+RECORDS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "x": st.integers(-(2**31), 2**31 - 1),
+            "raw": st.binary(max_size=9),
+            "at": st.none() | st.integers(0, 2**62),
+            "inner": INNERS,
+            "again": st.none() | INNERS,
+            "many": st.none() | st.lists(st.none() | INNERS, max_size=3),
+            "map": st.dictionaries(st.text(max_size=3), st.floats(allow_nan=False), max_size=3),
+            "fixed": st.binary(min_size=4, max_size=4),
+        }
+    ),
+    max_size=5,
+)
+CODECS = ["null", "deflate", "zstandard", "snappy", "bzip2", "xz"]
+
+
+def written(records: list[Any], codec: str) -> bytes:
+    return avro_file(SCHEMA, records, codec)
+
+
+@settings(max_examples=60)
+@given(RECORDS, st.sampled_from(CODECS))
+def test_all_that_was_written_is_read(records: list[Any], codec: str) -> None:
+    assert list(read_records(written(records, codec), ALL)) == records
+
+
+@settings(max_examples=60)
+@given(RECORDS, st.sets(st.sampled_from([*ALL, "unknown"])), st.sets(st.sampled_from(["a", "b", "c", "z"]), min_size=1))
+def test_only_what_is_wanted_is_read(records: list[Any], names: set[str], parts: set[str]) -> None:
+    wanted: dict[str, Any] = {name: dict.fromkeys(parts) if name in {"inner", "many"} else None for name in names}
+
+    def part(value: Any) -> Any:
+        if isinstance(value, list):
+            return [part(each) for each in value]
+        return None if value is None else {name: value[name] for name in value if name in parts}
+
+    expected = [
+        {name: part(record[name]) if wanted[name] else record[name] for name in record if name in names}
+        for record in records
+    ]
+    assert list(read_records(written(records, "null"), wanted)) == expected
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
+def test_files_of_many_blocks_by_fastavros_own_writer(codec: str) -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "x", "type": "long"}]}
+    records = [{"x": each} for each in range(5000)]
+    sink = io.BytesIO()
+    fastavro.writer(sink, fastavro.parse_schema(schema), records, codec=codec, sync_interval=500)
+    assert sink.getvalue().count(sink.getvalue()[-16:]) > 5
+    assert list(read_records(sink.getvalue(), {"x": None})) == records
+
+
+def test_no_fastavro(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    with pytest.raises(RefusedError, match=r"install dv-maintenance\[paimon\]"):
+        list(read_records(written([], "null"), ALL))
+
+
+# -- damage -------------------------------------------------------------------------------------------------------
+
+
+def reason(data: bytes, wanted: Any = None) -> str:
+    with pytest.raises(DamagedTableError) as caught:
+        list(read_records(data, wanted or {"x": None}))
+    return caught.value.message
+
+
+def record_of(*types: Any) -> Any:
+    fields = [{"name": f"f{index}", "type": each} for index, each in enumerate(types)]
+    return {"type": "record", "name": "r", "fields": [{"name": "x", "type": "long"}, *fields]}
+
+
+PLAIN = record_of()
+
+
+def test_each_damage_has_its_reason() -> None:
+    good = header(PLAIN) + block(1, long(7))
+    assert list(read_records(good, {"x": None})) == [{"x": 7}]
+    assert "truncated" in reason(b"")
+    assert "magic number" in reason(b"ORC" + good)
+    assert "truncated" in reason(good[:-1])
+    assert "sync marker" in reason(good[:-1] + b"!")
+    assert "none of Paimon's" in reason(header({"type": "array", "items": "long"}))
+    assert "none of Paimon's" in reason(header({"type": "record", "name": "r", "fields": []}) + block(9, b"x"))
+    assert "cannot fit" in reason(header(PLAIN) + block(2**60, long(7)))
+    assert "-1 records" in reason(header(PLAIN) + block(-1, long(7)))
+    assert "cannot be read" in reason(header(PLAIN) + block(2, long(7) + b"\xff"))
+    text = {"type": "record", "name": "r", "fields": [{"name": "x", "type": "string"}]}
+    assert "UnicodeDecodeError" in reason(header(text) + block(1, long(2) + b"\xff\xfe"))
+    assert "cannot be read" in reason(header(text) + block(1, long(-5) + b"abc"))
+    assert "compressed with 'lzo'" in reason(header(PLAIN, "lzo") + block(1, long(7)))
+    assert "is no zstandard" in reason(header(PLAIN, "zstandard") + block(1, b"nothing"))
+    assert "is no deflate" in reason(header(PLAIN, "deflate") + block(1, b"\xff\xff"))
+    for codec in ("deflate", "bzip2", "xz"):
+        assert "is truncated" in reason(header(PLAIN, codec) + block(1, packed(long(7) * 99, codec)[:-2]))
+    for codec in ("bzip2", "xz", "snappy"):
+        assert f"is no {codec}" in reason(header(PLAIN, codec) + block(1, b"nothing of that kind"))
+    assert "CRC-32" in reason(header(PLAIN, "snappy") + block(1, packed(long(7), "snappy")[:-1] + b"?"))
+    assert "longer than 64 bits" in reason(b"Obj\x01" + b"\xff" * 11)
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (record_of({"type": "array", "items": "null"}), "take no bytes"),
+        (record_of({"type": "array", "items": {"type": "record", "name": "e", "fields": []}}), "take no bytes"),
+        (record_of({"type": "map", "values": "null"}), "take no bytes"),
+        (record_of("null"), "take no bytes"),
+        (record_of({"type": "record", "name": "e", "fields": []}), "take no bytes"),
+        (record_of(["null", "r"]), "larger or deeper"),
+        (record_of("nowhere"), "does not say what it is"),
+        (record_of(["null", ["null", "long"]]), "union right in a union"),
+        (record_of([]), "an empty one"),
+        (record_of({"type": "enum", "name": "e", "symbols": []}), "does not use"),
+        (record_of({"type": "fixed", "name": "f", "size": 2**40}), "does not use"),
+        (record_of(7), "none of Avro's"),
+        ({"type": "record", "name": "r", "fields": [{"name": "x", "type": "long"}] * 2}, "two fields of one name"),
+        ({"type": "record", "name": "r", "fields": [{"type": "long"}]}, "no names"),
+        ({"type": "record", "name": "r", "fields": 5}, "no names"),
+        ("r", "does not say what it is"),
+    ],
+)
+def test_schemas_that_are_endless_or_none(schema: Any, why: str) -> None:
+    # The bytes would be an array of 2^60 values, if anyone believed them.
+    assert why in reason(header(schema) + block(1, long(7) + long(2**60) + long(0)))
+
+
+def test_a_schema_that_doubles_with_each_name() -> None:
+    schema: Any = {"type": "record", "name": "r0", "fields": [{"name": "x", "type": "long"}]}
+    for level in range(1, 25):
+        fields = [{"name": "x", "type": schema}, {"name": "y", "type": f"r{level - 1}"}]
+        schema = {"type": "record", "name": f"r{level}", "fields": fields}
+    assert "larger or deeper" in reason(header(schema))
+    text = b"[" * 100_000
+    pair = long(11) + b"avro.schema" + long(len(text)) + text
+    assert "no JSON" in reason(b"Obj\x01" + long(1) + pair + long(0) + SYNC)
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_a_bomb_is_not_unpacked(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = header(PLAIN, codec) + block(1, packed(bytes(50_000_000), codec))
+    # Snappy cannot make more of it than others make of a manifest.
+    assert codec == "snappy" or "unpacks to more than" in reason(bomb)
+    monkeypatch.setattr(avro, "_MAX_BYTES", 1 << 20)
+    tracemalloc.start()
+    try:
+        assert "unpacks to more than" in reason(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 16_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_bound_is_for_all_blocks_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro, "_MAX_BYTES", 1000)
+    data = b"".join([header(PLAIN), *[block(100, long(1) * 100)] * 11])
+    assert "unpacks to more than" in reason(data)
+
+
+@settings(max_examples=300)
+@given(RECORDS.filter(bool), st.sampled_from(CODECS), st.data())
+def test_flipped_and_lost_bytes(records: list[Any], codec: str, data: st.DataObject) -> None:
+    found = bytearray(written(records, codec))
+    for _ in range(data.draw(st.integers(1, 4))):
+        found[data.draw(st.integers(0, len(found) - 1))] ^= data.draw(st.integers(1, 255))
+    cut = data.draw(st.integers(0, len(found)) | st.just(len(found)))
+    with contextlib.suppress(DamagedTableError):
+        list(read_records(bytes(found[:cut]), ALL))
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=60), st.integers(-3, 40))
+def test_random_records(data: bytes, count: int) -> None:
+    for wanted in (ALL, {"x": None}, {"many": {"a": None}}):
+        with contextlib.suppress(DamagedTableError):
+            list(read_records(header(SCHEMA) + block(count, data), wanted))
+
+
+KEYS = st.sampled_from(["type", "name", "fields", "items", "values", "size", "namespace"])
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(["long", "null", "record", "r"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300)
+@given(JUNK, st.binary(max_size=30))
+def test_random_schemas(schema: Any, data: bytes) -> None:
+    for each in (schema, record_of(schema)):
+        with contextlib.suppress(DamagedTableError):
+            list(read_records(header(each) + block(1, data), {"x": None}))
+
+
+def test_the_header_may_come_in_parts() -> None:
+    # A negative count of the map's entries is followed by their bytes.
+    text = json.dumps(PLAIN).encode()
+    entry = long(11) + b"avro.schema" + long(len(text)) + text
+    data = b"Obj\x01" + long(-1) + long(len(entry)) + entry + long(0) + SYNC + block(1, long(3))
+    assert list(read_records(data, {"x": None})) == [{"x": 3}]
