@@ -149,7 +149,7 @@ def on_cluster(table: Path, runs: dict[str, Callable[[str], None]], rounds: int)
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.memory": "512m",
-            "spark.pyspark.python": sys.executable,
+            "spark.sql.execution.pyspark.python": sys.executable,
         }
         session = start_session(master, settings)
         warm_up(session, workers=2)
