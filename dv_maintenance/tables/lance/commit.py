@@ -73,6 +73,10 @@ class _Done:
     rebased: Rebased | None = None
 
 
+class _NotCarriedError(Exception):
+    """Why what others did cannot be carried over."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Hand:
     """What a commit of ours takes, ready before the first attempt: a race is won by being quick, and fragments with
@@ -108,6 +112,8 @@ class _Commit:
                     version, rebased = self._by_lance(), None
                 else:
                     version, rebased = self._by_hand(now, sources)
+            except _NotCarriedError as error:
+                return _Done(self.replacement.id, attempts, reason=str(error))
             except ConflictError:
                 # A delete, or a new index: Lance would not take the work any more.
                 by_lance = False
@@ -116,10 +122,12 @@ class _Commit:
         return _Done(self.replacement.id, attempts, reason=f"others were faster in {attempts} attempts")
 
     def _sources(self, now: LanceSnapshot) -> list[tuple[Fragment, Fragment | None]]:
-        """The fragments as they were read, and as they are now: ``None`` where they are not there any more."""
-        by_key = dict(zip(_keys(self.base), self.base.fragments, strict=True))
+        """The fragments as they were read, in the table's order, which is that of their rows in the new ones; and as
+        they are now, ``None`` where they are not there any more.
+        """
+        wanted = set(self.replacement.inputs)
+        olds = [old for key, old in zip(_keys(self.base), self.base.fragments, strict=True) if key in wanted]
         live = {(each.id, _first(each)): each for each in now.fragments}
-        olds = [by_key[key] for key in self.replacement.inputs]
         return [(old, live.get((old.id, _first(old)))) for old in olds]
 
     def _gone_astray(self, now: LanceSnapshot, sources: Sequence[tuple[Fragment, Fragment | None]]) -> str | None:
@@ -167,6 +175,12 @@ class _Commit:
             self.hand = self._hand({old.id for old, _ in sources})
         hand = self.hand
         carried = self._carried(now, sources, [each.physical_rows for each in hand.outputs])
+        stay = {old.id for old, new in sources if new is not None}
+        # By their ids: that they have other deletion files by now is what this is about.
+        olds = [each for each in hand.olds if each.id in stay]
+        if len(olds) < len(stay):
+            self.hand = None
+            raise ConflictError("fragments that were gone are there again", table=self.storage.uri, version=now.version)
         # Lance finds the old fragments by their ids, and gives none to the new ones: a deletion file is named after its
         # fragment before that is committed. Where another commit takes the id first, Lance refuses this one.
         number = (now.manifest.max_fragment_id or 0) + 1
@@ -183,9 +197,6 @@ class _Commit:
                 deletion = DeletionFile(**described(file))
             new.append(replace(fragment, id=number, deletion_file=deletion))
             number += 1
-        stay = {old.id for old, new in sources if new is not None}
-        # By their ids: that they have other deletion files by now is what this is about.
-        olds = [each for each in hand.olds if each.id in stay]
         rewrite = LanceOperation.Rewrite(
             groups=[LanceOperation.RewriteGroup(old_fragments=olds, new_fragments=new)], rewritten_indices=[]
         )
@@ -229,7 +240,10 @@ class _Commit:
             )
             for old, new in sources
         ]
-        return carry_over(found, outputs)
+        try:
+            return carry_over(found, outputs)
+        except ValueError as error:  # an older version was restored
+            raise _NotCarriedError(str(error)) from error
 
     def _deletions(self, snapshot: LanceSnapshot, fragment: Fragment) -> DeletionVector:
         if fragment.deletion is None:
