@@ -22,9 +22,9 @@ from dv_maintenance.testing.history import InterferingEngine
 
 @pytest.fixture(params=[False, True], ids=["address", "stable"])
 def place(request: pytest.FixtureRequest, pylance: ModuleType, tmp_path: Path) -> str:
-    """Four fragments of 100 rows, a quarter of each deleted."""
+    """Three columns in four fragments of 100 rows, a quarter of each deleted."""
     place = str(tmp_path / "table")
-    data = pa.table({"id": range(400), "name": [f"name {n}" for n in range(400)]})
+    data = pa.table({"id": range(400), "name": [f"name {n}" for n in range(400)], "more": range(400)})
     dataset = pylance.write_dataset(data, place, max_rows_per_file=100, enable_stable_row_ids=request.param)
     dataset.delete("id % 4 = 0")
     return place
@@ -58,7 +58,7 @@ def test_the_order_of_a_plan_s_inputs_does_not_matter(pylance: ModuleType, place
 
 def test_appends_and_updates_are_carried_over(pylance: ModuleType, place: str) -> None:
     def others() -> None:
-        pylance.write_dataset(pa.table({"id": [1000], "name": ["new"]}), place, mode="append")
+        pylance.write_dataset(pa.table({"id": [1000], "name": ["new"], "more": [0]}), place, mode="append")
         pylance.dataset(place).update({"name": "'changed'"}, where="id = 7")
 
     report, engine = purged_while(place, others)
@@ -107,22 +107,33 @@ def test_a_fragment_that_comes_back_between_two_attempts_is_not_there_twice(
     pylance: ModuleType, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = pylance.dataset(place).version
+    commits = pylance.LanceDataset.commit
     tries = 0
-    open_hand = commit._Commit._hand
 
-    def hand(self: Any, sources: Any) -> Any:
+    def lost_once(*args: Any, **options: Any) -> Any:
         nonlocal tries
         tries += 1
-        made = open_hand(self, sources)
         if tries == 1:
             pylance.dataset(place, version=first).restore()
-            raise ConflictError("somebody was faster")
-        return made
+            raise OSError("Retryable commit conflict")
+        return commits(*args, **options)
 
-    monkeypatch.setattr(commit._Commit, "_hand", hand)
+    monkeypatch.setattr(pylance.LanceDataset, "commit", lost_once)
     report, _ = purged_while(place, lambda: pylance.dataset(place).delete("id >= 100 and id < 200 or id = 1"))
+    assert (report.verified, tries) == (True, 2)
+    assert ids(pylance, place) == [n for n in range(400) if n % 4]
+
+
+def test_values_that_others_change_in_place_are_not_undone(pylance: ModuleType, place: str) -> None:
+    new = pa.table({"id": [7, 9], "name": ["changed", "changed"]})
+
+    def others() -> None:
+        pylance.dataset(place).merge_insert("id").when_matched_update_all().execute(new)
+
+    report, _ = purged_while(place, others)
     assert report.verified
     assert ids(pylance, place) == [n for n in range(400) if n % 4]
+    assert pylance.dataset(place).to_table(filter="name = 'changed'")["id"].to_pylist() == [7, 9]
 
 
 def test_a_table_that_was_made_anew_is_not_touched(pylance: ModuleType, place: str) -> None:
