@@ -128,7 +128,10 @@ def test_values_that_others_change_in_place_are_not_undone(pylance: ModuleType, 
     new = pa.table({"id": [7, 9], "name": ["changed", "changed"]})
 
     def others() -> None:
-        pylance.dataset(place).merge_insert("id").when_matched_update_all().execute(new)
+        dataset = pylance.dataset(place)
+        updated, fields = dataset.get_fragment(0).update_columns(new, left_on="id")
+        update = pylance.LanceOperation.Update(updated_fragments=[updated], fields_modified=fields)
+        pylance.LanceDataset.commit(dataset, update, read_version=dataset.version)
 
     report, _ = purged_while(place, others)
     assert report.verified
