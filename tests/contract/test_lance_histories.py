@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
+from hypothesis import settings
 
 from dv_maintenance.testing.backends import LanceBackend
 from dv_maintenance.testing.stateful import HISTORIES, Judge, TableHistories
+
+# Two kinds of tables, each with histories of its own.
+SETTINGS = settings(HISTORIES, max_examples=HISTORIES.max_examples * 2 // 5)
 
 
 def with_lance(place: Path, version: int) -> pa.Table:
@@ -32,6 +36,6 @@ class StableLanceHistories(LanceHistories):
 
 
 TestLanceHistories = LanceHistories.TestCase
-TestLanceHistories.settings = HISTORIES
+TestLanceHistories.settings = SETTINGS
 TestStableLanceHistories = StableLanceHistories.TestCase
-TestStableLanceHistories.settings = HISTORIES
+TestStableLanceHistories.settings = SETTINGS

@@ -265,6 +265,7 @@ def test_two_jobs_on_one_table_take_turns(deployment: Deployment, lake: Lake, ga
     assert_maintained(lake, "held")
 
 
+@pytest.mark.deep
 def test_jobs_on_a_lance_table_take_turns_too(deployment: Deployment, lake: Lake) -> None:
     lake.delete("docs")
     launched = [deployment.launch(f"docs/dv/{job}") for job in ("optimize", "vacuum")]

@@ -99,7 +99,13 @@ TABLES: dict[str, tuple[str, list[str]]] = {
 }
 
 
-@pytest.fixture(scope="module", params=TABLES)
+# `make deep` has them all.
+SHORT = {"partitioned", "everything-on"}
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=() if name in SHORT else pytest.mark.deep) for name in TABLES]
+)
 def made(request: pytest.FixtureRequest, delta_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
     path = tmp_path_factory.mktemp(request.param) / "t"
     statements, readers = TABLES[request.param]

@@ -679,7 +679,7 @@ def build(pylance: ModuleType, place: Path, steps: list[str]) -> list[Path]:
     return clones
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(steps=STEPS, days=st.integers(0, 12), copied=st.booleans(), short=st.booleans())
 def test_histories(
     pylance: ModuleType,

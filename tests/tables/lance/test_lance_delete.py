@@ -336,7 +336,7 @@ _STEPS = st.one_of(
 
 
 @given(steps=st.lists(_STEPS, min_size=1, max_size=7), stable=st.booleans())
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_histories(
     steps: list[tuple[str, Any]], stable: bool, pylance: ModuleType, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

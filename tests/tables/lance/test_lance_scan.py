@@ -170,7 +170,7 @@ def test_branches_and_clones(made: Callable[..., str], pylance: ModuleType, tmp_
     version=st.sampled_from(["2.0", "2.1", "2.2"]),
     stable=st.booleans(),
 )
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_histories(
     steps: list[tuple[str, int]],
     version: str,

@@ -61,7 +61,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(ROWS)
 def test_rows_of_every_type(row: list[tuple[str, Any]]) -> None:
     types = [parse_type(name) for name, _ in row]
@@ -89,7 +89,7 @@ def test_bytes_that_paimon_wrote() -> None:
     assert decode_row(row, types) == ("b", 10, None, None)
 
 
-@settings(max_examples=300)
+@settings(max_examples=60)
 @given(st.binary(max_size=70), st.lists(st.sampled_from(sorted(TYPES)), max_size=3), st.booleans())
 def test_random_bytes_are_refused_or_a_row(data: bytes, names: list[str], counted: bool) -> None:
     types = [parse_type(name) for name in names]
@@ -220,7 +220,7 @@ def test_options_of_folders() -> None:
     assert parse_partition(found.found[0].name)["s"] == " "
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(st.lists(st.text(min_size=1, max_size=6).filter(str.strip), min_size=2, max_size=2, unique=True))
 def test_folders_are_told_apart_and_stay_below_the_table(values: list[str]) -> None:
     found = partitions("STRING")

@@ -269,7 +269,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, writer=st.sampled_from([OLD, NEW]), bits=st.sampled_from([32, 64]))
 def test_random_histories_against_a_plain_model(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]], writer: str, bits: int

@@ -115,7 +115,7 @@ BODIES = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(BODIES)
 def test_random_types(body: Any) -> None:
     with contextlib.suppress(DamagedTableError, UnsupportedFeatureError):
