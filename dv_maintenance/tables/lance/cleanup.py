@@ -35,7 +35,6 @@ from dv_maintenance.storage import FileInfo, Storage
 from dv_maintenance.tables.lance import expired
 from dv_maintenance.tables.lance.expired import Committed
 from dv_maintenance.tables.lance.features import check_cleanable, check_no_overlays
-from dv_maintenance.tables.lance.files import in_parallel
 from dv_maintenance.tables.lance.layout import DATA
 from dv_maintenance.tables.lance.manifest import Manifest, parse_fragment
 from dv_maintenance.tables.lance.protobuf import BYTES, Shape, parse
@@ -54,6 +53,7 @@ from dv_maintenance.tables.lance.versions import (
     versions_among,
 )
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
+from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.sweep import delete_batch, remove_empty_folders
 
 __all__ = ["ORPHAN_AGE", "vacuum"]

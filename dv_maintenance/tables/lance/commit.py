@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.carry import Source, carry_over
-from dv_maintenance.errors import ConflictError
+from dv_maintenance.errors import ConflictError, RefusedError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.deletion_files import described, new_deletion_file, write_deletions
-from dv_maintenance.tables.lance.files import read_deletions
+from dv_maintenance.tables.lance.files import deletions_of
 from dv_maintenance.tables.lance.history import changes_since
 from dv_maintenance.tables.lance.indices import keep_up
-from dv_maintenance.tables.lance.layout import DELETIONS, deletion_path
+from dv_maintenance.tables.lance.layout import DELETIONS
 from dv_maintenance.tables.lance.library import lance_errors, open_dataset
 from dv_maintenance.tables.lance.manifest import Fragment
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot, load_snapshot
@@ -48,9 +48,19 @@ def commit(
 
     Raises
     ------
-    StorageError, DamagedTableError, RefusedError : as of then; what was committed before stands.
+    RefusedError : nothing was committed. Behind a commit it is told as the reason why the others are lost, since who
+        gets an error like this one deletes all new files.
+    StorageError, DamagedTableError : of what was committed then nobody knows; what was committed before stands.
     """
-    done = [_Commit(storage, base, each, str(operation["name"]), max_attempts).run() for each in replacements]
+    done: list[_Done] = []
+    for number, each in enumerate(replacements):
+        try:
+            done.append(_Commit(storage, base, each, str(operation["name"]), max_attempts).run())
+        except (ConflictError, RefusedError, UsageError) as error:
+            if all(before.version is None for before in done):
+                raise
+            done += [_Done(left.id, 1, reason=error.message) for left in replacements[number:]]
+            break
     held = [each for each in done if each.version is not None]
     return CommitOutcome(
         version=max((each.version for each in held if each.version is not None), default=None),
@@ -158,9 +168,9 @@ class _Commit:
 
         dataset = self._open()
         # The library's own description of its types leaves this one out.
-        result = getattr(RewriteResult, "from_json")(self.replacement.native)  # noqa: B009
+        results: Any = RewriteResult
         with self._errors():
-            Compaction.commit(dataset, [result])
+            Compaction.commit(dataset, [results.from_json(self.replacement.native)])
             return int(dataset.version)
 
     # -- ours ----------------------------------------------------------------------------------------------------------
@@ -231,12 +241,12 @@ class _Commit:
             return []
         for old, _ in sources:
             if old.id not in self.at_plan:
-                self.at_plan[old.id] = self._deletions(self.base, old)
+                self.at_plan[old.id] = deletions_of(self.storage, self.base.manifest, old)
         found = [
             Source(
                 (old.physical_rows or 0) - (old.deletion.count or 0 if old.deletion else 0),
                 self.at_plan[old.id],
-                None if new is None else self._deletions(now, new),
+                None if new is None else deletions_of(self.storage, now.manifest, new),
             )
             for old, new in sources
         ]
@@ -244,12 +254,6 @@ class _Commit:
             return carry_over(found, outputs)
         except ValueError as error:  # an older version was restored
             raise _NotCarriedError(str(error)) from error
-
-    def _deletions(self, snapshot: LanceSnapshot, fragment: Fragment) -> DeletionVector:
-        if fragment.deletion is None:
-            return DeletionVector.empty()
-        path = deletion_path(self.storage, snapshot.manifest, fragment.deletion)
-        return read_deletions(self.storage, path, fragment.deletion.codec)
 
     # -- Lance ---------------------------------------------------------------------------------------------------------
 

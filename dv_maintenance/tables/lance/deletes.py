@@ -20,14 +20,15 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.deletion_files import described, new_deletion_file, write_deletions
-from dv_maintenance.tables.lance.files import in_parallel, read_deletions
-from dv_maintenance.tables.lance.layout import DELETIONS, deletion_path
-from dv_maintenance.tables.lance.library import lance_errors, lance_options, lance_place, library, reason_of, translated
+from dv_maintenance.tables.lance.files import deletions_of
+from dv_maintenance.tables.lance.layout import DELETIONS
+from dv_maintenance.tables.lance.library import lance_errors, library, open_dataset, reason_of, translated
 from dv_maintenance.tables.lance.manifest import DeletionFile, Fragment
 from dv_maintenance.tables.lance.preflight import check_sound
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 from dv_maintenance.tables.lance.versions import all_versions, load_manifest, read_manifest
 from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.rows import ChangesOutcome, DeletedRows, RowChanges
 
 if TYPE_CHECKING:
@@ -120,10 +121,7 @@ def _shrinking(storage: Storage, base: LanceSnapshot, fragment: Fragment, each: 
         raise _wrong(base, f"fragment {fragment.id} was read as {each.rows} rows, the manifest says {rows}")
     if not each.positions or each.positions.max() >= rows:
         raise _wrong(base, f"rows to delete are none of the {rows} rows of fragment {fragment.id}")
-    before = DeletionVector.empty()
-    if fragment.deletion is not None:
-        path = deletion_path(storage, base.manifest, fragment.deletion)
-        before = read_deletions(storage, path, fragment.deletion.codec)
+    before = deletions_of(storage, base.manifest, fragment)
     deleted = before | each.positions
     if len(deleted) != len(before) + len(each.positions):
         raise _wrong(base, f"rows to delete of fragment {fragment.id} were deleted when it was read")
@@ -202,10 +200,9 @@ class _Commit:
     def _commit(
         self, uuid: str, new: Mapping[int, DeletionFile], operation: Mapping[str, Any], max_attempts: int
     ) -> int:
-        lance, base, place = self.lance, self.base, lance_place(self.base.table, self.storage)
-        options = lance_options(self.storage.options) or None
+        lance, base = self.lance, self.base
         with lance_errors("the table", table=base.table, version=base.version):
-            dataset = lance.dataset(place, version=base.version, storage_options=options)
+            dataset = open_dataset(self.storage, base.version)
             updated = [self._updated(dataset, each, new[each.fragment.id]) for each in self.shrinkings if each.deleted]
             whole = [each.fragment.id for each in self.shrinkings if each.deleted is None]
             parameters = dict(operation.get("parameters", {}))
@@ -216,7 +213,7 @@ class _Commit:
                 {OPERATION: str(operation["name"]), PARAMETERS: json.dumps(parameters)},
             )
         try:
-            committed = lance.LanceDataset.commit(place, transaction, storage_options=options, max_retries=max_attempts)
+            committed = lance.LanceDataset.commit(dataset, transaction, max_retries=max_attempts)
             return int(committed.version)
         except Exception as error:
             text = reason_of(error)

@@ -7,10 +7,9 @@ files and the footers of the data files. Lance itself does the same when it next
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +22,9 @@ from dv_maintenance.tables.lance.footer import count_rows
 from dv_maintenance.tables.lance.layout import DATA, data_path, deletion_path
 from dv_maintenance.tables.lance.manifest import DataFile, Fragment, Index, Manifest
 from dv_maintenance.tables.model import FILES_SCHEMA, SEQUENCE
+from dv_maintenance.tables.parallel import in_parallel
 
-__all__ = ["FILES", "counted", "counts_are_known", "deleted_rows", "files_table", "in_parallel", "read_deletions"]
+__all__ = ["FILES", "counted", "counts_are_known", "deleted_rows", "deletions_of", "files_table", "read_deletions"]
 
 FILES: Final = pa.schema(
     [
@@ -37,10 +37,6 @@ FILES: Final = pa.schema(
         pa.field("dv_read_version", pa.int64()),
     ]
 )
-
-_THREADS: Final = 16
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 def files_table(storage: Storage, manifest: Manifest, fragments: Sequence[Fragment]) -> pa.Table:
@@ -155,11 +151,16 @@ def _count(storage: Storage, manifest: Manifest, fragment: Fragment) -> Fragment
 
 def deleted_rows(storage: Storage, manifest: Manifest, fragment: Fragment) -> int:
     """How many rows a fragment's deletion file names. Raises DamagedDeletionVectorError."""
+    return len(deletions_of(storage, manifest, fragment))
+
+
+def deletions_of(storage: Storage, manifest: Manifest, fragment: Fragment) -> DeletionVector:
+    """All that a fragment's deletion file names. Raises DamagedDeletionVectorError that says where it is."""
     if fragment.deletion is None:
-        return 0
+        return DeletionVector.empty()
     path = deletion_path(storage, manifest, fragment.deletion)
     try:
-        return len(read_deletions(storage, path, fragment.deletion.codec))
+        return read_deletions(storage, path, fragment.deletion.codec)
     except DamagedDeletionVectorError as damage:
         raise DamagedDeletionVectorError(
             damage.reason,
@@ -195,11 +196,3 @@ def _sized(storage: Storage, manifest: Manifest, file: DataFile, sizes: dict[str
                 next_step="restore the file from a backup, or an older version of the table",
             ) from None
     return replace(file, size=size)
-
-
-def in_parallel(storage: Storage, items: Sequence[T], job: Callable[[T], R]) -> Iterable[R]:
-    """Results in order; one after the other on local disk, where threads gain nothing."""
-    if storage.is_local or len(items) < 2:
-        return map(job, items)
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(job, items))

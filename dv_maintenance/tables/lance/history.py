@@ -12,12 +12,13 @@ from typing import Final
 
 from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.lance.files import deleted_rows, in_parallel
+from dv_maintenance.tables.lance.files import deleted_rows
 from dv_maintenance.tables.lance.manifest import Fragment, Manifest, parse_fragment
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 from dv_maintenance.tables.lance.transaction import Transaction, read_transaction
 from dv_maintenance.tables.lance.versions import VersionFile, all_versions, naming_manifest, read_manifest
 from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv
+from dv_maintenance.tables.parallel import in_parallel
 
 __all__ = ["changes_since", "history", "oldest_dv"]
 

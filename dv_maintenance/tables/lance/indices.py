@@ -26,8 +26,11 @@ def keep_up(storage: Storage) -> tuple[str, ...]:
     that a search should return. Returns what went wrong: the table is right without, only slower to search, or with too
     few results of a vector search.
     """
-    _, manifest = load_manifest(storage)
-    retrain, rest = _names(manifest)
+    try:
+        _, manifest = load_manifest(storage)
+        retrain, rest = _names(manifest)
+    except DvMaintenanceError as error:
+        return (f"the indices were not looked at: {error.message}",)
     problems = []
     for names, options in ((rest, {}), (retrain, {"retrain": True})):
         if names:

@@ -19,8 +19,8 @@ from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedErro
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
 from dv_maintenance.tables.capabilities import RenamedManifests
 from dv_maintenance.tables.lance.features import check_readable, check_writer_flags
-from dv_maintenance.tables.lance.files import in_parallel
 from dv_maintenance.tables.lance.versions import VersionFile, both_namings, read_manifest
+from dv_maintenance.tables.parallel import in_parallel
 
 __all__ = ["QUIET", "rename_manifests"]
 

@@ -13,11 +13,12 @@ from typing import Any, Final
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.features import check_readable
-from dv_maintenance.tables.lance.files import in_parallel, read_deletions
+from dv_maintenance.tables.lance.files import read_deletions
 from dv_maintenance.tables.lance.footer import count_rows
 from dv_maintenance.tables.lance.layout import data_path, deletion_path
 from dv_maintenance.tables.lance.manifest import Fragment, Manifest
 from dv_maintenance.tables.lance.versions import load_manifest, naming_manifest
+from dv_maintenance.tables.parallel import in_parallel
 
 __all__ = ["Fault", "check_sound", "preflight"]
 

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import ConflictError
+from dv_maintenance.errors import ConflictError, RefusedError, UnsupportedFeatureError
 from dv_maintenance.maintenance.apply import ApplyReport, apply, purge
 from dv_maintenance.maintenance.plan import build_plan
+from dv_maintenance.maintenance.policy import Policy
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.lance import commit
 from dv_maintenance.testing.history import InterferingEngine
@@ -157,3 +158,38 @@ def test_a_race_that_is_always_lost_is_told(place: str, monkeypatch: pytest.Monk
         purge(open_table(place), LocalEngine())
     assert "nothing was committed" in str(caught.value)
     assert {path.name for path in Path(place, "data").iterdir()} == before
+
+
+@pytest.mark.parametrize("error", [RefusedError("both namings"), UnsupportedFeatureError("flag", features=("flag",))])
+def test_what_is_committed_stays_whatever_happens_to_the_next(
+    pylance: ModuleType, place: str, monkeypatch: pytest.MonkeyPatch, error: RefusedError
+) -> None:
+    table = open_table(place)
+    plan = build_plan(table.snapshot(), Policy(target_file_size=1), purge=True)
+    assert len(plan.steps) == 4
+    runs = commit._Commit.run
+    done = 0
+
+    def run(self: Any) -> Any:
+        nonlocal done
+        done += 1
+        if done == 2:
+            raise error
+        return runs(self)
+
+    monkeypatch.setattr(commit._Commit, "run", run)
+    report = apply(table, LocalEngine(), plan)
+    assert (report.verified, len(report.steps)) == (True, 4)
+    assert ids(pylance, place) == [n for n in range(400) if n % 4]
+
+
+def test_indices_that_cannot_be_looked_at_are_a_problem_of_theirs(
+    pylance: ModuleType, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise RefusedError("both namings")
+
+    monkeypatch.setattr("dv_maintenance.tables.lance.indices.load_manifest", refuse)
+    report = purge(open_table(place), LocalEngine())
+    assert report.problems == ("the indices were not looked at: both namings",)
+    assert ids(pylance, place) == [n for n in range(400) if n % 4]
