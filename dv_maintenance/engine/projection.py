@@ -46,9 +46,17 @@ class Projection:
 
     @classmethod
     def build(
-        cls, stored: pa.Schema, schema: pa.Schema, *, match_by: str, constants: Mapping[str, Any], file: str
+        cls,
+        stored: pa.Schema,
+        schema: pa.Schema,
+        *,
+        match_by: str,
+        constants: Mapping[str, Any],
+        file: str,
+        found_by: pa.Schema | None = None,
     ) -> Projection:
-        """Match ``stored``, the Arrow schema of all of a file's leaves, with the wanted ``schema``.
+        """Match ``stored``, the Arrow schema of all of a file's leaves, with the wanted ``schema``. ``found_by``: where
+        its fields have the metadata that they are found by, if not in ``schema`` itself.
 
         Raises
         ------
@@ -58,6 +66,8 @@ class Projection:
         """
         binder = _Binder(match_by, file)
         wanted = [field for field in schema if field.name not in constants]
+        if found_by is not None:
+            wanted = [_found_as(field, found_by.field(field.name)) for field in wanted]
         if match_by == "id" and wanted and not any(_field_id(field) for field in stored):
             raise DamagedTableError(f"{file} has no Parquet field ids, but the table finds its columns by them")
         children = binder.children(list(stored), wanted, first_leaf=0, path=())
@@ -287,6 +297,14 @@ def leaf_count(type: pa.DataType) -> int:
     if _is_list(type):
         return leaf_count(type.value_type)
     return 1
+
+
+def _found_as(field: pa.Field, like: pa.Field) -> pa.Field:
+    """The field, with the metadata of one of the same shape."""
+    shape = field.type
+    if types.is_struct(shape):
+        shape = pa.struct([_found_as(child, like.type.field(child.name)) for child in shape])
+    return pa.field(field.name, shape, field.nullable, like.metadata)
 
 
 def _field_id(field: pa.Field) -> str:

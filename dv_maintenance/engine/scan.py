@@ -102,7 +102,12 @@ class SourceReader:
                 next_step="restore the file, or remove it from the table",
             )
         self.projection = Projection.build(
-            parquet.schema_arrow, task.schema, match_by=task.match_by, constants=source.constants, file=uri
+            parquet.schema_arrow,
+            task.schema,
+            match_by=task.match_by,
+            constants=source.constants,
+            file=uri,
+            found_by=source.schema,
         )
         self._row_defaults = source.row_defaults
         self._dv = None if source.dv is None else load(source.dv, storage.get_range, rows=self.rows)

@@ -83,10 +83,16 @@ class PaimonTable:
         return scan_tasks(self.layout, cast("PaimonSnapshot", snapshot), columns)
 
     def check_writable(self, snapshot: Snapshot, operation: str) -> None:
-        raise self._only_read(operation, snapshot.version)
+        from dv_maintenance.tables.paimon.writable import check_writable
+
+        if operation == "vacuum":
+            raise self._only_read(operation, snapshot.version)
+        check_writable(cast("PaimonSnapshot", snapshot), operation)
 
     def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
-        raise self._only_read("rewrite", snapshot.version)
+        from dv_maintenance.tables.paimon.rewrites import rewrite_tasks
+
+        return rewrite_tasks(self.layout, cast("PaimonSnapshot", snapshot), bins, target_bytes)
 
     def commit(
         self,
@@ -96,7 +102,9 @@ class PaimonTable:
         operation: Mapping[str, Any],
         max_attempts: int = 10,
     ) -> CommitOutcome:
-        raise self._only_read("commit", base.version)
+        from dv_maintenance.tables.paimon.commit import commit_replacements
+
+        return commit_replacements(self.place, cast("PaimonSnapshot", base), replacements, max_attempts=max_attempts)
 
     def vacuum(
         self,

@@ -8,7 +8,7 @@ found by the name that the file's schema has for their id.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,9 +25,9 @@ from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.paimon.types import DataType, Field, arrow_field, arrow_type
 from dv_maintenance.tables.work import DvRef, ScanTask, SourceFile
 
-__all__ = ["scan_tasks"]
+__all__ = ["COLUMNS", "field_in", "scan_tasks", "source_of"]
 
-_COLUMNS: Final = [
+COLUMNS: Final = [
     "path",
     "size",
     "physical_rows",
@@ -67,8 +67,8 @@ def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] 
             stored = schemas.setdefault(schema_id, snapshot.table_schema)
             if stored.id != schema_id:
                 stored = schemas[schema_id] = read_schema(layout, schema_id)
-            shapes[schema_id] = pa.schema([_field_in(each, stored) for each in wanted])
-        tasks.append(ScanTask((_source(layout, snapshot, row),), shapes[schema_id]))
+            shapes[schema_id] = pa.schema([field_in(each, stored) for each in wanted])
+        tasks.append(ScanTask((source_of(layout, snapshot, row),), shapes[schema_id]))
     return tasks
 
 
@@ -89,8 +89,13 @@ def _selected(snapshot: PaimonSnapshot, columns: Sequence[str] | None) -> tuple[
     return tuple(by_name[name] for name in names)
 
 
-def _field_in(field: Field, stored: Schema) -> pa.Field:
-    """The Arrow field of a column, with the name that it has in files of the schema ``stored``."""
+def field_in(field: Field, stored: Schema) -> pa.Field:
+    """The Arrow field of a column, with the name that it has in files of the schema ``stored``.
+
+    Raises
+    ------
+    UnsupportedFeatureError : its type was another one then, and values would have to be cast.
+    """
     old = next((each for each in stored.fields if each.id == field.id), None)
     return _named(field, old)
 
@@ -145,11 +150,12 @@ def _nests_row(type: DataType) -> bool:
 
 
 def _rows(snapshot: PaimonSnapshot) -> Iterator[dict[str, Any]]:
-    for batch in snapshot.files.select(_COLUMNS).to_batches(max_chunksize=_BATCH):
+    for batch in snapshot.files.select(COLUMNS).to_batches(max_chunksize=_BATCH):
         yield from batch.to_pylist()
 
 
-def _source(layout: Layout, snapshot: PaimonSnapshot, row: dict[str, Any]) -> SourceFile:
+def source_of(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) -> SourceFile:
+    """The file of a row of ``snapshot.files``, of which COLUMNS are needed. Raises RefusedError."""
     path = row["path"]
     if not path.endswith(".parquet"):
         raise RefusedError(
