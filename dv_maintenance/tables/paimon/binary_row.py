@@ -50,9 +50,9 @@ class Moment:
     nanos: int = 0
 
 
-def decode_row(data: bytes, types: Sequence[DataType]) -> tuple[Any, ...]:
+def decode_row(data: bytes, types: Sequence[DataType], *, only: Sequence[int] | None = None) -> tuple[Any, ...]:
     """The values of a row: ``None``, bool, int, float, str, bytes, Decimal or Moment. Dates are days since the epoch,
-    times milliseconds of the day. The bytes need not be trusted.
+    times milliseconds of the day. The bytes need not be trusted. ``only``: the positions of the fields that are wanted.
 
     Raises
     ------
@@ -67,7 +67,8 @@ def decode_row(data: bytes, types: Sequence[DataType]) -> tuple[Any, ...]:
     header = (arity + 63 + 8) // 64 * _WORD
     if len(row) < header + _WORD * arity:
         raise DamagedTableError(f"a row of {arity} fields is truncated: {len(row)} bytes")
-    return tuple(_value(row, each, header + _WORD * index, index) for index, each in enumerate(types))
+    wanted = range(arity) if only is None else only
+    return tuple(_value(row, types[index], header + _WORD * index, index) for index in wanted)
 
 
 def _value(row: bytes, type: DataType, slot: int, index: int) -> Any:

@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.schema import Schema
     from dv_maintenance.tables.work import ColumnStats
 
-__all__ = ["EMPTY_ROW", "file_stats", "partition_stats", "stats_columns"]
+__all__ = ["BOUNDED", "EMPTY_ROW", "file_stats", "partition_stats", "stats_columns"]
 
 EMPTY_ROW: Final = encode_row((), ())
 """The row without fields."""
 
-_BOUNDED: Final = frozenset(
+BOUNDED: Final = frozenset(
     {"BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "DATE", "CHAR", "VARCHAR"}
     | {"TIMESTAMP", "TIMESTAMP_LTZ"}
 )
+"""Types that have a least and a greatest value in statistics."""
 _NESTED: Final = frozenset({"ARRAY", "MAP", "MULTISET", "ROW", "VARIANT", "VECTOR", "BLOB"})
 _MODE: Final = "metadata.stats-mode"
 _TRUNCATED: Final = re.compile(r"truncate\((\d{1,6})\)")
@@ -62,13 +63,13 @@ def file_stats(schema: Schema, stats: Sequence[ColumnStats]) -> dict[str, Any]:
         greatest.append(high)
         nulls.append(None if found is None else found.null_count)
     # Types that no row of keys has are null here, whatever their slot would look like.
-    plain = [each if each.root in _BOUNDED else DataType("BIGINT") for each in types]
+    plain = [each if each.root in BOUNDED else DataType("BIGINT") for each in types]
     return _record(least, greatest, nulls, plain)
 
 
 def _bounds(stats: ColumnStats, type: DataType, mode: str) -> tuple[Any, Any]:
     """Least and greatest value, both or none."""
-    if type.root not in _BOUNDED or mode == "counts" or stats.minimum is None or stats.maximum is None:
+    if type.root not in BOUNDED or mode == "counts" or stats.minimum is None or stats.maximum is None:
         return None, None
     least, greatest = _value(stats.minimum, type), _value(stats.maximum, type)
     if not isinstance(least, str) or mode == "full":

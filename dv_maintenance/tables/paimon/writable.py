@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
     from dv_maintenance.tables.paimon.types import DataType
 
-__all__ = ["check_writable"]
+__all__ = ["check_writable", "refused"]
 
 _UNAWARE: Final = -1
 _SNAPSHOT_VERSION: Final = 3
@@ -42,18 +42,24 @@ def check_writable(snapshot: PaimonSnapshot, operation: str) -> None:
     """
     reason = _WHOLE.get(operation) or next(_reasons(snapshot, operation), None)
     if reason:
-        raise RefusedError(
-            f"no {operation} here: {reason}",
-            table=snapshot.table,
-            version=snapshot.version,
-            next_step=_NEXT[operation],
-        )
+        raise refused(snapshot, operation, reason)
     check_rows_readable(snapshot.table_schema, snapshot.table, snapshot.version)
 
 
+def refused(snapshot: PaimonSnapshot, operation: str, reason: str = "") -> RefusedError:
+    """Why, and what else does it."""
+    return RefusedError(
+        f"no {operation} here: {reason or _WHOLE[operation]}",
+        table=snapshot.table,
+        version=snapshot.version,
+        next_step=_NEXT[operation],
+    )
+
+
+_NO_NEW_ROWS: Final = "new rows of Paimon tables are not written by this tool"
 _WHOLE: Final = {
-    "update": "new rows of Paimon tables are not written by this tool",
-    "merge": "new rows of Paimon tables are not written by this tool",
+    "update": _NO_NEW_ROWS,
+    "merge": _NO_NEW_ROWS,
     "manifest": "there is nothing for readers without deletion vectors to be told in a Paimon table",
 }
 
