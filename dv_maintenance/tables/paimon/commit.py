@@ -26,6 +26,7 @@ from dv_maintenance.tables.paimon.index_manifest import DvEntry
 from dv_maintenance.tables.paimon.layout import table_layout
 from dv_maintenance.tables.paimon.manifests import ADD
 from dv_maintenance.tables.paimon.publish import Draft, publish
+from dv_maintenance.tables.paimon.snapshots import read_snapshot_file
 from dv_maintenance.tables.paimon.value_stats import EMPTY_ROW, file_stats
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ __all__ = ["LiveFile", "commit_replacements", "live_files"]
 
 _HEAD_THREADS: Final = 16
 _REASONS_SHOWN: Final = 3
+_COMPACT: Final = "COMPACT"
 _COMPACTED: Final = 1
 _NO_STATS: Final = {"_MIN_VALUES": EMPTY_ROW, "_MAX_VALUES": EMPTY_ROW, "_NULL_COUNTS": []}
 _COLUMNS: Final = [
@@ -140,6 +142,7 @@ class _Commit:
     _entries: dict[FileId, Entry] = field(default_factory=dict)
     _template: Template | None = None
     _dvs: dict[str, DeletionVector] = field(default_factory=dict)
+    _moved: tuple[int, bool] | None = None
 
     def compose(self, now: PaimonSnapshot) -> Draft | None:
         self._decide(now)
@@ -164,7 +167,7 @@ class _Commit:
                 entries.append(entry)
                 if deleted:
                     fresh[entry.id] = deleted
-        return Draft("COMPACT", tuple(entries), index_change(self.layout, now, gone, fresh, self._dvs))
+        return Draft(_COMPACT, tuple(entries), index_change(self.layout, now, gone, fresh, self._dvs))
 
     def _decide(self, now: PaimonSnapshot) -> None:
         self.stay, self.lost = {}, {}
@@ -179,33 +182,45 @@ class _Commit:
 
     def _held(self, each: Replacement, now: PaimonSnapshot, found: Mapping[FileId, LiveFile]) -> _Stay | str:
         """The replacement as it can be committed, or why it is lost."""
-        inputs = []
+        inputs: list[LiveFile | None] = []
         for key in each.inputs:
             if key not in self.live:
                 return f"{key.path} was not live when it was planned"
             file = found.get(self.live[key].id)
-            if file is None:
-                return f"another writer took out {key.path}"
+            if file is None and self._compacted(now):
+                return f"another writer rewrote {key.path}, or may have"
             inputs.append(file)
+        left = tuple(file for file in inputs if file is not None)
         none = (DeletionVector.empty(),) * len(each.outputs)
-        carried = any(file.key != key for file, key in zip(inputs, each.inputs, strict=True))
+        carried = tuple(None if file is None else file.key for file in inputs) != each.inputs
         if not carried:
-            return _Stay(tuple(inputs), none, carried=False)
+            return _Stay(left, none, carried=False)
         pairs = [(self.live[key], file) for key, file in zip(each.inputs, inputs, strict=True)]
         # An index file may have been written anew for the sake of another DV in it.
-        if all(self._dv(old) == self._dv(new) for old, new in pairs):
-            return _Stay(tuple(inputs), none, carried=True)
+        if all(new is not None and self._dv(old) == self._dv(new) for old, new in pairs):
+            return _Stay(left, none, carried=True)
         if not each.kept:
             return "another writer deleted rows of its inputs, and it is not known which row went where"
         if not now.options.deletion_vectors:
             return "another writer deleted rows of its inputs, and the table takes no deletion vectors any more"
         sources = []
         for (old, new), kept in zip(pairs, each.kept, strict=True):
-            if self._dv(old) - self._dv(new):
+            newer = None if new is None else self._dv(new)
+            if newer is not None and self._dv(old) - newer:
                 return f"another writer brought rows of {old.key.path} back"
-            sources.append(Source(kept, self._dv(old), self._dv(new)))
+            sources.append(Source(kept, self._dv(old), newer))
         deleted = carry_over(sources, [output.rows for output in each.outputs])
-        return _Stay(tuple(inputs), tuple(deleted), carried=True)
+        if all(dv.cardinality == output.rows for dv, output in zip(deleted, each.outputs, strict=True)):
+            return "other writers took out all of its rows"
+        return _Stay(left, tuple(deleted), carried=True)
+
+    def _compacted(self, now: PaimonSnapshot) -> bool:
+        """Whether rows may live on in other files: what was taken out since the base by anything but a compaction is
+        deleted.
+        """
+        if self._moved is None or self._moved[0] != now.version:
+            self._moved = (now.version, _rows_moved(self.layout, self.base.version, now.version))
+        return self._moved[1]
 
     def _dv(self, file: LiveFile) -> DeletionVector:
         if file.dv is None:
@@ -244,6 +259,16 @@ class _Commit:
             "_FILE": filled(values, template.fields("_FILE"), "data files"),
         }
         return Entry(template, filled(record, template.fields(), "manifests"))
+
+
+def _rows_moved(layout: Layout, since: int, version: int) -> bool:
+    """Whether one of the snapshots behind ``since`` is a compaction, or nobody knows what it was."""
+    try:
+        return version <= since or any(
+            read_snapshot_file(layout, number).kind == _COMPACT for number in range(since + 1, version + 1)
+        )
+    except FileNotFoundError:
+        return True
 
 
 def _reasons(lost: Mapping[str, str]) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.layout import Layout
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
-__all__ = ["NewIndex", "index_change", "load_dv"]
+__all__ = ["FIRST", "NewIndex", "index_change", "load_dv"]
 
 _TARGET: Final = "deletion-vector.index-file.target-size"
 _BITMAP64: Final = "deletion-vectors.bitmap64"
@@ -39,7 +39,7 @@ _IN_BUCKETS: Final = "index-file-in-data-file-dir"
 _MANY: Final = 5
 
 # For a table's first deletion vector: what the newest releases write, and older ones read as far as they know it.
-_FIRST: Final = Template(
+FIRST: Final = Template(
     '{"type":"record","name":"record","namespace":"org.apache.paimon.avro.generated","fields":['
     '{"name":"_VERSION","type":"int"},{"name":"_KIND","type":"int"},{"name":"_PARTITION","type":"bytes"},'
     '{"name":"_BUCKET","type":"int"},{"name":"_INDEX_TYPE","type":"string"},{"name":"_FILE_NAME","type":"string"},'
@@ -147,7 +147,7 @@ def _kept(layout: Layout, now: PaimonSnapshot, touched: set[str]) -> tuple[Templ
     """How the index manifest was written, and its records without those of the index files in ``touched``."""
     name = None if now.file is None else now.file.index_manifest
     if name is None:
-        return _FIRST, []
+        return FIRST, []
     template, records = read_whole(layout, name, now.version)
     if len(records) != len(now.index.files):
         raise DamagedTableError(
