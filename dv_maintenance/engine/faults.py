@@ -13,8 +13,8 @@ __all__ = ["reading", "writing"]
 
 
 @contextmanager
-def reading(uri: str) -> Iterator[None]:
-    """Around everything that touches a source file."""
+def reading(uri: str, kind: str = "Parquet") -> Iterator[None]:
+    """Around everything that touches a source file; ``kind``: what it should be."""
     try:
         yield
     except FileNotFoundError as error:
@@ -29,7 +29,7 @@ def reading(uri: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise _storage(uri, error) from error
         raise DamagedTableError(
-            f"{uri} cannot be read as Parquet: {error}", next_step="restore the file, or remove it from the table"
+            f"{uri} cannot be read as {kind}: {error}", next_step="restore the file, or remove it from the table"
         ) from error
     except Exception as error:
         if _is_storage_client(error):

@@ -19,6 +19,7 @@ __all__ = [
     "RewriteResult",
     "RewriteTask",
     "RowDefault",
+    "RowFilter",
     "ScanTask",
     "SourceFile",
 ]
@@ -51,6 +52,21 @@ class RowDefault:
 
 
 @dataclass(frozen=True, slots=True)
+class RowFilter:
+    """Rows that count, by an integer ``column`` that the file stores and nobody asks for: those with one of the values
+    in ``kept``. Those in ``dropped`` are as good as not there; another value, or none, is damage.
+    """
+
+    column: str
+    kept: tuple[int, ...]
+    dropped: tuple[int, ...]
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> RowFilter:
+        return cls(body["column"], tuple(body["kept"]), tuple(body["dropped"]))
+
+
+@dataclass(frozen=True, slots=True)
 class FragmentRef:
     """A fragment of a Lance dataset (``dataset``: its URI, absolute, percent-encoded) at a version."""
 
@@ -61,13 +77,14 @@ class FragmentRef:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One Parquet file to read, minus the rows its DV names; or a ``fragment``, which Lance's own library reads: then
-    ``uri`` is that of its first data file, ``size`` that of all of them.
+    """One file to read, minus the rows its DV names; or a ``fragment``, which Lance's own library reads: then ``uri``
+    is that of its first data file, ``size`` that of all of them.
 
     ``rows``: physical rows the log promises (``None``: unknown). ``constants``: values of columns that the file
     itself does not store (partition columns), by output field name, as JSON: null, booleans, integers and strings as
     they are, floats and decimals as strings, dates as days and timestamps as microseconds since the epoch, binary as
-    base64. ``row_defaults``: by output field name, what null stands for.
+    base64. ``row_defaults``: by output field name, what null stands for. ``format``: of the file, ``parquet``, ``orc``
+    or ``avro``. ``only``: which of its rows count, where not all do.
     """
 
     key: FileKey
@@ -78,6 +95,8 @@ class SourceFile:
     constants: Mapping[str, Any] = field(default_factory=dict)
     row_defaults: Mapping[str, RowDefault] = field(default_factory=dict)
     fragment: FragmentRef | None = None
+    format: str = "parquet"
+    only: RowFilter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +128,8 @@ class ScanTask:
                 constants=source["constants"],
                 row_defaults={name: RowDefault(**value) for name, value in source["row_defaults"].items()},
                 fragment=FragmentRef(**source["fragment"]) if source.get("fragment") else None,
+                format=source.get("format", "parquet"),
+                only=RowFilter.from_json(source["only"]) if source.get("only") else None,
             )
             for source in body["sources"]
         )
