@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, StorageError
 
-__all__ = ["reading", "writing"]
+__all__ = ["about", "reading", "writing"]
 
 
 @contextmanager
@@ -35,6 +35,19 @@ def reading(uri: str, kind: str = "Parquet") -> Iterator[None]:
         if _is_storage_client(error):
             raise _storage(uri, error) from error
         raise
+
+
+@contextmanager
+def about(uri: str) -> Iterator[None]:
+    """Around what takes the bytes of a file apart, and does not know which file it is."""
+    try:
+        yield
+    except DamagedTableError as damage:
+        if uri in damage.message:
+            raise
+        raise DamagedTableError(
+            f"{uri} is damaged: {damage.message}", next_step="restore the file, or remove it from the table"
+        ) from damage
 
 
 @contextmanager

@@ -106,8 +106,8 @@ def check_rows_readable(schema: Schema, table: str, version: int) -> None:
         reason = (
             "its level 0 is merged on read (deletion-vectors.merge-on-read), which this release does not do"
             if options.deletion_vectors
-            else "the files of a primary-key table without deletion vectors are merged on read, which this release does "
-            "not do"
+            else "without deletion vectors the files of a primary-key table are merged on read, which this "
+            "release does not do"
         )
     elif found := next((name for name in _OTHER_READS if options.primary_key and options.flag(name)), None):
         reason = f"a primary-key table with {found} is read in another way, which this release does not know"

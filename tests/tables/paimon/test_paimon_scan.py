@@ -22,10 +22,9 @@ from dv_maintenance.tables.paimon import PaimonTable
 from dv_maintenance.tables.work import ScanTask
 
 EXPECTED: dict[str, dict[str, Any]] = {
-    path.parent.name: json.loads(path.read_text())
-    for path in sorted((GOLDEN / "paimon").glob("*/expected.json"))
+    path.parent.name: json.loads(path.read_text()) for path in sorted((GOLDEN / "paimon").glob("*/expected.json"))
 }
-READABLE = [name for name in EXPECTED if not name.endswith("_orc") and name != "data_evolution_dv"] or ["missing"]
+READABLE = [name for name in EXPECTED if name != "data_evolution_dv"] or ["missing"]
 
 
 def rows(path: Path, version: int | None = None, columns: list[str] | None = None) -> list[dict[str, Any]]:
