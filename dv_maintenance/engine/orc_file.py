@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import orc, types
 
 from dv_maintenance.engine.faults import about, reading
@@ -16,14 +17,22 @@ from dv_maintenance.errors import DamagedTableError, RefusedError
 __all__ = ["OrcStored"]
 
 _UTC = frozenset({"UTC", "GMT", "Etc/UTC", "Etc/GMT", "Z", "Zulu", "UCT", "Universal"})
+_SECOND = 1_000_000_000
+_DAY = 86_400 * _SECOND
 _LEAVE_OUT = "leave it out with --columns, or read the table with its own engine"
 
 
 class OrcStored:
-    """See ``whole_file.StoredFile``. Raises DamagedTableError."""
+    """See ``whole_file.StoredFile``. ``exact``: whether timestamps with a local time zone are known to be in UTC.
 
-    def __init__(self, file: pa.NativeFile, uri: str) -> None:
-        self._file, self._uri = file, uri
+    Raises
+    ------
+    DamagedTableError : names the file.
+    """
+
+    def __init__(self, file: pa.NativeFile, uri: str, *, exact: bool = False) -> None:
+        self._file, self._uri, self._exact = file, uri, exact
+        self._shifted = False
         self._orc: Any = orc.ORCFile(file)
         self.schema: pa.Schema = self._orc.schema
         self.rows: int = self._orc.nrows
@@ -35,8 +44,9 @@ class OrcStored:
     def check(self, fields: tuple[int, ...]) -> None:
         """Refuse timestamps that would not be read as they were written.
 
-        Paimon has written timestamps with a local time zone as if UTC were the time zone of its Java, and still does so
-        by default (``orc.timestamp-ltz.legacy.type``). No file tells, but where that is UTC it comes to the same.
+        By default (``orc.timestamp-ltz.legacy.type``) Paimon writes timestamps with a local time zone shifted by the
+        time zone of its Java. A file tells that one only if it has timestamps without a zone, too; where it is UTC, it
+        comes to the same.
 
         Raises
         ------
@@ -51,16 +61,18 @@ class OrcStored:
                 "ORC files wrongly before 1677 and after 2262",
                 next_step=f"use pyarrow 26 or newer, or {_LEAVE_OUT}",
             )
-        zoned = [field.name for field in chosen if _holds(field.type, zoned=True)]
-        if not zoned:
+        if not timestamps:
             return
         with about(self._uri):
             zones = writer_zones(self._file)
-        if zones is None or not zones <= _UTC:
-            found = "one that can't be told" if zones is None else ", ".join(sorted(zones - _UTC)) or "none"
+        self._shifted = zones is None or not zones <= _UTC
+        zoned = [field.name for field in chosen if _holds(field.type, zoned=True)]
+        if zoned and self._shifted and not self._exact:
+            found = ", ".join(sorted(zones - _UTC)) if zones else ""
+            zone = f"the time zone {found}" if found else "a time zone that the file does not tell"
             raise RefusedError(
-                f"column {zoned[0]} of {self._uri} holds timestamps with a local time zone, written in the time zone "
-                f"{found}: Paimon's writers may have shifted them by that",
+                f"column {zoned[0]} of {self._uri} holds timestamps with a local time zone, written in {zone}: "
+                "Paimon's writers shift them by that, unless the table has orc.timestamp-ltz.legacy.type=false",
                 next_step=_LEAVE_OUT,
             )
 
@@ -69,7 +81,7 @@ class OrcStored:
 
         Raises
         ------
-        RefusedError : a timestamp that does not fit into 64 bits of nanoseconds.
+        RefusedError : a timestamp that does not fit into 64 bits of nanoseconds, or one that is read in two ways.
         """
         for stripe in range(self._orc.nstripes):
             with reading(self._uri, "ORC"):
@@ -82,6 +94,12 @@ class OrcStored:
                         f"{self._uri} holds a timestamp before 1677 or after 2262, which is not read from ORC files",
                         next_step=_LEAVE_OUT.replace("it", "the column", 1),
                     ) from error
+            if self._shifted and any(_near_epoch(column) for column in batch.columns):
+                raise RefusedError(
+                    f"{self._uri} holds a timestamp within a day of 1970, written in a time zone other than UTC: by "
+                    "the libraries of ORC such may differ by a second",
+                    next_step=_LEAVE_OUT.replace("it", "the column", 1),
+                )
             yield batch
 
 
@@ -97,6 +115,24 @@ def _holds(type_: pa.DataType, *, zoned: bool) -> bool:
     if types.is_timestamp(type_):
         return not zoned or type_.tz is not None
     return any(_holds(type_.field(index).type, zoned=zoned) for index in range(type_.num_fields))
+
+
+def _near_epoch(array: pa.Array) -> bool:
+    """Whether an array has a timestamp with a part of a second in whose time zone it may be before 1970 and in UTC not,
+    or the other way round: seconds are rounded to zero on either side, and the sides differ by writer and reader.
+    """
+    if types.is_timestamp(array.type):
+        if array.type.tz is not None:
+            return False
+        values = array.view(pa.int64())
+        near = pc.less_equal(pc.abs_checked(pc.fill_null(values, _DAY)), _DAY)
+        broken = pc.not_equal(pc.multiply(pc.divide(values, _SECOND), _SECOND), values)
+        return bool(pc.any(pc.and_kleene(near, broken)).as_py())
+    if types.is_struct(array.type):
+        return any(_near_epoch(array.field(index)) for index in range(array.type.num_fields))
+    if types.is_map(array.type):
+        return _near_epoch(array.keys) or _near_epoch(array.items)
+    return types.is_list(array.type) and _near_epoch(array.values)
 
 
 @cache

@@ -12,6 +12,7 @@ from dv_maintenance.engine.live_rows import LiveRows, pieces
 from dv_maintenance.engine.row_shape import RowShape
 from dv_maintenance.engine.scan import WHOLE, Span
 from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.tables.work import EXACT_INSTANTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,10 +102,14 @@ def open_whole(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator
             if source.format == "orc":
                 from dv_maintenance.engine.orc_file import OrcStored
 
-                stored: StoredFile = OrcStored(file, source.uri)
+                stored: StoredFile = OrcStored(file, source.uri, exact=_exact_instants(task))
             else:
                 from dv_maintenance.engine.avro_file import AvroStored
 
                 stored = AvroStored(file, source)
             reader = WholeReader(stored, source, task, storage)
         yield reader
+
+
+def _exact_instants(task: ScanTask) -> bool:
+    return (task.schema.metadata or {}).get(EXACT_INSTANTS) is not None

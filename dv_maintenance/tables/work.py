@@ -11,6 +11,7 @@ import pyarrow as pa
 from dv_maintenance.tables.model import FileKey
 
 __all__ = [
+    "EXACT_INSTANTS",
     "ColumnStats",
     "DvRef",
     "FragmentRef",
@@ -23,6 +24,10 @@ __all__ = [
     "ScanTask",
     "SourceFile",
 ]
+
+
+EXACT_INSTANTS = b"dvm:instants"
+"""Metadata of a ``ScanTask``'s schema: that timestamps with a local time zone are in UTC in files that can't tell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.paimon.types import DataType, Field, arrow_field, arrow_type
-from dv_maintenance.tables.work import DvRef, RowFilter, ScanTask, SourceFile
+from dv_maintenance.tables.work import EXACT_INSTANTS, DvRef, RowFilter, ScanTask, SourceFile
 
 __all__ = ["scan_tasks"]
 
@@ -82,7 +82,7 @@ def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] 
             stored = schemas.setdefault(schema_id, snapshot.table_schema)
             if stored.id != schema_id:
                 stored = schemas[schema_id] = read_schema(layout, schema_id)
-            shapes[schema_id] = pa.schema([_field_in(each, stored) for each in wanted])
+            shapes[schema_id] = pa.schema([_field_in(each, stored) for each in wanted], _instants(stored))
         tasks.append(ScanTask((source,), shapes[schema_id]))
     return tasks
 
@@ -102,6 +102,11 @@ def _selected(snapshot: PaimonSnapshot, columns: Sequence[str] | None) -> tuple[
             next_step=f"choose from {', '.join(by_name)}",
         )
     return tuple(by_name[name] for name in names)
+
+
+def _instants(stored: Schema) -> dict[bytes, bytes] | None:
+    legacy = stored.options.get("orc.timestamp-ltz.legacy.type", "true").strip().lower() != "false"
+    return None if legacy else {EXACT_INSTANTS: b"exact"}
 
 
 def _field_in(field: Field, stored: Schema) -> pa.Field:

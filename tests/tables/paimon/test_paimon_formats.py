@@ -148,7 +148,7 @@ def test_time_zones_of_orc_writers(tmp_path: Path, codec: str, told: bool) -> No
     if told:
         assert rows(table) == [row]
     else:
-        with pytest.raises(RefusedError, match="one that can't be told"):
+        with pytest.raises(RefusedError, match="the file does not tell"):
             rows(table)
     assert rows(table, ["id", "n"]) == [{"id": 1, "n": DAY}]
     if codec == "uncompressed":
@@ -157,6 +157,35 @@ def test_time_zones_of_orc_writers(tmp_path: Path, codec: str, told: bool) -> No
             rows(table)
         # Times of the clock are those that were written, wherever that was.
         assert rows(table, ["n"]) == [{"n": DAY}, {"n": DAY}]
+    exact = PaimonWriter(tmp_path / "e", table.columns, options={"orc.timestamp-ltz.legacy.type": "false"})
+    exact.append([row], suffix=".orc", write=write(moved=codec == "uncompressed"))
+    assert rows(exact, ["id", "t"]) == [{"id": 1, "t": row["t"]}]
+
+
+def test_timestamps_near_1970_of_other_time_zones(tmp_path: Path) -> None:
+    """Java and C++ round the seconds of such to different sides."""
+
+    def write(found: pa.Table, path: Path) -> None:
+        orc_writer(found, path)
+        path.write_bytes(path.read_bytes().replace(b"GMT", b"EST"))
+
+    kind = {"type": "ARRAY", "element": ROW | {"fields": [{"id": 95, "name": "t", "type": "TIMESTAMP(6)"}]}}
+    for when, refused in [
+        (datetime(1969, 12, 31, 20, 0, 0, 1), True),
+        (datetime(1970, 1, 1, 3, 0, 0, 999000), True),
+        (datetime(1970, 1, 1), False),
+        (datetime(1970, 1, 3, 0, 0, 0, 1), False),
+        (None, False),
+    ]:
+        table = PaimonWriter(tmp_path / str(when), {"id": "INT", "l": kind})
+        row = {"id": 1, "l": [{"t": when}]}
+        table.append([row], suffix=".orc", write=write)
+        if refused:
+            with pytest.raises(RefusedError, match="within a day of 1970"):
+                rows(table)
+            assert rows(table, ["id"]) == [{"id": 1}]
+        else:
+            assert rows(table) == [row]
 
 
 def test_nanoseconds(tmp_path: Path) -> None:
