@@ -262,8 +262,11 @@ class Storage:
         with _errors(path):
             store.put(key, data)
 
-    def create(self, path: str, data: bytes) -> None:
+    def create(self, path: str, data: bytes, *, staging: str | None = None) -> None:
         """Put-if-absent: exactly one of several racing writers wins.
+
+        ``staging``: where on local disk the bytes are until they are all there; by default beside ``path``, under its
+        name and ``#1``. Of no use elsewhere.
 
         Raises
         ------
@@ -271,7 +274,18 @@ class Storage:
         """
         store, key = self._at(path)
         with _errors(path):
-            store.put(key, data, mode="create")
+            if staging is None or not self._local_path(path):
+                store.put(key, data, mode="create")
+                return
+            target, staged = self.local(path), self.local(staging)
+            with open(staged, "xb") as file:
+                file.write(data)
+            try:
+                os.link(staged, target)
+            except FileExistsError as error:
+                raise FileExistsAlreadyError(f"{path} exists already") from error
+            finally:
+                os.unlink(staged)
 
     def open_output(self, path: str) -> pa.NativeFile:
         """A sink for Arrow; what is written shows up at the latest on close."""

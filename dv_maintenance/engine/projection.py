@@ -55,10 +55,12 @@ class Projection:
         match_by: str,
         constants: Mapping[str, Any],
         file: str,
+        found_by: pa.Schema | None = None,
         prunes: bool = True,
     ) -> Projection:
-        """Match ``stored``, the Arrow schema of all of a file's leaves, with the wanted ``schema``. ``prunes``: whether
-        the file's reader leaves out what is not read of a column, or has the whole of it.
+        """Match ``stored``, the Arrow schema of all of a file's leaves, with the wanted ``schema``. ``found_by``: where
+        its fields have the metadata that they are found by, if not in ``schema`` itself. ``prunes``: whether the file's
+        reader leaves out what is not read of a column, or has the whole of it.
 
         Raises
         ------
@@ -68,6 +70,8 @@ class Projection:
         """
         binder = _Binder(match_by, file, prunes)
         wanted = [field for field in schema if field.name not in constants]
+        if found_by is not None:
+            wanted = [_found_as(field, found_by.field(field.name)) for field in wanted]
         if match_by == "id" and wanted and not any(_field_id(field) for field in stored):
             raise DamagedTableError(f"{file} has no Parquet field ids, but the table finds its columns by them")
         children = binder.children(list(stored), wanted, first_leaf=0, path=())
@@ -301,6 +305,14 @@ def leaf_count(type: pa.DataType) -> int:
     if _is_list(type):
         return leaf_count(type.value_type)
     return 1
+
+
+def _found_as(field: pa.Field, like: pa.Field) -> pa.Field:
+    """The field, with the metadata of one of the same shape."""
+    shape = field.type
+    if types.is_struct(shape):
+        shape = pa.struct([_found_as(child, like.type.field(child.name)) for child in shape])
+    return pa.field(field.name, shape, field.nullable, like.metadata)
 
 
 def _field_id(field: pa.Field) -> str:

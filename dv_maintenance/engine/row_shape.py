@@ -42,9 +42,14 @@ class RowShape:
             )
         self._uri = source.uri
         self._only = source.only
-        wanted = task.schema if self._only is None else task.schema.append(_kind_field(self._only))
         self.projection = Projection.build(
-            stored, wanted, match_by=task.match_by, constants=source.constants, file=source.uri, prunes=prunes
+            stored,
+            _with_kind(task.schema, self._only),
+            match_by=task.match_by,
+            constants=source.constants,
+            file=source.uri,
+            found_by=None if source.schema is None else _with_kind(source.schema, self._only),
+            prunes=prunes,
         )
         self._row_defaults = source.row_defaults
         self._dv = None if source.dv is None else load(source.dv, storage.get_range, rows=rows)
@@ -93,6 +98,9 @@ class RowShape:
         return LiveRows(batch.filter(mask), live.first, live.rows, None, live.positions().filter(mask))
 
 
-def _kind_field(only: RowFilter) -> pa.Field:
+def _with_kind(schema: pa.Schema, only: RowFilter | None) -> pa.Schema:
+    if only is None:
+        return schema
     # By its name also where other columns are found by their ids.
-    return pa.field(_KIND, pa.int8(), metadata={b"dvm:source": only.column.encode(), b"dvm:match": b"name"})
+    found_by = {b"dvm:source": only.column.encode(), b"dvm:match": b"name"}
+    return schema.append(pa.field(_KIND, pa.int8(), metadata=found_by))

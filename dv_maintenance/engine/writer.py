@@ -122,7 +122,8 @@ class RollingWriter:
 
     def _begin(self, footer: Any, origins: Mapping[str, int]) -> _File:
         task = hashlib.sha1(self._task.id.encode(), usedforsecurity=False).hexdigest()[:8]
-        uri = f"{self._task.output_uri}/part-{task}-{uuid.uuid4()}{self._suffix}.parquet"
+        name = self._task.file_name.format(task=task, uuid=uuid.uuid4(), codec=self._suffix)
+        uri = f"{self._task.output_uri}/{name}"
         repetitive = [path for path in self._paths if path in origins and dictionary_pays(footer, origins[path])]
         self._begun.append(uri)
         with writing(uri):

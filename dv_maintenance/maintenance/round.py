@@ -73,7 +73,7 @@ def run_round(
     problems = {}
     for version in sorted(set(versions.values())):
         made = [exchange for step, exchange in exchanges.items() if versions[step] == version]
-        problems[version] = _read_back(table, snapshot, version, made)
+        problems[version] = _read_back(table, snapshot, version, made, outcome.moved)
     carried = {each.id: sum(each.deleted) for each in outcome.rebased}
     attempts = attempts_before + outcome.attempts
     return outcome, [
@@ -195,7 +195,9 @@ def _uncertain(table: Table, outputs: Sequence[OutputFile]) -> Iterator[None]:
         raise
 
 
-def _read_back(table: Table, base: Snapshot, version: int, exchanges: Sequence[_Exchange]) -> str | None:
+def _read_back(
+    table: Table, base: Snapshot, version: int, exchanges: Sequence[_Exchange], moved: Mapping[FileKey, FileKey]
+) -> str | None:
     """What is wrong with the committed version, ``None`` if nothing is."""
     try:
         before = base if base.version == version - 1 else table.snapshot(version - 1)
@@ -205,6 +207,7 @@ def _read_back(table: Table, base: Snapshot, version: int, exchanges: Sequence[_
             table.snapshot(version),
             (key for exchange in exchanges for key in exchange.inputs),
             (output for exchange in exchanges for output in exchange.outputs),
+            moved,
         )
     except Exception as error:  # noqa: BLE001 - the commit stands, whatever keeps us from looking at it
         problem = f"it could not be read back: {error}"

@@ -6,7 +6,7 @@ against the version before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -85,21 +85,30 @@ def check_version(
     after: Snapshot,
     inputs: Iterable[FileKey],
     outputs: Iterable[tuple[OutputFile, int]],
+    moved: Mapping[FileKey, FileKey] | None = None,
 ) -> str | None:
     """What is wrong with the version that a commit made, ``None`` if nothing is: ``before``, the version right before
     it, without ``inputs`` must be ``after`` without ``outputs``, logical file by logical file. That says more than
     equal row counts, and holds where the log does not know them. ``outputs``: new files with the rows deleted in them.
+    ``moved``: files whose DV is in another place now, and the same.
     """
     new = {storage.path_of(output.uri): (output, deleted) for output, deleted in outputs}
     old_keys, new_keys = _keys(before), _keys(after)
     left = before.files.filter(pc.invert(pc.is_in(old_keys, value_set=new_keys)))
     came = after.files.filter(pc.invert(pc.is_in(new_keys, value_set=old_keys)))
     left_keys, wanted = {FileKey(**row) for row in left.select(["path", "dv_id"]).to_pylist()}, set(inputs)
+    came_rows = came.select(["path", "dv_id", "deleted_rows", "physical_rows"]).to_pylist()
+    if moved:
+        came_keys = {FileKey(row["path"], row["dv_id"]) for row in came_rows}
+        if strays := {old for old, new in moved.items() if old not in left_keys or new not in came_keys}:
+            return f"the deletion vector of {min(strays, key=_path).path} is not where it was moved to"
+        left_keys -= set(moved)
+        came_rows = [row for row in came_rows if FileKey(row["path"], row["dv_id"]) not in set(moved.values())]
     if wanted - left_keys:
         return f"{min(wanted - left_keys, key=_path).path} is still live"
     if left_keys - wanted:
         return f"{min(left_keys - wanted, key=_path).path} is gone, and was no input"
-    for row in came.select(["path", "deleted_rows", "physical_rows"]).to_pylist():
+    for row in came_rows:
         output, deleted = new.pop(storage.path_of(row["path"]), (None, 0))
         if output is None or row["deleted_rows"] != deleted:
             return f"{row['path']} is live and was not written by this run"

@@ -175,7 +175,7 @@ class CommitOutcome:
     those of ``committed`` with deletes carried over. ``attempts`` counts put-if-absent tries, at least 1.
 
     ``versions``: by id, where each replacement is a commit of its own. ``problems``: what went wrong behind the
-    commits, which stand.
+    commits, which stand. ``moved``: logical files that have the same DV in another place now.
     """
 
     version: int | None
@@ -186,6 +186,7 @@ class CommitOutcome:
     rebased: tuple[Rebased, ...] = ()
     versions: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    moved: Mapping[FileKey, FileKey] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,8 +88,9 @@ class SourceFile:
     ``rows``: physical rows the log promises (``None``: unknown). ``constants``: values of columns that the file
     itself does not store (partition columns), by output field name, as JSON: null, booleans, integers and strings as
     they are, floats and decimals as strings, dates as days and timestamps as microseconds since the epoch, binary as
-    base64. ``row_defaults``: by output field name, what null stands for. ``format``: of the file, ``parquet``, ``orc``
-    or ``avro``. ``only``: which of its rows count, where not all do.
+    base64. ``row_defaults``: by output field name, what null stands for. ``schema``: the fields of the task's schema
+    with the metadata they are found by in this file, where it is an older one than others of the task. ``format``: of
+    the file, ``parquet``, ``orc`` or ``avro``. ``only``: which of its rows count, where not all do.
     """
 
     key: FileKey
@@ -100,6 +101,7 @@ class SourceFile:
     constants: Mapping[str, Any] = field(default_factory=dict)
     row_defaults: Mapping[str, RowDefault] = field(default_factory=dict)
     fragment: FragmentRef | None = None
+    schema: pa.Schema | None = None
     format: str = "parquet"
     only: RowFilter | None = None
 
@@ -119,7 +121,10 @@ class ScanTask:
     match_by: str = "name"
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "schema": _schema_text(self.schema)}
+        body = asdict(self)
+        for source, described in zip(self.sources, body["sources"], strict=True):
+            described["schema"] = None if source.schema is None else _schema_text(source.schema)
+        return {**body, "schema": _schema_text(self.schema)}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> ScanTask:
@@ -133,6 +138,7 @@ class ScanTask:
                 constants=source["constants"],
                 row_defaults={name: RowDefault(**value) for name, value in source["row_defaults"].items()},
                 fragment=FragmentRef(**source["fragment"]) if source.get("fragment") else None,
+                schema=_schema_of(source["schema"]) if source.get("schema") else None,
                 format=source.get("format", "parquet"),
                 only=RowFilter.from_json(source["only"]) if source.get("only") else None,
             )
@@ -170,7 +176,8 @@ class RewriteTask:
     """Read the sources without their deleted rows, in order, and write them below ``output_uri``. A pure function of
     storage.
 
-    ``target_bytes``: roll to a new file once the current one holds that much. ``stats_columns``: leaf columns, as
+    ``target_bytes``: roll to a new file once the current one holds that much. ``file_name``: of each new file, with
+    ``{task}``, ``{uuid}`` and ``{codec}`` where it wants them; a uuid it must have. ``stats_columns``: leaf columns, as
     tuples of field names, whose statistics the result reports. ``order_by``: fields of the scan's schema, see
     ``RewriteBin``.
     """
@@ -182,6 +189,7 @@ class RewriteTask:
     compression: str = "snappy"
     stats_columns: tuple[tuple[str, ...], ...] = ()
     order_by: tuple[str, ...] = ()
+    file_name: str = "part-{task}-{uuid}{codec}.parquet"
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "scan": self.scan.to_json()}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Table
     from dv_maintenance.testing.delta_builder import DvStyle
 
-__all__ = ["DeltaBackend", "LanceBackend", "MemoryBackend", "Row", "TableBackend"]
+__all__ = ["DeltaBackend", "LanceBackend", "MemoryBackend", "PaimonBackend", "Row", "TableBackend"]
 
 # id, partition, value.
 Row = tuple[int, str | None, str]
@@ -200,6 +200,54 @@ class LanceBackend(TableBackend):
         from dv_maintenance.tables import open_table
 
         return open_table(self.place, "lance")
+
+    def engine(self) -> Engine:
+        from dv_maintenance.engine.local import LocalEngine
+
+        return LocalEngine()
+
+
+class PaimonBackend(TableBackend):
+    """A Paimon append table in a local folder. ``options`` of the table."""
+
+    supports = frozenset({"partitions", "empty files"})
+    styles: ClassVar[tuple[str, ...]] = ("32", "64")
+    first_version: ClassVar[int] = 1
+    forgets: ClassVar[bool] = True
+    purged: ClassVar[str] = "COMPACT"
+    logs: ClassVar[tuple[str, ...]] = ("snapshot", "schema", "manifest")
+    retention: ClassVar[int] = 3_600_000
+
+    def __init__(self, place: str, *, options: Mapping[str, str] | None = None) -> None:
+        from dv_maintenance.testing.paimon_builder import PaimonBuilder
+
+        self.place = place
+        self.options = {"snapshot.num-retained.min": "1", **(options or {})}
+        self._builder = PaimonBuilder(place)
+
+    def create(self) -> None:
+        self._builder.create({"id": "BIGINT", "p": "STRING", "v": "STRING"}, ["p"], self.options)
+
+    def append(self, partition: str | None, rows: Sequence[Row]) -> int:
+        import pyarrow as pa
+
+        ids, _, values = zip(*rows, strict=True)
+        parts = pa.array([partition] * len(rows), pa.string())
+        table = pa.table({"id": pa.array(ids, pa.int64()), "p": parts, "v": pa.array(values, pa.string())})
+        return self._builder.append(table, [partition])
+
+    def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        gone = pa.array(ids, pa.int64())
+        bits = 64 if style == "64" else 32
+        return self._builder.delete(lambda rows: pc.is_in(rows["id"], gone), bits=bits, keep_empty=keep_empty)
+
+    def open(self) -> Table:
+        from dv_maintenance.tables import open_table
+
+        return open_table(self.place, "paimon")
 
     def engine(self) -> Engine:
         from dv_maintenance.engine.local import LocalEngine

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, MemoryBackend, TableBackend
+from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, MemoryBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.contract import TableContract
 
 DELTA = {
@@ -36,3 +36,10 @@ class TestLance(TableContract):
     @pytest.fixture(params=["address", "stable"])
     def backend(self, request: pytest.FixtureRequest, tmp_path: Path) -> TableBackend:
         return LanceBackend(str(tmp_path / "a table"), enable_stable_row_ids=request.param == "stable")
+
+
+class TestPaimon(TableContract):
+    # Small index files: what is left of them is written anew more than once.
+    @pytest.fixture(params=[{}, {"deletion-vector.index-file.target-size": "40"}], ids=["plain", "small"])
+    def backend(self, request: pytest.FixtureRequest, tmp_path: Path) -> TableBackend:
+        return PaimonBackend(str(tmp_path / "a table"), options=request.param)

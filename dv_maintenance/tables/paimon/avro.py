@@ -1,4 +1,5 @@
-"""Avro container files whose bytes need not be trusted, as records of the fields that are wanted.
+"""Avro container files: read as records of the fields that are wanted, from bytes that need not be trusted, and written
+like another one.
 
 Format: Apache Avro 1.11, object container files. Every file carries the schema it was written with, and that is what it
 is read by: Paimon's manifests have gained fields with nearly every release. Framing and decompression are done here
@@ -12,9 +13,10 @@ import bz2
 import io
 import json
 import lzma
+import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
@@ -24,7 +26,7 @@ import pyarrow as pa
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.tables.paimon.avro_schema import Rebuilt, Wanted, parse_schema, projected, spelled
 
-__all__ = ["AvroFile", "Record", "read_records", "unpacked"]
+__all__ = ["AvroFile", "Record", "Template", "read_records", "template_of", "unpacked", "write_records"]
 
 Record = dict[str, Any]
 
@@ -41,8 +43,8 @@ _MAX_BLOCK: Final = 256 << 20
 _MAX_DICTIONARY: Final = 128 << 20
 
 
-def read_records(data: bytes, wanted: Wanted) -> Iterator[Record]:
-    """The records of a file, each with those of the ``wanted`` fields that its writer knew.
+def read_records(data: bytes, wanted: Wanted | None) -> Iterator[Record]:
+    """The records of a file, each with those of the ``wanted`` fields that its writer knew; ``None``: all of them.
 
     Memory is bounded by what ``data`` unpacks to, and that is bounded by its size.
 
@@ -320,3 +322,93 @@ def _unsnapped(block: bytes, limit: int) -> bytes:
     if struct.pack(">I", zlib.crc32(found)) != checksum:
         raise DamagedTableError("the CRC-32 of a snappy block is wrong")
     return found
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """How a file is written: the JSON of its schema, and its codec as Avro calls it."""
+
+    schema: str
+    codec: str = "zstandard"
+
+    def fields(self, *path: str) -> dict[str, Any]:
+        """The types of a record's fields by name, ``path`` leading through fields to the record."""
+        found = json.loads(self.schema)
+        for name in path:
+            found = _record_in(next(each["type"] for each in found["fields"] if each["name"] == name))
+        return {each["name"]: each["type"] for each in found["fields"]}
+
+
+def _record_in(schema: Any) -> Any:
+    """The record in a union, an array, or a union of arrays."""
+    while not (isinstance(schema, dict) and schema.get("type") == "record"):
+        schema = next(each for each in schema if each != "null") if isinstance(schema, list) else schema["items"]
+    return schema
+
+
+def template_of(data: bytes) -> Template:
+    """How a file was written, that the next one of its kind is written the same way.
+
+    Raises
+    ------
+    DamagedTableError : with the reason; the caller adds which file it is.
+    """
+    cursor = _Cursor(data)
+    if cursor.take(4) != _MAGIC:
+        raise DamagedTableError("it is no Avro file: the magic number is missing")
+    metadata = _metadata(cursor)
+    schema = metadata.get("avro.schema", b"")
+    parse_schema(schema)
+    return Template(schema.decode(), metadata.get("avro.codec", b"null").decode("utf-8", "replace"))
+
+
+def write_records(template: Template, records: Sequence[Record]) -> bytes:
+    """A container file. Fields that a record lacks are null, or their default.
+
+    Raises
+    ------
+    ValueError : a record does not fit the schema.
+    RefusedError : fastavro is not installed.
+    """
+    fastavro = _fastavro()
+    codec = template.codec if template.codec in _PACKERS else "zstandard"
+    schema = fastavro.parse_schema(json.loads(template.schema))
+    sync = os.urandom(_SYNC)
+    pairs = {b"avro.schema": template.schema.encode(), b"avro.codec": codec.encode()}
+    parts = [_MAGIC, _long(len(pairs))]
+    for key, value in pairs.items():
+        parts += [_long(len(key)), key, _long(len(value)), value]
+    parts += [_long(0), sync]
+    for start in range(0, len(records), _BLOCK_RECORDS):
+        block = io.BytesIO()
+        some = records[start : start + _BLOCK_RECORDS]
+        for record in some:
+            fastavro.schemaless_writer(block, schema, record)
+        packed = _PACKERS[codec](block.getvalue())
+        parts += [_long(len(some)), _long(len(packed)), packed, sync]
+    return b"".join(parts)
+
+
+_BLOCK_RECORDS: Final = 1000
+
+
+def _deflated(block: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(block) + packer.flush()
+
+
+def _snapped(block: bytes) -> bytes:
+    return bytes(pa.compress(block, codec="snappy", asbytes=True)) + struct.pack(">I", zlib.crc32(block))
+
+
+_PACKERS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "null": bytes,
+    "deflate": _deflated,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "snappy": _snapped,
+    "zstandard": lambda block: bytes(pa.compress(block, codec="zstd", asbytes=True)),
+}

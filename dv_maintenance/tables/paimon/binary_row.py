@@ -1,4 +1,4 @@
-"""Rows in Paimon's binary form: partitions, keys and statistics in manifests.
+"""Rows in Paimon's binary form, both ways: partitions, keys and statistics in manifests.
 
 Format: BinaryRow of Paimon's data structures. In a manifest: the number of fields, 4 bytes big-endian, then the row. It
 begins with a header of whole 8-byte words (one byte for the kind of row, then a bit per field that says whether it is
@@ -10,7 +10,7 @@ null), and has a slot of 8 bytes per field, little-endian: the value, or where i
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -18,7 +18,7 @@ from typing import Any, Final
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.paimon.types import DataType
 
-__all__ = ["Moment", "decode_row"]
+__all__ = ["Moment", "decode_row", "encode_row"]
 
 _WORD: Final = 8
 _LAYOUTS: Final = {
@@ -50,9 +50,9 @@ class Moment:
     nanos: int = 0
 
 
-def decode_row(data: bytes, types: Sequence[DataType]) -> tuple[Any, ...]:
+def decode_row(data: bytes, types: Sequence[DataType], *, only: Sequence[int] | None = None) -> tuple[Any, ...]:
     """The values of a row: ``None``, bool, int, float, str, bytes, Decimal or Moment. Dates are days since the epoch,
-    times milliseconds of the day. The bytes need not be trusted.
+    times milliseconds of the day. The bytes need not be trusted. ``only``: the positions of the fields that are wanted.
 
     Raises
     ------
@@ -67,7 +67,8 @@ def decode_row(data: bytes, types: Sequence[DataType]) -> tuple[Any, ...]:
     header = (arity + 63 + 8) // 64 * _WORD
     if len(row) < header + _WORD * arity:
         raise DamagedTableError(f"a row of {arity} fields is truncated: {len(row)} bytes")
-    return tuple(_value(row, each, header + _WORD * index, index) for index, each in enumerate(types))
+    wanted = range(arity) if only is None else only
+    return tuple(_value(row, types[index], header + _WORD * index, index) for index in wanted)
 
 
 def _value(row: bytes, type: DataType, slot: int, index: int) -> Any:
@@ -128,3 +129,75 @@ def _moment(row: bytes, type: DataType, slot: int) -> Moment:
     if offset + _WORD > len(row) or nanos >= _NANOS_PER_MILLI:
         raise DamagedTableError("a timestamp of a row is outside of it, or has more than a millisecond of nanoseconds")
     return Moment(struct.unpack_from("<q", row, offset)[0], nanos)
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+def encode_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
+    """The row of ``values``, each as :func:`decode_row` gives it, with the number of fields in front.
+
+    Raises
+    ------
+    ValueError : a value that its type cannot hold, or a type that no row of keys or statistics has.
+    """
+    header = bytearray((len(types) + 63 + 8) // 64 * _WORD)
+    slots = bytearray(_WORD * len(types))
+    tail = bytearray()
+
+    def place(data: bytes) -> int:
+        """Where in the row ``data`` will be: behind the slots, in whole words."""
+        at = len(header) + len(slots) + len(tail)
+        tail.extend(data + bytes(-len(data) % _WORD))
+        return at
+
+    for index, (value, kind) in enumerate(zip(values, types, strict=True)):
+        if value is None:
+            header[(index + 8) // 8] |= 1 << index % 8
+            # The variable part of a null is there all the same: a reader may write a value over it.
+            slots[_WORD * index : _WORD * (index + 1)] = _null_slot(kind, place)
+            continue
+        try:
+            slots[_WORD * index : _WORD * (index + 1)] = _slot(value, kind, place)
+        except (struct.error, OverflowError, AttributeError, TypeError) as error:
+            raise ValueError(f"{value!r} is no {kind.root}: {error}") from None
+    return struct.pack(">i", len(types)) + bytes(header + slots + tail)
+
+
+def _null_slot(type: DataType, place: Callable[[bytes], int]) -> bytes:
+    if type.root == "DECIMAL" and type.precision > _COMPACT_DIGITS:
+        return struct.pack("<II", 0, place(bytes(_MAX_DECIMAL_BYTES)))
+    if type.root in _TIMES and type.precision > _COMPACT_FRACTION:
+        return struct.pack("<II", 0, place(bytes(_WORD)))
+    return bytes(_WORD)
+
+
+def _slot(value: Any, type: DataType, place: Callable[[bytes], int]) -> bytes:
+    if layout := _LAYOUTS.get(type.root):
+        return struct.pack(layout, value).ljust(_WORD, b"\0")
+    if type.root in _TEXT or type.root in _BYTES:
+        data: bytes = value.encode() if type.root in _TEXT else value
+        if len(data) <= _WORD - 1:
+            return data.ljust(_WORD - 1, b"\0") + bytes([0x80 | len(data)])
+        return struct.pack("<II", len(data), place(data))
+    if type.root == "DECIMAL":
+        return _decimal_slot(value, type, place)
+    if type.root in _TIMES:
+        if type.precision <= _COMPACT_FRACTION:
+            return struct.pack("<q", value.millis)
+        return struct.pack("<II", value.nanos, place(struct.pack("<q", value.millis)))
+    raise ValueError(f"a row of keys has no field of type {type.root}")
+
+
+def _decimal_slot(value: Decimal, type: DataType, place: Callable[[bytes], int]) -> bytes:
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or exponent < -type.scale:
+        raise ValueError(f"{value} has more than {type.scale} digits behind the point")
+    unscaled = int("".join(map(str, digits))) * 10 ** (exponent + type.scale) * (-1 if sign else 1)
+    if abs(unscaled) >= 10**type.precision:
+        raise ValueError(f"{value} has more than {type.precision} digits")
+    if type.precision <= _COMPACT_DIGITS:
+        return struct.pack("<q", unscaled)
+    data = unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
+    # Always room for the largest: a writer of Paimon's may change the value in place.
+    return struct.pack("<II", len(data), place(data.ljust(_MAX_DECIMAL_BYTES, b"\0")))

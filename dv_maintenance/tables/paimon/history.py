@@ -106,15 +106,15 @@ def changes_since(storage: Storage, version: int) -> Changes:
 
 
 def oldest_dv(storage: Storage, snapshot: PaimonSnapshot, limit: int) -> OldestDv | None:
-    """When the oldest DV of a live file was committed: goes back from the snapshot for as long as one of its DVs is
-    there. A DV whose index file was written anew counts from there.
+    """Since when a live file has a DV at the longest: goes back from the snapshot for as long as one of the files that
+    have one has one there. Each delete writes a file's DV anew, and those of other files with it: its id says little.
 
     Raises
     ------
     DamagedTableError, UnsupportedFeatureError, RefusedError : as :func:`history`.
     """
     gone = {dv.id for dv in snapshot.dangling}
-    live = {dv.id for dv in snapshot.index.dvs} - gone
+    live = {dv.data_file for dv in snapshot.index.dvs if dv.id not in gone}
     if not live or snapshot.file is None:
         return None
     story = _Story.of(storage)
@@ -124,7 +124,7 @@ def oldest_dv(storage: Storage, snapshot: PaimonSnapshot, limit: int) -> OldestD
     for file in story.files(versions[:limit]):
         if file.index_manifest != same:
             same = file.index_manifest
-            if not live & {dv.id for dv in story.dvs(file).values()}:
+            if not live & {dv.data_file for dv in story.dvs(file).values()}:
                 newest_without = file.id
                 break
         oldest_with = file

@@ -26,6 +26,8 @@ from dv_maintenance.tables.paimon.snapshots import SnapshotFile
 from dv_maintenance.tables.parallel import in_parallel
 
 __all__ = [
+    "ADD",
+    "DELETE",
     "ENTRIES",
     "Live",
     "ManifestFile",
@@ -35,6 +37,7 @@ __all__ = [
     "manifest_files",
     "merged",
     "no_entries",
+    "placed",
 ]
 
 ADD: Final = 0
@@ -128,7 +131,7 @@ def live_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions)
     try:
         return merged(_entries(layout, manifests, partitions, snapshot.id))
     except DamagedTableError as damage:
-        raise damage if damage.table else _placed(layout, damage, snapshot.id) from None
+        raise damage if damage.table else placed(layout, damage, snapshot.id) from None
 
 
 def delta_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions) -> pa.Table:
@@ -180,7 +183,7 @@ def manifest_files(layout: Layout, name: str, version: int) -> list[ManifestFile
         manifest = record.get("_FILE_NAME")
         added, deleted = record.get("_NUM_ADDED_FILES"), record.get("_NUM_DELETED_FILES")
         if not _is_name(manifest) or not isinstance(added, int) or not isinstance(deleted, int):
-            raise _placed(layout, DamagedTableError("it names a manifest wrongly"), version, name)
+            raise placed(layout, DamagedTableError("it names a manifest wrongly"), version, name)
         found.append(ManifestFile(str(manifest), added, deleted))
     return found
 
@@ -204,7 +207,7 @@ def _entries(
         except (TypeError, OverflowError, pa.ArrowInvalid, DvMaintenanceError) as error:
             if not isinstance(error, DamagedTableError | UnsupportedFeatureError):
                 error = DamagedTableError(f"an entry does not have the values that it must have: {error}")
-            raise _placed(layout, error, version, manifest.name) from None
+            raise placed(layout, error, version, manifest.name) from None
 
 
 def _append(columns: dict[str, list[Any]], rows: list[bytes], record: dict[str, Any]) -> None:
@@ -244,7 +247,7 @@ def _is_name(name: Any) -> bool:
     return isinstance(name, str) and bool(name) and "/" not in name and name not in {".", ".."}
 
 
-def avro_records(layout: Layout, name: str, wanted: Wanted, version: int) -> Iterator[dict[str, Any]]:
+def avro_records(layout: Layout, name: str, wanted: Wanted | None, version: int) -> Iterator[dict[str, Any]]:
     """The records of a file in the folder of manifests; ``version``: of the snapshot that needs it.
 
     Raises
@@ -258,9 +261,9 @@ def avro_records(layout: Layout, name: str, wanted: Wanted, version: int) -> Ite
         damage = DamagedTableError(
             "it does not exist", next_step="read a newer snapshot: this one may have been expired meanwhile"
         )
-        raise _placed(layout, damage, version, name) from None
+        raise placed(layout, damage, version, name) from None
     except DvMaintenanceError as error:
-        raise _placed(layout, error, version, name) from error.__cause__
+        raise placed(layout, error, version, name) from error.__cause__
 
 
 def _check_version(record: dict[str, Any], known: int, layout: Layout, name: str, version: int) -> None:
@@ -271,10 +274,10 @@ def _check_version(record: dict[str, Any], known: int, layout: Layout, name: str
             features=(f"manifest version {found}",),
             next_step="use a newer release of this tool, or let a newer Paimon rewrite the manifests",
         )
-        raise _placed(layout, unknown, version, name)
+        raise placed(layout, unknown, version, name)
 
 
-def _placed(layout: Layout, error: DvMaintenanceError, version: int, name: str = "") -> DvMaintenanceError:
+def placed(layout: Layout, error: DvMaintenanceError, version: int, name: str = "") -> DvMaintenanceError:
     """The error, with its place."""
     if name:
         error.message = f"{layout.manifest(name)}: {error.message}"

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -12,6 +12,8 @@ from dv_maintenance.tables.paimon.layout import Layout, table_layout
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dv_maintenance.errors import RefusedError
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.model import (
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
         VacuumResult,
     )
     from dv_maintenance.tables.paimon.refs import Tag
+    from dv_maintenance.tables.predicate import Predicate
+    from dv_maintenance.tables.rows import ChangesOutcome, ColumnBounds, RowChanges, RowRules, RowWriteTask
     from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask
 
 __all__ = ["PaimonTable"]
@@ -83,10 +87,16 @@ class PaimonTable:
         return scan_tasks(self.layout, cast("PaimonSnapshot", snapshot), columns)
 
     def check_writable(self, snapshot: Snapshot, operation: str) -> None:
-        raise self._only_read(operation, snapshot.version)
+        from dv_maintenance.tables.paimon.writable import check_writable
+
+        if operation == "vacuum":
+            raise self._only_read(operation, snapshot.version)
+        check_writable(cast("PaimonSnapshot", snapshot), operation)
 
     def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
-        raise self._only_read("rewrite", snapshot.version)
+        from dv_maintenance.tables.paimon.rewrites import rewrite_tasks
+
+        return rewrite_tasks(self.layout, cast("PaimonSnapshot", snapshot), bins, target_bytes)
 
     def commit(
         self,
@@ -96,7 +106,40 @@ class PaimonTable:
         operation: Mapping[str, Any],
         max_attempts: int = 10,
     ) -> CommitOutcome:
-        raise self._only_read("commit", base.version)
+        from dv_maintenance.tables.paimon.commit import commit_replacements
+
+        return commit_replacements(self.place, cast("PaimonSnapshot", base), replacements, max_attempts=max_attempts)
+
+    def may_match(self, snapshot: Snapshot, predicate: Predicate) -> pa.BooleanArray:
+        from dv_maintenance.tables.paimon.skipping import may_match
+
+        return may_match(self.layout, cast("PaimonSnapshot", snapshot), predicate)
+
+    def column_bounds(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, ColumnBounds]:
+        return {}
+
+    def row_rules(self, snapshot: Snapshot) -> RowRules:
+        from dv_maintenance.tables.rows import RowRules
+
+        return RowRules()
+
+    def row_write_tasks(self, snapshot: Snapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
+        from dv_maintenance.tables.paimon.writable import refused
+
+        raise refused(cast("PaimonSnapshot", snapshot), "update")
+
+    def commit_changes(
+        self,
+        base: Snapshot,
+        changes: RowChanges,
+        *,
+        operation: Mapping[str, Any],
+        reads: Callable[[Snapshot], bool],
+        max_attempts: int = 10,
+    ) -> ChangesOutcome:
+        from dv_maintenance.tables.paimon.deletes import commit_deletes
+
+        return commit_deletes(self.place, cast("PaimonSnapshot", base), changes, max_attempts=max_attempts)
 
     def vacuum(
         self,

@@ -12,7 +12,7 @@ found by the name that the file's schema has for their id.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -29,9 +29,9 @@ from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.paimon.types import DataType, Field, arrow_field, arrow_type
 from dv_maintenance.tables.work import EXACT_INSTANTS, DvRef, RowFilter, ScanTask, SourceFile
 
-__all__ = ["scan_tasks"]
+__all__ = ["COLUMNS", "field_in", "scan_tasks", "source_of"]
 
-_COLUMNS: Final = [
+COLUMNS: Final = [
     "path",
     "size",
     "physical_rows",
@@ -73,7 +73,7 @@ def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] 
     formats: set[str] = set()
     tasks = []
     for row in _rows(snapshot):
-        source = _source(layout, snapshot, row)
+        source = source_of(layout, snapshot, row)
         if source.format not in formats:
             check_nanoseconds(chosen, source.format, layout.uri, snapshot.version)
             formats.add(source.format)
@@ -82,7 +82,7 @@ def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] 
             stored = schemas.setdefault(schema_id, snapshot.table_schema)
             if stored.id != schema_id:
                 stored = schemas[schema_id] = read_schema(layout, schema_id)
-            shapes[schema_id] = pa.schema([_field_in(each, stored) for each in wanted], _instants(stored))
+            shapes[schema_id] = pa.schema([field_in(each, stored) for each in wanted], _instants(stored))
         tasks.append(ScanTask((source,), shapes[schema_id]))
     return tasks
 
@@ -109,8 +109,13 @@ def _instants(stored: Schema) -> dict[bytes, bytes] | None:
     return None if legacy else {EXACT_INSTANTS: b"exact"}
 
 
-def _field_in(field: Field, stored: Schema) -> pa.Field:
-    """The Arrow field of a column, with the name that it has in files of the schema ``stored``."""
+def field_in(field: Field, stored: Schema) -> pa.Field:
+    """The Arrow field of a column, with the name that it has in files of the schema ``stored``.
+
+    Raises
+    ------
+    UnsupportedFeatureError : its type was another one then, and values would have to be cast.
+    """
     old = next((each for each in stored.fields if each.id == field.id), None)
     return _named(field, old)
 
@@ -165,11 +170,12 @@ def _nests_row(type: DataType) -> bool:
 
 
 def _rows(snapshot: PaimonSnapshot) -> Iterator[dict[str, Any]]:
-    for batch in snapshot.files.select(_COLUMNS).to_batches(max_chunksize=_BATCH):
+    for batch in snapshot.files.select(COLUMNS).to_batches(max_chunksize=_BATCH):
         yield from batch.to_pylist()
 
 
-def _source(layout: Layout, snapshot: PaimonSnapshot, row: dict[str, Any]) -> SourceFile:
+def source_of(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) -> SourceFile:
+    """The file of a row of ``snapshot.files``, of which COLUMNS are needed. Raises RefusedError."""
     path = row["path"]
     # The name tells, whatever file.format says by now.
     file_format = path.rsplit(".", 1)[-1].lower()

@@ -1,0 +1,124 @@
+"""Work for an engine: which data files to write anew, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.tables.arrays import strings
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.paimon.schema import Schema, read_schema
+from dv_maintenance.tables.paimon.tasks import COLUMNS, field_in, source_of
+from dv_maintenance.tables.paimon.types import arrow_field
+from dv_maintenance.tables.paimon.value_stats import stats_columns
+from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.paimon.layout import Layout
+    from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+
+__all__ = ["rewrite_tasks"]
+
+_COMPRESSION: Final = "file.compression"
+_CODECS: Final = {
+    "none": "none",
+    "uncompressed": "none",
+    "snappy": "snappy",
+    "gzip": "gzip",
+    "brotli": "brotli",
+    "zstd": "zstd",
+    "lz4": "lz4",
+}
+
+
+def rewrite_tasks(
+    layout: Layout, snapshot: PaimonSnapshot, bins: Sequence[RewriteBin], target_bytes: int
+) -> list[RewriteTask]:
+    """One task per bin, under its id. New files have the columns of the newest schema, the partition's included.
+
+    Raises
+    ------
+    UsageError : a bin names a file that is not live in the snapshot, or in another partition, or one twice.
+    RefusedError : the table asks for a compression that we can't write, or has files that we can't read.
+    UnsupportedFeatureError : a column's type was another one when a file was written.
+    """
+    schema = pa.schema([arrow_field(each) for each in snapshot.table_schema.fields])
+    codec, stats = _codec(snapshot), stats_columns(snapshot.table_schema)
+    live = {source.key: (row, source) for row, source in _sources(layout, snapshot, bins)}
+    tasks = []
+    for wanted in bins:
+        rows, sources = _inputs(live, wanted, snapshot)
+        folder = rows[0]["path"].rpartition("/")[0]
+        task = RewriteTask(
+            id=wanted.id,
+            scan=ScanTask(sources, schema),
+            output_uri=layout.storage.uri_of(folder),
+            target_bytes=target_bytes,
+            compression=codec,
+            stats_columns=stats,
+            order_by=wanted.order_by,
+            file_name="data-{uuid}-0.parquet",
+        )
+        tasks.append(task)
+    return tasks
+
+
+def _codec(snapshot: PaimonSnapshot) -> str:
+    asked = snapshot.properties.get(_COMPRESSION, "zstd").strip().lower()
+    if asked not in _CODECS:
+        raise RefusedError(
+            f"the table asks for the compression {asked!r}, which can't be written here",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=f"set {_COMPRESSION} to one of {', '.join(sorted(_CODECS))}",
+        )
+    return _CODECS[asked]
+
+
+def _sources(
+    layout: Layout, snapshot: PaimonSnapshot, bins: Sequence[RewriteBin]
+) -> Iterator[tuple[dict[str, Any], SourceFile]]:
+    """The files that the bins name. Only these become objects, however many others live."""
+    paths = strings(sorted({key.path for wanted in bins for key in wanted.inputs}))
+    chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths))
+    schemas: dict[int, pa.Schema] = {}
+    for row in chosen.select([*COLUMNS, "partition"]).to_pylist():
+        schema_id = row["schema_id"]
+        if schema_id not in schemas:
+            schemas[schema_id] = _shape(snapshot.table_schema, _stored(layout, snapshot, schema_id))
+        yield row, replace(source_of(layout, snapshot, row), schema=schemas[schema_id])
+
+
+def _stored(layout: Layout, snapshot: PaimonSnapshot, schema_id: int) -> Schema:
+    return snapshot.table_schema if schema_id == snapshot.table_schema.id else read_schema(layout, schema_id)
+
+
+def _shape(newest: Schema, stored: Schema) -> pa.Schema | None:
+    """The newest columns by the names that files of a schema have for them; ``None`` where these are the same."""
+    return None if stored.id == newest.id else pa.schema([field_in(each, stored) for each in newest.fields])
+
+
+def _inputs(
+    live: dict[FileKey, tuple[dict[str, Any], SourceFile]], wanted: RewriteBin, snapshot: PaimonSnapshot
+) -> tuple[list[dict[str, Any]], tuple[SourceFile, ...]]:
+    """Takes the bin's files out of ``live``, so that none is rewritten twice."""
+    rows, sources = [], []
+    for key in wanted.inputs:
+        row, source = live.pop(key, (None, None))
+        if row is None or source is None or row["partition"] != wanted.partition:
+            problem = "is not live, or in two bins" if row is None else f"is in the partition {row['partition']!r}"
+            with_dv = f" with the deletion vector {key.dv_id}" if key.dv_id else ""
+            raise UsageError(
+                f"the file {key.path}{with_dv}, in bin {wanted.id} of the partition {wanted.partition!r}, {problem}",
+                table=snapshot.table,
+                version=snapshot.version,
+                next_step="plan again on this version",
+            )
+        rows.append(row)
+        sources.append(source)
+    return rows, tuple(sources)

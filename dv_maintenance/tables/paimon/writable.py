@@ -1,0 +1,118 @@
+"""Which tables may be changed natively, and what else changes the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.compute as pc
+
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.tables.paimon.features import check_rows_readable
+from dv_maintenance.tables.paimon.index_manifest import DELETION_VECTORS
+from dv_maintenance.tables.paimon.scalars import integer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+    from dv_maintenance.tables.paimon.types import DataType
+
+__all__ = ["check_writable", "refused"]
+
+_UNAWARE: Final = -1
+_SNAPSHOT_VERSION: Final = 3
+_MICROS: Final = 6
+_UNWRITTEN: Final = {"VARIANT": "variants, which may be shredded", "BLOB": "blobs", "VECTOR": "vectors"}
+_NEXT: Final = {
+    "rewrite": "let Paimon compact it: CALL sys.compact(table => 'db.table') in its Spark session",
+    "delete": "use DELETE in a Spark session with Paimon's connector",
+    "update": "use UPDATE in a Spark session with Paimon's connector",
+    "merge": "use MERGE INTO in a Spark session with Paimon's connector",
+    "manifest": "Paimon's readers know deletion vectors; others read what Paimon's Iceberg metadata names",
+}
+
+
+def check_writable(snapshot: PaimonSnapshot, operation: str) -> None:
+    """See ``Table.check_writable``.
+
+    Raises
+    ------
+    RefusedError : the table, or the operation, is left to Paimon itself; with the reason.
+    UnsupportedFeatureError : rows that can't be read here.
+    """
+    reason = _WHOLE.get(operation) or next(_reasons(snapshot, operation), None)
+    if reason:
+        raise refused(snapshot, operation, reason)
+    check_rows_readable(snapshot.table_schema, snapshot.table, snapshot.version)
+
+
+def refused(snapshot: PaimonSnapshot, operation: str, reason: str = "") -> RefusedError:
+    """Why, and what else does it."""
+    return RefusedError(
+        f"no {operation} here: {reason or _WHOLE[operation]}",
+        table=snapshot.table,
+        version=snapshot.version,
+        next_step=_NEXT[operation],
+    )
+
+
+_NO_NEW_ROWS: Final = "new rows of Paimon tables are not written by this tool"
+_WHOLE: Final = {
+    "update": _NO_NEW_ROWS,
+    "merge": _NO_NEW_ROWS,
+    "manifest": "there is nothing for readers without deletion vectors to be told in a Paimon table",
+}
+
+
+def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
+    options, files = snapshot.options, snapshot.files
+    if options.primary_key:
+        yield "rows of a primary-key table are merged by Paimon alone"
+    if options.flag("row-tracking.enabled") or options.data_evolution:
+        yield "rows of the table have ids that a rewrite has to keep (row-tracking.enabled)"
+    bucket = snapshot.properties.get("bucket", "").strip()
+    if bucket not in {"", str(_UNAWARE)} or _has_buckets(snapshot):
+        yield "the table's rows are in buckets, whose order matters"
+    if len(files) and pc.any(pc.greater(files["level"], integer(0))).as_py():
+        yield "its files have levels (clustering.columns)"
+    if any(name.startswith("file-index.") for name in snapshot.properties):
+        yield "its files have indexes that a rewrite would lose (file-index.*)"
+    if "data-file.external-paths" in snapshot.properties:
+        yield "its files are spread over other places (data-file.external-paths)"
+    kinds = {file.kind for file in snapshot.index.files} - {DELETION_VECTORS}
+    if kinds:
+        yield f"it has indexes that a rewrite would have to keep up with ({', '.join(sorted(kinds))})"
+    for column in snapshot.table_schema.fields:
+        if what := next(filter(None, map(_unwritten, _parts(column.type))), None):
+            yield f"the column {column.name} holds {what}, which are not written here"
+    written = snapshot.properties.get("file.format", "parquet").strip().lower()
+    if operation == "rewrite" and written != "parquet":
+        yield f"its files are {written}, and what is written here is Parquet (file.format)"
+    if operation == "rewrite" and not pc.all(pc.ends_with(files["path"], ".parquet")).as_py():
+        yield "some of its files are not Parquet, and what is rewritten here is"
+    if operation == "delete" and not options.deletion_vectors:
+        yield "deletion vectors are not enabled (deletion-vectors.enabled)"
+    if snapshot.file is not None and snapshot.file.body.get("version") != _SNAPSHOT_VERSION:
+        yield "its snapshots are of an old format"
+
+
+def _parts(type: DataType) -> Iterator[DataType]:
+    """A type and all that is nested in it."""
+    yield type
+    for part in type.parts:
+        yield from _parts(part.type)
+
+
+def _unwritten(type: DataType) -> str | None:
+    if type.root.startswith("TIMESTAMP") and type.precision > _MICROS:
+        return "nanoseconds"
+    return _UNWRITTEN.get(type.root)
+
+
+def _has_buckets(snapshot: PaimonSnapshot) -> bool:
+    files = snapshot.files
+    if not len(files):
+        return False
+    total = pc.fill_null(files["total_buckets"], integer(_UNAWARE))
+    spread = pc.or_(pc.not_equal(files["bucket"], integer(0)), pc.not_equal(total, integer(_UNAWARE)))
+    return bool(pc.any(spread).as_py())
