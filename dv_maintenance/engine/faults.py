@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, StorageError
 
-__all__ = ["reading", "writing"]
+__all__ = ["about", "reading", "writing"]
 
 
 @contextmanager
-def reading(uri: str) -> Iterator[None]:
-    """Around everything that touches a source file."""
+def reading(uri: str, kind: str = "Parquet") -> Iterator[None]:
+    """Around everything that touches a source file; ``kind``: what it should be."""
     try:
         yield
     except FileNotFoundError as error:
@@ -29,12 +29,25 @@ def reading(uri: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise _storage(uri, error) from error
         raise DamagedTableError(
-            f"{uri} cannot be read as Parquet: {error}", next_step="restore the file, or remove it from the table"
+            f"{uri} cannot be read as {kind}: {error}", next_step="restore the file, or remove it from the table"
         ) from error
     except Exception as error:
         if _is_storage_client(error):
             raise _storage(uri, error) from error
         raise
+
+
+@contextmanager
+def about(uri: str) -> Iterator[None]:
+    """Around what takes the bytes of a file apart, and does not know which file it is."""
+    try:
+        yield
+    except DamagedTableError as damage:
+        if uri in damage.message:
+            raise
+        raise DamagedTableError(
+            f"{uri} is damaged: {damage.message}", next_step="restore the file, or remove it from the table"
+        ) from damage
 
 
 @contextmanager

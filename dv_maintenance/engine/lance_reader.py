@@ -14,7 +14,7 @@ from pyarrow import types
 
 from dv_maintenance.dv import DeletionVector, load
 from dv_maintenance.engine.footer import BATCH_BYTES, batch_rows
-from dv_maintenance.engine.live_rows import KeepMasks, LiveRows
+from dv_maintenance.engine.live_rows import KeepMasks, LiveRows, pieces
 from dv_maintenance.engine.scan import WHOLE, Span
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError
 from dv_maintenance.storage import Storage
@@ -142,7 +142,7 @@ class LanceReader:
                 batch = next(batches, None)
             if batch is None:
                 return
-            yield from _pieces(batch)
+            yield from pieces(batch)
 
     def _errors(self) -> Any:
         return lance_errors(self._name(), table=self._fragment.dataset, version=self._fragment.version)
@@ -193,15 +193,6 @@ class LanceReader:
 
 def _names(uri: str, path: str) -> bool:
     return unquote(uri).endswith("/" + path)
-
-
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Lance does not keep to bytes everywhere: what is behind this reader shall."""
-    if not batch.num_rows:
-        return
-    step = batch_rows(batch.nbytes / batch.num_rows)
-    for start in range(0, batch.num_rows, step):
-        yield batch.slice(start, step)
 
 
 def _width(type_: pa.DataType) -> float | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from dv_maintenance.dv import DeletionVector
+from dv_maintenance.engine.footer import batch_rows
 
-__all__ = ["KeepMasks", "LiveRows", "without"]
+__all__ = ["KeepMasks", "LiveRows", "pieces", "without"]
 
 # Rows whose mask is worked out at once: for a single batch the calls would cost more than the bits, and the mask of a
 # whole file has no bound.
@@ -46,6 +48,15 @@ def without(batch: pa.RecordBatch, deleted: int, kept: pa.BooleanArray) -> pa.Re
     if deleted * _OFTEN >= batch.num_rows:
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema).filter(kept)
     return pa.RecordBatch.from_arrays([column.filter(kept) for column in columns], schema=batch.schema)
+
+
+def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Of bounded bytes, from a reader that does not keep to any; none of them empty."""
+    if not batch.num_rows:
+        return
+    step = batch_rows(batch.nbytes / batch.num_rows)
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
 
 
 def _without_bitmap(column: pa.Array) -> pa.Array:

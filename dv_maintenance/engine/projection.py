@@ -33,13 +33,15 @@ _VARIANT = {"value", "metadata"}
 class Projection:
     """How batches of one file become batches of ``schema``.
 
-    ``leaves``: indexes of the Parquet leaf columns to read, ascending; batches must hold just these.
+    ``leaves``: indexes of the Parquet leaf columns to read, ascending; batches must hold just these. ``fields``: those
+    of the file's columns that they are of, ascending.
     ``origins``: for each leaf of ``schema`` that the file stores, by its dotted path in a Parquet schema, the index of
     the file's leaf.
     """
 
     schema: pa.Schema
     leaves: tuple[int, ...]
+    fields: tuple[int, ...]
     origins: Mapping[str, int]
     # Per field of `schema`: position in the batch read and what to do with it, or the one value of all rows.
     _columns: tuple[tuple[int, Convert] | pa.Scalar, ...]
@@ -54,9 +56,11 @@ class Projection:
         constants: Mapping[str, Any],
         file: str,
         found_by: pa.Schema | None = None,
+        prunes: bool = True,
     ) -> Projection:
         """Match ``stored``, the Arrow schema of all of a file's leaves, with the wanted ``schema``. ``found_by``: where
-        its fields have the metadata that they are found by, if not in ``schema`` itself.
+        its fields have the metadata that they are found by, if not in ``schema`` itself. ``prunes``: whether the file's
+        reader leaves out what is not read of a column, or has the whole of it.
 
         Raises
         ------
@@ -64,7 +68,7 @@ class Projection:
             Names ``file`` and the column.
         RefusedError : a shredded variant.
         """
-        binder = _Binder(match_by, file)
+        binder = _Binder(match_by, file, prunes)
         wanted = [field for field in schema if field.name not in constants]
         if found_by is not None:
             wanted = [_found_as(field, found_by.field(field.name)) for field in wanted]
@@ -79,7 +83,7 @@ class Projection:
                 columns.append(scalar_of(constants.get(field.name), field.type, field.name))
             else:
                 columns.append(child)
-        return cls(schema, tuple(children.leaves), binder.origins, tuple(columns))
+        return cls(schema, tuple(children.leaves), children.read, binder.origins, tuple(columns))
 
     def __call__(self, batch: pa.RecordBatch | None, rows: int) -> pa.RecordBatch:
         """``rows`` rows of ``schema``. ``batch`` may be ``None`` where there is nothing to read."""
@@ -97,19 +101,21 @@ class Projection:
 @dataclass(frozen=True, slots=True)
 class _Children:
     """``found``: for each wanted field, its position among the children read and its conversion (``None``: the file
-    has no such field). ``leaves``: what to read for them, ascending.
+    has no such field). ``leaves``: what to read for them, ascending, of the fields ``read``.
     """
 
     found: tuple[tuple[int, Convert] | None, ...]
     leaves: list[int]
+    read: tuple[int, ...]
 
 
 class _Binder:
     """Walks the two schemas together. Leaves are numbered depth first, as Parquet stores them."""
 
-    def __init__(self, match_by: str, file: str) -> None:
+    def __init__(self, match_by: str, file: str, prunes: bool) -> None:
         self.match_by = match_by
         self.file = file
+        self.prunes = prunes
         self.origins: dict[str, int] = {}
 
     def children(
@@ -125,10 +131,12 @@ class _Binder:
             if index is not None
         }
         # The reader leaves out children without a leaf to read, so positions are ranks among those that have one.
-        rank = {index: position for position, index in enumerate(sorted(bound))}
+        whole = path and not self.prunes
+        rank = {index: index if whole else position for position, index in enumerate(sorted(bound))}
         return _Children(
             found=tuple(None if index is None else (rank[index], bound[index][0]) for index in matches),
             leaves=[leaf for index in sorted(bound) for leaf in bound[index][1]],
+            read=tuple(sorted(bound)),
         )
 
     def _match(self, stored: Sequence[pa.Field], wanted: Sequence[pa.Field], path: tuple[str, ...]) -> list[int | None]:

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dv_maintenance.dv import load
 from dv_maintenance.engine.faults import reading
 from dv_maintenance.engine.footer import batch_rows, compressed_bytes, middle, row_bytes
-from dv_maintenance.engine.live_rows import KeepMasks, LiveRows, without
-from dv_maintenance.engine.projection import Projection
-from dv_maintenance.engine.row_defaults import fill_defaults
 from dv_maintenance.engine.row_groups import may_hold
-from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.engine.row_shape import RowShape
+from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.storage import Storage
 
 if TYPE_CHECKING:
+    from dv_maintenance.engine.live_rows import LiveRows
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
@@ -90,29 +88,14 @@ class SourceReader:
     """
 
     def __init__(self, file: pa.NativeFile, source: SourceFile, task: ScanTask, storage: Storage) -> None:
-        uri = source.uri
-        self._uri = uri
+        self._uri = source.uri
         parquet = _open(file)
         self.footer: Any = parquet.metadata
         self.rows: int = self.footer.num_rows
         self.size: int = file.size()
-        if source.rows is not None and source.rows != self.rows:
-            raise DamagedTableError(
-                f"{uri} has {self.rows} rows, but the table's log says {source.rows}",
-                next_step="restore the file, or remove it from the table",
-            )
-        self.projection = Projection.build(
-            parquet.schema_arrow,
-            task.schema,
-            match_by=task.match_by,
-            constants=source.constants,
-            file=uri,
-            found_by=source.schema,
-        )
-        self._row_defaults = source.row_defaults
-        self._dv = None if source.dv is None else load(source.dv, storage.get_range, rows=self.rows)
-        self._masks = None if self._dv is None else KeepMasks(self._dv)
-        self.purged: int = 0 if self._dv is None else self._dv.cardinality
+        self._shape = RowShape(parquet.schema_arrow, self.rows, source, task, storage)
+        self.projection = self._shape.projection
+        self.purged: int = self._shape.purged
         buffer_bytes = self._buffer_bytes()
         self._parquet = _open(file, self.footer, buffer_bytes) if buffer_bytes else parquet
 
@@ -136,7 +119,7 @@ class SourceReader:
                 for batch, rows in self._read(group, metadata.num_rows, batch_rows(expected)):
                     if batch is not None:
                         widest = max(widest, batch.nbytes / rows)
-                    live = self._live(batch, rows, first)
+                    live = self._shape(batch, rows, first)
                     first += rows
                     if live is not None:
                         yield live
@@ -145,7 +128,7 @@ class SourceReader:
             first = stop
 
     def _wants(self, group: Any, first: int, span: Span, predicate: Predicate | None) -> bool:
-        if not span.holds(middle(group)) or self._deleted(first, first + group.num_rows) == group.num_rows:
+        if not span.holds(middle(group)) or self._shape.deleted(first, first + group.num_rows) == group.num_rows:
             return False
         return predicate is None or may_hold(group, self.projection, predicate)
 
@@ -166,20 +149,6 @@ class SourceReader:
                 return
             if batch.num_rows:
                 yield batch, batch.num_rows
-
-    def _live(self, batch: pa.RecordBatch | None, rows: int, first: int) -> LiveRows | None:
-        """The table's view of ``rows`` rows from physical position ``first`` on, if any is alive."""
-        deleted = self._deleted(first, first + rows)
-        if deleted == rows:
-            return None
-        kept = self._masks(first, first + rows) if deleted and self._masks is not None else None
-        if kept is not None and batch is not None:
-            batch = without(batch, deleted, kept)
-        live = LiveRows(self.projection(batch, rows - deleted), first, rows, kept)
-        return fill_defaults(live, self._row_defaults) if self._row_defaults else live
-
-    def _deleted(self, first: int, stop: int) -> int:
-        return 0 if self._dv is None else self._dv.range_cardinality(first, stop)
 
     def _buffer_bytes(self) -> int:
         """Read-ahead per column; 0 stands for whole column chunks."""
@@ -203,13 +172,24 @@ def open_source(source: SourceFile, task: ScanTask, storage: Storage) -> Iterato
 
         yield LanceReader(source, task, storage)
         return
-    with open_parquet(source, task, storage) as reader:
-        yield reader
+    if source.format != "parquet":
+        from dv_maintenance.engine.whole_file import open_whole
+
+        with open_whole(source, task, storage) as reader:
+            yield reader
+        return
+    with open_parquet(source, task, storage) as parquet:
+        yield parquet
 
 
 @contextmanager
 def open_parquet(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[SourceReader]:
-    """Open a Parquet file and its DV. Raises as :func:`scan` does."""
+    """Open a Parquet file and its DV. Raises as :func:`scan` does, and RefusedError for a file that is none."""
+    if source.format != "parquet":
+        raise RefusedError(
+            f"{source.uri} is a file of the format {source.format}: such files are read, not rewritten",
+            next_step="let the table's own engine compact it",
+        )
     with reading(source.uri):
         file = storage.open_input(source.uri)
     with file:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dv_maintenance.tables.predicate import Predicate
-    from dv_maintenance.tables.work import ScanTask
+    from dv_maintenance.tables.work import ScanTask, SourceFile
 
 __all__ = ["OPEN_COST", "ScanSplit", "plan_splits", "scan_split"]
 
@@ -43,7 +43,7 @@ def plan_splits(tasks: Sequence[ScanTask], target_bytes: int) -> list[ScanSplit]
         for task in tasks
         for source in task.sources
         # What a library reads as a whole is one piece, whatever its size.
-        for size, span in (_spans(source.size, target_bytes) if source.fragment is None else [(source.size, WHOLE)])
+        for size, span in (_spans(source.size, target_bytes) if _can_be_cut(source) else [(source.size, WHOLE)])
     ]
     pieces.sort(key=lambda piece: -piece[0])
     splits: list[ScanSplit] = []
@@ -81,6 +81,10 @@ def _spans(size: int, target_bytes: int) -> Iterator[tuple[int, Span]]:
         start, stop = size * number // count, size * (number + 1) // count
         # The last goes on to the end, wherever that is: no row group may be left over.
         yield stop - start, Span(start, None if number == count - 1 else stop)
+
+
+def _can_be_cut(source: SourceFile) -> bool:
+    return source.fragment is None and source.format == "parquet"
 
 
 def _alike(one: ScanTask, other: ScanTask) -> bool:

@@ -44,6 +44,8 @@ def widening(source: pa.DataType, target: pa.DataType) -> Convert | None:
     if _text(source) and _text(target):
         # Unchecked, as the bytes stay what they are: foreign writers do put other encodings into strings.
         return lambda array: array.cast(target, safe=False)
+    if types.is_int32(source) and types.is_time32(target) and target.unit == "ms":
+        return lambda array: array.view(target)  # ORC has no times: milliseconds of the day
     if _may_grow(source, target):
         return lambda array: array.cast(target)
     return None

@@ -11,6 +11,7 @@ import pyarrow as pa
 from dv_maintenance.tables.model import FileKey
 
 __all__ = [
+    "EXACT_INSTANTS",
     "ColumnStats",
     "DvRef",
     "FragmentRef",
@@ -19,9 +20,14 @@ __all__ = [
     "RewriteResult",
     "RewriteTask",
     "RowDefault",
+    "RowFilter",
     "ScanTask",
     "SourceFile",
 ]
+
+
+EXACT_INSTANTS = b"dvm:instants"
+"""Metadata of a ``ScanTask``'s schema: that timestamps with a local time zone are in UTC in files that can't tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,21 @@ class RowDefault:
 
 
 @dataclass(frozen=True, slots=True)
+class RowFilter:
+    """Rows that count, by an integer ``column`` that the file stores and nobody asks for: those with one of the values
+    in ``kept``. Those in ``dropped`` are as good as not there; another value, or none, is damage.
+    """
+
+    column: str
+    kept: tuple[int, ...]
+    dropped: tuple[int, ...]
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> RowFilter:
+        return cls(body["column"], tuple(body["kept"]), tuple(body["dropped"]))
+
+
+@dataclass(frozen=True, slots=True)
 class FragmentRef:
     """A fragment of a Lance dataset (``dataset``: its URI, absolute, percent-encoded) at a version."""
 
@@ -61,14 +82,15 @@ class FragmentRef:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One Parquet file to read, minus the rows its DV names; or a ``fragment``, which Lance's own library reads: then
-    ``uri`` is that of its first data file, ``size`` that of all of them.
+    """One file to read, minus the rows its DV names; or a ``fragment``, which Lance's own library reads: then ``uri``
+    is that of its first data file, ``size`` that of all of them.
 
     ``rows``: physical rows the log promises (``None``: unknown). ``constants``: values of columns that the file
     itself does not store (partition columns), by output field name, as JSON: null, booleans, integers and strings as
     they are, floats and decimals as strings, dates as days and timestamps as microseconds since the epoch, binary as
     base64. ``row_defaults``: by output field name, what null stands for. ``schema``: the fields of the task's schema
-    with the metadata they are found by in this file, where it is an older one than others of the task.
+    with the metadata they are found by in this file, where it is an older one than others of the task. ``format``: of
+    the file, ``parquet``, ``orc`` or ``avro``. ``only``: which of its rows count, where not all do.
     """
 
     key: FileKey
@@ -80,6 +102,8 @@ class SourceFile:
     row_defaults: Mapping[str, RowDefault] = field(default_factory=dict)
     fragment: FragmentRef | None = None
     schema: pa.Schema | None = None
+    format: str = "parquet"
+    only: RowFilter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +139,8 @@ class ScanTask:
                 row_defaults={name: RowDefault(**value) for name, value in source["row_defaults"].items()},
                 fragment=FragmentRef(**source["fragment"]) if source.get("fragment") else None,
                 schema=_schema_of(source["schema"]) if source.get("schema") else None,
+                format=source.get("format", "parquet"),
+                only=RowFilter.from_json(source["only"]) if source.get("only") else None,
             )
             for source in body["sources"]
         )

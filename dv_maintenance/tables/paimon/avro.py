@@ -17,15 +17,16 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.tables.paimon.avro_schema import Rebuilt, Wanted, parse_schema, projected, spelled
 
-__all__ = ["Template", "read_records", "template_of", "write_records"]
+__all__ = ["AvroFile", "Record", "Template", "read_records", "template_of", "unpacked", "write_records"]
 
 Record = dict[str, Any]
 
@@ -36,6 +37,8 @@ _SYNC: Final = 16
 _MAX_BYTES: Final = 1 << 30
 _MAX_RATIO: Final = 64
 _SMALL: Final = 4 << 20
+# Of one block of a data file, packed or not: writers end one after some 64 KiB, however long its last record is.
+_MAX_BLOCK: Final = 256 << 20
 # What unpacking xz may take, at its highest level and then some.
 _MAX_DICTIONARY: Final = 128 << 20
 
@@ -62,21 +65,77 @@ def read_records(data: bytes, wanted: Wanted | None) -> Iterator[Record]:
     blocks = [_header(writer, sync)]
     left = min(_MAX_BYTES, _SMALL + _MAX_RATIO * len(data))
     while not cursor.at_end():
-        count, size = cursor.long(), cursor.long()
-        if count < 0 or size < 0:
-            raise DamagedTableError(f"a block of {count} records has {size} bytes")
-        block = _unpacked(cursor.take(size), codec, left)
-        left -= len(block)
-        if cursor.take(_SYNC) != sync:
-            raise DamagedTableError("a block does not end with the file's sync marker")
-        # Every record takes at least one byte.
-        if count > len(block):
-            raise DamagedTableError(f"{count} records cannot fit into a block of {len(block)} bytes")
-        if count:
-            blocks += [_long(count), _long(len(block)), block, sync]
-    try:
+        block = _framed(cursor, codec, sync, left)
+        left -= sum(map(len, block))
+        blocks += block
+    with _records(fastavro):
         yield from fastavro.reader(io.BytesIO(b"".join(blocks)), reader_schema=reader)
-    # fastavro reports damage by whatever it stumbled over.
+
+
+class AvroFile:
+    """A data file, read block by block: memory is bounded by a block. ``schema``: of its records.
+
+    Raises
+    ------
+    DamagedTableError, RefusedError : as :func:`read_records`.
+    """
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._fastavro = _fastavro()
+        self._cursor = _FileCursor(file, size)
+        if self._cursor.take(4) != _MAGIC:
+            raise DamagedTableError("it is no Avro file: the magic number is missing")
+        metadata = _metadata(self._cursor)
+        self._sync = self._cursor.take(_SYNC)
+        self.schema: Rebuilt = parse_schema(metadata.get("avro.schema", b""))
+        self._codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
+
+    def blocks(self, wanted: Wanted) -> Iterator[list[Record]]:
+        """The records of each block, with the ``wanted`` fields. Can be gone through once. Raises as the class."""
+        stream = _Stream(self._pieces())
+        with _records(self._fastavro):
+            for block in self._fastavro.block_reader(stream, reader_schema=projected(self.schema, wanted)):
+                yield list(block)
+
+    def _pieces(self) -> Iterator[bytes]:
+        yield _header(self.schema, self._sync)
+        while not self._cursor.at_end():
+            yield b"".join(_framed(self._cursor, self._codec, self._sync, _MAX_BLOCK))
+
+
+class _Stream:
+    """What fastavro reads from: one piece after the other, none of them fetched before it is needed."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._left = memoryview(b"")
+        self._told = 0
+
+    def tell(self) -> int:
+        return self._told
+
+    def read(self, size: int) -> bytes:
+        parts: list[memoryview] = []
+        while size > 0:
+            if not self._left:
+                piece = next(self._pieces, None)
+                if piece is None:
+                    break
+                self._left = memoryview(piece)
+            parts.append(self._left[:size])
+            size -= len(parts[-1])
+            self._told += len(parts[-1])
+            self._left = self._left[len(parts[-1]) :]
+        return b"".join(parts)
+
+
+@contextmanager
+def _records(fastavro: Any) -> Iterator[None]:
+    """Around the decoding of records: fastavro reports damage by whatever it stumbled over."""
+    try:
+        yield
+    except DamagedTableError:
+        raise
     except (
         ArithmeticError,
         AttributeError,
@@ -140,6 +199,42 @@ class _Cursor:
         return (value >> 1) ^ -(value & 1)
 
 
+class _FileCursor(_Cursor):
+    """The same over a file, which is read as it goes."""
+
+    __slots__ = ("file", "size")
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        super().__init__(b"")
+        self.file, self.size = file, size
+
+    def at_end(self) -> bool:
+        return self.at >= self.size
+
+    def take(self, count: int) -> bytes:
+        if not 0 <= count <= min(self.size - self.at, _MAX_BLOCK):
+            raise DamagedTableError(f"truncated, or too much at once: {count} bytes wanted at {self.at} of {self.size}")
+        found = self.file.read(count)
+        self.at += count
+        if len(found) != count:
+            raise DamagedTableError(f"truncated: {count} bytes wanted before {self.at} of {self.size}")
+        return found
+
+
+def _framed(cursor: _Cursor, codec: str, sync: bytes, limit: int) -> list[bytes]:
+    """The next block, unpacked, as an Avro file without compression has it; nothing where it has no records."""
+    count, size = cursor.long(), cursor.long()
+    if count < 0 or size < 0:
+        raise DamagedTableError(f"a block of {count} records has {size} bytes")
+    block = unpacked(cursor.take(size), codec, limit)
+    if cursor.take(_SYNC) != sync:
+        raise DamagedTableError("a block does not end with the file's sync marker")
+    # Every record takes at least one byte.
+    if count > len(block):
+        raise DamagedTableError(f"{count} records cannot fit into a block of {len(block)} bytes")
+    return [_long(count), _long(len(block)), block, sync] if count else []
+
+
 def _metadata(cursor: _Cursor) -> dict[str, bytes]:
     """The map of a file's header."""
     found: dict[str, bytes] = {}
@@ -172,7 +267,7 @@ def _long(value: int) -> bytes:
     return bytes(parts)
 
 
-def _unpacked(block: bytes, codec: str, limit: int) -> bytes:
+def unpacked(block: bytes, codec: str, limit: int) -> bytes:
     """A block's bytes, at most ``limit`` of them. Raises DamagedTableError."""
     try:
         match codec:
@@ -198,7 +293,7 @@ def _unpacked(block: bytes, codec: str, limit: int) -> bytes:
             raise
         raise DamagedTableError(f"a block is no {codec}: {error}") from error
     if len(found) > limit:
-        raise DamagedTableError("it unpacks to more than any manifest has")
+        raise DamagedTableError("it unpacks to more than any file of Paimon's has")
     return found
 
 
@@ -222,7 +317,7 @@ def _unsnapped(block: bytes, limit: int) -> bytes:
         if byte < 0x80:
             break
     if size > limit:
-        raise DamagedTableError("it unpacks to more than any manifest has")
+        raise DamagedTableError("it unpacks to more than any file of Paimon's has")
     found = bytes(pa.decompress(body, decompressed_size=size, codec="snappy"))
     if struct.pack(">I", zlib.crc32(found)) != checksum:
         raise DamagedTableError("the CRC-32 of a snappy block is wrong")

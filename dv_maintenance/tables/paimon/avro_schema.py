@@ -21,7 +21,9 @@ What the file does not have is not in the records either.
 """
 
 Rebuilt = dict[str, Any]
-"""Like Avro's own notation, but for unions, which are a type with branches."""
+"""Like Avro's own notation, but for unions, which are a type with branches, and logical types, which fastavro is not
+told of: ``logical``, with ``precision`` and ``scale``.
+"""
 
 # The newest writers need about 60.
 _MAX_NODES: Final = 4000
@@ -91,10 +93,12 @@ class _Schema:
                 items = self.rebuilt(schema.get(inner), depth + 1)
                 if _least_bytes(items) < 1:
                     raise DamagedTableError(f"its schema has an {kind} of values that take no bytes")
-                return {"type": kind, inner: items}
+                return {"type": kind, inner: items, **_logical(schema)}
             case "fixed" if isinstance(size := schema.get("size"), int) and 0 < size < 1 << 20:
                 return {"type": "fixed", "name": f"t{self.nodes}", "size": size}
-            case str() if kind in _PRIMITIVES or kind in self.names:
+            case str() if kind in _PRIMITIVES:
+                return {"type": kind, **_logical(schema)}
+            case str() if kind in self.names:
                 return self.rebuilt(kind, depth + 1)
         raise DamagedTableError(f"its schema has a type {kind!r}, which Paimon does not use")
 
@@ -112,6 +116,15 @@ class _Schema:
         if len({each["name"] for each in found}) < len(found):
             raise DamagedTableError("its schema has a record with two fields of one name")
         return {"type": "record", "name": name, "fields": found}
+
+
+def _logical(schema: Rebuilt) -> Rebuilt:
+    """What a plain value or an array stands for; ``precision`` and ``scale`` of decimals, 0 where there is none."""
+    kind = schema.get("logicalType")
+    if not isinstance(kind, str):
+        return {}
+    digits = {name: schema.get(name) for name in ("precision", "scale")}
+    return {"logical": kind, **{name: value if type(value) is int else 0 for name, value in digits.items()}}
 
 
 def _least_bytes(schema: Rebuilt) -> int:

@@ -6,14 +6,15 @@ those that do are named below.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.tables.paimon.schema import Schema
+from dv_maintenance.tables.paimon.types import DataType
 
-__all__ = ["POSTPONE_BUCKET", "Options", "check_known_kind", "check_rows_readable", "delete_ratio"]
+__all__ = ["POSTPONE_BUCKET", "Options", "check_known_kind", "check_nanoseconds", "check_rows_readable", "delete_ratio"]
 
 POSTPONE_BUCKET: Final = -2
 """Bucket of rows that no reader sees before they are compacted into a real one."""
@@ -21,6 +22,8 @@ POSTPONE_BUCKET: Final = -2
 _NEXT: Final = "read it with Paimon itself, for example through its Spark connector"
 _KINDS: Final = frozenset({"table", "materialized-table"})
 _DELETE_RATIO: Final = 0.2
+# Options of primary-key tables by which rows are sorted, bucketed or put together in another way.
+_OTHER_READS: Final = ("pk-clustering-override", "postpone.merge-on-read", "chain-table.enabled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +45,18 @@ class Options:
         return self.flag("data-evolution.enabled")
 
     @property
+    def first_row(self) -> bool:
+        return self.values.get("merge-engine", "").strip().lower() == "first-row"
+
+    @property
     def hides_level_0(self) -> bool:
-        """Whether a batch reader skips level 0: files above it are read one by one, without merging."""
-        return self.primary_key and self.deletion_vectors and not self.flag("deletion-vectors.merge-on-read")
+        """Whether a batch reader skips level 0: files above it are read one by one, without merging. With deletion
+        vectors these name every row that another one replaces, whatever the merge engine; with first-row no second row
+        of a key gets above level 0.
+        """
+        if self.deletion_vectors:
+            return self.primary_key and not self.flag("deletion-vectors.merge-on-read")
+        return self.primary_key and self.first_row
 
     @property
     def merges(self) -> bool:
@@ -90,8 +102,15 @@ def check_rows_readable(schema: Schema, table: str, version: int) -> None:
     """
     options = Options(schema.options, bool(schema.primary_keys))
     reason = None
-    if schema.primary_keys:
-        reason = "rows of primary-key tables are not read by this release: health and history are"
+    if options.merges:
+        reason = (
+            "its level 0 is merged on read (deletion-vectors.merge-on-read), which this release does not do"
+            if options.deletion_vectors
+            else "without deletion vectors the files of a primary-key table are merged on read, which this "
+            "release does not do"
+        )
+    elif found := next((name for name in _OTHER_READS if options.primary_key and options.flag(name)), None):
+        reason = f"a primary-key table with {found} is read in another way, which this release does not know"
     elif options.data_evolution:
         reason = "rows of a data-evolution table are put together from several files: this release does not do that"
     elif schema.options.get("scan.fallback-branch"):
@@ -100,16 +119,41 @@ def check_rows_readable(schema: Schema, table: str, version: int) -> None:
         reason = "which rows a reader may see is decided by its catalog (query-auth.enabled)"
     if reason:
         raise RefusedError(reason, table=table, version=version, next_step=_NEXT)
-    # Written as INT96, which is read to the microsecond.
-    exact = [each.name for each in schema.fields if each.type.root.startswith("TIMESTAMP") and each.type.precision > 6]
     blobs = [each.name for each in schema.fields if each.type.root == "BLOB"]
     vectors = [each.name for each in schema.fields if each.type.root == "VECTOR"]
-    kinds = ((exact, "nanoseconds"), (blobs, "blobs, which are files of their own"), (vectors, "vectors"))
+    kinds = ((blobs, "blobs, which are files of their own"), (vectors, "vectors"))
     for names, what in kinds:
         if names:
-            raise RefusedError(
-                f"the columns {', '.join(names)} hold {what}: these are not read by this release",
-                table=table,
-                version=version,
-                next_step=f"leave them out with --columns, or {_NEXT}",
-            )
+            raise _columns_refused(names, what, table, version)
+
+
+def check_nanoseconds(schema: Schema, file_format: str, table: str, version: int) -> None:
+    """Refuse nanoseconds of files that are not read to the nanosecond: in Parquet they are INT96, which is read to the
+    microsecond, and Avro has none. Those of partitions are kept to the microsecond, too.
+
+    Raises
+    ------
+    RefusedError : names the columns.
+    """
+    exact = [
+        each.name
+        for each in schema.fields
+        if _holds_nanoseconds(each.type) and (file_format != "orc" or each.name in schema.partition_keys)
+    ]
+    if exact:
+        raise _columns_refused(exact, "nanoseconds", table, version)
+
+
+def _holds_nanoseconds(type: DataType) -> bool:
+    if type.root.startswith("TIMESTAMP"):
+        return type.precision > 6
+    return any(_holds_nanoseconds(each.type) for each in type.parts)
+
+
+def _columns_refused(names: Sequence[str], what: str, table: str, version: int) -> RefusedError:
+    return RefusedError(
+        f"the columns {', '.join(names)} hold {what}: these are not read by this release",
+        table=table,
+        version=version,
+        next_step=f"leave them out with --columns, or {_NEXT}",
+    )

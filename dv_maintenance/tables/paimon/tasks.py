@@ -1,4 +1,8 @@
-"""Work for an engine: which Parquet files of an append table to read, minus which rows.
+"""Work for an engine: which files to read, minus which rows.
+
+The rows of an append table are those of its files, minus those that deletion vectors name. So are those of a
+primary-key table whose files a batch reader does not merge, but for rows that only take others back: its files are of
+keys and values, and have the kind of each row in a column of their own.
 
 A data file has the columns of the schema that it was written with, under the names they had then; a column is the same
 in two schemas if its id is. Files need not have field ids of their own (Paimon wrote none for long), so columns are
@@ -18,12 +22,12 @@ from pyarrow import types
 from dv_maintenance.dv import paimon
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
 from dv_maintenance.tables.model import FileKey
-from dv_maintenance.tables.paimon.features import check_rows_readable
+from dv_maintenance.tables.paimon.features import check_nanoseconds, check_rows_readable
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.paimon.types import DataType, Field, arrow_field, arrow_type
-from dv_maintenance.tables.work import DvRef, ScanTask, SourceFile
+from dv_maintenance.tables.work import EXACT_INSTANTS, DvRef, RowFilter, ScanTask, SourceFile
 
 __all__ = ["COLUMNS", "field_in", "scan_tasks", "source_of"]
 
@@ -38,7 +42,11 @@ COLUMNS: Final = [
     "dv_length",
     "schema_id",
     "partition_code",
+    "retractions",
 ]
+# +I and +U, -U and -D.
+_KINDS: Final = RowFilter("_VALUE_KIND", kept=(0, 2), dropped=(1, 3))
+_FORMATS: Final = ("parquet", "orc", "avro")
 _BATCH: Final = 65_536  # rows that are Python objects at a time
 _SOURCE: Final = b"dvm:source"
 _LEAVE_OUT: Final = "leave it out with --columns, or let Paimon compact the table"
@@ -53,22 +61,29 @@ def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] 
     Raises
     ------
     UsageError : a column that the table does not have, or one named twice.
-    RefusedError : rows that are not simply those of the files, or files that are no Parquet; with the reason.
+    RefusedError : rows that are not simply those of the files, or files of another format; with the reason.
     """
     wanted = _selected(snapshot, columns)
     chosen = replace(snapshot.table_schema, fields=wanted)
-    check_rows_readable(chosen, layout.uri, snapshot.version)
+    # Paimon reads an older snapshot by the options of now; those of then tell whether that is right.
+    for options in (snapshot.properties, chosen.options):
+        check_rows_readable(replace(chosen, options=options), layout.uri, snapshot.version)
     schemas = {snapshot.table_schema.id: snapshot.table_schema}
     shapes: dict[int, pa.Schema] = {}
+    formats: set[str] = set()
     tasks = []
     for row in _rows(snapshot):
+        source = source_of(layout, snapshot, row)
+        if source.format not in formats:
+            check_nanoseconds(chosen, source.format, layout.uri, snapshot.version)
+            formats.add(source.format)
         schema_id = row["schema_id"]
         if schema_id not in shapes:
             stored = schemas.setdefault(schema_id, snapshot.table_schema)
             if stored.id != schema_id:
                 stored = schemas[schema_id] = read_schema(layout, schema_id)
-            shapes[schema_id] = pa.schema([field_in(each, stored) for each in wanted])
-        tasks.append(ScanTask((source_of(layout, snapshot, row),), shapes[schema_id]))
+            shapes[schema_id] = pa.schema([field_in(each, stored) for each in wanted], _instants(stored))
+        tasks.append(ScanTask((source,), shapes[schema_id]))
     return tasks
 
 
@@ -87,6 +102,11 @@ def _selected(snapshot: PaimonSnapshot, columns: Sequence[str] | None) -> tuple[
             next_step=f"choose from {', '.join(by_name)}",
         )
     return tuple(by_name[name] for name in names)
+
+
+def _instants(stored: Schema) -> dict[bytes, bytes] | None:
+    legacy = stored.options.get("orc.timestamp-ltz.legacy.type", "true").strip().lower() != "false"
+    return None if legacy else {EXACT_INSTANTS: b"exact"}
 
 
 def field_in(field: Field, stored: Schema) -> pa.Field:
@@ -157,9 +177,11 @@ def _rows(snapshot: PaimonSnapshot) -> Iterator[dict[str, Any]]:
 def source_of(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) -> SourceFile:
     """The file of a row of ``snapshot.files``, of which COLUMNS are needed. Raises RefusedError."""
     path = row["path"]
-    if not path.endswith(".parquet"):
+    # The name tells, whatever file.format says by now.
+    file_format = path.rsplit(".", 1)[-1].lower()
+    if file_format not in _FORMATS:
         raise RefusedError(
-            f"{path} is no Parquet file: ORC and Avro files are not read by this release",
+            f"{path} is no file of Parquet, ORC or Avro: no other is read by this release",
             table=layout.uri,
             version=snapshot.version,
             next_step="read the table with Paimon itself, or let it compact the table into Parquet files",
@@ -175,4 +197,7 @@ def source_of(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) 
         rows=row["physical_rows"],
         dv=dv,
         constants=snapshot.partitions[row["partition_code"]].constants,
+        format=file_format,
+        # Nobody need look at the kinds where all rows are known to be there; old writers did not count.
+        only=_KINDS if snapshot.options.primary_key and row["retractions"] != 0 else None,
     )

@@ -188,16 +188,26 @@ class PaimonWriter:
         return file
 
     def data_file(self, rows: Sequence[Mapping[str, Any]], partition: tuple[Any, ...] = (), **entry: Any) -> DataFile:
+        """``kinds``: of each row, for a file of keys and values; ``suffix``: of its name; ``write``: of its bytes."""
         schema = pa.schema([(name, arrow_type(parse_type(kind))) for name, kind in self.columns.items()])
         bucket, level = entry.pop("bucket", 0), entry.pop("level", 0)
-        name = self.name("data", ".parquet")
+        kinds, write = entry.pop("kinds", None), entry.pop("write", pq.write_table)
+        name = self.name("data", entry.pop("suffix", ".parquet"))
         folder = "/".join(f"{key}={value}" for key, value in zip(self.partition_keys, partition, strict=False))
         path = "/".join(each for each in (folder, f"bucket-{bucket}", name) if each)
         (self.path / path).parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), self.path / path)
+        table = pa.Table.from_pylist(list(rows), schema=schema)
+        write(table if kinds is None else self.with_keys(table, kinds), self.path / path)
         size = (self.path / path).stat().st_size
         values = {"_SCHEMA_ID": self.schema_id, **entry}
         return DataFile(name, len(rows), partition, bucket, level, size, tuple(values.items()))
+
+    def with_keys(self, table: pa.Table, kinds: Sequence[int | None]) -> pa.Table:
+        """Keys, sequence numbers and kinds in front of the values; no keys in a thin file."""
+        thin = self.options.get("data-file.thin-mode") == "true"
+        keys = {} if thin else {f"_KEY_{key}": table[key] for key in self.primary_keys}
+        own = {"_SEQUENCE_NUMBER": pa.array(range(table.num_rows)), "_VALUE_KIND": pa.array(kinds, pa.int8())}
+        return pa.table({**keys, **own, **{name: table[name] for name in table.column_names}})
 
     def delete(self, positions: Mapping[DataFile, Iterable[int]], kind: str = "OVERWRITE") -> None:
         """More positions of files are deleted: one new index file for all of the table's DVs."""

@@ -1,0 +1,60 @@
+"""Avro data files, block by block."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+
+from dv_maintenance.engine.faults import about, reading
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.tables.paimon.avro import AvroFile
+from dv_maintenance.tables.paimon.avro_types import record_batch, stored_schema
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from dv_maintenance.tables.work import SourceFile
+
+__all__ = ["AvroStored"]
+
+_BUFFER = 1 << 20
+# Of small blocks so many records make a batch.
+_ROWS = 8192
+
+
+class AvroStored:
+    """See ``whole_file.StoredFile``. Nothing in a file says how many rows it has: the log must.
+
+    Raises
+    ------
+    DamagedTableError : names the file.
+    RefusedError : fastavro is not installed.
+    """
+
+    def __init__(self, file: pa.NativeFile, source: SourceFile) -> None:
+        self._uri = source.uri
+        if source.rows is None:
+            raise DamagedTableError(f"nobody knows how many rows {source.uri} has")
+        self.rows: int = source.rows
+        with about(self._uri):
+            self._avro = AvroFile(cast("BinaryIO", io.BufferedReader(file, _BUFFER)), file.size())
+            self.schema: pa.Schema = stored_schema(self._avro.schema)
+
+    def check(self, fields: tuple[int, ...]) -> None:
+        """Every value is as it was written."""
+
+    def batches(self, fields: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
+        """See ``whole_file.StoredFile``: memory is bounded by a block of the file."""
+        schema = pa.schema([self.schema.field(index) for index in fields])
+        with about(self._uri), reading(self._uri, "Avro"):
+            records = []
+            for block in self._avro.blocks(dict.fromkeys(schema.names)):
+                records += block
+                if len(records) >= _ROWS:
+                    yield record_batch(records, schema)
+                    records = []
+            if records:
+                yield record_batch(records, schema)

@@ -1,0 +1,79 @@
+"""What Arrow does not tell of an ORC file: the time zones that its stripes were written in.
+
+Format: ORC v1 specification. A file ends with its footer, a postscript that tells how long the footer is, and one byte
+for the length of the postscript; a stripe ends with a footer of its own. Footers are compressed in chunks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.tables.lance.protobuf import BYTES, VARINT, Shape, parse
+from dv_maintenance.tables.paimon.avro import unpacked
+
+__all__ = ["writer_zones"]
+
+_POSTSCRIPT: Final[Shape] = {1: VARINT, 2: VARINT, 3: VARINT}
+_FOOTER: Final[Shape] = {3: BYTES}
+_STRIPE: Final[Shape] = {1: VARINT, 2: VARINT, 3: VARINT, 4: VARINT}
+_STRIPE_FOOTER: Final[Shape] = {3: BYTES}
+# Of the codecs those that need no size from elsewhere.
+_CODECS: Final = {0: "null", 1: "deflate", 5: "zstandard"}
+_MAX_FOOTER: Final = 64 << 20
+_MAX_CHUNK: Final = 8 << 20
+
+
+def writer_zones(file: pa.NativeFile) -> frozenset[str] | None:
+    """The time zone of each stripe, ``""`` where a stripe has none; ``None`` where the codec is none that is unpacked
+    here.
+
+    Raises
+    ------
+    DamagedTableError : the bytes are no ORC file's. It does not know which file.
+    """
+    size = file.size()
+    (length,) = _at(file, size - 1, 1, size)
+    postscript = parse(_at(file, size - 1 - length, length, size), _POSTSCRIPT)
+    codec = _CODECS.get(postscript.uint(2))
+    if codec is None:
+        return None
+    footer_length = postscript.uint(1)
+    footer = parse(_unpacked(_at(file, size - 1 - length - footer_length, footer_length, size), codec), _FOOTER)
+    zones = set()
+    for body in footer.each(3):
+        stripe = parse(body, _STRIPE)
+        own = _at(file, stripe.uint(1) + stripe.uint(2) + stripe.uint(3), stripe.uint(4), size)
+        zones.add(parse(_unpacked(own, codec), _STRIPE_FOOTER).text(3))
+    return frozenset(zones)
+
+
+def _at(file: pa.NativeFile, start: int, length: int, size: int) -> bytes:
+    if start < 0 or start + length > size or length > _MAX_FOOTER:
+        raise DamagedTableError(f"{length} bytes wanted at {start} of {size}")
+    file.seek(start)
+    found = bytes(file.read(length))
+    if len(found) != length:
+        raise DamagedTableError(f"truncated: {len(found)} of {length} bytes at {start}")
+    return found
+
+
+def _unpacked(data: bytes, codec: str) -> bytes:
+    """Chunks behind headers of 3 bytes: the length, shifted by one for whether it is stored as it is."""
+    if codec == "null":
+        return data
+    parts: list[bytes] = []
+    at = total = 0
+    while at < len(data):
+        header = int.from_bytes(data[at : at + 3], "little")
+        chunk = data[at + 3 : at + 3 + (header >> 1)]
+        if len(data) < at + 3 or len(chunk) != header >> 1:
+            raise DamagedTableError("a chunk of a footer is truncated")
+        parts.append(chunk if header & 1 else unpacked(chunk, codec, _MAX_CHUNK))
+        total += len(parts[-1])
+        if total > _MAX_FOOTER:
+            raise DamagedTableError("a footer unpacks to more than any has")
+        at += 3 + len(chunk)
+    return b"".join(parts)

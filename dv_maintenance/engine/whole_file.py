@@ -1,0 +1,115 @@
+"""Files that are read from their start to their end, as no part of them is worth skipping: ORC and Avro."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from dv_maintenance.engine.faults import reading
+from dv_maintenance.engine.footer import MAX_BATCH_ROWS
+from dv_maintenance.engine.live_rows import LiveRows, pieces
+from dv_maintenance.engine.row_shape import RowShape
+from dv_maintenance.engine.scan import WHOLE, Span
+from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.tables.work import EXACT_INSTANTS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.predicate import Predicate
+    from dv_maintenance.tables.work import ScanTask, SourceFile
+
+__all__ = ["StoredFile", "WholeReader", "open_whole"]
+
+
+class StoredFile(Protocol):
+    """An open file: the Arrow ``schema`` of what is in it, and its ``rows``."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+    @property
+    def rows(self) -> int: ...
+
+    def check(self, fields: tuple[int, ...]) -> None:
+        """Raise RefusedError if these columns, by their places in the schema, would not be read exactly."""
+
+    def batches(self, fields: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
+        """All rows in order: these columns, in the order of the schema. Memory is bounded by a part of the file."""
+
+
+class WholeReader:
+    """See ``scan.Reader``. A file is never cut: it belongs to the span that begins with it."""
+
+    def __init__(self, stored: StoredFile, source: SourceFile, task: ScanTask, storage: Storage) -> None:
+        self._uri, self._stored = source.uri, stored
+        self.rows: int = stored.rows
+        self.size: int = source.size
+        self._shape = RowShape(stored.schema, stored.rows, source, task, storage, prunes=False)
+        self.purged: int = self._shape.purged
+        stored.check(self._shape.projection.fields)
+
+    def batches(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[pa.RecordBatch]:
+        """See ``scan.Reader``."""
+        for live in self.live(span, predicate):
+            yield live.batch
+
+    def live(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[LiveRows]:
+        """See ``scan.Reader``. Raises as ``scan.scan``; DamagedTableError where other rows come than are counted."""
+        del predicate
+        if span.start != 0 or self._shape.deleted(0, self.rows) == self.rows:
+            return
+        first = 0
+        for batch, rows in self._read():
+            live = self._shape(batch, rows, first) if first + rows <= self.rows else None
+            first += rows
+            if live is not None:
+                yield live
+        if first != self.rows:
+            raise DamagedTableError(
+                f"{self._uri} holds {first} rows or more, not {self.rows}",
+                next_step="restore the file, or remove it from the table",
+            )
+
+    def _read(self) -> Iterator[tuple[pa.RecordBatch | None, int]]:
+        fields = self._shape.projection.fields
+        if not fields:
+            for first in range(0, self.rows, MAX_BATCH_ROWS):
+                yield None, min(MAX_BATCH_ROWS, self.rows - first)
+            return
+        rows = 0
+        for batch in self._stored.batches(fields):
+            for piece in pieces(batch):
+                yield piece, piece.num_rows
+            rows += batch.num_rows
+            if rows > self.rows:
+                return
+
+
+@contextmanager
+def open_whole(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[WholeReader]:
+    """Open a file by its format. Raises as ``scan.open_source``; RefusedError for a format that is not known."""
+    if source.format not in {"orc", "avro"}:
+        raise RefusedError(
+            f"{source.uri} is a file of the format {source.format}, which is not read by this release",
+            next_step="read the table with its own engine",
+        )
+    with reading(source.uri, source.format):
+        file = storage.open_input(source.uri)
+    with file:
+        with reading(source.uri, source.format):
+            if source.format == "orc":
+                from dv_maintenance.engine.orc_file import OrcStored
+
+                stored: StoredFile = OrcStored(file, source.uri, exact=_exact_instants(task))
+            else:
+                from dv_maintenance.engine.avro_file import AvroStored
+
+                stored = AvroStored(file, source)
+            reader = WholeReader(stored, source, task, storage)
+        yield reader
+
+
+def _exact_instants(task: ScanTask) -> bool:
+    return (task.schema.metadata or {}).get(EXACT_INSTANTS) is not None

@@ -1,0 +1,339 @@
+"""ORC and Avro data files: every type as it was written, by deletion vectors and kinds, evolved, and damaged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from avro_data import avro_writer
+from avro_files import block, header, record_bytes
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from paimon_writer import DataFile, PaimonWriter
+from pyarrow import orc
+
+from dv_maintenance.engine import avro_file, orc_file
+from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.tables import open_table
+from dv_maintenance.tables.paimon.types import arrow_type, parse_type
+
+ROW = {
+    "type": "ROW",
+    "fields": [{"id": 90, "name": "x", "type": "INT"}, {"id": 91, "name": "a.b", "type": "STRING"}],
+}
+FORMATS = ["orc", "avro"]
+
+
+def orc_writer(table: pa.Table, path: Path) -> None:
+    """As Paimon's schema for ORC has it: no times, timestamps to the nanosecond."""
+    fields = [pa.int32() if pa.types.is_time(each.type) else each.type for each in table.schema]
+    plain = [column.cast(kind) for column, kind in zip(table.columns, fields, strict=True)]
+    orc.write_table(pa.table(plain, names=table.column_names), str(path), stripe_size=1024)
+
+
+def add(table: PaimonWriter, kind: str, rows: list[dict[str, Any]], **entry: Any) -> DataFile:
+    write: Callable[[pa.Table, Path], None] = orc_writer
+    if kind == "avro":
+        write = avro_writer(table.columns, codec=entry.pop("codec", "null"), sync_interval=entry.pop("block", 100))
+    return table.append(rows, suffix=f".{kind}", write=write, **entry)
+
+
+def rows(table: PaimonWriter, columns: list[str] | None = None, version: int | None = None) -> list[dict[str, Any]]:
+    _, batches = read(open_table(str(table.path)), version, columns)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+# -- types --------------------------------------------------------------------------------------------------------
+
+DAY = datetime(2026, 3, 1, 23, 59, 59, 123000)
+TYPES: list[tuple[Any, Any]] = [
+    ("BOOLEAN", True),
+    ("TINYINT", -128),
+    ("SMALLINT", 32767),
+    ("INT", -(2**31)),
+    ("BIGINT", 2**63 - 1),
+    ("FLOAT", 0.5),
+    ("DOUBLE", 0.1),
+    ("DECIMAL(5, 2)", Decimal("-123.45")),
+    ("DECIMAL(38, 10)", Decimal("-1234567890123456789012345678.0123456789")),
+    ("STRING", "añ😀"),
+    ("VARCHAR(4)", "abc"),
+    ("BYTES", b"\0\xff"),
+    ("DATE", date(1969, 12, 31)),
+    ("TIME(3)", time(23, 59, 59, 999000)),
+    ("TIMESTAMP(3)", DAY),
+    ("TIMESTAMP(6)", DAY.replace(microsecond=123456)),
+    ("TIMESTAMP(6)", datetime(1750, 1, 1, 0, 0, 0, 1)),
+    ("TIMESTAMP_LTZ(3)", DAY.replace(tzinfo=UTC)),
+    ("TIMESTAMP_LTZ(6)", DAY.replace(microsecond=1, tzinfo=UTC)),
+    ({"type": "ARRAY", "element": "INT"}, [1, None, 3]),
+    ({"type": "ARRAY", "element": {"type": "ARRAY", "element": "STRING"}}, [["a"], [], None]),
+    ({"type": "ARRAY", "element": ROW}, [{"x": 1, "a.b": "y"}, None]),
+    ({"type": "MAP", "key": "STRING NOT NULL", "value": "DECIMAL(4, 1)"}, [("k", Decimal("1.5")), ("l", None)]),
+    ({"type": "MAP", "key": "INT NOT NULL", "value": "STRING"}, [(1, "a"), (2, None)]),
+    ({"type": "MAP", "key": "DATE NOT NULL", "value": ROW}, [(date(2026, 1, 1), {"x": None, "a.b": "z"})]),
+    ({"type": "MULTISET", "element": "STRING NOT NULL"}, [("a", 2)]),
+    ({"type": "MULTISET", "element": "BIGINT NOT NULL"}, [(7, 2)]),
+    (ROW, {"x": None, "a.b": "t"}),
+]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_type(tmp_path: Path, kind: str) -> None:
+    columns = {f"c.{index}": type_ for index, (type_, _) in enumerate(TYPES)}
+    table = PaimonWriter(tmp_path / "t", columns)
+    some: dict[str, Any] = {f"c.{index}": value for index, (_, value) in enumerate(TYPES)}
+    none = dict.fromkeys(columns)
+    add(table, kind, [none, some, none, some])
+    assert rows(table) == [none, some, none, some]
+    # Chosen ones come alone, in the order asked for.
+    names = list(columns)[::-3]
+    assert rows(table, names)[1] == {name: some[name] for name in names}
+    assert list(rows(table, names)[1]) == names
+    _, batches = read(open_table(str(table.path)))
+    (batch,) = batches
+    assert batch.schema.types == [arrow_type(parse_type(type_)) for type_ in columns.values()]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_far_timestamps(tmp_path: Path, kind: str) -> None:
+    table = PaimonWriter(tmp_path / "t", {"id": "INT", "t": "TIMESTAMP(3)"})
+    far = [{"id": 1, "t": datetime(9999, 12, 31)}, {"id": 2, "t": datetime(1, 1, 1)}]
+    if kind == "avro":
+        add(table, kind, far)
+        assert rows(table) == far
+        return
+    for row in far:
+        file = add(table, kind, [row])
+        with pytest.raises(RefusedError, match="before 1677 or after 2262"):
+            rows(table)
+        table.commit("OVERWRITE", delete=[file])
+    add(table, kind, [{"id": 3, "t": datetime(9999, 1, 1)}])
+    assert rows(table, ["id"]) == [{"id": 3}]
+
+
+def test_an_old_pyarrow_reads_no_timestamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orc_file, "_range_is_checked", lambda: False)
+    table = PaimonWriter(tmp_path / "t", {"id": "INT", "t": {"type": "ARRAY", "element": "TIMESTAMP(3)"}})
+    add(table, "orc", [{"id": 1, "t": [DAY]}])
+    with pytest.raises(RefusedError, match="pyarrow 26"):
+        rows(table)
+    assert rows(table, ["id"]) == [{"id": 1}]
+
+
+@pytest.mark.parametrize(("codec", "told"), [("uncompressed", True), ("zlib", True), ("zstd", True), ("lz4", False)])
+def test_time_zones_of_orc_writers(tmp_path: Path, codec: str, told: bool) -> None:
+    """Timestamps with a local time zone that were not written in UTC may be shifted."""
+
+    def write(moved: bool) -> Callable[[pa.Table, Path], None]:
+        def to(found: pa.Table, path: Path) -> None:
+            orc.write_table(found, str(path), compression=codec)
+            if moved:
+                data = path.read_bytes()
+                assert data.count(b"GMT") == 1
+                path.write_bytes(data.replace(b"GMT", b"EST"))
+
+        return to
+
+    table = PaimonWriter(tmp_path / "t", {"id": "INT", "t": "TIMESTAMP_LTZ(3)", "n": "TIMESTAMP(3)"})
+    row = {"id": 1, "t": DAY.replace(tzinfo=UTC), "n": DAY}
+    table.append([row], suffix=".orc", write=write(moved=False))
+    if told:
+        assert rows(table) == [row]
+    else:
+        with pytest.raises(RefusedError, match="the file does not tell"):
+            rows(table)
+    assert rows(table, ["id", "n"]) == [{"id": 1, "n": DAY}]
+    if codec == "uncompressed":
+        table.append([row], suffix=".orc", write=write(moved=True))
+        with pytest.raises(RefusedError, match="the time zone EST"):
+            rows(table)
+        # Times of the clock are those that were written, wherever that was.
+        assert rows(table, ["n"]) == [{"n": DAY}, {"n": DAY}]
+    exact = PaimonWriter(tmp_path / "e", table.columns, options={"orc.timestamp-ltz.legacy.type": "false"})
+    exact.append([row], suffix=".orc", write=write(moved=codec == "uncompressed"))
+    assert rows(exact, ["id", "t"]) == [{"id": 1, "t": row["t"]}]
+
+
+def test_timestamps_near_1970_of_other_time_zones(tmp_path: Path) -> None:
+    """Java and C++ round the seconds of such to different sides."""
+
+    def write(found: pa.Table, path: Path) -> None:
+        orc_writer(found, path)
+        path.write_bytes(path.read_bytes().replace(b"GMT", b"EST"))
+
+    kind = {"type": "ARRAY", "element": ROW | {"fields": [{"id": 95, "name": "t", "type": "TIMESTAMP(6)"}]}}
+    for when, refused in [
+        (datetime(1969, 12, 31, 20, 0, 0, 1), True),
+        (datetime(1970, 1, 1, 3, 0, 0, 999000), True),
+        (datetime(1970, 1, 1), False),
+        (datetime(1970, 1, 3, 0, 0, 0, 1), False),
+        (None, False),
+    ]:
+        table = PaimonWriter(tmp_path / str(when), {"id": "INT", "l": kind})
+        row = {"id": 1, "l": [{"t": when}]}
+        table.append([row], suffix=".orc", write=write)
+        if refused:
+            with pytest.raises(RefusedError, match="within a day of 1970"):
+                rows(table)
+            assert rows(table, ["id"]) == [{"id": 1}]
+        else:
+            assert rows(table) == [row]
+
+
+def test_nanoseconds(tmp_path: Path) -> None:
+    kind = pa.timestamp("ns")
+    table = PaimonWriter(tmp_path / "t", {"id": "INT", "t": "TIMESTAMP(9)"})
+    table.append([{"id": 1, "t": 1_772_409_599_123_456_789}], suffix=".orc", write=orc_writer)
+    _, batches = read(open_table(str(table.path)))
+    (batch,) = batches
+    assert batch.column("t") == pa.array([1_772_409_599_123_456_789], kind)
+    table.append([{"id": 2, "t": None}])
+    with pytest.raises(RefusedError, match="nanoseconds"):
+        rows(table)
+    assert rows(table, ["id"]) == [{"id": 1}, {"id": 2}]
+
+
+# -- rows ---------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    count=st.integers(1, 400),
+    deleted=st.sets(st.integers(0, 399)),
+    kind=st.sampled_from(FORMATS),
+    codec=st.sampled_from(["null", "deflate"]),
+    bytes_of_block=st.sampled_from([1, 200, 16000]),
+    rows_at_once=st.sampled_from([1, 50, 8192]),
+)
+def test_deletion_vectors_go_by_position(
+    tmp_path_factory: pytest.TempPathFactory,
+    count: int,
+    deleted: set[int],
+    kind: str,
+    codec: str,
+    bytes_of_block: int,
+    rows_at_once: int,
+) -> None:
+    table = PaimonWriter(tmp_path_factory.mktemp("t") / "t")
+    more = {} if kind == "orc" else {"codec": codec, "block": bytes_of_block}
+    file = add(table, kind, [{"id": each, "v": "x" * (each % 50)} for each in range(count)], **more)
+    deleted = {each for each in deleted if each < count}
+    if deleted:
+        table.delete({file: deleted})
+    left = [each for each in range(count) if each not in deleted]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(avro_file, "_ROWS", rows_at_once)
+        assert [row["id"] for row in rows(table, ["id"])] == left
+        assert rows(table, ["v"])[:3] == [{"v": "x" * (each % 50)} for each in left[:3]]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_kinds_of_rows(tmp_path: Path, kind: str) -> None:
+    options = {"bucket": "1", "deletion-vectors.enabled": "true"}
+    table = PaimonWriter(tmp_path / "t", {"id": "INT NOT NULL", "v": "STRING"}, primary_keys=["id"], options=options)
+    found = [{"id": each, "v": None} for each in range(5)]
+    file = add(table, kind, found, level=4, kinds=[0, 3, 2, 1, 0], _DELETE_ROW_COUNT=2)
+    table.delete({file: [4]})
+    assert [row["id"] for row in rows(table)] == [0, 2]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_columns_are_the_same_by_id(tmp_path: Path, kind: str) -> None:
+    table = PaimonWriter(tmp_path / "t", {"id": "INT", "a": "STRING", "r": ROW, "d": "DECIMAL(5, 1)"})
+    add(table, kind, [{"id": 1, "a": "one", "r": {"x": 1, "a.b": "s"}, "d": Decimal("-1.5")}])
+    wider = {
+        "type": "ROW",
+        "fields": [{"id": 91, "name": "y", "type": "STRING"}, {"id": 92, "name": "x", "type": "INT"}],
+    }
+    table.alter({"a": "DOUBLE", "r": wider, "id": "BIGINT", "d": "DECIMAL(9, 3)"}, {"a": "nowhere"})
+    add(table, kind, [{"id": 2, "a": 0.5, "r": {"y": None, "x": 7}, "d": None}])
+    assert rows(table) == [
+        {"a": None, "r": {"y": "s", "x": None}, "id": 1, "d": Decimal("-1.500")},
+        {"a": 0.5, "r": {"y": None, "x": 7}, "id": 2, "d": None},
+    ]
+    assert rows(table, ["a"]) == [{"a": None}, {"a": 0.5}]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_files_of_several_formats_in_a_partitioned_table(tmp_path: Path, kind: str) -> None:
+    table = PaimonWriter(tmp_path / "t", {"p": "STRING", "id": "INT"}, ["p"])
+    add(table, kind, [{"p": "a", "id": 1}], partition=("a",))
+    table.append([{"p": "b", "id": 2}], ("b",))
+    assert rows(table) == [{"p": "a", "id": 1}, {"p": "b", "id": 2}]
+    assert rows(table, ["p"]) == [{"p": "a"}, {"p": "b"}]
+
+
+# -- damage -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_other_rows_than_the_manifest_says(tmp_path: Path, kind: str) -> None:
+    for count in (1, 3):
+        table = PaimonWriter(tmp_path / f"t{count}")
+        add(table, kind, [{"id": 1, "v": "x"}, {"id": 2, "v": "y"}], _ROW_COUNT=count)
+        with pytest.raises(DamagedTableError, match=r"(has|holds) 2 rows"):
+            rows(table)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_damaged_files_are_told(tmp_path: Path, kind: str) -> None:
+    """Whatever byte is changed: there are as many rows, or the file is told to be damaged."""
+    table = PaimonWriter(tmp_path / "t", {"id": "INT", "v": "BYTES"})
+    add(
+        table,
+        kind,
+        [{"id": each, "v": f"v{each}".encode()} for each in range(20)],
+        **({"block": 30} if kind == "avro" else {}),
+    )
+    (path,) = table.path.glob(f"bucket-0/*.{kind}")
+    data = path.read_bytes()
+    for at in range(0, len(data), 7):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        try:
+            assert len(rows(table)) == 20
+        except (DamagedTableError, RefusedError) as error:
+            assert path.name in str(error)  # noqa: PT017
+    for cut in (0, 3, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:cut])
+        with pytest.raises(DamagedTableError, match=path.name):
+            rows(table)
+    path.unlink()
+    with pytest.raises(DamagedTableError, match="does not exist"):
+        rows(table)
+
+
+DAMAGED: list[tuple[Any, list[Any], str]] = [
+    ({"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}, [b"\x7f\xff"], "more than 3 digits"),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 300, "scale": 1}, [b"\x7f"], "decimal of 300 digits"),
+    (["null", "int", "string"], [1], "more than null and one type"),
+    ("long", [2**40], "v"),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "why"), DAMAGED)
+def test_avro_that_paimon_does_not_write(tmp_path: Path, kind: Any, values: list[Any], why: str) -> None:
+    def write(_: pa.Table, path: Path) -> None:
+        schema = {"type": "record", "name": "r", "fields": [{"name": "v", "type": kind}]}
+        plain = json.loads(json.dumps(schema).replace('"logicalType"', '"was"'))
+        records = record_bytes(plain, [{"v": value} for value in values])
+        path.write_bytes(header(schema) + block(len(values), records))
+
+    table = PaimonWriter(tmp_path / "t", {"v": "INT" if kind == "long" else "DECIMAL(3, 1)"})
+    table.append([{"v": None}], suffix=".avro", write=write)
+    with pytest.raises(DamagedTableError, match=why):
+        rows(table)
+
+
+def test_a_format_that_is_not_known(tmp_path: Path) -> None:
+    table = PaimonWriter(tmp_path / "t")
+    table.append([{"id": 1, "v": "x"}], suffix=".lance")
+    with pytest.raises(RefusedError, match="no file of Parquet, ORC or Avro"):
+        rows(table)
