@@ -114,6 +114,19 @@ def test_what_is_left_to_paimon(name: str, work: Any, golden_copy: Callable[[str
     assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
 
 
+def test_orc_files_of_a_table_that_goes_on_as_parquet(golden_copy: Callable[[str], Path]) -> None:
+    place = golden_copy("paimon/append_dv_orc/table")
+    schema = json.loads((place / "schema" / "schema-0").read_bytes())
+    options = {**schema["options"], "file.format": "parquet"}
+    (place / "schema" / "schema-1").write_text(json.dumps({**schema, "id": 1, "options": options}))
+    before = rows(place)
+    table = open_table(str(place))
+    assert purge(table, LocalEngine()).verified
+    assert {path.rpartition(".")[2] for path in table.snapshot().files["path"].to_pylist()} == {"parquet"}
+    assert rows(place) == before
+    assert len(before) == 246
+
+
 # -- what a snapshot says -----------------------------------------------------------------------------------------
 
 
