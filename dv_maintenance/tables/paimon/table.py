@@ -83,6 +83,10 @@ class PaimonTable:
         return scan_tasks(self.layout, cast("PaimonSnapshot", snapshot), columns)
 
     def check_writable(self, snapshot: Snapshot, operation: str) -> None:
+        if operation == "vacuum":
+            from dv_maintenance.tables.paimon.vacuum import check_cleanable
+
+            return check_cleanable(self.layout)
         raise self._only_read(operation, snapshot.version)
 
     def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
@@ -107,7 +111,16 @@ class PaimonTable:
         allow_short_retention: bool = False,
         now: int | None = None,
     ) -> VacuumResult:
-        raise self._only_read("vacuum")
+        from dv_maintenance.tables.paimon.vacuum import vacuum
+
+        return vacuum(
+            self.place,
+            retention=retention,
+            dry_run=dry_run,
+            lite=lite,
+            allow_short_retention=allow_short_retention,
+            now=now,
+        )
 
     def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
         raise self._only_read("manifest", snapshot.version)
