@@ -47,7 +47,7 @@ _KNOWN: Final = frozenset({
 @dataclass(frozen=True, slots=True)
 class Ref:
     """A snapshot, a tag or a changelog: what its file, at ``path``, names. ``sizes`` of the manifest lists in bytes,
-    where it says. ``data``: the file itself.
+    where it says. ``data``: the file itself. ``rest``: it is what is left of a snapshot, and some of it may be gone.
     """
 
     path: str
@@ -60,6 +60,7 @@ class Ref:
     statistics: str | None
     sizes: Mapping[str, int] = field(repr=False)
     data: bytes = field(repr=False)
+    rest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +241,7 @@ def _changelog(layout: Layout, path: str) -> Ref:
     """What is left of a snapshot: lists that nobody needs any more may be missing."""
     document, data = _document(layout, path)
     base, delta, changelog, index, statistics = (
-        document.optional_file_name(f"{name}")
+        document.optional_file_name(name)
         for name in ("baseManifestList", "deltaManifestList", "changelogManifestList", "indexManifest", "statistics")
     )
     if (document.optional_integer("version") or 1) > 3:
@@ -251,9 +252,8 @@ def _changelog(layout: Layout, path: str) -> Ref:
             next_step="use a newer release of this tool",
         )
     timestamp = document.optional_integer("timeMillis") or 0
-    return Ref(
-        path, document.integer("id"), timestamp, base, delta, changelog, index, statistics, _sizes(document), data
-    )
+    number, sizes = document.integer("id"), _sizes(document)
+    return Ref(path, number, timestamp, base, delta, changelog, index, statistics, sizes, data, rest=True)
 
 
 def _document(layout: Layout, path: str) -> tuple[Document, bytes]:

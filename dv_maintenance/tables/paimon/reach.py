@@ -139,8 +139,8 @@ class Reach:
     def reached(self, refs: Sequence[Ref], *, partly: bool = False) -> Iterator[Reached]:
         """What each of the snapshots, tags or changelogs needs, in order.
 
-        Lists of changes may be missing: they go before the tag that names them. ``partly``: so may anything else; then
-        what is gone names nothing.
+        Lists of changes may be missing: they go before the tag that names them. ``partly``, and of a changelog: so may
+        anything else; then what is gone names nothing.
 
         Raises
         ------
@@ -155,12 +155,13 @@ class Reach:
         self._load([ref.index for ref in refs if ref.index], self._indexes, self._read_index)
         for ref in refs:
             named: list[Named] = []
-            data = self._live(self._listed(ref, (ref.base, ref.delta), named, partly=partly))
+            may_lack = partly or ref.rest
+            data = self._live(self._listed(ref, (ref.base, ref.delta), named, partly=may_lack))
             changes = self._mentioned(self._listed(ref, (ref.changelog,), named, partly=True))
             if ref.index:
                 named.append(Named(ref.index, self.layout.manifest(ref.index), "other", None))
                 files = self._indexes[ref.index]
-                if files is None and not partly:
+                if files is None and not may_lack:
                     raise MissingError(ref, self.layout.manifest(ref.index))
                 named += files or ()
             if ref.statistics:

@@ -19,7 +19,9 @@ never a snapshot without its files.
   expiry; it has the time of the whole sweep of snapshot files for that.)
 * A *rollback* takes snapshots away from the newest down, while we take them from the oldest up. In front of each that
   goes, the newest must still be there. Should both have met all the same, the one that is rolled back to was the last
-  that we took, and it is put back: none of its files is touched before the look behind it.
+  that we took, and it is put back: none of its files is touched before the look behind it. A snapshot file that was
+  rolled back and written anew is another one, and is left alone; on local disk for certain, elsewhere but for the blink
+  of an eye between reading it and deleting it.
 * Another *expiry* may take more of the oldest snapshots, never the newest. While a plan is made, it stops it only if it
   took the newest one that was seen (apache/paimon#7710): everything is read anew then. Behind the look, whatever
   snapshots there are have been read, those among them that came meanwhile included.
@@ -32,12 +34,15 @@ done so far. Nobody can tell from its files whether a REST catalog owns the tabl
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -48,12 +53,14 @@ from dv_maintenance.errors import (
     DamagedTableError,
     DvMaintenanceError,
     RefusedError,
+    StorageError,
     VerificationError,
 )
 from dv_maintenance.storage import FileExistsAlreadyError, FileInfo, Storage, absolute_uri
 from dv_maintenance.tables.arrays import strings
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
 from dv_maintenance.tables.paimon import expiry
+from dv_maintenance.tables.paimon.documents import Document
 from dv_maintenance.tables.paimon.expiry import Rules, Stamp, first_kept
 from dv_maintenance.tables.paimon.features import check_known_kind
 from dv_maintenance.tables.paimon.ground import Branch, Ground, Ref, look, moved
@@ -67,7 +74,7 @@ from dv_maintenance.tables.paimon.reach import DataFile, MissingError, Named, Re
 from dv_maintenance.tables.paimon.retention import Retention, decoupled_by, retention_of
 from dv_maintenance.tables.paimon.scalars import integer
 from dv_maintenance.tables.paimon.schema import Schema, newest_schema
-from dv_maintenance.tables.paimon.snapshots import read_snapshot_file
+from dv_maintenance.tables.paimon.snapshots import parse_snapshot
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.sweep import delete_batch
 
@@ -97,6 +104,7 @@ NO_SNAPSHOT: Final = "in a table without a snapshot: nobody knows what a writer 
 _ATTEMPTS: Final = 3
 _BATCH: Final = 1000
 _EXPIRE: Final = "CALL sys.expire_snapshots"
+_ROLLED_BACK: Final = "it was rolled back to the snapshot that was just deleted, which is back in its place"
 
 
 def vacuum(
@@ -381,10 +389,12 @@ class _Run:
         """Delete them, but for what is needed by now. Returns what was to go in the end."""
         if not files:
             return []
+        snapshots = {self.mine.snapshots[number].path: number for number in self.expired}
+        self._look_again()
+        if len(self.needed.taken) > self.checked:
+            files = self._unneeded(files)
         self._verify(files)
         self.planned = len(files)
-        snapshots = {_snapshot_file(self.mine.snapshots[number]).path: number for number in self.expired}
-        self._look_again()
         gone: list[ExpiredFile] = []
         try:
             self._expire([file for file in files if snapshots.get(file.path) in self.expired], gone)
@@ -413,11 +423,11 @@ class _Run:
         newest, options = self.mine.snapshots[self.mine.newest], self.schema.options
         partitions = Partitions(self.schema.partition_fields(), options)
         try:
-            file = read_snapshot_file(self.layout, newest.id)
+            file = parse_snapshot(Document.parse(self.layout.uri, newest.path, newest.data))
             live = live_entries(self.layout, file, partitions).entries["file_name"].combine_chunks()
             index = read_index_manifest(self.layout, file.index_manifest, partitions, options, file.id)
-        except (FileNotFoundError, DamagedTableError) as error:
-            if isinstance(error, DamagedTableError) and self._is_there(newest):
+        except DamagedTableError:
+            if self._is_there(newest):
                 raise
             raise _MovedError(self._conflict(f"{newest.path}, its newest snapshot, vanished")) from None
         used = pc.is_in(strings(self._keys(files)), value_set=live).to_pylist()
@@ -438,10 +448,7 @@ class _Run:
             raise _MovedError(self._conflict(reason))
         _check_coupled(self.layout, self.schema, bool(mine.changelogs))
         first = first_kept(_stamps(mine), self.rules, after.consumers)
-        stay = [number for number in self.expired if number >= first]
         self.expired = [number for number in self.expired if number < first]
-        why = expiry.reasons(_stamps(mine), self.rules, after.consumers)
-        self.kept.update(why[number] for number in stay)
         self._take_in(after, frozenset(self.expired))
         self.ground = after
 
@@ -453,14 +460,43 @@ class _Run:
             if file.path not in refs:
                 continue  # somebody else was faster
             if not self._is_there(newest):
-                self._put_back()
-                raise self._conflict(f"{newest.path}, its newest snapshot, vanished, or is another one now")
-            self.deleted += self.storage.delete([file.path])
+                why = f"{newest.path}, its newest snapshot, vanished, or is another one now"
+                raise self._conflict(_ROLLED_BACK if self._put_back() else why)
+            removed = self._remove(refs[file.path])
+            if removed is None:
+                raise self._conflict(f"{file.path} is another one now")
+            self.deleted += removed
             self.last = refs[file.path]
             gone.append(file)
         if self.last is not None:
             first = min(number for number in self.mine.snapshots if number > self.last.id)
             self.storage.put(f"{self.layout.own}{SNAPSHOT}/EARLIEST", str(first).encode())
+
+    def _remove(self, ref: Ref) -> int | None:
+        """Delete a snapshot file; how many were there. ``None``: it is not what was read any more, and stays. On local
+        disk that is certain: it is moved out of the way before it is looked at.
+        """
+        if not self.storage.is_local:
+            if not self._is_there(ref) and self.storage.exists(ref.path):
+                return None
+            return self.storage.delete([ref.path])
+        place = self.storage.local(ref.path)
+        folder, name = os.path.split(place)
+        aside = os.path.join(folder, f".{name}.{uuid4()}.tmp")
+        try:
+            try:
+                os.rename(place, aside)
+            except FileNotFoundError:
+                return 0
+            with open(aside, "rb") as file:
+                same = file.read() == ref.data
+            if not same:
+                with suppress(FileExistsError):
+                    os.link(aside, place)
+            os.unlink(aside)
+        except OSError as error:
+            raise StorageError(f"cannot delete {ref.path}: {error.strerror}", table=self.layout.uri) from error
+        return 1 if same else None
 
     def _is_there(self, ref: Ref) -> bool:
         try:
@@ -488,14 +524,14 @@ class _Run:
         try:
             after = look(self.layout, self.ground)
         except DvMaintenanceError:
-            self._put_back()
+            if self._put_back():
+                raise self._conflict(_ROLLED_BACK) from None
             raise
         mine = after.branches[self.layout.branch]
         reason = moved(self.mine, mine)
         # Others may expire what they like, as long as they leave newer ones: those were read just now.
         if reason and not (mine.newest > self.mine.newest and self.mine.newest not in mine.snapshots):
-            self._put_back()
-            raise self._conflict(reason)
+            raise self._conflict(_ROLLED_BACK if self._put_back() else reason)
         self.ground, self.expired = after, []
         self._take_in(after, frozenset())
 
@@ -512,16 +548,15 @@ class _Run:
         paths = (unquote(file.path) if "://" in file.path else file.path for file in files)
         return [file_key(path.rpartition("/")[2]) for path in paths]
 
-    def _put_back(self) -> None:
+    def _put_back(self) -> bool:
         """The last snapshot that was deleted, if none is left: somebody rolled back to it at that very moment."""
         if self.last is None or any(numbered(name, "snapshot-") for name in self.layout.names(SNAPSHOT)):
-            return
-        try:
+            return False
+        with suppress(FileExistsAlreadyError):
             self.storage.create(self.last.path, self.last.data)
-        except FileExistsAlreadyError:
-            return
-        self.deleted -= 1
-        self.last = None
+            self.deleted -= 1
+            self.last = None
+        return True
 
     def _conflict(self, what: str) -> ConflictError:
         return ConflictError(

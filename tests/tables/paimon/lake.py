@@ -20,7 +20,7 @@ from paimon_writer import MAX_LONG, DataFile, PaimonWriter, entry_schema, list_s
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import VacuumResult
-from dv_maintenance.tables.paimon import PaimonTable
+from dv_maintenance.tables.paimon import PaimonTable, vacuum
 
 HOUR, DAY = 3_600_000, 86_400_000
 OWN = ("snapshot/", "schema/", "tag/", "changelog/", "consumer/")
@@ -287,6 +287,7 @@ class CrashError(BaseException):
     """The process died."""
 
 
+# Of the storage; and with `rename`, the system's.
 CALLS = ("get", "get_range", "head", "list", "first_names", "folders", "put", "create", "_unlink")
 
 
@@ -308,6 +309,13 @@ def before_each_call(do: Callable[[int, str, Any], None]) -> Iterator[list[str]]
     with pytest.MonkeyPatch.context() as patch:
         for name in CALLS:
             patch.setattr(Storage, name, wrapped(name))
+
+        def rename(place: str, aside: str, inner: Any = os.rename) -> None:
+            calls.append("rename")
+            do(len(calls) - 1, "rename", place)
+            inner(place, aside)
+
+        patch.setattr(vacuum.os, "rename", rename)
         yield calls
 
 

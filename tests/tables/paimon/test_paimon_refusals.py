@@ -19,8 +19,6 @@ from dv_maintenance.cli import main
     [
         "apply --engine local",
         "purge --engine local",
-        "vacuum",
-        "vacuum --dry-run",
         "manifest",
         "checkpoint",
         "downgrade",
