@@ -17,8 +17,6 @@ from dv_maintenance.cli import main
 @pytest.mark.parametrize(
     "line",
     [
-        "vacuum",
-        "vacuum --dry-run",
         "manifest",
         "checkpoint",
         "downgrade",
