@@ -49,7 +49,10 @@ class Partitions:
     fields: Sequence[Field]
     options: Mapping[str, str]
     found: list[Partition] = field(default_factory=list)
-    _codes: dict[bytes, int] = field(default_factory=dict)
+    _codes: dict[bytes, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._codes = {partition.row: code for code, partition in enumerate(self.found)}
 
     def code(self, row: bytes) -> int:
         """The number of a partition. Raises DamagedTableError, UnsupportedFeatureError where a row is none of the
