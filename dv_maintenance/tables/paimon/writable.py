@@ -88,7 +88,7 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
     written = snapshot.properties.get("file.format", "parquet").strip().lower()
     if operation == "rewrite" and written != "parquet":
         yield f"its files are {written}, and what is written here is Parquet (file.format)"
-    if operation == "rewrite" and not pc.all(pc.ends_with(files["path"], ".parquet")).as_py():
+    if operation == "rewrite" and pc.any(pc.invert(pc.ends_with(files["path"], ".parquet"))).as_py():
         yield "some of its files are not Parquet, and what is rewritten here is"
     if operation == "delete" and not options.deletion_vectors:
         yield "deletion vectors are not enabled (deletion-vectors.enabled)"
