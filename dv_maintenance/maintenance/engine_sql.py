@@ -49,9 +49,9 @@ class SqlSession(Protocol):
 @dataclass(frozen=True, slots=True)
 class EngineSqlReport:
     """``statement``: what was run. ``checked``: versions whose rows were compared with those of the version before.
-    ``by``, the weakest of what it was: ``content``; ``keys``, of the keys that no row waited for; ``engine``, by its own
-    query; ``rows`` where our reader can count the rows of the files but not read them; or ``files`` (vacuum: every live
-    file and deletion vector is there). ``dvs_before``, ``dvs_after``: files with a DV.
+    ``by``, the weakest of what it was: ``content``; ``keys``, of the keys that no row waited for; ``engine``, by its
+    own query; ``rows`` where our reader can count the rows of the files but not read them; or ``files`` (vacuum: every
+    live file and deletion vector is there). ``dvs_before``, ``dvs_after``: files with a DV.
     """
 
     table: str
@@ -73,7 +73,8 @@ class EngineSqlReport:
 
 def engine_sql(table: Table, session: SqlSession, job: str, *, catalog: str | None = None) -> EngineSqlReport:
     """Run ``job``, one of JOBS, on the whole table through ``session``, and check every version that came of it.
-    ``catalog``: what the session calls the table's catalog, or ``catalog.database.table``, where its path does not tell.
+    ``catalog``: what the session calls the table's catalog, or ``catalog.database.table``, where its path does not
+    tell.
 
     Other writers may commit meanwhile: versions are compared one by one, and only those that say they move rows.
 
@@ -235,7 +236,7 @@ def _compare_unread(
         return _Comparison(new.version, "rows", problem)
     try:
         answers = [[tuple(row) for row in session.sql(str(query)).collect()] for query in queries]
-    except Exception as error:  # it ran, and nobody knows how it went
+    except Exception as error:  # noqa: BLE001 - the job ran: that nobody knows how it went is a finding
         return _Comparison(new.version, "engine", f"version {new.version} is not checked: {_first_line(error)}")
     problem = None
     if answers[0] != answers[1] or len(answers[0]) != 1:
