@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.engine.footer import BATCH_BYTES
 from dv_maintenance.engine.ordering import Ordering
-from dv_maintenance.engine.scan import open_parquet
+from dv_maintenance.engine.scan import SourceReader, open_source
 from dv_maintenance.engine.writer import RollingWriter, as_optional
 from dv_maintenance.errors import RetryableError, VerificationError
 from dv_maintenance.storage import Storage
@@ -19,6 +19,7 @@ from dv_maintenance.tables.work import RewriteResult, RewriteTask
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dv_maintenance.engine.scan import Reader
     from dv_maintenance.tables.work import ScanTask
 
     _Write = Callable[[pa.RecordBatch, Any, Mapping[str, int]], None]
@@ -54,13 +55,14 @@ def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None)
     rows: list[int] = []
     purged: list[int] = []
     bytes_read = 0
-    writer = RollingWriter(task, schema, storage)
+    writer = RollingWriter(task, schema.remove_metadata(), storage)
     try:
         with _sink(task, scan, writer, storage) as write:
             for source in scan.sources:
-                with open_parquet(source, scan, storage) as reader:
+                with open_source(source, scan, storage) as reader:
+                    footer, origins = _encodings(reader)
                     for batch in reader.batches():
-                        write(batch, reader.footer, reader.projection.origins)
+                        write(batch, footer, origins)
                     rows.append(reader.rows)
                     purged.append(reader.purged)
                     bytes_read += reader.size
@@ -85,6 +87,11 @@ def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None)
         source_rows=tuple(rows),
         source_purged=tuple(purged),
     )
+
+
+def _encodings(reader: Reader) -> tuple[Any, Mapping[str, int]]:
+    """What a writer wants to know of a file, see ``RollingWriter.write``."""
+    return (reader.footer, reader.projection.origins) if isinstance(reader, SourceReader) else (None, {})
 
 
 @contextmanager

@@ -69,7 +69,7 @@ class RollingWriter:
 
     def write(self, batch: pa.RecordBatch, footer: Any, origins: Mapping[str, int]) -> None:
         """Append rows. ``footer`` and ``origins`` (see ``Projection``) are those of the file they come from: a new
-        file takes its encodings from the source that it begins with.
+        file takes its encodings from the source that it begins with. Without a footer that one is not Parquet.
         """
         if not batch.num_rows:
             return
@@ -124,7 +124,12 @@ class RollingWriter:
         task = hashlib.sha1(self._task.id.encode(), usedforsecurity=False).hexdigest()[:8]
         name = self._task.file_name.format(task=task, uuid=uuid.uuid4(), codec=self._suffix)
         uri = f"{self._task.output_uri}/{name}"
-        repetitive = [path for path in self._paths if path in origins and dictionary_pays(footer, origins[path])]
+        # Of what is no Parquet nobody knows: Parquet gives a dictionary up where it does not pay.
+        repetitive = [
+            path
+            for path in self._paths
+            if footer is None or (path in origins and dictionary_pays(footer, origins[path]))
+        ]
         self._begun.append(uri)
         with writing(uri):
             return _File(uri, self._schema, self._storage, self._codec, repetitive, self._task)

@@ -26,7 +26,16 @@ import pyarrow as pa
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.tables.paimon.avro_schema import Rebuilt, Wanted, parse_schema, projected, spelled
 
-__all__ = ["AvroFile", "Record", "Template", "read_records", "template_of", "unpacked", "write_records"]
+__all__ = [
+    "AvroFile",
+    "Record",
+    "Template",
+    "read_records",
+    "template_of",
+    "unpacked",
+    "write_records",
+    "writer_schema",
+]
 
 Record = dict[str, Any]
 
@@ -151,6 +160,14 @@ def _records(fastavro: Any) -> Iterator[None]:
         fastavro.schema.UnknownType,
     ) as error:
         raise DamagedTableError(f"its records cannot be read: {type(error).__name__}: {error}") from error
+
+
+def writer_schema(data: bytes) -> Rebuilt:
+    """The schema that a file was written with. Raises DamagedTableError as :func:`read_records`."""
+    cursor = _Cursor(data)
+    if cursor.take(4) != _MAGIC:
+        raise DamagedTableError("it is no Avro file: the magic number is missing")
+    return parse_schema(_metadata(cursor).get("avro.schema", b""))
 
 
 def _fastavro() -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dv_maintenance.errors import DamagedTableError
 
-__all__ = ["Wanted", "parse_schema", "projected", "spelled"]
+__all__ = ["Rebuilt", "Wanted", "parse_schema", "projected", "spelled", "unknown_texts"]
 
 Wanted = Mapping[str, "Wanted | None"]
 """Names of the fields to read; ``None`` for all of a field, else those of the record (or of the array's records) in it.
@@ -168,3 +168,33 @@ def spelled(schema: Rebuilt) -> Any:
         case "fixed":
             return schema
     return schema["type"]
+
+
+def unknown_texts(schema: Rebuilt, known: Wanted) -> list[str]:
+    """Fields that are not ``known`` and may hold text: for all that anybody can tell, names of files."""
+    match schema["type"]:
+        case "union":
+            return [name for each in schema["branches"] for name in unknown_texts(each, known)]
+        case "array":
+            return unknown_texts(schema["items"], known)
+        case "record":
+            found = []
+            for each in schema["fields"]:
+                below = known.get(each["name"])
+                if each["name"] not in known:
+                    found += [each["name"]] if _holds_text(each["type"]) else []
+                elif below is not None:
+                    found += unknown_texts(each["type"], below)
+            return found
+    return []
+
+
+def _holds_text(schema: Rebuilt) -> bool:
+    match schema["type"]:
+        case "union":
+            return any(_holds_text(each) for each in schema["branches"])
+        case "array":
+            return _holds_text(schema["items"])
+        case "record":
+            return any(_holds_text(each["type"]) for each in schema["fields"])
+    return schema["type"] not in {"null", "boolean", "int", "long", "float", "double"}

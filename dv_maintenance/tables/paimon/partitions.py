@@ -20,7 +20,7 @@ from dv_maintenance.tables.model import partition_name
 from dv_maintenance.tables.paimon.binary_row import Moment, decode_row
 from dv_maintenance.tables.paimon.types import DataType, Field
 
-__all__ = ["Partition", "Partitions", "folder_text", "json_value", "value_text"]
+__all__ = ["Partition", "Partitions", "folder_name", "folder_text", "json_value", "value_text"]
 
 _DEFAULT_NAME: Final = "__DEFAULT_PARTITION__"
 # What Paimon escapes in the names of folders: Hive's characters, and the closing brace.
@@ -73,10 +73,15 @@ class Partitions:
             text = None if value is None else folder_text(value, each.type, legacy=legacy)
             # To Paimon, nothing but white space is no value.
             spelled = text if text and text.strip() else default
-            parts.append(f"{each.name.translate(_ESCAPED)}={spelled.translate(_ESCAPED)}")
+            parts.append(f"{folder_name(each.name)}={folder_name(spelled)}")
             shown[each.name] = None if value is None else value_text(value, each.type)
             constants[each.name] = json_value(value, each.type)
         return Partition(row, partition_name(shown), "/".join(parts), constants)
+
+
+def folder_name(text: str) -> str:
+    """A column or a value as names of folders have it."""
+    return text.translate(_ESCAPED)
 
 
 def value_text(value: Any, type: DataType) -> str:

@@ -19,14 +19,14 @@ from uuid import uuid4
 
 import orjson
 
-from dv_maintenance.errors import ConflictError, StorageError
+from dv_maintenance.errors import ConflictError, StorageError, UsageError
 from dv_maintenance.storage import FileExistsAlreadyError
 from dv_maintenance.tables.paimon.avro import Template, write_records
 from dv_maintenance.tables.paimon.entries import Entry, filled, read_whole, written
 from dv_maintenance.tables.paimon.layout import SNAPSHOT, table_layout
 from dv_maintenance.tables.paimon.manifests import ADD, DELETE
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
-from dv_maintenance.tables.paimon.snapshots import LATEST
+from dv_maintenance.tables.paimon.snapshots import LATEST, load_snapshot_file
 from dv_maintenance.tables.paimon.value_stats import partition_stats
 from dv_maintenance.tables.paimon.writable import check_writable
 
@@ -125,11 +125,24 @@ class _Race:
             files.discard()
             raise
         path = self.layout.snapshot(self.now.version + 1)
-        if not self._create(path, body):
+        # Rolled back and written to up to the same number, the table would get back what was rolled back.
+        if self._base_is_another() or not self._create(path, body):
             files.discard()
             return None
+        if self._base_is_another():
+            raise self._unsure(
+                path, f"snapshot {self.now.version} was rolled back and made anew while it was built upon"
+            )
         self._point_to(self.now.version + 1)
         return Published(self.now.version + 1, number, draft)
+
+    def _base_is_another(self) -> bool:
+        """Whether the snapshot that is built upon is not the one that was read. One that is gone has expired."""
+        try:
+            found = load_snapshot_file(self.layout, self.now.version)
+        except UsageError:
+            return False
+        return found is None or self.now.file is None or found.body != self.now.file.body
 
     def _create(self, path: str, body: bytes) -> bool:
         """Whether the snapshot is ours. Nothing may be deleted that one of ours might name, so where that is not known

@@ -13,7 +13,7 @@ from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.tables.arrays import strings
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.paimon.schema import Schema, read_schema
-from dv_maintenance.tables.paimon.tasks import COLUMNS, field_in, source_of
+from dv_maintenance.tables.paimon.tasks import COLUMNS, field_in, instants, source_of
 from dv_maintenance.tables.paimon.types import arrow_field
 from dv_maintenance.tables.paimon.value_stats import stats_columns
 from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
@@ -47,16 +47,16 @@ def rewrite_tasks(
     RefusedError : the table asks for a compression that we can't write, or has files that we can't read.
     UnsupportedFeatureError : a column's type was another one when a file was written.
     """
-    schema = pa.schema([arrow_field(each) for each in snapshot.table_schema.fields])
     codec, stats = _codec(snapshot), stats_columns(snapshot.table_schema)
-    live = {source.key: (row, source) for row, source in _sources(layout, snapshot, bins)}
+    schemas = {snapshot.table_schema.id: snapshot.table_schema}
+    live = {source.key: (row, source) for row, source in _sources(layout, snapshot, bins, schemas)}
     tasks = []
     for wanted in bins:
         rows, sources = _inputs(live, wanted, snapshot)
         folder = rows[0]["path"].rpartition("/")[0]
         task = RewriteTask(
             id=wanted.id,
-            scan=ScanTask(sources, schema),
+            scan=ScanTask(sources, _schema(snapshot, [schemas[row["schema_id"]] for row in rows])),
             output_uri=layout.storage.uri_of(folder),
             target_bytes=target_bytes,
             compression=codec,
@@ -66,6 +66,12 @@ def rewrite_tasks(
         )
         tasks.append(task)
     return tasks
+
+
+def _schema(snapshot: PaimonSnapshot, stored: Sequence[Schema]) -> pa.Schema:
+    """The newest columns. What is known of timestamps has to be so for all files of the task."""
+    known = [instants(each) for each in stored]
+    return pa.schema([arrow_field(each) for each in snapshot.table_schema.fields], known[0] if all(known) else None)
 
 
 def _codec(snapshot: PaimonSnapshot) -> str:
@@ -81,21 +87,21 @@ def _codec(snapshot: PaimonSnapshot) -> str:
 
 
 def _sources(
-    layout: Layout, snapshot: PaimonSnapshot, bins: Sequence[RewriteBin]
+    layout: Layout, snapshot: PaimonSnapshot, bins: Sequence[RewriteBin], schemas: dict[int, Schema]
 ) -> Iterator[tuple[dict[str, Any], SourceFile]]:
-    """The files that the bins name. Only these become objects, however many others live."""
+    """The files that the bins name. Only these become objects, however many others live. ``schemas``: those that are
+    known, to which the files' own are added.
+    """
     paths = strings(sorted({key.path for wanted in bins for key in wanted.inputs}))
     chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths))
-    schemas: dict[int, pa.Schema] = {}
+    shapes: dict[int, pa.Schema | None] = {}
     for row in chosen.select([*COLUMNS, "partition"]).to_pylist():
         schema_id = row["schema_id"]
-        if schema_id not in schemas:
-            schemas[schema_id] = _shape(snapshot.table_schema, _stored(layout, snapshot, schema_id))
-        yield row, replace(source_of(layout, snapshot, row), schema=schemas[schema_id])
-
-
-def _stored(layout: Layout, snapshot: PaimonSnapshot, schema_id: int) -> Schema:
-    return snapshot.table_schema if schema_id == snapshot.table_schema.id else read_schema(layout, schema_id)
+        if schema_id not in shapes:
+            if schema_id not in schemas:
+                schemas[schema_id] = read_schema(layout, schema_id)
+            shapes[schema_id] = _shape(snapshot.table_schema, schemas[schema_id])
+        yield row, replace(source_of(layout, snapshot, row), schema=shapes[schema_id])
 
 
 def _shape(newest: Schema, stored: Schema) -> pa.Schema | None:

@@ -1,6 +1,6 @@
-"""A Paimon table, as far as it can be looked at and read: each method is a module of this folder."""
+"""A Paimon table: each method is a module of this folder."""
 
-# ruff: noqa: ARG002 - the protocol's arguments, of methods that refuse
+# ruff: noqa: ARG002 - the protocol's arguments that Paimon has no use for
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dv_maintenance.errors import RefusedError
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.capabilities import EngineName, WaitingRows
     from dv_maintenance.tables.model import (
@@ -39,8 +38,8 @@ __all__ = ["PaimonTable"]
 
 @dataclass(frozen=True, slots=True)
 class PaimonTable:
-    """See ``dv_maintenance.tables.model.Table`` for what each method promises; those that change anything refuse. The
-    folder of a branch (``TABLE/branch/branch-NAME``) is a table like any other.
+    """See ``dv_maintenance.tables.model.Table`` for what each method promises. The folder of a branch
+    (``TABLE/branch/branch-NAME``) is a table like any other.
     """
 
     place: Storage
@@ -90,11 +89,13 @@ class PaimonTable:
         return scan_tasks(self.layout, cast("PaimonSnapshot", snapshot), columns)
 
     def check_writable(self, snapshot: Snapshot, operation: str) -> None:
+        if operation == "vacuum":
+            from dv_maintenance.tables.paimon.vacuum import check_cleanable
+
+            return check_cleanable(self.layout)
         from dv_maintenance.tables.paimon.writable import check_writable
 
-        if operation == "vacuum":
-            raise self._only_read(operation, snapshot.version)
-        check_writable(cast("PaimonSnapshot", snapshot), operation)
+        return check_writable(cast("PaimonSnapshot", snapshot), operation)
 
     def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
         from dv_maintenance.tables.paimon.rewrites import rewrite_tasks
@@ -153,21 +154,21 @@ class PaimonTable:
         allow_short_retention: bool = False,
         now: int | None = None,
     ) -> VacuumResult:
-        raise self._only_read("vacuum")
+        from dv_maintenance.tables.paimon.vacuum import vacuum
+
+        return vacuum(
+            self.place,
+            retention=retention,
+            dry_run=dry_run,
+            lite=lite,
+            allow_short_retention=allow_short_retention,
+            now=now,
+        )
 
     def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
-        raise self._only_read("manifest", snapshot.version)
+        from dv_maintenance.tables.paimon.writable import refused
 
-    def _only_read(self, operation: str, version: int | None = None) -> RefusedError:
-        from dv_maintenance.errors import RefusedError
-
-        return RefusedError(
-            f"{operation} of Paimon tables is not possible with this release: it tells their health, history, tags and "
-            "branches, and reads append tables",
-            table=self.uri,
-            version=version,
-            next_step="use Paimon itself: its procedures sys.compact, sys.expire_snapshots and sys.remove_orphan_files",
-        )
+        raise refused(cast("PaimonSnapshot", snapshot), "manifest")
 
     # -- the engine's own maintenance --------------------------------------------------------------------------------
 

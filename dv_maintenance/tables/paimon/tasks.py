@@ -29,7 +29,7 @@ from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.paimon.types import DataType, Field, arrow_field, arrow_type
 from dv_maintenance.tables.work import EXACT_INSTANTS, DvRef, RowFilter, ScanTask, SourceFile
 
-__all__ = ["COLUMNS", "field_in", "scan_tasks", "source_of", "stored_source"]
+__all__ = ["COLUMNS", "field_in", "instants", "scan_tasks", "source_of", "stored_source"]
 
 COLUMNS: Final = [
     "path",
@@ -82,7 +82,7 @@ def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] 
             stored = schemas.setdefault(schema_id, snapshot.table_schema)
             if stored.id != schema_id:
                 stored = schemas[schema_id] = read_schema(layout, schema_id)
-            shapes[schema_id] = pa.schema([field_in(each, stored) for each in wanted], _instants(stored))
+            shapes[schema_id] = pa.schema([field_in(each, stored) for each in wanted], instants(stored))
         tasks.append(ScanTask((source,), shapes[schema_id]))
     return tasks
 
@@ -104,7 +104,8 @@ def _selected(snapshot: PaimonSnapshot, columns: Sequence[str] | None) -> tuple[
     return tuple(by_name[name] for name in names)
 
 
-def _instants(stored: Schema) -> dict[bytes, bytes] | None:
+def instants(stored: Schema) -> dict[bytes, bytes] | None:
+    """What a task's schema says of timestamps in ORC files that were written with a schema of the table."""
     legacy = stored.options.get("orc.timestamp-ltz.legacy.type", "true").strip().lower() != "false"
     return None if legacy else {EXACT_INSTANTS: b"exact"}
 

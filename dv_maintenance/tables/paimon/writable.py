@@ -87,9 +87,7 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
             yield f"the column {column.name} holds {what}, which are not written here"
     written = snapshot.properties.get("file.format", "parquet").strip().lower()
     if operation == "rewrite" and written != "parquet":
-        yield f"its files are {written}, and what is written here is Parquet (file.format)"
-    if operation == "rewrite" and pc.any(pc.invert(pc.ends_with(files["path"], ".parquet"))).as_py():
-        yield "some of its files are not Parquet, and what is rewritten here is"
+        yield f"new files of the table are to be {written}, and what is written here is Parquet (file.format)"
     if operation == "delete" and not options.deletion_vectors:
         yield "deletion vectors are not enabled (deletion-vectors.enabled)"
     if snapshot.file is not None and snapshot.file.body.get("version") != _SNAPSHOT_VERSION:

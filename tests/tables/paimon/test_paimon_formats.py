@@ -247,17 +247,6 @@ def test_rows_are_deleted(tmp_path: Path, spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_files_are_not_rewritten(tmp_path: Path, kind: str) -> None:
-    table = PaimonWriter(tmp_path / "t")
-    found = open_table(str(table.path))
-    found.check_writable(found.snapshot(), "rewrite")
-    add(table, kind, [{"id": 1, "v": "x"}])
-    found = open_table(str(table.path))
-    with pytest.raises(RefusedError, match="not Parquet"):
-        found.check_writable(found.snapshot(), "rewrite")
-
-
-@pytest.mark.parametrize("kind", FORMATS)
 def test_kinds_of_rows(tmp_path: Path, kind: str) -> None:
     options = {"bucket": "1", "deletion-vectors.enabled": "true"}
     table = PaimonWriter(tmp_path / "t", {"id": "INT NOT NULL", "v": "STRING"}, primary_keys=["id"], options=options)

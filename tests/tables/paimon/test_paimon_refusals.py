@@ -17,10 +17,6 @@ from dv_maintenance.cli import main
 @pytest.mark.parametrize(
     "line",
     [
-        "apply --engine local",
-        "purge --engine local",
-        "vacuum",
-        "vacuum --dry-run",
         "manifest",
         "checkpoint",
         "downgrade",
@@ -28,7 +24,6 @@ from dv_maintenance.cli import main
         "restore --version 1",
         "changes --from 1",
         "engine-sql purge",
-        "delete --where id=1",
         "update --set id=1",
         "rename-manifests",
     ],

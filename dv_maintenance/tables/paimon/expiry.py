@@ -1,0 +1,78 @@
+"""Which snapshots of a table may go: a decision without side effects.
+
+A snapshot goes when all before it go, and
+
+1. it is not one of the newest ``snapshot.num-retained.min``, nor the newest one;
+2. no consumer has yet to read it or one before it;
+3. it has been *superseded* for longer than the retention: whoever opened it as the newest one may have done so until
+   its successor was committed; or there are more than ``snapshot.num-retained.max``.
+
+Paimon's own expiry goes by the age of the snapshot itself, so that it takes one more: the one that was the newest when
+the retention began. Whatever a tag names goes, too: its files stay, and the tag is a copy of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+__all__ = ["CONSUMED", "CURRENT", "RECENT", "RETAINED", "Rules", "Stamp", "first_kept", "reasons"]
+
+CURRENT: Final = "in the newest snapshot"
+RECENT: Final = "in a snapshot that was the newest one inside the retention"
+RETAINED: Final = "in one of the newest snapshots, which the table retains (snapshot.num-retained.min)"
+CONSUMED: Final = "in a snapshot that a consumer has yet to read"
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """When a snapshot was committed, epoch milliseconds."""
+
+    id: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """``cutoff``: epoch milliseconds; what was superseded before it may go. ``least``, ``most``: see ``Retention``."""
+
+    cutoff: int
+    least: int
+    most: int | None = None
+
+
+def first_kept(stamps: Sequence[Stamp], rules: Rules, consumers: Mapping[str, int]) -> int:
+    """The oldest snapshot that stays; all before it go. ``stamps``: at least one, oldest first, without gaps.
+    ``consumers``: what each reads next.
+    """
+    newest = stamps[-1].id
+    end = newest - rules.least + 1
+    if consumers:
+        end = min(end, *consumers.values())
+    forced = 0 if rules.most is None else newest - rules.most + 1
+    for stamp, successor in pairwise(stamps):
+        # By its own time as well: a successor whose writer's clock is wrong expires nothing.
+        old = successor.timestamp < rules.cutoff and stamp.timestamp < rules.cutoff
+        if stamp.id >= end or not (old or stamp.id < forced):
+            return stamp.id
+    return newest
+
+
+def reasons(stamps: Sequence[Stamp], rules: Rules, consumers: Mapping[str, int]) -> dict[int, str]:
+    """Why each of the snapshots that stay does."""
+    first, newest = first_kept(stamps, rules, consumers), stamps[-1].id
+    found = {}
+    for stamp in stamps:
+        if stamp.id < first:
+            continue
+        if stamp.id == newest:
+            found[stamp.id] = CURRENT
+        elif stamp.id > newest - rules.least:
+            found[stamp.id] = RETAINED
+        elif consumers and stamp.id >= min(consumers.values()):
+            found[stamp.id] = CONSUMED
+        else:
+            found[stamp.id] = RECENT
+    return found

@@ -1,0 +1,764 @@
+"""Vacuum of Paimon tables: which files go, which stay, why, and what stops it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from avro_files import avro_file
+from lake import DAY, HOUR, Lake, before_each_call, entry_schema, gone, lake
+from paimon_writer import index_schema, list_schema, optional
+from places import GOLDEN
+
+from dv_maintenance.cli import main
+from dv_maintenance.errors import (
+    ConflictError,
+    DamagedTableError,
+    DvMaintenanceError,
+    RefusedError,
+    StorageError,
+    UnsupportedFeatureError,
+    VerificationError,
+)
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables import open_table
+from dv_maintenance.tables.paimon import PaimonTable, vacuum
+from dv_maintenance.tables.paimon.avro import read_records, writer_schema
+from dv_maintenance.tables.paimon.expiry import CONSUMED, CURRENT, RECENT, RETAINED
+from dv_maintenance.tables.paimon.needed import Needed
+from dv_maintenance.tables.paimon.orphans import file_kind
+
+TABLES = sorted(path.parent.parent.name for path in GOLDEN.glob("paimon/*/table/snapshot"))
+UUID = "00000000-dead-4000-8000-00000000000"
+
+
+def millis() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def set_options(place: Path, **options: str) -> None:
+    newest = max((place / "schema").glob("schema-*"))
+    body = json.loads(newest.read_text())
+    body["options"] |= {name.replace("__", "-").replace("_", "."): value for name, value in options.items()}
+    newest.write_text(json.dumps(body))
+
+
+def snapshots(result: Any) -> list[int]:
+    prefix = "snapshot/snapshot-"
+    return sorted(int(path.removeprefix(prefix)) for path in gone(result) if path.startswith(prefix))
+
+
+# -- golden tables ------------------------------------------------------------------------------------------------
+
+
+def records(place: Path, name: str) -> list[Any]:
+    data = (place / "manifest" / name).read_bytes()
+    fields = [each["name"] for each in writer_schema(data)["fields"]]
+    return list(read_records(data, dict.fromkeys(fields)))
+
+
+def first_manifest(table: Lake, ref: str) -> str:
+    body = table.body(ref)
+    lists = [records(table.path, body[name]) for name in ("deltaManifestList", "baseManifestList")]
+    return str(next(record for each in lists for record in each)["_FILE_NAME"])
+
+
+def referenced(place: Path) -> set[str]:
+    """Names of the files that snapshots and tags need, straight from their manifests."""
+
+    found = set()
+    for path in (*place.glob("snapshot/snapshot-*"), *place.glob("tag/tag-*")):
+        body = json.loads(path.read_text())
+        lists = [body["baseManifestList"], body["deltaManifestList"]]
+        manifests = [record["_FILE_NAME"] for name in lists for record in records(place, name)]
+        live: Counter[Any] = Counter()
+        for record in (record for name in manifests for record in records(place, name)):
+            file = record["_FILE"]
+            live[record["_PARTITION"], file["_LEVEL"], file["_FILE_NAME"]] += 1 - 2 * record["_KIND"]
+        found |= {*lists, *manifests, *(key[2] for key, count in live.items() if count > 0)}
+        if body.get("indexManifest"):
+            found |= {body["indexManifest"], *(each["_FILE_NAME"] for each in records(place, body["indexManifest"]))}
+    return found
+
+
+def looks(place: Path) -> list[Any]:
+    """Health of the newest snapshot and of every tag, and the rows where they can be read."""
+    table = open_table(str(place))
+    assert isinstance(table, PaimonTable)
+    found: list[Any] = []
+    for version in (None, *(tag.snapshot.id for tag in table.tags().values())):
+        told = health(table.snapshot(version)).to_json()
+        del told["warnings"]
+        found.append(told)
+        try:
+            rows = [row for batch in read(table, version)[1] for row in batch.to_pylist()]
+        except RefusedError:
+            continue
+        found.append(sorted(rows, key=repr))
+    return found
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_golden(name: str, golden_copy: Callable[[str], Path]) -> None:
+    """Down to one snapshot, by Paimon's rule; then there is nothing but what that one and the tags need."""
+    place = golden_copy(f"paimon/{name}/table")
+    set_options(place, snapshot_num__retained_min="1")
+    before = looks(place)
+    now = millis() + 10 * DAY
+    table = open_table(str(place))
+    dry = table.vacuum(now=now, dry_run=True)
+    result = table.vacuum(now=now)
+    assert (result.expired, result.deleted) == (dry.expired, len(gone(dry)))
+    assert looks(place) == before
+    assert [path.name for path in place.glob("snapshot/snapshot-*")] == [f"snapshot-{table.version()}"]
+    files = {path.name for path in place.rglob("*") if path.is_file() and path.parent.name not in ("schema", "tag")}
+    assert files == referenced(place) | {f"snapshot-{table.version()}", "LATEST", "EARLIEST"}
+    assert (place / "snapshot/EARLIEST").read_text() == str(table.version())
+    for lite in (False, True):
+        assert table.vacuum(now=now, lite=lite).expired.files == ()
+
+
+def test_orphans_as_paimons_own_cleaner_names_them(golden_copy: Callable[[str], Path]) -> None:
+    place = golden_copy("paimon/append_dv_orphans/table")
+    orphans = json.loads((GOLDEN / "paimon/append_dv_orphans/expected.json").read_text())["orphans"]
+    now = millis()
+    for path in orphans:
+        os.utime(place / path, (now / 1000 - 5 * 86400,) * 2)
+    table = open_table(str(place))
+    before = looks(place)
+    assert table.vacuum(lite=True, dry_run=True).expired.files == ()
+    dry = table.vacuum(dry_run=True)
+    assert sorted(gone(dry)) == orphans
+    assert Counter(file.kind for file in dry.expired.files) == {"data": 1, "index": 1, "other": 3}
+    # Less than five days, by the retention that is asked for.
+    young = table.vacuum(retention=6 * DAY, dry_run=True)
+    assert (young.expired.files, young.expired.kept[vacuum.YOUNG]) == ((), 5)
+    table.vacuum()
+    assert not any((place / path).exists() for path in orphans)
+    assert looks(place) == before
+
+
+def test_on_the_command_line(golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    place = golden_copy("paimon/append_dv_compacted/table")
+    set_options(place, snapshot_num__retained_min="1", snapshot_time__retained="1 ms")
+    before = sorted(str(path) for path in place.rglob("*"))
+    assert main(["vacuum", str(place), "--dry-run", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert sorted(str(path) for path in place.rglob("*")) == before
+    counts = ("version_files", "data_files", "dv_files", "change_files", "index_files", "other_files", "deleted")
+    assert [told[each] for each in counts] == [7, 6, 1, 0, 0, 15, 0]
+    assert len(told["paths"]) == 29
+    assert told["bytes"] == sum((place / path).stat().st_size for path in told["paths"])
+    assert told["kept"] == {CURRENT: 12}
+    assert main(["vacuum", str(place), "--retention", "0s"]) == 3
+    assert "allow a short retention" in capsys.readouterr().err
+    assert main(["vacuum", str(place)]) == 0
+    assert "6 data, 1 DV and 15 other files and 7 versions" in capsys.readouterr().out
+
+
+# -- which snapshots go -------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_goes_by_how_long_it_has_been_superseded(tmp_path: Path) -> None:
+    table = lake(tmp_path / "t")
+    for _ in range(5):
+        table.add_file()
+    # The fourth was committed a second before the fifth, and was the newest until then.
+    assert snapshots(table.vacuum(now=table.now + HOUR, dry_run=True)) == [1, 2, 3]
+    assert snapshots(table.vacuum(now=table.now + HOUR + 1, dry_run=True)) == [1, 2, 3, 4]
+    result = table.vacuum(now=table.now + HOUR - 1000, dry_run=True)
+    assert snapshots(result) == [1, 2]
+    assert (result.expired.cutoff, result.expired.retention) == (table.now - 1000, HOUR)
+    assert result.expired.kept[RECENT] == 2 * 3
+
+
+def test_how_many_are_retained(tmp_path: Path) -> None:
+    table = lake(tmp_path / "t", options={"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "3"})
+    for _ in range(6):
+        table.add_file()
+    assert snapshots(table.vacuum(dry_run=True)) == [1, 2, 3, 4]
+    # Too many for the table, however young; who asks for a time has them kept for that.
+    assert snapshots(table.vacuum(now=table.now, dry_run=True)) == [1, 2, 3]
+    assert snapshots(table.vacuum(now=table.now, retention=HOUR, dry_run=True)) == []
+    result = table.vacuum(retention=0, allow_short_retention=True)
+    assert snapshots(result) == [1, 2, 3, 4]
+    assert {CURRENT, RETAINED} == set(result.expired.kept)
+
+
+def test_consumers_and_tags(tmp_path: Path) -> None:
+    table = lake(tmp_path / "t")
+    files = [table.add_file() for _ in range(3)]
+    table.compact(files)
+    table.add_file()
+    table.tag("keep", 2)
+    table.consume("c", 4)
+    result = table.vacuum()
+    assert snapshots(result) == [1, 2, 3]
+    assert set(result.expired.kept) == {CURRENT, CONSUMED, vacuum.TAGGED}
+    assert (table.path / "bucket-0" / files[1].name).exists()
+    assert not (table.path / "bucket-0" / files[2].name).exists()
+    table.check()
+    table.untag("keep")
+    table.consume("c", 5)
+    table.vacuum(lite=True)
+    # What only the tag needed is nobody's any more, and was no expired snapshot's.
+    assert (table.path / "bucket-0" / files[1].name).exists()
+    assert not (table.path / "bucket-0" / files[1].name).exists() if table.vacuum().deleted else False
+    assert table.stored() == table.root_needs()
+
+
+def test_branches(tmp_path: Path) -> None:
+    table = lake(tmp_path / "t")
+    files = [table.add_file() for _ in range(3)]
+    branch = table.branch_off("b", 2)
+    assert branch is not None
+    branch.compact(files[:2])
+    branch.add_file()
+    table.compact(files)
+    assert set(table.vacuum().expired.kept) == {CURRENT, vacuum.BRANCHED}
+    table.check()
+    assert branch.numbers() == [2, 3, 4]
+    tmp = f"branch/branch-b/snapshot/.snapshot-9.{UUID}1.tmp"
+    branch.put(tmp.removeprefix("branch/branch-b/"), b"")
+    # The branch is a table of its own; files that nothing needs are found by a vacuum of the table itself.
+    branch.put(f"manifest/manifest-{UUID}2-0", b"orphan")
+    result = branch.vacuum(now=branch.now + 2 * DAY)
+    assert {path for path in gone(result) if path.startswith("branch")} == {
+        "branch/branch-b/snapshot/snapshot-2", "branch/branch-b/snapshot/snapshot-3", tmp
+    }  # fmt: skip
+    assert (table.path / "bucket-0" / files[0].name).exists() is False
+    assert (branch.numbers(), (table.path / "branch/branch-b/snapshot/EARLIEST").read_text()) == ([4], "4")
+    assert gone(table.vacuum(now=branch.now + 2 * DAY)) == {f"manifest/manifest-{UUID}2-0"}
+    table.check()
+
+
+# -- which files go -----------------------------------------------------------------------------------------------
+
+
+def test_files_of_every_kind(tmp_path: Path) -> None:
+    columns = {"id": "BIGINT", "day": "DATE", "p": "STRING"}
+    table = lake(tmp_path / "t", columns=columns, partition_keys=["day", "p"])
+    first = table.add_file((19_000, "a b/c"), extra=2)
+    table.put("day=19000/p=a b%2Fc/bucket-0/x", b"")
+    for name in first.name, *dict(first.entry)["_EXTRA_FILES"]:
+        (table.path / "day=19000/p=a b/c/bucket-0" / name).rename(table.path / "day=19000/p=a b%2Fc/bucket-0" / name)
+    index, other = table.name("index"), f"btree-global-index-{UUID}7.index"
+    for name in (index, other):
+        table.put(f"index/{name}", b"x")
+    table.write_index([
+        table.index_entry(index, None, (19_000, "a b/c"), _INDEX_TYPE="HASH"),
+        table.index_entry(other, None, (19_000, "a b/c"), _INDEX_TYPE="btree"),
+    ])  # fmt: skip
+    table.commit("APPEND")
+    second = table.add_file((None, ""), bucket=-2)
+    (table.path / "day=None").rename(table.path / "day=__DEFAULT_PARTITION__")
+    (table.path / "day=__DEFAULT_PARTITION__/p=").rename(
+        table.path / "day=__DEFAULT_PARTITION__/p=__DEFAULT_PARTITION__"
+    )
+    bucket = table.path / "day=__DEFAULT_PARTITION__/p=__DEFAULT_PARTITION__/bucket--2"
+    bucket.rename(bucket.with_name("bucket-postpone"))
+    table.mark(first, 1)
+    change = table.new_file((19_001, "z"), kind="changelog")
+    manifest, changes = table.manifest([table.entry(0, change)]), table.name("manifest-list")
+    table.put_avro(changes, list_schema(table.writer), [manifest])
+    table.commit("APPEND", changelogManifestList=changes)
+    table.analyze()
+    table.merge_manifests()
+    table.write_index([])
+    table.dvs.clear()
+    table._index = None
+    table.commit("OVERWRITE", delete=[first, second])
+    table.merge_manifests()
+    table.commit("COMPACT")
+    table.commit("COMPACT")
+    lite = table.vacuum(lite=True, dry_run=True)
+    result = table.vacuum()
+    assert gone(lite) <= gone(result)
+    kinds = Counter(file.kind for file in lite.expired.files)
+    assert {kind: kinds[kind] for kind in ("data", "change", "dv", "index", "manifest")} == {
+        "data": 4, "change": 1, "dv": 1, "index": 2, "manifest": 8
+    }  # fmt: skip
+    places = {path for path in gone(lite) if "bucket" in path}
+    assert {path.rpartition("/")[0] for path in places} == {
+        "day=19000/p=a b%2Fc/bucket-0",
+        "day=__DEFAULT_PARTITION__/p=__DEFAULT_PARTITION__/bucket-postpone",
+        "day=19001/p=z/bucket-0",
+    }
+    # What is not named as Paimon names its files was not touched.
+    assert [str(path.relative_to(table.path)) for path in table.path.rglob("bucket*/*")] == [
+        "day=19000/p=a b%2Fc/bucket-0/x"
+    ]
+
+
+def test_a_file_that_changed_its_level_is_the_same_file(tmp_path: Path) -> None:
+    table = lake(tmp_path / "t", primary_keys=["id"], options={"bucket": "1"})
+    file = table.add_file()
+    table.upgrade(file)
+    table.add_file()
+    result = table.vacuum()
+    assert (result.deleted, set(result.expired.kept)) == (len(gone(result)), {CURRENT})
+    table.check()
+
+
+def test_a_file_that_was_added_twice_stays(tmp_path: Path) -> None:
+    """As damage has it: deleted once, it is still there once."""
+    table = lake(tmp_path / "t")
+    file = table.add_file()
+    table.commit("APPEND", add=[file])
+    table.commit("COMPACT", delete=[file])
+    table.add_file()
+    with pytest.raises(DamagedTableError, match="added twice"):
+        table.vacuum()
+    assert (table.path / "bucket-0" / file.name).exists()
+
+
+def test_index_files_in_buckets(tmp_path: Path) -> None:
+    table = lake(tmp_path / "t", options={"index-file-in-data-file-dir": "true", "data-file.path-directory": "data"})
+    file = table.add_file()
+    table.mark(file, 1)
+    (table.path / "data").mkdir()
+    (table.path / "bucket-0").rename(table.path / "data/bucket-0")
+    for path in table.path.glob("index/*"):
+        path.rename(table.path / "data/bucket-0" / path.name)
+    table.commit("OVERWRITE", delete=[file])
+    table.dvs.clear()
+    table._index = None
+    table.merge_manifests()
+    table.commit("OVERWRITE")
+    result = table.vacuum(lite=True)
+    kinds = Counter(file.kind for file in result.expired.files)
+    assert (kinds["data"], kinds["dv"]) == (1, 1)
+    assert list((table.path / "data/bucket-0").iterdir()) == []
+
+
+def test_files_outside_of_the_table(tmp_path: Path) -> None:
+    """They go only where the table's options say that it has files: nothing else vouches for a path."""
+    own, foreign = tmp_path / "own dir", tmp_path / "foreign"
+    options = {"data-file.external-paths": f"file://{tmp_path}/x,{own}"}
+    table = lake(tmp_path / "t", options=options)
+    places = []
+    for folder in (own / "bucket-0", foreign, own / "../foreign", tmp_path / "t/schema"):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = table.new_file()
+        (folder / file.name).write_bytes(b"x")
+        (table.path / "bucket-0" / file.name).unlink()
+        places.append(folder / file.name)
+        path = f"{folder}/{file.name}"
+        outside = type(file)(file.name, 10, entry=(("_EXTERNAL_PATH", path),))
+        table.commit("APPEND", add=[outside])
+    named_otherwise = type(file)(table.new_file().name, 10, entry=(("_EXTERNAL_PATH", f"{own}/other"),))
+    (own / "other").write_bytes(b"x")
+    table.commit("APPEND", add=[named_otherwise])
+    table.commit("OVERWRITE", delete=list(table.files.values()))
+    table.commit("COMPACT")
+    result = table.vacuum(lite=True)
+    assert [place.exists() for place in places] == [False, True, True, True]
+    assert (own / "other").exists()
+    assert result.expired.kept[vacuum.OUTSIDE] == 4
+
+
+def test_what_is_no_orphan(tmp_path: Path) -> None:
+    table = lake(tmp_path / "t", columns={"id": "BIGINT", "p": "STRING"}, partition_keys=["p"])
+    table.add_file(("a",))
+    table.add_file(("a",))
+    left = [
+        f"data-{UUID}1-0.parquet", f"bucket-0/data-{UUID}1-0.parquet", f"p=a/data-{UUID}1-0.parquet",
+        f"p=a/bucket-0/sub/data-{UUID}1-0.parquet", f"q=a/bucket-0/data-{UUID}1-0.parquet",
+        f"p=a/bucket-x/data-{UUID}1-0.parquet", f"p=a/q=b/bucket-0/data-{UUID}1-0.parquet",
+        f"manifest/sub/manifest-{UUID}1-0", "manifest/notes.txt", "index/index-1", "statistics/mine",
+        "p=a/bucket-0/_SUCCESS", f"p=a/bucket-0/blob-{UUID}1-0.managed.blob",
+        f"p=a/bucket-0/data-{UUID}1-0.parquet.bak",
+        f"schema/schema-{UUID}1", f"service/{UUID}1", f"consumer/{UUID}1", f"tag/{UUID}1", f"changelog/{UUID}1",
+        f"branch/{UUID}1", f"other/data-{UUID}1-0.parquet", "snapshot/snapshot-x",
+    ]  # fmt: skip
+    went = [
+        f"p=a/bucket-0/data-{UUID}1-0.parquet", f"p=a/bucket-0/data-{UUID}1-0.parquet.index",
+        f"p=b/bucket-7/data-{UUID}2-3.zstd.orc", f"p=b/bucket-postpone/mine-u-x-s-1-w-{UUID}3-0.avro",
+        f"p=b/bucket-0/index-{UUID}4-0", f"p=b/bucket-0/changelog-{UUID}5-0.parquet", f"index/index-{UUID}6-0",
+        f"index/btree-global-index-{UUID}7.index", f"statistics/stat-{UUID}8-0", f"statistics/stats-{UUID}8-1",
+        f"manifest/manifest-{UUID}9-0", f"manifest/manifest-list-{UUID}9-0", f"manifest/index-manifest-{UUID}9",
+        f"manifest/.manifest-{UUID}9-0.crc", f"snapshot/.snapshot-3.{UUID}1.tmp", "snapshot/.snapshot-1.crc",
+    ]  # fmt: skip
+    own = "snapshot/.snapshot-2.crc"
+    for path in [*left, *went, own]:
+        table.put(path, b"?")
+    young = f"p=a/bucket-0/data-{UUID}8-0.parquet"
+    table.now += DAY
+    table.put(young, b"?")
+    table.now -= DAY
+    result = table.vacuum()
+    assert gone(result) >= {*went, "snapshot/snapshot-1"}
+    files = {str(path.relative_to(table.path)) for path in table.path.rglob("*") if path.is_file()}
+    assert files >= {*left, own, young}
+    assert not files & set(went)
+    assert result.expired.kept[vacuum.YOUNG] == 1
+    assert result.expired.kept[vacuum.FOREIGN] == 6
+    (table.path / "snapshot/snapshot-x").unlink()
+    table.check()
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "kind"),
+    [
+        ("bucket", f"data-{UUID}1-0.parquet", "data"),
+        ("bucket", f"data-{UUID}1-0-2.index", "data"),
+        ("bucket", f"data-{UUID}1-0.blob", "data"),
+        ("bucket", f"data-{UUID}1-0.managed.blob", None),
+        ("bucket", f".data-{UUID}1-0.parquet.crc", "other"),
+        ("bucket", f"changelog-{UUID}1-0.orc", "change"),
+        ("bucket", "data-1.parquet", None),
+        ("manifest", f"index-manifest-{UUID}1-0", "other"),
+        ("manifest", f"data-{UUID}1-0.parquet", None),
+        ("index", f"index-{UUID}1-0", "index"),
+        ("snapshot", "LATEST", None),
+        ("snapshot", "snapshot-7", None),
+        ("snapshot", f".snapshot-7.{UUID}1.tmp", "other"),
+    ],
+)
+def test_kinds_by_name(folder: str, name: str, kind: str | None) -> None:
+    assert file_kind(folder, name) == kind
+
+
+def test_a_table_that_nobody_wrote_to(tmp_path: Path) -> None:
+    table = lake(tmp_path / "t")
+    table.new_file()
+    result = table.vacuum(now=table.now + 9 * DAY)
+    assert (result.expired.files, result.expired.kept, result.version_after) == ((), {vacuum.NO_SNAPSHOT: 1}, 0)
+
+
+def test_manifests_are_read_once(tmp_path: Path) -> None:
+    table = lake(tmp_path / "t")
+    for _ in range(12):
+        table.add_file()
+    table.tag("t", 5)
+    read: Counter[str] = Counter()
+
+    def note(_: int, name: str, path: Any) -> None:
+        if name == "get":
+            read[path] += 1
+
+    with before_each_call(note):
+        table.vacuum(dry_run=True)
+    assert max(read.values()) == 1
+    assert len([path for path in read if path.startswith("manifest/manifest-0")]) == 12
+
+
+# -- what stops it ------------------------------------------------------------------------------------------------
+
+
+def stopped(table: Lake, error: type[DvMaintenanceError], match: str, **options: Any) -> DvMaintenanceError:
+    before = table.everything()
+    with pytest.raises(error, match=match) as caught:
+        table.vacuum(**options)
+    assert table.everything() == before
+    assert (caught.value.table is not None, caught.value.done) == (True, None)
+    assert caught.value.next_step or "format-table" in match
+    return caught.value
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Lake:
+    """Four snapshots, of which three can go; a tag, a branch, and a file that nothing needs."""
+    found = lake(tmp_path / "t")
+    files = [found.add_file() for _ in range(2)]
+    found.tag("t", 1)
+    branch = found.branch_off("b", 2)
+    assert branch is not None
+    found.mark(files[0], 1)
+    found.compact(files)
+    found.put(f"manifest/manifest-{UUID}1-0", b"orphan")
+    return found
+
+
+@pytest.mark.parametrize("which", ["newest", "tag", "branch", "expired"])
+@pytest.mark.parametrize("part", ["ref", "list", "manifest"])
+def test_damage_stops_it(table: Lake, which: str, part: str) -> None:
+    ref = {
+        "newest": "snapshot/snapshot-4", "tag": "tag/tag-t", "branch": "branch/branch-b/snapshot/snapshot-2",
+        "expired": "snapshot/snapshot-3",
+    }[which]  # fmt: skip
+    name = table.body(ref)["deltaManifestList"] if part != "manifest" else None
+    if part == "manifest":
+        name = first_manifest(table, ref)
+    path = ref if part == "ref" else f"manifest/{name}"
+    (table.path / path).write_bytes(b"{")
+    stopped(table, DamagedTableError, path)
+
+
+@pytest.mark.parametrize("which", ["list", "manifest", "index"])
+def test_what_a_kept_snapshot_lacks_stops_it(table: Lake, which: str) -> None:
+    body = table.body("snapshot/snapshot-4")
+    name = {"list": body["baseManifestList"], "index": body["indexManifest"], "manifest": None}[which]
+    if name is None:
+        name = first_manifest(table, "snapshot/snapshot-4")
+    (table.path / "manifest" / name).unlink()
+    stopped(table, DamagedTableError, f"snapshot/snapshot-4 needs manifest/{name}, which does not exist")
+
+
+def test_what_an_expired_snapshot_lacks_does_not(table: Lake) -> None:
+    table.lakes.clear()
+    shutil.rmtree(table.path / "branch")
+    for number in (2, 3):
+        (table.path / "manifest" / table.body(f"snapshot/snapshot-{number}")["deltaManifestList"]).unlink()
+    table.vacuum()
+    table.check()
+
+
+def test_lists_of_changes_may_be_missing(tmp_path: Path) -> None:
+    """Paimon deletes them with their snapshot, though a tag names them."""
+    table = lake(tmp_path / "t")
+    table.add_with_changelog()
+    table.tag("t", 1)
+    table.add_file()
+    name = table.body("snapshot/snapshot-1")["changelogManifestList"]
+    (table.path / "manifest" / name).unlink()
+    assert snapshots(table.vacuum()) == [1]
+
+
+def rewrite(table: Lake, name: str, schema: Any, **values: Any) -> None:
+    """The first record of an Avro file has other fields."""
+    changed = [{**record, **values} for record in records(table.path, name)]
+    (table.path / "manifest" / name).write_bytes(avro_file(schema, changed))
+
+
+def with_field(schema: Any, name: str, kind: Any) -> Any:
+    return {**schema, "fields": [*schema["fields"], {"name": name, "type": kind}]}
+
+
+@pytest.mark.parametrize("kind", ["list", "entry", "index"])
+@pytest.mark.parametrize("change", ["version", "text", "files", "number"])
+def test_what_is_not_known(table: Lake, kind: str, change: str) -> None:
+    body = table.body("snapshot/snapshot-4")
+    schema = {"list": list_schema, "entry": entry_schema, "index": index_schema}[kind](table.writer)
+    name = {"list": body["deltaManifestList"], "index": body["indexManifest"], "entry": None}[kind]
+    if name is None:
+        name = first_manifest(table, "snapshot/snapshot-4")
+    if kind == "index":
+        table.dvs = {}
+        entry = table.index_entry("index-1", None)
+        (table.path / "manifest" / name).write_bytes(avro_file(schema, [entry]))
+    if change == "version":
+        rewrite(table, name, schema, _VERSION=9)
+        error = stopped(table, UnsupportedFeatureError, f"{name}: it is of format version 9")
+        assert error.exit_code == 3
+        return
+    types = {"text": optional("string"), "files": {"type": "array", "items": "string"}, "number": optional("long")}
+    rewrite(
+        table, name, with_field(schema, "_NEW", types[change]), _NEW={"text": "x", "files": [], "number": 1}[change]
+    )
+    if change == "number":
+        table.vacuum()
+    else:
+        stopped(table, UnsupportedFeatureError, f"{name}: it has a field _NEW that is not known")
+
+
+@pytest.mark.parametrize("path", ["snapshot/snapshot-1", "snapshot/snapshot-4", "tag/tag-t"])
+def test_fields_of_snapshots_that_are_not_known(table: Lake, path: str) -> None:
+    table.change(path, newNumber=7, newText="x", newFlags=[True, {"a": "b"}])
+    table.vacuum(dry_run=True)
+    table.change(path, newList=[{"name": f"manifest-list-{UUID}1-0"}])
+    assert stopped(table, UnsupportedFeatureError, f"{path} has a field 'newList'").to_json()["features"] == ["newList"]
+    table.change(path, newList=None, version=4)
+    stopped(table, UnsupportedFeatureError, "format version 4")
+
+
+def test_gaps_and_hints_without_snapshots(table: Lake) -> None:
+    body = (table.path / "snapshot/snapshot-2").read_bytes()
+    (table.path / "snapshot/snapshot-2").unlink()
+    stopped(table, DamagedTableError, "snapshot/snapshot-2 is missing between others")
+    (table.path / "snapshot/snapshot-2").write_bytes(body)
+    for path in table.path.glob("snapshot/snapshot-*"):
+        path.unlink()
+    stopped(table, DamagedTableError, "snapshot has a hint, but no snapshot")
+
+
+def test_branches_that_nobody_can_tell_what_they_need(table: Lake) -> None:
+    (table.path / "branch/branch-new/tag").mkdir(parents=True)
+    stopped(table, DamagedTableError, "neither schemas nor snapshots")
+    (table.path / "branch/branch-new/tag").rmdir()
+    (table.path / "branch/branch-new").rmdir()
+    (table.path / "branch/branch-b").rename(table.path / "elsewhere")
+    (table.path / "branch/branch-b").symlink_to(table.path / "elsewhere")
+    with pytest.raises(RefusedError, match="symbolic link"):
+        table.vacuum()
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"changelog.time-retained": "2 d"}, "changelog.time-retained"),
+        ({"type": "format-table"}, "format-table"),
+        ({"data-file.path-directory": "../other"}, "leads out of the table"),
+        ({"snapshot.time-retained": "soon"}, "'soon' is no duration"),
+    ],
+)
+def test_options_that_stop_it(table: Lake, options: dict[str, str], match: str) -> None:
+    table.options = {**table.options, **options}
+    table.write_schema()
+    stopped(table, RefusedError, match)
+    with pytest.raises(RefusedError, match=match):
+        vacuum.check_cleanable(table.table().layout)
+
+
+def test_changelogs_that_are_there_stop_it(table: Lake) -> None:
+    table.put("changelog/changelog-1", json.dumps({"version": 1, "id": 1, "timeMillis": 1}).encode())
+    stopped(table, RefusedError, "sys.expire_snapshots|outlive their snapshots")
+    snapshot = table.table().snapshot()
+    with pytest.raises(RefusedError, match="folder of changelogs"):
+        table.table().check_writable(snapshot, "vacuum")
+
+
+def test_changelogs_of_a_branch_keep_their_files(table: Lake) -> None:
+    """As an expiry leaves them: without the lists that nobody needs any more."""
+    branch = table.lakes["b"]
+    delta = table.body("snapshot/snapshot-2")["deltaManifestList"]
+    body: dict[str, Any] = {"version": 1, "id": 1, "schemaId": 0, "timeMillis": 1, "commitKind": "APPEND"}
+    body |= {"deltaManifestList": delta, "baseManifestList": f"manifest-list-{UUID}9-0", "indexManifest": "gone"}
+    branch.put("changelog/changelog-1", json.dumps(body).encode())
+    for path in (table.path / "branch/branch-b/snapshot").iterdir():
+        path.unlink()
+    branch.write_schema()
+    table.lakes.clear()
+    result = table.vacuum()
+    # Its list and its data file; the manifest is in the newest snapshot, too.
+    assert result.expired.kept[vacuum.CHANGELOG] == 2
+    manifest = records(table.path, delta)[0]["_FILE_NAME"]
+    assert (table.path / "manifest" / manifest).exists()
+    table.check()
+
+
+def test_the_gate(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were the reckoning wrong, nothing would go all the same."""
+    monkeypatch.setattr(Needed, "take_in", lambda *_: None)
+    table.put(f"bucket-0/data-{UUID}1-0.parquet", b"orphan")
+    before = table.everything()
+    with pytest.raises(VerificationError, match="the newest snapshot needs it"):
+        table.vacuum()
+    assert table.everything() == before
+
+
+# -- what fails ---------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_file_that_cannot_be_deleted(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = os.rename
+
+    def refuse(place: str, aside: str) -> None:
+        if place.endswith("snapshot-2"):
+            raise PermissionError(13, "Permission denied")
+        rename(place, aside)
+
+    monkeypatch.setattr(vacuum.os, "rename", refuse)
+    before = table.stored()
+    with pytest.raises(StorageError, match="cannot delete snapshot/snapshot-2") as caught:
+        table.vacuum()
+    assert "1 of" in str(caught.value)
+    assert "snapshots up to 1 among them" in str(caught.value)
+    assert (table.numbers(), table.stored()) == ([2, 3, 4], before)
+    monkeypatch.undo()
+    table.vacuum()
+    table.check()
+    assert table.stored() == table.root_needs()
+
+
+def test_files_that_cannot_be_deleted(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    unlink = Storage._unlink
+
+    def refuse(self: Storage, path: str) -> int:
+        if "bucket" in path or "list" in path:
+            raise StorageError("storage failed")
+        return unlink(self, path)
+
+    monkeypatch.setattr(Storage, "_unlink", refuse)
+    with pytest.raises(StorageError, match="storage failed") as caught:
+        table.vacuum()
+    assert "files deleted, snapshots up to 3 among them" in str(caught.value)
+    assert table.numbers() == [4]
+    table.check()
+
+
+def test_a_table_that_others_expire_faster_than_it_can_be_read(table: Lake) -> None:
+    def expire(_: int, name: str, path: Any) -> None:
+        if name == "get" and str(path).startswith("manifest/"):
+            table.compact(list(table.files.values()))
+            table.expire(1)
+
+    with before_each_call(expire), pytest.raises(ConflictError, match="while it was cleaned up") as caught:
+        table.vacuum()
+    assert caught.value.done is None
+    table.check()
+
+
+def test_a_plan_is_made_anew_when_others_expire(table: Lake) -> None:
+    """With a single snapshot retained and a busy writer, each commit takes the one that was just read."""
+    done = []
+
+    def expire(_: int, name: str, path: Any) -> None:
+        if name == "get" and str(path).startswith("manifest/") and not done:
+            done.append(path)
+            table.add_file()
+            table.expire(1)
+
+    with before_each_call(expire):
+        result = table.vacuum()
+    assert result.version_after == table.version == 5
+    assert gone(result) >= {f"manifest/manifest-{UUID}1-0"}
+    table.check()
+
+
+def test_a_rollback_to_the_snapshot_that_goes_last(table: Lake) -> None:
+    """Both have met: it is put back, and nothing that it needs was touched."""
+    before = table.stored()
+
+    def roll_back(_: int, name: str, path: Any) -> None:
+        if name == "rename" and path.endswith("snapshot-3"):
+            table.rollback(3)
+
+    with before_each_call(roll_back), pytest.raises(ConflictError, match="back in its place") as caught:
+        table.vacuum()
+    assert (table.numbers(), table.stored()) == ([3], before)
+    assert "2 of" in str(caught.value.done)
+    table.check()
+
+
+def test_an_old_file_that_is_committed_at_the_last_moment(table: Lake) -> None:
+    """Written long ago by a job that took its time: an orphan to anybody, until it is committed."""
+    file = table.new_file()
+    table.add_file()
+
+    def commit(_: int, name: str, path: Any) -> None:
+        if name == "rename" and path.endswith("snapshot-4"):
+            table.commit("APPEND", add=[file])
+
+    with before_each_call(commit):
+        result = table.vacuum()
+    assert f"bucket-0/{file.name}" not in gone(result)
+    assert result.deleted == len(gone(result))
+    table.check()
+
+
+def test_in_object_storage(table: Lake, s3: tuple[str, dict[str, str]]) -> None:
+    uri, options = s3
+    place = f"{uri}/vacuum/db.db/t"
+    storage = Storage(place, options)
+    for path, data in table.everything().items():
+        storage.put(path, data)
+    # Everything is as young as can be there.
+    now = millis() + 2 * DAY
+    remote = PaimonTable(storage)
+    dry = remote.vacuum(now=now, dry_run=True)
+    result = remote.vacuum(now=now)
+    assert (result.expired, result.deleted) == (dry.expired, len(gone(dry)))
+    assert f"manifest/manifest-{UUID}1-0" in gone(result)
+    table.vacuum(now=now)
+    assert {info.path for info in storage.list()} == set(table.everything())
+    assert remote.vacuum(now=now).expired.files == ()
