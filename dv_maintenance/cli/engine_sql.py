@@ -21,7 +21,7 @@ def engine_sql(args: Namespace, out: Output) -> int:
 
     target = open_table(args, out)
     with closing(SparkEngine(conf=dict(args.spark_conf))) as spark:
-        report = run(target, spark.session, args.job)
+        report = run(target, spark.session, args.job, catalog=args.catalog)
     out.result(report.to_json(), lambda: _text(report))
     return 0 if report.verified else 1
 
@@ -29,6 +29,9 @@ def engine_sql(args: Namespace, out: Output) -> int:
 def _text(report: EngineSqlReport) -> str:
     checked = {
         "content": f"rows of {count(len(report.checked))} version(s) compared with the ones before",
+        "keys": f"rows of {count(len(report.checked))} version(s) compared with the ones before, but for keys of which "
+        "rows waited for compaction: each of these is there once",
+        "engine": f"rows of {count(len(report.checked))} version(s) compared with the ones before by the engine itself",
         "rows": f"rows of {count(len(report.checked))} version(s) counted: their files can't be read here",
         "files": "every live file and deletion vector is there",
     }[report.by]

@@ -237,6 +237,9 @@ def _parser() -> _Parser:
     )
     engine_sql.add_argument("job", choices=("optimize", "purge", "vacuum"), help="what to run on the whole table")
     engine_sql.add_argument(
+        "--catalog", metavar="NAME", help="the session's catalog that has a Paimon table, or catalog.database.table"
+    )
+    engine_sql.add_argument(
         "--spark-conf", type=_pair, action="append", default=[], metavar="K=V", help="Spark setting (repeatable)"
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-__all__ = ["Fingerprint", "fingerprint"]
+__all__ = ["Fingerprint", "fingerprint", "row_hashes"]
 
 _MASK: Final = (1 << 64) - 1
 _NULL: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -39,11 +39,21 @@ def fingerprint(batches: Iterable[pa.RecordBatch]) -> Fingerprint:
         rows += batch.num_rows
         columns = [_hashes(column) for column in batch.columns]
         for half, seed in enumerate(_SEEDS):
-            row = np.full(batch.num_rows, seed, np.uint64)
-            for column in columns:  # order matters: a value is its column's
-                row = _mixed(row ^ column)
+            row = _row_hashes(columns, batch.num_rows, seed)
             sums[half] = (sums[half] + int(row.sum(dtype=np.uint64))) & _MASK
     return Fingerprint(rows, f"{sums[0]:016x}{sums[1]:016x}")
+
+
+def row_hashes(batch: pa.RecordBatch) -> Any:
+    """A uint64 for each row: equal ones for equal rows of the same columns."""
+    return _row_hashes([_hashes(column) for column in batch.columns], batch.num_rows, _SEEDS[0])
+
+
+def _row_hashes(columns: list[Any], rows: int, seed: np.uint64) -> Any:
+    row = np.full(rows, seed, np.uint64)
+    for column in columns:  # order matters: a value is its column's
+        row = _mixed(row ^ column)
+    return row
 
 
 def _hashes(array: pa.Array) -> Any:

@@ -6,9 +6,9 @@ Each is a protocol of its own, so that a verb finds out by ``isinstance`` whethe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -16,9 +16,9 @@ from dv_maintenance.tables.model import SkippingTable, Table
 from dv_maintenance.tables.rows import RowLevelTable
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.model import Change, Snapshot
     from dv_maintenance.tables.rows import AddedFile
-    from dv_maintenance.tables.work import ScanTask
+    from dv_maintenance.tables.work import ScanTask, SourceFile
 
 __all__ = [
     "CHANGE_COLUMNS",
@@ -30,6 +30,7 @@ __all__ = [
     "CheckpointableTable",
     "DowngradableTable",
     "DowngradeStep",
+    "EngineName",
     "EngineSqlTable",
     "FileFault",
     "OrderableTable",
@@ -41,6 +42,7 @@ __all__ = [
     "RenamedManifests",
     "RestorableTable",
     "RestoreResult",
+    "WaitingRows",
 ]
 
 
@@ -149,6 +151,30 @@ class FileFault(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class EngineName:
+    """A table in the SQL of a session, each part quoted where it has to be. ``catalog`` and ``database`` may be
+    empty.
+    """
+
+    catalog: str
+    database: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRows:
+    """Rows that no reader sees before they are merged with others of the same ``keys``, these columns. Tasks read the
+    keys: of ``all`` of them; of those ``added`` by now, unless they are of those ``taken`` back. Without ``added`` it
+    is left open whether a row is there in the end.
+    """
+
+    keys: tuple[str, ...]
+    all: tuple[ScanTask, ...]
+    added: tuple[ScanTask, ...] = ()
+    taken: tuple[ScanTask, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RenamedManifests:
     """``version``: the newest. ``renamed`` manifests got the new naming, or would under ``dry_run``; ``done`` had it
     before.
@@ -239,8 +265,34 @@ class EngineSqlTable(Table, Protocol):
     def engine_extension(self) -> str:
         """What ``spark.sql.extensions`` must name."""
 
-    def engine_statement(self, job: str) -> str:
-        """The statement for ``optimize``, ``purge`` or ``vacuum`` of the whole table. Raises UsageError."""
+    @property
+    def engine_advice(self) -> str:
+        """What makes a session fit, for people."""
+
+    def engine_name(self, settings: Mapping[str, str], wanted: str | None) -> EngineName:
+        """What a session with these ``settings`` calls the table; ``wanted``: what the user calls its catalog. Raises
+        RefusedError, UsageError.
+        """
+
+    def engine_probe(self, name: EngineName, snapshot: Snapshot) -> tuple[str, tuple[Any, ...]] | None:
+        """A query, and the only row that it has if the session means this table by that name; ``None``: it can't mean
+        another one.
+        """
+
+    def engine_statements(self, job: str, name: EngineName) -> tuple[str, ...]:
+        """The statements for ``optimize``, ``purge`` or ``vacuum`` of the whole table. Raises UsageError."""
+
+    def engine_moves(self, change: Change) -> bool:
+        """Whether a version says that it moves rows and does not change them, but for those that were ``waiting``."""
+
+    def engine_waiting(self, old: Snapshot, new: Snapshot) -> WaitingRows | None:
+        """What may show at ``new`` though no reader saw it at ``old``, the version before."""
+
+    def engine_rows(self, name: EngineName, snapshot: Snapshot) -> str | None:
+        """A query whose only row depends on all rows of a version, for tables that can't be read here."""
+
+    def engine_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
+        """Every file that has to be there after a vacuum."""
 
 
 @runtime_checkable

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from dv_maintenance.errors import UsageError
+from dv_maintenance.tables.capabilities import EngineName
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["EXTENSION", "statement"]
+__all__ = ["ADVICE", "EXTENSION", "name_of", "statements"]
 
 EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
+ADVICE: Final = f"put the engine's jars on its class path, and {EXTENSION} into spark.sql.extensions"
 
 # VACUUM without RETAIN: delta-spark goes by the table's property, whatever the statement says.
 _STATEMENTS: Final = {
@@ -22,10 +24,17 @@ _STATEMENTS: Final = {
 }
 
 
-def statement(storage: Storage, job: str) -> str:
+def name_of(storage: Storage, wanted: str | None) -> EngineName:
+    """Raises UsageError: a Delta table is found by its path, in no catalog."""
+    if wanted is not None:
+        raise UsageError("a Delta table is named by its path, in no catalog", table=storage.uri)
+    # Hadoop takes a path literally, nothing in it is percent-encoded.
+    path = unquote(storage.uri).replace("`", "``")
+    return EngineName("", "delta", f"`{path}`")
+
+
+def statements(job: str, name: EngineName) -> tuple[str, ...]:
     """Raises UsageError: there is no such job."""
     if job not in _STATEMENTS:
         raise UsageError(f"unknown job {job!r}", next_step=f"use one of {', '.join(_STATEMENTS)}")
-    # Hadoop takes a path literally, nothing in it is percent-encoded.
-    path = unquote(storage.uri).replace("`", "``")
-    return _STATEMENTS[job].format(table=f"delta.`{path}`")
+    return (_STATEMENTS[job].format(table=f"{name.database}.{name.table}"),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -12,8 +12,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.capabilities import ChangeFeed, CheckpointResult, DowngradeStep, RestoreResult
+    from dv_maintenance.tables.capabilities import (
+        ChangeFeed,
+        CheckpointResult,
+        DowngradeStep,
+        EngineName,
+        RestoreResult,
+        WaitingRows,
+    )
     from dv_maintenance.tables.model import (
+        Change,
         Changes,
         CommitOutcome,
         HistoryEntry,
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
     )
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.rows import AddedFile, ChangesOutcome, ColumnBounds, RowChanges, RowRules, RowWriteTask
-    from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask
+    from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
 
 __all__ = ["DeltaTable"]
 
@@ -206,10 +214,40 @@ class DeltaTable:
 
         return EXTENSION
 
-    def engine_statement(self, job: str) -> str:
-        from dv_maintenance.tables.delta.engine_sql import statement
+    @property
+    def engine_advice(self) -> str:
+        from dv_maintenance.tables.delta.engine_sql import ADVICE
 
-        return statement(self.storage, job)
+        return ADVICE
+
+    def engine_name(self, settings: Mapping[str, str], wanted: str | None) -> EngineName:
+        from dv_maintenance.tables.delta.engine_sql import name_of
+
+        del settings
+        return name_of(self.storage, wanted)
+
+    def engine_probe(self, name: EngineName, snapshot: Snapshot) -> tuple[str, tuple[Any, ...]] | None:
+        del name, snapshot
+        return None
+
+    def engine_statements(self, job: str, name: EngineName) -> tuple[str, ...]:
+        from dv_maintenance.tables.delta.engine_sql import statements
+
+        return statements(job, name)
+
+    def engine_moves(self, change: Change) -> bool:
+        return not change.data_changed
+
+    def engine_waiting(self, old: Snapshot, new: Snapshot) -> WaitingRows | None:
+        del old, new
+        return None
+
+    def engine_rows(self, name: EngineName, snapshot: Snapshot) -> str | None:
+        del name, snapshot
+        return None
+
+    def engine_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
+        return (task.sources[0] for task in self.scan_tasks(snapshot))
 
     def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
         from dv_maintenance.tables.delta.manifest import write_manifests

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,12 +14,13 @@ from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.paimon.features import Options, check_known_kind, delete_ratio
 from dv_maintenance.tables.paimon.files import counted, files_table, match, visible
 from dv_maintenance.tables.paimon.index_manifest import DvEntry, IndexManifest, read_index_manifest
-from dv_maintenance.tables.paimon.layout import INDEX, Layout, table_layout
+from dv_maintenance.tables.paimon.layout import Layout, table_layout
 from dv_maintenance.tables.paimon.manifests import Live, live_entries, no_entries
 from dv_maintenance.tables.paimon.partitions import Partition, Partitions
 from dv_maintenance.tables.paimon.refs import tagged
 from dv_maintenance.tables.paimon.schema import Schema, newest_schema, read_schema
 from dv_maintenance.tables.paimon.snapshots import SnapshotFile, load_snapshot_file
+from dv_maintenance.tables.paimon.upkeep import index_garbage, last_compaction, snapshots_kept, when
 
 __all__ = ["PaimonSnapshot", "load_snapshot", "schema_at", "snapshot_file"]
 
@@ -105,7 +105,7 @@ def load_snapshot(
         files=shown,
         warnings=(
             *_warnings(shown, hidden, options, live.unmatched, matched.dangling),
-            *(_index_garbage(layout, index) if version is None else ()),
+            *(_upkeep(layout, file, index, options, waits=bool(hidden.num_rows)) if version is None and file else ()),
         ),
         file=file,
         table_schema=schema,
@@ -157,7 +157,7 @@ def _warnings(
         oldest = int(pc.min(hidden["modified"]).as_py() or 0)
         warnings.append(
             f"{hidden.num_rows} files with {rows} rows ({format_size(size)}) wait for compaction, the oldest since "
-            f"{_when(oldest)}: no batch query sees them (level 0 of a primary-key table, or no bucket yet)"
+            f"{when(oldest)}: no batch query sees them (level 0 of a primary-key table, or no bucket yet)"
         )
     if options.merges and files.num_rows:
         warnings.append(
@@ -181,6 +181,15 @@ def _warnings(
     return warnings
 
 
+def _upkeep(layout: Layout, file: SnapshotFile, index: IndexManifest, options: Options, *, waits: bool) -> list[str]:
+    """Only of the newest snapshot. ``waits``: whether files wait for a compaction to be seen."""
+    return [
+        *(last_compaction(layout, file) if waits else ()),
+        *index_garbage(layout, index),
+        *snapshots_kept(layout, options),
+    ]
+
+
 def _over_ratio(files: pa.Table, ratio: float) -> list[str]:
     with_dv = files.filter(pc.is_valid(files["dv_id"]))
     if not with_dv.num_rows:
@@ -193,21 +202,3 @@ def _over_ratio(files: pa.Table, ratio: float) -> list[str]:
     return [
         f"{over} files have more than {ratio:.0%} of their rows deleted ({option}): Paimon's compaction rewrites them"
     ]
-
-
-def _index_garbage(layout: Layout, index: IndexManifest) -> list[str]:
-    """Only of the newest snapshot, and by name: what older ones, tags and branches use is not looked at."""
-    names, complete = layout.storage.first_names(INDEX)
-    used = {each.path for each in index.files}
-    unused = sum(f"{INDEX}/{name}" not in used for name in names)
-    if not unused:
-        return []
-    count = f"{unused}{'' if complete else ' or more'}"
-    return [f"{count} index files are not used by this snapshot: snapshots, tags or branches hold them, or nobody does"]
-
-
-def _when(millis: int) -> str:
-    try:
-        return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    except (OverflowError, ValueError, OSError):
-        return str(millis)

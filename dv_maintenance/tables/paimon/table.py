@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dv_maintenance.tables.paimon.layout import Layout, table_layout
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.capabilities import EngineName, WaitingRows
     from dv_maintenance.tables.model import (
+        Change,
         Changes,
         CommitOutcome,
         HistoryEntry,
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.refs import Tag
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.rows import ChangesOutcome, ColumnBounds, RowChanges, RowRules, RowWriteTask
-    from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask
+    from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
 
 __all__ = ["PaimonTable"]
 
@@ -166,6 +169,60 @@ class PaimonTable:
         from dv_maintenance.tables.paimon.writable import refused
 
         raise refused(cast("PaimonSnapshot", snapshot), "manifest")
+
+    # -- the engine's own maintenance --------------------------------------------------------------------------------
+
+    @property
+    def engine_extension(self) -> str:
+        from dv_maintenance.tables.paimon.engine_sql import EXTENSION
+
+        return EXTENSION
+
+    @property
+    def engine_advice(self) -> str:
+        from dv_maintenance.tables.paimon.engine_sql import ADVICE
+
+        return ADVICE
+
+    def engine_name(self, settings: Mapping[str, str], wanted: str | None) -> EngineName:
+        from dv_maintenance.tables.paimon.engine_sql import name_of
+
+        return name_of(self.layout, settings, wanted)
+
+    def engine_probe(self, name: EngineName, snapshot: Snapshot) -> tuple[str, tuple[Any, ...]] | None:
+        from dv_maintenance.tables.paimon.engine_sql import probe
+
+        return probe(name, cast("PaimonSnapshot", snapshot))
+
+    def engine_statements(self, job: str, name: EngineName) -> tuple[str, ...]:
+        from dv_maintenance.tables.paimon.engine_sql import statements
+
+        return statements(job, name)
+
+    def engine_moves(self, change: Change) -> bool:
+        from dv_maintenance.tables.paimon.engine_sql import moves
+        from dv_maintenance.tables.paimon.schema import newest_schema
+
+        return moves(change, primary_key=bool(newest_schema(self.layout).primary_keys))
+
+    def engine_waiting(self, old: Snapshot, new: Snapshot) -> WaitingRows | None:
+        from dv_maintenance.tables.paimon.engine_sql import waiting
+
+        return waiting(self.layout, cast("PaimonSnapshot", old), cast("PaimonSnapshot", new))
+
+    def engine_rows(self, name: EngineName, snapshot: Snapshot) -> str | None:
+        from dv_maintenance.tables.paimon.engine_sql import rows_query
+
+        return rows_query(name, cast("PaimonSnapshot", snapshot))
+
+    def engine_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
+        """Of the snapshot, and of every tag."""
+        from dv_maintenance.tables.paimon.engine_sql import sources
+
+        tagged = (self.snapshot(tag.snapshot.id) for tag in self.tags().values())
+        return sources(self.layout, chain([cast("PaimonSnapshot", snapshot)], tagged))
+
+    # -- tags and branches -------------------------------------------------------------------------------------------
 
     def tags(self) -> dict[str, Tag]:
         """Those of the branch, by name."""

@@ -29,7 +29,7 @@ from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.paimon.types import DataType, Field, arrow_field, arrow_type
 from dv_maintenance.tables.work import EXACT_INSTANTS, DvRef, RowFilter, ScanTask, SourceFile
 
-__all__ = ["COLUMNS", "field_in", "instants", "scan_tasks", "source_of"]
+__all__ = ["COLUMNS", "field_in", "instants", "scan_tasks", "source_of", "stored_source"]
 
 COLUMNS: Final = [
     "path",
@@ -179,14 +179,19 @@ def source_of(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) 
     """The file of a row of ``snapshot.files``, of which COLUMNS are needed. Raises RefusedError."""
     path = row["path"]
     # The name tells, whatever file.format says by now.
-    file_format = path.rsplit(".", 1)[-1].lower()
-    if file_format not in _FORMATS:
+    if path.rsplit(".", 1)[-1].lower() not in _FORMATS:
         raise RefusedError(
             f"{path} is no file of Parquet, ORC or Avro: no other is read by this release",
             table=layout.uri,
             version=snapshot.version,
             next_step="read the table with Paimon itself, or let it compact the table into Parquet files",
         )
+    return stored_source(layout, snapshot, row)
+
+
+def stored_source(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) -> SourceFile:
+    """The same for a file of any format, which need not be one that can be read."""
+    path = row["path"]
     dv = None
     if row["dv_id"] is not None:
         uri = layout.storage.uri_of(row["dv_file"])
@@ -198,7 +203,7 @@ def source_of(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) 
         rows=row["physical_rows"],
         dv=dv,
         constants=snapshot.partitions[row["partition_code"]].constants,
-        format=file_format,
+        format=path.rsplit(".", 1)[-1].lower(),
         # Nobody need look at the kinds where all rows are known to be there; old writers did not count.
         only=_KINDS if snapshot.options.primary_key and row["retractions"] != 0 else None,
     )

@@ -17,7 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paimon_writer import DataFile, PaimonWriter
 from pyarrow import orc
+from pyspark.sql import SparkSession
 
+from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine import avro_file, orc_file
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.maintenance.read import read
@@ -233,6 +235,15 @@ def test_deletion_vectors_go_by_position(
         patch.setattr(avro_file, "_ROWS", rows_at_once)
         assert [row["id"] for row in rows(table, ["id"])] == left
         assert rows(table, ["v"])[:3] == [{"v": "x" * (each % 50)} for each in left[:3]]
+
+
+@pytest.mark.deep
+def test_rows_are_deleted(tmp_path: Path, spark: SparkSession) -> None:
+    table = PaimonWriter(tmp_path / "t")
+    for kind in FORMATS:
+        add(table, kind, [{"id": each, "v": str(each % 3)} for each in range(9)])
+    assert delete(open_table(str(table.path)), spark, "v = '1'").rows_deleted == 6
+    assert [row["id"] for row in rows(table)] == [0, 2, 3, 5, 6, 8] * 2
 
 
 @pytest.mark.parametrize("kind", FORMATS)

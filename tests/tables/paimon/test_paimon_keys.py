@@ -55,8 +55,18 @@ def test_level_0_is_not_seen(tmp_path: Path) -> None:
     add(table, [1])
     add(table, [2], level=0)
     assert ids(table) == [1]
-    (warning,) = open_table(str(table.path)).snapshot().warnings
-    assert "wait for compaction" in warning
+    waiting, last = open_table(str(table.path)).snapshot().warnings
+    assert "wait for compaction" in waiting
+    assert last == "none of its newest 2 snapshots is a compaction"
+    table.commit("COMPACT")
+    table.commit("APPEND")
+    _, last = open_table(str(table.path)).snapshot().warnings
+    assert last == "the last compaction was snapshot 3 of 2023-11-14T22:13:23Z, 1 before the newest one"
+    # Snapshots before the newest one may be gone, or damaged: that is for who asks for them.
+    (table.path / "snapshot" / "snapshot-3").write_bytes(b"{")
+    (table.path / "snapshot" / "snapshot-2").unlink()
+    _, last = open_table(str(table.path)).snapshot().warnings
+    assert last == "none of its newest 2 snapshots is a compaction"
 
 
 def test_kinds_are_looked_at_where_rows_may_be_taken_back_and_nowhere_else(tmp_path: Path) -> None:

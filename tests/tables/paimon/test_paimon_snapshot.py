@@ -99,9 +99,24 @@ def test_warnings_of_golden_tables(golden: Path) -> None:
     assert "no batch query sees them" in warned(golden, "pk_dv_l0_hidden")
     assert "1 deletion vectors are of data files that are not live" in warned(golden, "append_dv_dangling_entry")
     assert "4 files have more than 20% of their rows deleted" in warned(golden, "append_dv")
-    assert "2 index files are not used" in warned(golden, "append_dv")
+    assert "2 index files (668 B) are not used" in warned(golden, "append_dv")
     assert "data-evolution" in warned(golden, "data_evolution_dv")
     assert warned(golden, "pk_dv_part") == ""
+
+
+def test_snapshots_that_pile_up(tmp_path: Path) -> None:
+    written = PaimonWriter(tmp_path / "t", options={"bucket": "-1"})
+    for _ in range(10):
+        written.commit("APPEND")
+    assert not opened(written.path).snapshot().warnings
+    written.commit("APPEND")
+    (warning,) = opened(written.path).snapshot().warnings
+    assert warning.startswith("11 snapshots are kept, the oldest of 2023-11-14T22:13:21Z")
+    # An older version is looked at as it was.
+    assert not opened(written.path).snapshot(11).warnings
+    written.options = {"snapshot.num-retained.min": "11"}
+    written.write_schema()
+    assert not opened(written.path).snapshot().warnings
 
 
 def test_level_0_is_known_but_no_file_of_a_reader(golden: Path) -> None:
