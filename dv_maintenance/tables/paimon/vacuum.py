@@ -215,7 +215,7 @@ class _Run:
     needed: Needed = field(init=False)
     expired: list[int] = field(default_factory=list)
     checked: int = 0
-    last: Ref | None = None  # the newest snapshot that was deleted
+    removed: list[Ref] = field(default_factory=list)  # snapshots that were deleted, oldest first
     planned: int = 0  # files to delete
 
     def __post_init__(self) -> None:
@@ -267,14 +267,16 @@ class _Run:
 
     def _past(self, refs: Sequence[Ref]) -> list[Named]:
         """Files that expired snapshots need, by their paths; without those of which a number is needed."""
-        changes, data = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        named: dict[str, Named] = {}
-        for reached in self.needed.reach.reached(refs, partly=True):
-            data, changes = np.union1d(data, reached.data), np.union1d(changes, reached.changes)
+        reach, named = self.needed.reach, dict[str, Named]()
+        data = changes = np.zeros(0, np.bool_)
+        for reached in reach.reached(refs, partly=True):
+            if len(data) < len(reach):
+                data, changes = np.zeros(len(reach), np.bool_), np.zeros(len(reach), np.bool_)
+            data[reached.data], changes[reached.changes] = True, True
             named |= {each.name: each for each in reached.named}
         found = []
-        for kind, ids in (("data", data), ("change", np.setdiff1d(changes, data))):
-            for file in self.needed.reach.files(self.needed.without(ids)):
+        for kind, which in (("data", data), ("change", changes & ~data)):
+            for file in reach.files(self.needed.without(np.flatnonzero(which))):
                 found += self._placed(file, kind)
         for each in named.values():
             path = each.path
@@ -415,7 +417,7 @@ class _Run:
     def _done(self) -> str | None:
         if not self.deleted:
             return None
-        until = "" if self.last is None else f", snapshots up to {self.last.id} among them"
+        until = f", snapshots up to {self.removed[-1].id} among them" if self.removed else ""
         return f"{self.deleted} of {self.planned} files deleted{until}; a later run deletes the others"
 
     def _verify(self, files: Sequence[ExpiredFile]) -> None:
@@ -465,11 +467,12 @@ class _Run:
             removed = self._remove(refs[file.path])
             if removed is None:
                 raise self._conflict(f"{file.path} is another one now")
-            self.deleted += removed
-            self.last = refs[file.path]
+            if removed:
+                self.deleted += removed
+                self.removed.append(refs[file.path])
             gone.append(file)
-        if self.last is not None:
-            first = min(number for number in self.mine.snapshots if number > self.last.id)
+        if self.removed:
+            first = min(number for number in self.mine.snapshots if number > self.removed[-1].id)
             self.storage.put(f"{self.layout.own}{SNAPSHOT}/EARLIEST", str(first).encode())
 
     def _remove(self, ref: Ref) -> int | None:
@@ -491,9 +494,9 @@ class _Run:
             with open(aside, "rb") as file:
                 same = file.read() == ref.data
             if not same:
-                with suppress(FileExistsError):
-                    os.link(aside, place)
-            os.unlink(aside)
+                _move_back(aside, place)
+            else:
+                os.unlink(aside)
         except OSError as error:
             raise StorageError(f"cannot delete {ref.path}: {error.strerror}", table=self.layout.uri) from error
         return 1 if same else None
@@ -550,12 +553,12 @@ class _Run:
 
     def _put_back(self) -> bool:
         """The last snapshot that was deleted, if none is left: somebody rolled back to it at that very moment."""
-        if self.last is None or any(numbered(name, "snapshot-") for name in self.layout.names(SNAPSHOT)):
+        if not self.removed or any(numbered(name, "snapshot-") for name in self.layout.names(SNAPSHOT)):
             return False
         with suppress(FileExistsAlreadyError):
-            self.storage.create(self.last.path, self.last.data)
+            self.storage.create(self.removed[-1].path, self.removed[-1].data)
+            self.removed.pop()
             self.deleted -= 1
-            self.last = None
         return True
 
     def _conflict(self, what: str) -> ConflictError:
@@ -585,6 +588,18 @@ def _stamps(branch: Branch) -> list[Stamp]:
 
 def _snapshot_file(ref: Ref) -> ExpiredFile:
     return ExpiredFile(ref.path, "manifest", len(ref.data), ref.timestamp)
+
+
+def _move_back(aside: str, place: str) -> None:
+    """Unless there is another one by now. Not every file system has links."""
+    try:
+        os.link(aside, place)
+    except FileExistsError:
+        pass
+    except OSError:
+        os.rename(aside, place)
+        return
+    os.unlink(aside)
 
 
 def _count(values: pa.BooleanArray) -> int:
