@@ -34,6 +34,7 @@ from dv_maintenance.tables import open_table
 from dv_maintenance.tables.paimon import PaimonTable, vacuum
 from dv_maintenance.tables.paimon.avro import read_records, writer_schema
 from dv_maintenance.tables.paimon.expiry import CONSUMED, CURRENT, RECENT, RETAINED
+from dv_maintenance.tables.paimon.ground import Branch, Ref, moved
 from dv_maintenance.tables.paimon.needed import Needed
 from dv_maintenance.tables.paimon.orphans import file_kind
 
@@ -239,6 +240,21 @@ def test_branches(tmp_path: Path) -> None:
     assert (branch.numbers(), (table.path / "branch/branch-b/snapshot/EARLIEST").read_text()) == ([4], "4")
     assert gone(table.vacuum(now=branch.now + 2 * DAY)) == {f"manifest/manifest-{UUID}2-0"}
     table.check()
+
+
+def test_tags_of_branches(tmp_path: Path) -> None:
+    table = lake(tmp_path / "t")
+    files = [table.add_file() for _ in range(2)]
+    branch = table.branch_off("b", 2)
+    assert branch is not None
+    branch.tag("of_branch", 2)
+    branch.compact(files)
+    branch.expire(1)
+    table.compact(files)
+    table.add_file()
+    assert snapshots(table.vacuum()) == [1, 2, 3]
+    table.check()
+    assert (table.path / "bucket-0" / files[0].name).exists()
 
 
 # -- which files go -----------------------------------------------------------------------------------------------
@@ -715,6 +731,68 @@ def test_a_plan_is_made_anew_when_others_expire(table: Lake) -> None:
     table.check()
 
 
+def between(table: Lake, do: Callable[[], object]) -> Any:
+    """Something happens between the plan and what comes of it: in front of the first look that is not the plan's."""
+    looks = []
+
+    def act(_: int, name: str, path: Any) -> None:
+        if name == "folders" and path == "branch":
+            looks.append(path)
+            if len(looks) == 2:
+                do()
+
+    return before_each_call(act)
+
+
+def test_a_consumer_meanwhile(table: Lake) -> None:
+    with between(table, lambda: table.consume("c", 3)):
+        result = table.vacuum()
+    assert (snapshots(result), table.numbers()) == ([1, 2], [3, 4])
+    assert result.expired.kept[CONSUMED] == 5
+    assert result.deleted == len(gone(result))
+    table.check()
+
+
+def test_a_rollback_meanwhile(table: Lake) -> None:
+    """It is planned anew, for what is the newest snapshot now."""
+    with between(table, lambda: table.rollback(3)):
+        result = table.vacuum()
+    assert (result.version_before, snapshots(result), table.numbers()) == (3, [1, 2], [3])
+    table.check()
+
+
+def test_a_rollback_and_a_commit_meanwhile(table: Lake) -> None:
+    def do() -> None:
+        table.rollback(2)
+        table.add_file()
+        table.add_file()
+
+    with between(table, do):
+        result = table.vacuum()
+    # What is the fourth snapshot now is a young one.
+    assert (snapshots(result), table.numbers()) == ([1, 2, 3], [4])
+    table.check()
+
+
+def test_how_a_branch_moves() -> None:
+    def branch(first: int, last: int, mark: bytes = b"") -> Branch:
+        names = (None,) * 5
+        refs = {n: Ref(str(n), n, n, *names, {}, b"%d" % n + mark) for n in range(first, last + 1)}
+        return Branch(refs)
+
+    before = branch(3, 6)
+    assert moved(before, before) is None
+    assert moved(branch(1, 0), before) is None
+    assert moved(before, branch(3, 9)) is None
+    assert moved(before, branch(5, 9)) is None
+    assert moved(before, branch(6, 6)) is None
+    assert "there is none any more" in str(moved(before, branch(1, 0)))
+    assert "rolled back" in str(moved(before, branch(3, 5)))
+    assert "expired by somebody else" in str(moved(before, branch(7, 9)))
+    assert "another one now" in str(moved(before, branch(3, 6, b"!")))
+    assert "snapshot 2 came back" in str(moved(before, branch(2, 7)))
+
+
 def test_a_rollback_to_the_snapshot_that_goes_last(table: Lake) -> None:
     """Both have met: it is put back, and nothing that it needs was touched."""
     before = table.stored()
@@ -727,6 +805,20 @@ def test_a_rollback_to_the_snapshot_that_goes_last(table: Lake) -> None:
         table.vacuum()
     assert (table.numbers(), table.stored()) == ([3], before)
     assert "2 of" in str(caught.value.done)
+    table.check()
+
+
+def test_a_rollback_while_snapshots_go(table: Lake) -> None:
+    """None is taken any more of a history that is another one by now."""
+
+    def roll_back(_: int, name: str, path: Any) -> None:
+        if name == "rename" and path.endswith("snapshot-1"):
+            table.rollback(2)
+            table.add_file()
+
+    with before_each_call(roll_back), pytest.raises(ConflictError, match="vanished, or is another one now"):
+        table.vacuum()
+    assert table.numbers() == [2, 3]
     table.check()
 
 
