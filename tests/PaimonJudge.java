@@ -43,6 +43,7 @@ import org.apache.paimon.manifest.ManifestEntry;
 import org.apache.paimon.operation.BaseAppendFileStoreWrite;
 import org.apache.paimon.operation.LocalOrphanFilesClean;
 import org.apache.paimon.options.ExpireConfig;
+import org.apache.paimon.predicate.PredicateBuilder;
 import org.apache.paimon.reader.FileRecordIterator;
 import org.apache.paimon.reader.RecordReader;
 import org.apache.paimon.schema.Schema;
@@ -178,6 +179,11 @@ public class PaimonJudge {
         FileStoreTable table = table(told);
         RowType type = table.rowType();
         ReadBuilder reading = table.newReadBuilder();
+        if (told.has("where")) {
+            int column = type.getFieldIndex(get(get(told, "where"), 0).asText());
+            Object wanted = value(type.getTypeAt(column), get(get(told, "where"), 1));
+            reading = reading.withFilter(new PredicateBuilder(type).equal(column, wanted));
+        }
         boolean placed = told.has("placed");
         ArrayNode rows = json.createArrayNode();
         for (Object split : reading.newScan().plan().splits()) {

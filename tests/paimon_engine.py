@@ -115,9 +115,18 @@ class PaimonEngine:
         assert isinstance(version, int)
         return version
 
-    def rows(self, table: Path | str, version: int | None = None, branch: str | None = None) -> list[Row]:
-        """What a batch reader of Paimon sees, in its order."""
-        found = self._call("rows", table, version=version, branch=branch)
+    def rows(
+        self,
+        table: Path | str,
+        version: int | None = None,
+        *,
+        branch: str | None = None,
+        where: tuple[str, Any] | None = None,
+    ) -> list[Row]:
+        """What a batch reader of Paimon sees, in its order. ``where``: a column and the value looked for; files that
+        cannot hold it by their statistics are left out, rows of others are not.
+        """
+        found = self._call("rows", table, version=version, branch=branch, where=plain(where))
         return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
 
     def files(self, table: Path | str, version: int) -> dict[str, dict[str, Any]]:

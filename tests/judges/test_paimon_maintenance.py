@@ -1,0 +1,245 @@
+"""Append tables maintained by us: Paimon's own engine reads the same rows at every snapshot, goes on writing, deleting,
+compacting and expiring, and no delete of its is lost, whenever it comes.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paimon_engine import DV, DV64, EngineError, PaimonEngine, Row
+from paimon_judging import in_order, judge_files, judge_rows, opened
+from test_paimon_reading import NESTED, VALUES
+
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import ConflictError
+from dv_maintenance.maintenance.apply import ApplyReport, maintain, purge
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.storage import Storage
+from dv_maintenance.testing.history import InterferingEngine
+
+ALL_DELETED_FILES = {"compaction.delete-ratio-threshold": "0", "compaction.min.file-num": "2"}
+HOUR = 3_600_000
+
+
+def go_on(engine: PaimonEngine, path: Path, new: list[Any]) -> None:
+    """What others do with a table that we had: by its end nothing of ours is left but what is live."""
+    before = len(judge_rows(engine, path))
+    judge_files(engine, path, engine.version(path))
+    engine.append(path, [new])
+    gone = engine.delete(path, lambda row: row["id"] % 4 == 2)
+    judge_files(engine, path, engine.version(path))
+    assert engine.compact(path, options=ALL_DELETED_FILES)
+    assert len(judge_rows(engine, path)) == before + 1 - gone
+    engine.expire(path)
+    assert engine.orphans(path, time.time_ns() // 1_000_000 + HOUR) == []
+    assert len(judge_rows(engine, path)) == before + 1 - gone
+    judge_files(engine, path, engine.version(path))
+
+
+def no_dvs(path: Path) -> bool:
+    return health(opened(path).snapshot()).counts.files_with_dv == 0
+
+
+def simple(engine: PaimonEngine, path: Path, **options: Any) -> None:
+    engine.create(path, {"id": "INT", "pt": "STRING", "v": "STRING"}, **options)
+    for start in (0, 40, 80):
+        engine.append(path, [(number, "ab"[number % 2], f"v{number}") for number in range(start, start + 40)])
+    engine.delete(path, lambda row: row["id"] % 3 == 0)
+    engine.delete(path, lambda row: row["id"] % 5 == 0 and row["id"] < 70)
+
+
+@pytest.mark.parametrize("parted", [False, True], ids=["flat", "partitioned"])
+@pytest.mark.parametrize("options", [DV, DV64], ids=["32", "64"])
+def test_a_purge(paimon_engine: PaimonEngine, tmp_path: Path, options: dict[str, str], parted: bool) -> None:
+    engine, path = paimon_engine, tmp_path / "table"
+    simple(engine, path, options=options, partition=["pt"][:parted])
+    was = {version: in_order(engine.rows(path, version)) for version in range(1, engine.version(path) + 1)}
+    report = purge(opened(path), LocalEngine())
+    assert report.verified, report.problems
+    assert no_dvs(path)
+    assert engine.version(path) > max(was)
+    assert in_order(judge_rows(engine, path)) == was[max(was)]
+    for version, rows in was.items():
+        assert in_order(engine.rows(path, version)) == rows
+    go_on(engine, path, [1000, "a", "new"])
+
+
+def test_what_stays_deleted_beside_a_compaction(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """One index file holds the deletion vectors of files that are rewritten, and of others."""
+    engine, path = paimon_engine, tmp_path / "table"
+    engine.create(path, {"id": "INT", "v": "STRING"}, options=DV)
+    for start in range(0, 600, 100):
+        engine.append(path, [(number, f"v{number}") for number in range(start, start + 100)])
+    engine.delete(path, lambda row: row["id"] % 100 < row["id"] // 10)
+    before = in_order(engine.rows(path))
+    report = maintain(opened(path), LocalEngine(), Policy(max_deleted_ratio=0.3, min_file_size=0))
+    assert report.verified, report.problems
+    counts = health(opened(path).snapshot()).counts
+    assert 0 < counts.files_with_dv < 5
+    assert in_order(judge_rows(engine, path)) == before
+    judge_files(engine, path, engine.version(path))
+    go_on(engine, path, [1000, "new"])
+
+
+def test_every_type_and_changed_schemas(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    engine, path = paimon_engine, tmp_path / "table"
+    columns = {"id": "INT", **{f"c{number}": kind for number, kind in enumerate(VALUES)}}
+    columns |= {name: kind for name, (kind, _) in NESTED.items()}
+    values = [*VALUES.values(), *(examples for _, examples in NESTED.values())]
+    rows = [[number, *(each[number % len(each)] for each in values)] for number in range(12)]
+    rows += [[number, *(None for _ in values)] for number in (12, 13)]
+    engine.create(path, columns, options=DV)
+    engine.append(path, rows)
+    engine.delete(path, lambda row: row["id"] in {0, 5, 13})
+    engine.alter(path, ("rename", "c0", "flag"), ("drop", "c1"), ("add", "later", "DECIMAL(20, 5)"))
+    engine.append(path, [[20, True, *(None for _ in values[2:]), "123456789012345.12345"]])
+    before = in_order(engine.rows(path))
+    assert purge(opened(path), LocalEngine()).verified
+    assert in_order(judge_rows(engine, path)) == before
+    policy = Policy(min_input_files=2)
+    assert maintain(opened(path), LocalEngine(), policy).verified
+    assert in_order(judge_rows(engine, path)) == before
+    go_on(engine, path, [30, *(None for _ in values)])
+
+
+def test_filters_find_what_was_rewritten(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """Paimon skips files by the statistics that we wrote."""
+    engine, path = paimon_engine, tmp_path / "table"
+    simple(engine, path, options=DV)
+    left = [row["id"] for row in engine.rows(path)]
+    assert purge(opened(path), LocalEngine()).verified
+    for number in range(120):
+        found = engine.rows(path, where=("id", number))
+        assert [row["id"] for row in found if row["id"] == number] == [number] * left.count(number)
+    assert engine.rows(path, where=("id", 5000)) == []
+
+
+# -- others meanwhile ---------------------------------------------------------------------------------------------
+
+MULTIPLE = 7
+
+
+def gone_too(row: Row) -> bool:
+    return bool(row["id"] % MULTIPLE == 1)
+
+
+def test_a_delete_before_our_commit_is_carried_over(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    engine, path = paimon_engine, tmp_path / "table"
+    simple(engine, path, options=DV)
+    expected = in_order([row for row in engine.rows(path) if not gone_too(row)])
+    runs = InterferingEngine(LocalEngine(), lambda: engine.delete(path, gone_too))
+    report = purge(opened(path), runs)
+    assert report.verified, report.problems
+    assert sum(step.rows_carried for step in report.steps) > 0
+    assert in_order(judge_rows(engine, path)) == expected
+    go_on(engine, path, [1000, "a", "new"])
+
+
+def test_paimons_commit_sees_ours(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """A delete planned on files that we rewrote is refused by Paimon, and can be done again."""
+    engine, path = paimon_engine, tmp_path / "table"
+    simple(engine, path, options=DV)
+    before = engine.rows(path)
+    late = engine.stage_delete(path, gone_too)
+    assert purge(opened(path), LocalEngine()).verified
+    with pytest.raises(EngineError, match="conflict"):
+        late()
+    assert in_order(judge_rows(engine, path)) == in_order(before)
+    assert engine.delete(path, gone_too)
+    assert in_order(judge_rows(engine, path)) == in_order([row for row in before if not gone_too(row)])
+
+
+class Intruder:
+    """Does something once, right before the call to the storage with a certain number."""
+
+    CALLS = ("get", "get_range", "head", "list", "folders", "open_input", "open_output", "put", "create", "delete")
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls, self.at, self.does, self._lock = 0, -1, None, threading.Lock()
+        for name in self.CALLS:
+            monkeypatch.setattr(Storage, name, self._watched(getattr(Storage, name)))
+
+    does: Callable[[], object] | None
+
+    def _watched(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with self._lock:
+                self.calls += 1
+                does, self.does = (self.does, None) if self.calls == self.at else (None, self.does)
+            if does is not None:
+                does()
+            return method(*args, **kwargs)
+
+        return watched
+
+    def during(self, run: Callable[[], ApplyReport], at: int, does: Callable[[], object]) -> ApplyReport:
+        self.calls, self.at, self.does = 0, at, does
+        try:
+            return run()
+        finally:
+            assert self.does is None or self.at > self.calls, "it never came"
+            self.at = -1
+
+
+def interferences(engine: PaimonEngine, path: Path) -> dict[str, tuple[Callable[[], object], Callable[[Row], bool]]]:
+    """Name to what another writer does, and which of the rows there were it leaves; ids from 1000 on are new."""
+    return {
+        "delete": (lambda: engine.delete(path, gone_too), lambda row: not gone_too(row)),
+        "update": (
+            lambda: engine.delete(path, gone_too, new=[(1000, "a", "updated")]),
+            lambda row: not gone_too(row),
+        ),
+        "append": (lambda: engine.append(path, [(1000, "b", "new")]), lambda row: True),
+        "compact": (lambda: engine.compact(path, options=ALL_DELETED_FILES), lambda row: True),
+    }
+
+
+def race(engine: PaimonEngine, folder: Path, intruder: Intruder, what: str, at: int) -> int:
+    """A purge in whose middle somebody else does something; the number of its calls to the storage."""
+    path = folder / f"{what}-{at}"
+    simple(engine, path, options=DV if at % 2 else DV64)
+    does, stays = interferences(engine, path)[what]
+    expected = in_order([row for row in engine.rows(path) if stays(row)])
+    try:
+        report = intruder.during(lambda: purge(opened(path), LocalEngine()), at, does)
+        assert report.verified, report.problems
+    except ConflictError:
+        assert what == "compact"
+    calls = intruder.calls
+    if at > calls:
+        does()
+    rows = judge_rows(engine, path)
+    assert in_order([row for row in rows if row["id"] < 1000]) == expected
+    assert len(rows) - len(expected) == (what in {"update", "append"})
+    judge_files(engine, path, engine.version(path))
+    return calls
+
+
+@pytest.mark.parametrize("what", ["delete", "update", "append", "compact"])
+def test_others_at_some_moments(
+    paimon_engine: PaimonEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    intruder = Intruder(monkeypatch)
+    calls = race(paimon_engine, tmp_path, intruder, what, 1)
+    for at in sorted(random.Random(what).sample(range(2, calls + 1), 3)):
+        race(paimon_engine, tmp_path, intruder, what, at)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("what", ["delete", "update", "append", "compact"])
+def test_others_at_every_moment(
+    paimon_engine: PaimonEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Before each call to the storage that a purge makes, its commit included."""
+    intruder, at, calls = Intruder(monkeypatch), 1, 1
+    while at <= calls:
+        calls = max(calls, race(paimon_engine, tmp_path, intruder, what, at))
+        at += 1
+    assert at > 100
