@@ -19,7 +19,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["EngineError", "PaimonEngine", "plain_rows"]
+__all__ = ["EngineConflictError", "EngineError", "PaimonEngine", "plain_rows"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DV = {"deletion-vectors.enabled": "true"}
@@ -31,6 +31,10 @@ Row = dict[str, Any]
 
 class EngineError(Exception):
     """What Paimon itself refused or failed at, with its message."""
+
+
+class EngineConflictError(EngineError):
+    """It saw that others had changed what it was about to commit on."""
 
 
 class PaimonEngine:
@@ -66,7 +70,8 @@ class PaimonEngine:
             while cause is not None:
                 causes.append(cause.toString())
                 cause = cause.getCause()
-            raise EngineError("; ".join(causes)) from None
+            said = "; ".join(causes)
+            raise (EngineConflictError if "conflict" in said else EngineError)(said) from None
         return json.loads(answer)
 
     # -- tables ----------------------------------------------------------------------------------------------------

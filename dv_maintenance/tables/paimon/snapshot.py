@@ -83,6 +83,10 @@ def load_snapshot(storage: Storage, version: int | None = None) -> PaimonSnapsho
     _check_counts(layout, files, at_version)
     seen = visible(live.entries, options)
     shown, hidden = files.filter(seen), files.filter(pc.invert(seen))
+    notes = (
+        *(() if options.primary_key else _over_ratio(shown, delete_ratio(options))),
+        *(_index_garbage(layout, index) if version is None else ()),
+    )
     return PaimonSnapshot(
         table=layout.uri,
         format="paimon",
@@ -92,10 +96,8 @@ def load_snapshot(storage: Storage, version: int | None = None) -> PaimonSnapsho
         partition_columns=schema.partition_keys,
         properties=newest.options,
         files=shown,
-        warnings=(
-            *_warnings(shown, hidden, options, live.unmatched, matched.dangling),
-            *(_index_garbage(layout, index) if version is None else ()),
-        ),
+        warnings=(*_warnings(shown, hidden, options, live.unmatched, matched.dangling), *notes),
+        notes=notes,
         file=file,
         table_schema=schema,
         hidden=hidden,
@@ -164,8 +166,6 @@ def _warnings(
         )
     if unmatched:
         warnings.append(f"{unmatched} entries of its manifests delete files that were never added")
-    if not options.primary_key:
-        warnings += _over_ratio(files, delete_ratio(options))
     return warnings
 
 
