@@ -12,6 +12,7 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import org.apache.paimon.AppendOnlyFileStore;
 import org.apache.paimon.Snapshot;
 import org.apache.paimon.append.AppendCompactCoordinator;
@@ -497,12 +498,19 @@ public class PaimonJudge {
             items(into.addArray(), (InternalArray) value, ((ArrayType) type).getElementType());
         } else if (root == DataTypeRoot.MAP || root == DataTypeRoot.MULTISET) {
             InternalMap map = (InternalMap) value;
-            ArrayNode both = into.addArray();
             boolean counted = root == DataTypeRoot.MULTISET;
             DataType key = counted ? ((MultisetType) type).getElementType() : ((MapType) type).getKeyType();
             DataType worth = counted ? new IntType() : ((MapType) type).getValueType();
-            items(both.addArray(), map.keyArray(), key);
-            items(both.addArray(), map.valueArray(), worth);
+            ArrayNode keys = json.createArrayNode();
+            ArrayNode values = json.createArrayNode();
+            items(keys, map.keyArray(), key);
+            items(values, map.valueArray(), worth);
+            // In an order of its own: none is promised.
+            Map pairs = new TreeMap();
+            for (int i = 0; i < keys.size(); i++) {
+                pairs.put(get(keys, i).toString(), json.createArrayNode().add(get(keys, i)).add(get(values, i)));
+            }
+            into.addArray().addAll(pairs.values());
         } else if (root == DataTypeRoot.ROW) {
             fill(into.addArray(), (InternalRow) value, (RowType) type);
         } else {

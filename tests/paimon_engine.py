@@ -255,10 +255,8 @@ def _plain_typed(value: Any, type: pa.DataType) -> Any:
     if value is None:
         return None
     if pa.types.is_map(type):
-        return [
-            [_plain_typed(key, type.key_type) for key, _ in value],
-            [_plain_typed(each, type.item_type) for _, each in value],
-        ]
+        pairs = [[_plain_typed(key, type.key_type), _plain_typed(each, type.item_type)] for key, each in value]
+        return sorted(pairs, key=lambda pair: json.dumps(pair[0]))
     if pa.types.is_struct(type):
         return [_plain_typed(value[each.name], each.type) for each in type]
     if pa.types.is_list(type):

@@ -55,8 +55,15 @@ def simple(engine: PaimonEngine, path: Path, **options: Any) -> None:
     engine.delete(path, lambda row: row["id"] % 5 == 0 and row["id"] < 70)
 
 
-@pytest.mark.parametrize("parted", [False, True], ids=["flat", "partitioned"])
-@pytest.mark.parametrize("options", [DV, DV64], ids=["32", "64"])
+@pytest.mark.parametrize(
+    ("options", "parted"),
+    [
+        pytest.param(DV, True, id="32-partitioned"),
+        pytest.param(DV64, False, id="64"),
+        pytest.param(DV, False, id="32", marks=pytest.mark.deep),
+        pytest.param(DV64, True, id="64-partitioned", marks=pytest.mark.deep),
+    ],
+)
 def test_a_purge(paimon_engine: PaimonEngine, tmp_path: Path, options: dict[str, str], parted: bool) -> None:
     engine, path = paimon_engine, tmp_path / "table"
     simple(engine, path, options=options, partition=["pt"][:parted])
@@ -115,7 +122,7 @@ def test_filters_find_what_was_rewritten(paimon_engine: PaimonEngine, tmp_path: 
     simple(engine, path, options=DV)
     left = [row["id"] for row in engine.rows(path)]
     assert purge(opened(path), LocalEngine()).verified
-    for number in range(120):
+    for number in range(0, 120, 7):
         found = engine.rows(path, where=("id", number))
         assert [row["id"] for row in found if row["id"] == number] == [number] * left.count(number)
     assert engine.rows(path, where=("id", 5000)) == []
@@ -242,13 +249,13 @@ def race(engine: PaimonEngine, folder: Path, intruder: Intruder, what: str, at: 
 OTHERS = ["delete", "late delete", "update", "append", "compact"]
 
 
-@pytest.mark.parametrize("what", OTHERS)
+@pytest.mark.parametrize("what", ["delete", "late delete", "compact"])
 def test_others_at_some_moments(
     paimon_engine: PaimonEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     intruder = Intruder(monkeypatch)
     calls = race(paimon_engine, tmp_path, intruder, what, 1)
-    for at in sorted(random.Random(what).sample(range(2, calls + 1), 2)):
+    for at in sorted(random.Random(what).sample(range(2, calls + 1), 1)):
         race(paimon_engine, tmp_path, intruder, what, at)
 
 
@@ -263,4 +270,4 @@ def test_others_at_every_moment(
     while at <= calls:
         calls = max(calls, race(paimon_engine, tmp_path, intruder, what, at, parted))
         at += 1
-    assert at > 80
+    assert at > 60
