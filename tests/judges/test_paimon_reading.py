@@ -143,14 +143,15 @@ NESTED: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-def test_every_type(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", ["parquet", "orc", "avro"])
+def test_every_type(paimon_engine: PaimonEngine, tmp_path: Path, format: str) -> None:
     engine, path = paimon_engine, tmp_path / "table"
     columns = {"id": "INT", **{f"c{number}": kind for number, kind in enumerate(VALUES)}}
     columns |= {name: kind for name, (kind, _) in NESTED.items()}
     values = [*VALUES.values(), *(examples for _, examples in NESTED.values())]
     rows = [[number, *(each[number % len(each)] for each in values)] for number in range(12)]
     rows += [[12, *(None for _ in values)], [13, *(None for _ in values)]]
-    engine.create(path, columns, options=DV)
+    engine.create(path, columns, options={**DV, "file.format": format})
     engine.append(path, rows)
     engine.delete(path, lambda row: row["id"] in {0, 5, 13})
     found = judge_rows(engine, path)
@@ -206,6 +207,7 @@ def test_primary_key_tables(paimon_engine: PaimonEngine, tmp_path: Path, options
     with_dv = hidden = 0
     for version in range(1, newest + 1):
         judge_files(engine, path, version)
+        judge_rows(engine, path, version)
         snapshot = opened(path).snapshot(version)
         with_dv += health(snapshot).counts.files_with_dv > 0
         hidden += snapshot.hidden.num_rows > 0
