@@ -140,7 +140,7 @@ public class PaimonJudge {
     }
 
     public Object branch(JsonNode told) throws Exception {
-        table(told).createBranch(get(told, "name").asText());
+        table(told).createBranch(get(told, "name").asText(), get(told, "tag").asText());
         return null;
     }
 
@@ -166,6 +166,9 @@ public class PaimonJudge {
                 Map.Entry entry = (Map.Entry) entries.next();
                 options.put(entry.getKey(), ((JsonNode) entry.getValue()).asText());
             }
+        }
+        if (told.has("tag_name")) {
+            options.put("scan.tag-name", get(told, "tag_name").asText());
         }
         if (told.has("version")) {
             options.put("scan.snapshot-id", get(told, "version").asText());

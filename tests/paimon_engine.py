@@ -107,8 +107,9 @@ class PaimonEngine:
     def tag(self, table: Path | str, name: str) -> None:
         self._call("tag", table, name=name)
 
-    def branch(self, table: Path | str, name: str) -> None:
-        self._call("branch", table, name=name)
+    def branch(self, table: Path | str, name: str, tag: str) -> None:
+        """A branch that begins with what is tagged."""
+        self._call("branch", table, name=name, tag=tag)
 
     def rollback(self, table: Path | str, version: int) -> None:
         self._call("rollback", table, version=version)
@@ -125,13 +126,14 @@ class PaimonEngine:
         table: Path | str,
         version: int | None = None,
         *,
+        tag: str | None = None,
         branch: str | None = None,
         where: tuple[str, Any] | None = None,
     ) -> list[Row]:
         """What a batch reader of Paimon sees, in its order. ``where``: a column and the value looked for; files that
         cannot hold it by their statistics are left out, rows of others are not.
         """
-        found = self._call("rows", table, version=version, branch=branch, where=plain(where))
+        found = self._call("rows", table, version=version, tag_name=tag, branch=branch, where=plain(where))
         return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
 
     def files(self, table: Path | str, version: int) -> dict[str, dict[str, Any]]:

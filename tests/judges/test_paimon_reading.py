@@ -62,7 +62,7 @@ def test_tags_branches_and_expiry(paimon_engine: PaimonEngine, tmp_path: Path) -
     engine.append(path, [[number] for number in range(50)])
     engine.delete(path, lambda row: row["id"] % 2 == 0)
     engine.tag(path, "kept")
-    engine.branch(path, "side")
+    engine.branch(path, "side", "kept")
     engine.delete(path, lambda row: row["id"] % 3 == 0)
     engine.append(path, [[number] for number in range(50, 60)])
     assert engine.expire(path) == 3
