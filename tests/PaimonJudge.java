@@ -135,7 +135,17 @@ public class PaimonJudge {
     }
 
     public Object tag(JsonNode told) throws Exception {
-        table(told).createTag(get(told, "name").asText());
+        String name = get(told, "name").asText();
+        if (told.has("at")) {
+            table(told).createTag(name, get(told, "at").asLong());
+        } else {
+            table(told).createTag(name);
+        }
+        return null;
+    }
+
+    public Object dropTag(JsonNode told) throws Exception {
+        table(told).deleteTag(get(told, "name").asText());
         return null;
     }
 

@@ -104,8 +104,12 @@ class PaimonEngine:
         """
         self._call("alter", table, changes=[list(each) for each in changes])
 
-    def tag(self, table: Path | str, name: str) -> None:
-        self._call("tag", table, name=name)
+    def tag(self, table: Path | str, name: str, version: int | None = None) -> None:
+        """The newest snapshot, or another one."""
+        self._call("tag", table, name=name, at=version)
+
+    def drop_tag(self, table: Path | str, name: str) -> None:
+        self._call("dropTag", table, name=name)
 
     def branch(self, table: Path | str, name: str, tag: str) -> None:
         """A branch that begins with what is tagged."""

@@ -5,24 +5,25 @@ compacting and expiring, and no delete of its is lost, whenever it comes.
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from paimon_engine import DV, DV64, EngineConflictError, PaimonEngine, Row
-from paimon_judging import in_order, judge_files, judge_rows, opened
+from paimon_judging import Intruder, in_order, judge_files, judge_rows, opened
 from test_paimon_reading import NESTED, VALUES
 
+from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import ConflictError
-from dv_maintenance.maintenance.apply import ApplyReport, maintain, purge
+from dv_maintenance.maintenance.apply import maintain, purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.policy import Policy
-from dv_maintenance.storage import Storage
 from dv_maintenance.testing.history import InterferingEngine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ALL_DELETED_FILES = {"compaction.delete-ratio-threshold": "0", "compaction.min.file-num": "2"}
 HOUR = 3_600_000
@@ -163,38 +164,6 @@ def test_paimons_commit_sees_ours(paimon_engine: PaimonEngine, tmp_path: Path) -
     assert in_order(judge_rows(engine, path)) == in_order([row for row in before if not gone_too(row)])
 
 
-class Intruder:
-    """Does something once, right before the call to the storage with a certain number."""
-
-    CALLS = ("get", "get_range", "head", "list", "folders", "open_input", "open_output", "put", "create", "delete")
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.calls, self.at, self.does, self._lock = 0, -1, None, threading.Lock()
-        for name in self.CALLS:
-            monkeypatch.setattr(Storage, name, self._watched(getattr(Storage, name)))
-
-    does: Callable[[], object] | None
-
-    def _watched(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            with self._lock:
-                self.calls += 1
-                does, self.does = (self.does, None) if self.calls == self.at else (None, self.does)
-            if does is not None:
-                does()
-            return method(*args, **kwargs)
-
-        return watched
-
-    def during(self, run: Callable[[], ApplyReport], at: int, does: Callable[[], object]) -> ApplyReport:
-        self.calls, self.at, self.does = 0, at, does
-        try:
-            return run()
-        finally:
-            assert self.does is None or self.at > self.calls, "it never came"
-            self.at = -1
-
-
 class Other:
     """A writer that does one thing, and knows what is left of the rows there were; ids from 1000 on are new."""
 
@@ -271,3 +240,67 @@ def test_others_at_every_moment(
         calls = max(calls, race(paimon_engine, tmp_path, intruder, what, at, parted))
         at += 1
     assert at > 60
+
+
+# -- our deletes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "parted"),
+    [
+        pytest.param(DV64, True, id="64-partitioned"),
+        pytest.param(DV, False, id="32", marks=pytest.mark.deep),
+    ],
+)
+def test_our_deletes(
+    paimon_engine: PaimonEngine, spark: SparkSession, tmp_path: Path, options: dict[str, str], parted: bool
+) -> None:
+    engine, path = paimon_engine, tmp_path / "table"
+    simple(engine, path, options=options, partition=["pt"][:parted])
+    left = engine.rows(path)
+    for condition, goes in (
+        ("id % 4 = 1", lambda row: row["id"] % 4 == 1),
+        ("v IN ('v7', 'v44') OR id > 110", lambda row: row["v"] in {"v7", "v44"} or row["id"] > 110),
+        ("pt = 'b' AND id < 40", lambda row: row["pt"] == "b" and row["id"] < 40),
+    ):
+        delete(opened(path), spark, condition)
+        left = [row for row in left if not goes(row)]
+        assert in_order(judge_rows(engine, path)) == in_order(left)
+        judge_files(engine, path, engine.version(path))
+    go_on(engine, path, [1000, "a", "new"])
+
+
+def delete_race(engine: PaimonEngine, spark: SparkSession, folder: Path, intruder: Intruder, what: str, at: int) -> int:
+    """A delete of ours in whose middle somebody else does something; the number of its calls to the storage."""
+    path = folder / f"{what}-{at}"
+    simple(engine, path, options=DV if at % 2 else DV64)
+    other = Other(engine, path, what)
+    intruder.during(lambda: delete(opened(path), spark, "id % 4 = 1"), at, other)
+    if at > intruder.calls:
+        other()
+    rows = judge_rows(engine, path)
+    expected = [row for row in other.after if row["id"] % 4 != 1]
+    assert in_order([row for row in rows if row["id"] < 1000]) == in_order(expected)
+    assert len(rows) - len(expected) == other.new
+    judge_files(engine, path, engine.version(path))
+    return intruder.calls
+
+
+def test_others_during_a_delete_of_ours(
+    paimon_engine: PaimonEngine, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intruder = Intruder(monkeypatch)
+    calls = delete_race(paimon_engine, spark, tmp_path, intruder, "delete", 10_000)
+    delete_race(paimon_engine, spark, tmp_path, intruder, "delete", calls - 3)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("what", ["delete", "late delete", "update", "compact"])
+def test_others_at_every_moment_of_a_delete_of_ours(
+    paimon_engine: PaimonEngine, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    intruder, at, calls = Intruder(monkeypatch), 1, 1
+    while at <= calls:
+        calls = max(calls, delete_race(paimon_engine, spark, tmp_path, intruder, what, at))
+        at += 1
+    assert at > 20
