@@ -70,8 +70,9 @@ class History:
         self.engine.tag(self.path, self.tags[-1])
 
     def branch(self) -> None:
-        if not (self.path / "branch").is_dir() and self.tags:
-            self.engine.branch(self.path, "side", self.tags[0])
+        if not (self.path / "branch").is_dir():
+            self.tag()
+            self.engine.branch(self.path, "side", self.tags[-1])
 
     def expire(self) -> None:
         self.engine.expire(self.path, keep=self.draw.randint(1, 4))
