@@ -61,18 +61,20 @@ class PaimonEngine:
 
     def _call(self, method: str, table: Path | str, **arguments: Any) -> Any:
         from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
 
         told = {key: value for key, value in arguments.items() if value is not None}
+        said = ""
         try:
-            answer = self._judge.call(method, json.dumps({"path": str(table), **told}))
+            return json.loads(self._judge.call(method, json.dumps({"path": str(table), **told})))
+        except PySparkException as error:  # of the kinds of errors that PySpark has a class for
+            said = str(error)
         except Py4JJavaError as error:
-            causes, cause = [], error.java_exception
+            cause = error.java_exception
             while cause is not None:
-                causes.append(cause.toString())
+                said += f"{cause.toString()}; "
                 cause = cause.getCause()
-            said = "; ".join(causes)
-            raise (EngineConflictError if "conflict" in said else EngineError)(said) from None
-        return json.loads(answer)
+        raise (EngineConflictError if "conflict" in said else EngineError)(said)
 
     # -- tables ----------------------------------------------------------------------------------------------------
 
