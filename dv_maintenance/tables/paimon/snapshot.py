@@ -94,6 +94,10 @@ def load_snapshot(
     _check_counts(layout, files, at_version)
     seen = visible(live.entries, options)
     shown, hidden = files.filter(seen), files.filter(pc.invert(seen))
+    notes = (
+        *(() if options.primary_key else _over_ratio(shown, delete_ratio(options))),
+        *(_upkeep(layout, file, index, options, waits=bool(hidden.num_rows)) if version is None and file else ()),
+    )
     return PaimonSnapshot(
         table=layout.uri,
         format="paimon",
@@ -103,10 +107,8 @@ def load_snapshot(
         partition_columns=schema.partition_keys,
         properties=newest.options,
         files=shown,
-        warnings=(
-            *_warnings(shown, hidden, options, live.unmatched, matched.dangling),
-            *(_upkeep(layout, file, index, options, waits=bool(hidden.num_rows)) if version is None and file else ()),
-        ),
+        warnings=(*_warnings(shown, hidden, options, live.unmatched, matched.dangling), *notes),
+        notes=notes,
         file=file,
         table_schema=schema,
         hidden=hidden,
@@ -176,8 +178,6 @@ def _warnings(
         )
     if unmatched:
         warnings.append(f"{unmatched} entries of its manifests delete files that were never added")
-    if not options.primary_key:
-        warnings += _over_ratio(files, delete_ratio(options))
     return warnings
 
 
