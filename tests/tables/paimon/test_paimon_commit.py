@@ -429,6 +429,43 @@ def test_what_was_never_live_is_lost(built: PaimonBuilder) -> None:
     assert (outcome.committed, outcome.lost) == (("a",), ("b",))
 
 
+def test_rows_that_came_back_are_not_lost(built: PaimonBuilder) -> None:
+    """Somebody puts a snapshot without deletion vectors on top."""
+    table, base, each = replacements(built)
+    built.commit("OVERWRITE", [], index=None)
+    outcome = table.commit(base, each, operation={"name": "REORG"})
+    assert (outcome.version, outcome.lost) == (None, ("a",))
+    assert "back" in outcome.reason
+    assert left(built) == [*range(20)]
+
+
+def test_work_that_others_did_is_not_done_twice(built: PaimonBuilder) -> None:
+    table, base, (each,) = replacements(built)
+    (task,) = table.rewrite_tasks(base, [RewriteBin("b", "", each.inputs[:1])], 1 << 30)
+    (result,) = LocalEngine().run([task], storage_options={})
+    theirs = Replacement("b", "", each.inputs[:1], result.outputs, (8,))
+    assert table.commit(base, [theirs], operation={"name": "OPTIMIZE"}).version == 5
+    outcome = table.commit(base, [each], operation={"name": "REORG"})
+    assert (outcome.version, outcome.lost) == (None, ("a",))
+    assert "rewrote" in outcome.reason
+    assert len(left(built)) == 17
+
+
+def test_a_new_file_of_which_nothing_is_left_is_left_out(built: PaimonBuilder) -> None:
+    table = PaimonTable(Storage(built.storage.uri))
+    base = table.snapshot()
+    keys = tuple(FileKey(**row) for row in base.files.select(["path", "dv_id"]).to_pylist())
+    (task,) = table.rewrite_tasks(base, [RewriteBin("a", "", keys)], 1)
+    (result,) = LocalEngine().run([task], storage_options={})
+    assert [output.rows for output in result.outputs] == [8, 9], "a file for each of the old ones"
+    built.delete(ids(*range(11)), keep_empty=True)
+    outcome = table.commit(base, [Replacement("a", "", keys, result.outputs, (8, 9))], operation={"name": "REORG"})
+    assert [each.deleted for each in outcome.rebased] == [(8, 1)]
+    after = table.snapshot().files
+    assert (after["physical_rows"].to_pylist(), after["deleted_rows"].to_pylist()) == ([9], [1])
+    assert left(built) == [11, *range(13, 20)]
+
+
 # -- index files ---------------------------------------------------------------------------------------------------
 
 

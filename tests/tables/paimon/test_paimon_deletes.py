@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -272,9 +273,26 @@ def test_statistics_of_a_writer_that_names_its_columns(tmp_path: Path) -> None:
     stats = {"_MIN_VALUES": encode_row([3], bigint), "_MAX_VALUES": encode_row([7], bigint), "_NULL_COUNTS": [0]}
     writer.append([{"id": 3, "v": "x"}], _VALUE_STATS=stats, _VALUE_STATS_COLS=["id"])
     writer.append([{"id": 9, "v": "x"}], _VALUE_STATS=stats, _VALUE_STATS_COLS=["gone"])
+    some_null = {**stats, "_NULL_COUNTS": [1]}
+    writer.append([{"id": 3, "v": "x"}, {"id": None, "v": "x"}], _VALUE_STATS=some_null, _VALUE_STATS_COLS=["id"])
     writer.alter({"v": "STRING", "key": "BIGINT"}, {"key": "id"})
     table = PaimonTable(Storage(str(writer.path)))
-    assert may(table, Compare(("key",), ">", 7)) == [False, True]
-    assert may(table, Compare(("key",), ">=", 7)) == [True, True]
-    assert may(table, IsNull(("key",))) == [False, True]
-    assert may(table, Compare(("v",), "=", "y")) == [True, True]
+    assert may(table, Compare(("key",), ">", 7)) == [False, True, False]
+    assert may(table, Compare(("key",), ">=", 7)) == [True, True, True]
+    assert may(table, IsNull(("key",))) == [False, True, True]
+    assert may(table, Compare(("v",), "=", "y")) == [True, True, True]
+
+
+def test_statistics_of_another_type_say_nothing(tmp_path: Path) -> None:
+    from binary_rows import encode_row
+
+    from dv_maintenance.tables.paimon.types import parse_type
+
+    writer = PaimonWriter(tmp_path / "t", columns={"d": "DATE"})
+    row = encode_row([5], [parse_type("DATE")])
+    stats = {"_MIN_VALUES": row, "_MAX_VALUES": row, "_NULL_COUNTS": [0]}
+    writer.append([{"d": date(1970, 1, 6)}], _VALUE_STATS=stats)
+    table = PaimonTable(Storage(str(writer.path)))
+    assert may(table, Compare(("d",), ">", date(1970, 1, 6))) == [False]
+    writer.alter({"d": "TIMESTAMP(6)"})
+    assert may(table, Compare(("d",), ">", datetime(1970, 1, 2))) == [True]
