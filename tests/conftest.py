@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from hypothesis import settings
-from places import GOLDEN, JARS, JUDGED_SPARK
+from places import GOLDEN, JARS, JUDGED_SPARK, PAIMON
 
 if TYPE_CHECKING:
+    from paimon_engine import PaimonEngine
     from pyspark.sql import SparkSession
 
 
@@ -150,3 +151,13 @@ def delta_spark(spark: SparkSession) -> SparkSession:
     if not spark.version.startswith(JUDGED_SPARK):
         missing("delta-spark", f"it was built for Spark {JUDGED_SPARK}*, this is {spark.version}")
     return spark
+
+
+@pytest.fixture(scope="session")
+def paimon_engine(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> PaimonEngine:
+    """Paimon's own engine, in the JVM of the Spark session: the judge of what we read and leave of its tables."""
+    from paimon_engine import PaimonEngine
+
+    if not PAIMON.is_file():
+        missing("Paimon", "run 'make judges' (needs Maven and network)")
+    return PaimonEngine(spark, PAIMON, tmp_path_factory.mktemp("paimon"))

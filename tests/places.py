@@ -10,3 +10,5 @@ GOLDEN = Path(os.environ.get("DVM_GOLDEN", ROOT.parent / "shared" / "golden"))
 JARS = ROOT / ".cache" / "jars" / "delta-4.4.0"
 # What those jars are built for.
 JUDGED_SPARK = "4.1."
+# Paimon's own engine, without an engine around it.
+PAIMON = ROOT / ".cache" / "jars" / "paimon-1.4.2" / "paimon-bundle-1.4.2.jar"

@@ -179,12 +179,13 @@ def test_graphql_fits_the_page_s_schema(text: str) -> None:
 
 def test_versions_are_those_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
     wanted = {"python": project["requires-python"]} | dict(
         re.fullmatch(r"([a-z-]+)(.*)", each).groups()
-        for each in [*project["dependencies"], *project["optional-dependencies"]["lance"]]
+        for each in [*project["dependencies"], *extras["lance"], *extras["paimon"]]
     )
     shown = dict(re.findall(r"^\| `([a-z-]+)` \| `(.*?)` \|", (DOCS / "install.md").read_text(), re.MULTILINE))
-    assert shown.keys() == {"python", "pyspark", "dagster", "pylance"}
+    assert shown.keys() == {"python", "pyspark", "dagster", "pylance", "fastavro"}
     assert shown.items() <= wanted.items()
 
 

@@ -18,7 +18,8 @@ from dv_maintenance.errors import DvMaintenanceError
 __all__ = ["doctor"]
 
 _PYTHON = (3, 11)
-_LANCE = "pylance"
+# What a format can't do without.
+_OF_FORMAT = {"lance": "pylance", "paimon": "fastavro"}
 # Rows of a Spark task are spilled and new files are buffered here.
 _TEMP_BYTES = 1 << 30
 _PACKAGES = {
@@ -30,9 +31,14 @@ _PACKAGES = {
     "dagster": ("1.11", "2"),
     "dagster-webserver": ("1.11", "2"),
     # As tables.lance.library says; importing that would need what is looked for here.
-    _LANCE: ("12.0.0", None),
+    "pylance": ("12.0.0", None),
+    "fastavro": ("1.9", None),
 }
-_OPTIONAL = {"dagster-webserver": "for the UI", _LANCE: "to read and rewrite Lance tables, on Spark's workers too"}
+_OPTIONAL = {
+    "dagster-webserver": "for the UI",
+    "pylance": "to read and rewrite Lance tables, on Spark's workers too",
+    "fastavro": "for Paimon tables: even to look at them",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ class Check:
 
 def doctor(args: Namespace, out: Output) -> int:
     of_table, kind = _table(args, out) if args.table else (None, None)
-    optional = _OPTIONAL if kind != "lance" else {name: why for name, why in _OPTIONAL.items() if name != _LANCE}
+    optional = {name: why for name, why in _OPTIONAL.items() if name != _OF_FORMAT.get(kind or "")}
     checks = [_python(), _java(), *(_package(name, optional) for name in _PACKAGES), _temp()]
     checks += [] if of_table is None else [of_table]
     out.result({"checks": [asdict(check) for check in checks]}, lambda: _text(checks))

@@ -36,7 +36,7 @@ __all__ = ["GROUP", "build_dv_assets"]
 
 GROUP = "dv_maintenance"
 # What Dagster's page calls a format.
-_KINDS = {"delta": "deltalake", "lance": "lance"}
+_KINDS = {"delta": "deltalake", "lance": "lance", "paimon": "paimon"}
 # The resource that rewrites run on: a SparkResource, or whatever else has a `spark_session`.
 _SPARK = "spark"
 # Dagster's tag of a run for one partition; a run over a range has none.

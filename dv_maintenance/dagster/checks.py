@@ -35,7 +35,7 @@ def check_names(table: WatchedTable) -> list[str]:
     unless the format is known to have checksums.
     """
     without = {"manifest_lag"} if "manifest" not in table.jobs else set()
-    without |= {"deletion_files"} if table.format == "delta" else set()
+    without |= {"deletion_files"} if table.format in {"delta", "paimon"} else set()
     return [check for check in CHECKS if check not in without]
 
 

@@ -102,9 +102,8 @@ def _readable(look: _Look) -> Finding:
     state = health(look.snapshot)
     numbers = {"version": state.version, "files": state.counts.files, "warnings": len(state.warnings)}
     said = "; ".join(state.warnings)
-    return Finding(
-        READABLE, "warn" if look.snapshot.warnings else None, said or "the newest version reads well", numbers
-    )
+    faults = set(look.snapshot.warnings) - set(look.snapshot.notes)
+    return Finding(READABLE, "warn" if faults else None, said or "the newest version reads well", numbers)
 
 
 def _deleted_ratio(look: _Look) -> Finding:
@@ -174,7 +173,7 @@ def _retention(look: _Look) -> Finding:
 
 def _deletion_files(look: _Look) -> Finding:
     if not isinstance(look.table, PreflightTable):
-        return Finding("deletion_files", None, f"every reader holds those of {look.table.format} against checksums", {})
+        return Finding("deletion_files", None, f"those of {look.table.format} tables have checksums", {})
     faults = look.table.preflight(look.snapshot.version)
     with_dv = look.snapshot.files.num_rows - look.snapshot.files["dv_id"].null_count
     numbers = {"version": look.snapshot.version, "deletion_files": with_dv, "faults": len(faults)}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from dv_maintenance.errors import TableNotFoundError, UsageError
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.find import is_paimon
 from dv_maintenance.tables.model import Table
 
 __all__ = ["FORMATS", "FORMATS_WITHOUT_PARTITIONS", "FORMATS_WITH_OWN_MANIFESTS", "open_table"]
@@ -14,7 +14,7 @@ __all__ = ["FORMATS", "FORMATS_WITHOUT_PARTITIONS", "FORMATS_WITH_OWN_MANIFESTS"
 FORMATS = ("delta", "lance", "paimon")
 # For those who plan before they open a table; the latter: see capabilities.OwnManifestsTable.
 FORMATS_WITHOUT_PARTITIONS = frozenset({"lance"})
-FORMATS_WITH_OWN_MANIFESTS = frozenset({"lance"})
+FORMATS_WITH_OWN_MANIFESTS = frozenset({"lance", "paimon"})
 
 
 def open_table(place: str, format: str | None = None, storage_options: Mapping[str, str] | None = None) -> Table:
@@ -36,7 +36,7 @@ def open_table(place: str, format: str | None = None, storage_options: Mapping[s
         from dv_maintenance.tables.lance import LanceTable
 
         return LanceTable(storage)
-    if format == "paimon" or _is_paimon(storage):
+    if format == "paimon" or (format is None and is_paimon(storage)):
         from dv_maintenance.tables.paimon import PaimonTable
 
         return PaimonTable(storage)
@@ -45,11 +45,6 @@ def open_table(place: str, format: str | None = None, storage_options: Mapping[s
         table=storage.uri,
         next_step="check the path, and --storage-option if it is in object storage",
     )
-
-
-def _is_paimon(storage: Storage) -> bool:
-    """Paimon has no folder that is a sign by its name alone: a schema file is one, with snapshots or without."""
-    return any(re.fullmatch(r"schema-\d+", name) for name in storage.first_names("schema")[0])
 
 
 def _has_files(storage: Storage, folder: str) -> bool:

@@ -132,6 +132,8 @@ class Snapshot:
     properties: Mapping[str, str]
     files: pa.Table
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Those of the warnings that tell of no fault: what maintenance or time will see to."""
     target_rows: int | None = None
     """Rows of a full file, where a format counts rows rather than bytes."""
 

@@ -138,17 +138,17 @@ class PaimonBuilder:
         assert before.file is not None
         dvs = {dv.id: load_dv(self.layout, dv) for dv in before.index.dvs}
         wanted: dict[FileId, DeletionVector] = {}
-        whole: set[FileId] = set()
+        whole: dict[FileId, int] = {}
         for row in before.files.to_pylist():
             rows = pq.read_table(self.storage.local(row["path"]), partitioning=None)
             hits = [at for at, hit in enumerate(matches(rows).to_pylist()) if hit]
             deleted = dvs.get(row["dv_id"], DeletionVector.empty()) | DeletionVector.from_positions(hits)
             file = (before.partitions[row["partition_code"]].row, row["bucket"], row["file_name"])
             if deleted.cardinality == rows.num_rows and not keep_empty:
-                whole.add(file)
+                whole[file] = row["manifest"]
             elif deleted:
                 wanted[file] = deleted
-        entries = added_entries(self.layout, before.file, whole) if whole else {}
+        entries = added_entries(self.layout, before, whole)
         return self.commit(
             "OVERWRITE", [dict(removal(each).record) for each in entries.values()], self._index(wanted, bits)
         )

@@ -356,9 +356,26 @@ def test_doctor_knows_which_pylance_will_do(
         assert found["how"] == (None if good else "pip install 'pylance>=12.0.0'")
 
 
+@pytest.mark.parametrize(("place", "good"), [("delta/table-with-dv-small", True), ("paimon/append_dv/table", False)])
+def test_doctor_asks_for_fastavro_where_there_is_a_paimon_table(
+    dvm: Dvm, golden: Path, monkeypatch: pytest.MonkeyPatch, place: str, good: bool
+) -> None:
+    original = metadata.version
+
+    def version(name: str) -> str:
+        if name == "fastavro":
+            raise metadata.PackageNotFoundError(name)
+        return original(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    (found,) = [check for check in dvm("doctor", golden / place)[1]["checks"] if check["name"] == "fastavro"]
+    assert (found["ok"], found["how"]) == (good, None if good else "pip install 'fastavro>=1.9'")
+
+
 def test_the_extra_has_the_library_s_floor() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     least = ".".join(map(str, FLOOR))
     assert project["optional-dependencies"]["lance"] == [f"pylance>={least}"]
     doctor = import_module("dv_maintenance.cli.doctor")
     assert doctor._PACKAGES["pylance"] == (least, None)
+    assert project["optional-dependencies"]["paimon"] == [f"fastavro>={doctor._PACKAGES['fastavro'][0]}"]

@@ -121,7 +121,10 @@ def test_vacuums_have_a_schedule_of_their_own_where_that_is_asked_for(load: Load
     _, defs = load(
         """
         name: lake
-        tables: [{path: s3://lake/orders, jobs: [optimize, vacuum, manifest]}, {path: docs, format: lance}]
+        tables:
+        - {path: s3://lake/orders, jobs: [optimize, vacuum, manifest]}
+        - {path: docs, format: lance}
+        - {path: p.db/t, format: paimon}
         schedule: {cron: "0 3 * * *", vacuum_cron: "0 5 * * *", timezone: Europe/Vienna}
         spark: {engine: local}
         """
@@ -139,10 +142,12 @@ def test_vacuums_have_a_schedule_of_their_own_where_that_is_asked_for(load: Load
         name: {node.name for node in defs.resolve_job_def(name).graph.iterate_op_defs()}
         for name in ("lake", "lake_vacuum")
     }
-    assert {name for name in nodes["lake_vacuum"] if "checks" not in name} == {"orders__dv_vacuum", "docs__dv_vacuum"}
+    vacuums = {name for name in nodes["lake_vacuum"] if "checks" not in name}
+    assert vacuums == {"orders__dv_vacuum", "docs__dv_vacuum", "t__dv_vacuum"}
     assert not {name for name in nodes["lake"] if name.endswith("vacuum")}
     assert {"orders__dv_manifest", "docs__dv_optimize", "docs__dv_observe"} <= nodes["lake"]
     assert spec(defs, "docs").kinds == {"lance"}
+    assert spec(defs, "t").kinds == {"paimon"}
 
 
 def test_only_what_is_asked_for(load: Load) -> None:

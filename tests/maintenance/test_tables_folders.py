@@ -42,11 +42,15 @@ def test_in_object_storage(s3: tuple[str, dict[str, str]]) -> None:
     put_tables(f"{uri}/found", "a", "deep/b", "a/inside", options=options)
     storage = Storage(f"{uri}/found", options)
     storage.put("docs.lance/_versions/1.manifest", b"{}")
+    storage.put("shop.db/new/schema/schema-0", b"{}")
+    storage.put("shop.db/new/branch/branch-b/schema/schema-0", b"{}")
+    storage.put("shop.db/none/schema/orders.json", b"{}")
     found = find.find_tables(storage.uri, options)
     assert [(each.path, each.format) for each in found] == [
         ("a", "delta"),
         ("deep/b", "delta"),
         ("docs.lance", "lance"),
+        ("shop.db/new", "paimon"),
     ]
     assert find.find_tables(f"{uri}/fou", options) == []
 
@@ -68,6 +72,10 @@ def test_tables_of_every_format(mixed: Path, golden: Path) -> None:
     assert [(each.name, each.format) for each in found] == [("a", "delta"), ("docs", "lance")]
     assert [each.jobs for each in found] == [("optimize", "manifest"), ("optimize",)], "Lance writes its own"
     assert load(mixed, "folders: [{path: lake, format: lance}]").keys() == {"docs"}
+    every = {f"{path.parent.name}/table" for path in (golden / "paimon").glob("*/table")}
+    assert {(each.path, each.format) for each in find.find_tables(str(golden / "paimon"))} == {
+        (path, "paimon") for path in every
+    }
     every = {path.name for path in (golden / "lance").iterdir() if (path / "_versions").is_dir()}
     assert {each.path for each in find.find_tables(str(golden / "lance"))} == every
 

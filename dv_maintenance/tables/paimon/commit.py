@@ -52,6 +52,7 @@ _COLUMNS: Final = [
     "dv_id",
     "physical_rows",
     "deleted_rows",
+    "manifest",
 ]
 
 
@@ -65,6 +66,7 @@ class LiveFile:
     rows: int
     deleted_rows: int
     dv: DvEntry | None
+    manifest: int
 
 
 def live_files(snapshot: PaimonSnapshot, names: set[str]) -> dict[FileId, LiveFile]:
@@ -76,7 +78,9 @@ def live_files(snapshot: PaimonSnapshot, names: set[str]) -> dict[FileId, LiveFi
         file = (snapshot.partitions[row["partition_code"]].row, row["bucket"], row["file_name"])
         key = FileKey(row["path"], row["dv_id"])
         dv = dvs[row["dv_id"]] if row["dv_id"] is not None else None
-        found[file] = LiveFile(file, key, row["partition"], row["physical_rows"], row["deleted_rows"], dv)
+        found[file] = LiveFile(
+            file, key, row["partition"], row["physical_rows"], row["deleted_rows"], dv, row["manifest"]
+        )
     return found
 
 
@@ -148,10 +152,10 @@ class _Commit:
         self._decide(now)
         if not self.stay:
             return None
-        if not self._entries and self.base.file is not None:
-            wanted = {file.id for file in self.live.values()}
-            self._entries = added_entries(self.layout, self.base.file, wanted)
-            self._template = newest_template(self.layout, self.base.file)
+        files = [file for stay in self.stay.values() for file in stay.inputs if file.id not in self._entries]
+        # Of the snapshot of now: manifests of the base may have expired while files were written.
+        self._entries |= added_entries(self.layout, now, {file.id: file.manifest for file in files})
+        self._template = self._template or newest_template(self.layout, now)
         entries: list[Entry] = []
         gone: set[FileId] = set()
         fresh: dict[FileId, DeletionVector] = {}
@@ -196,6 +200,8 @@ class _Commit:
         if not carried:
             return _Stay(left, none, carried=False)
         pairs = [(self.live[key], file) for key, file in zip(each.inputs, inputs, strict=True)]
+        if any(old.dv is not None and not self._readable(old) for old, _ in pairs):
+            return "other writers deleted from its inputs, and what was deleted before has expired"
         # An index file may have been written anew for the sake of another DV in it.
         if all(new is not None and self._dv(old) == self._dv(new) for old, new in pairs):
             return _Stay(left, none, carried=True)
@@ -221,6 +227,13 @@ class _Commit:
         if self._moved is None or self._moved[0] != now.version:
             self._moved = (now.version, _rows_moved(self.layout, self.base.version, now.version))
         return self._moved[1]
+
+    def _readable(self, file: LiveFile) -> bool:
+        try:
+            self._dv(file)
+        except DamagedTableError:
+            return False
+        return True
 
     def _dv(self, file: LiveFile) -> DeletionVector:
         if file.dv is None:

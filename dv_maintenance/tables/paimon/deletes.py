@@ -115,14 +115,13 @@ class _Commit:
     def compose(self, now: PaimonSnapshot) -> Draft | None:
         found = live_files(now, {each.file.id[2] for each in self.deletions})
         self.conflict = next(filter(None, (self._changed(each, found) for each in self.deletions)), "")
-        if self.conflict or self.base.file is None:
+        if self.conflict:
             return None
         whole = {each.file.id for each in self.deletions if each.deleted is None}
         fresh: dict[FileId, DeletionVector] = {
             each.file.id: each.deleted for each in self.deletions if each.deleted is not None
         }
-        # Looked for where they were found live: the manifests of then name them as long as anybody does.
-        entries = added_entries(self.layout, self.base.file, whole) if whole else {}
+        entries = added_entries(self.layout, now, {file: found[file].manifest for file in whole})
         index = index_change(self.layout, now, whole, fresh, self._known)
         return Draft("OVERWRITE", tuple(removal(each) for each in entries.values()), index)
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
 from dv_maintenance.tables.paimon.avro import Template, read_records, template_of, write_records
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.manifests import ADD, DELETE, manifest_files, placed
-from dv_maintenance.tables.paimon.snapshots import SnapshotFile
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
 __all__ = ["Entry", "FileId", "added_entries", "filled", "newest_template", "read_whole", "removal", "written"]
 
@@ -56,36 +58,33 @@ def read_whole(layout: Layout, name: str, version: int) -> tuple[Template, list[
         raise placed(layout, error, version, name) from error.__cause__
 
 
-def newest_template(layout: Layout, snapshot: SnapshotFile) -> Template:
-    """How the newest manifest of a snapshot was written. Raises as :func:`read_whole`, and DamagedTableError for a
-    snapshot without any.
-    """
-    for name in (snapshot.delta_list, snapshot.base_list):
-        if manifests := manifest_files(layout, name, snapshot.id):
-            return read_whole(layout, manifests[-1].name, snapshot.id)[0]
-    raise DamagedTableError("it has files, but no manifest", table=layout.uri, version=snapshot.id)
+def newest_template(layout: Layout, snapshot: PaimonSnapshot) -> Template:
+    """How the newest manifest of a snapshot with files was written. Raises as :func:`read_whole`."""
+    assert snapshot.file is not None, "a table with files has a snapshot"
+    for name in (snapshot.file.delta_list, snapshot.file.base_list):
+        if manifests := manifest_files(layout, name, snapshot.version):
+            return read_whole(layout, manifests[-1].name, snapshot.version)[0]
+    raise DamagedTableError("it has files, but no manifest", table=layout.uri, version=snapshot.version)
 
 
-def added_entries(layout: Layout, snapshot: SnapshotFile, wanted: set[FileId]) -> dict[FileId, Entry]:
-    """The entries that added the ``wanted`` files; the newest manifests are looked through first.
+def added_entries(layout: Layout, snapshot: PaimonSnapshot, wanted: Mapping[FileId, int]) -> dict[FileId, Entry]:
+    """The entries that added the ``wanted`` files, each of which is in the manifest at a place of ``live.manifests``.
 
     Raises
     ------
-    DamagedTableError : a file that no entry adds, or a manifest that cannot be read.
+    DamagedTableError : a manifest that cannot be read, or that has changed.
     """
     found: dict[FileId, Entry] = {}
-    for name in (snapshot.delta_list, snapshot.base_list):
-        for manifest in reversed(manifest_files(layout, name, snapshot.id)):
-            if len(found) == len(wanted):
-                return found
-            template, records = read_whole(layout, manifest.name, snapshot.id)
-            for record in records:
-                entry = Entry(template, record)
-                if record["_KIND"] == ADD and entry.id in wanted:
-                    found[entry.id] = entry
-    if missing := wanted - set(found):
+    for place in sorted(set(wanted.values())):
+        name = snapshot.live.manifests[place]
+        template, records = read_whole(layout, name, snapshot.version)
+        for record in records:
+            entry = Entry(template, record)
+            if record["_KIND"] == ADD and entry.id in wanted:
+                found[entry.id] = entry
+    if missing := set(wanted) - set(found):
         raise DamagedTableError(
-            f"no manifest adds the live file {min(missing)[2]}", table=layout.uri, version=snapshot.id
+            f"no manifest adds the live file {min(missing)[2]} any more", table=layout.uri, version=snapshot.version
         )
     return found
 

@@ -46,6 +46,8 @@ FILES: Final = pa.schema(
         pa.field("dv_file", pa.string()),
         pa.field("dv_offset", pa.int64()),
         pa.field("dv_length", pa.int64()),
+        # The manifest that has the file: its place in the snapshot's ``live.manifests``.
+        pa.field("manifest", pa.int64(), nullable=False),
     ]
 )
 

@@ -68,6 +68,8 @@ ENTRIES: Final = pa.schema(
         # 0: written, 1: compacted.
         pa.field("source", pa.int64()),
         pa.field("first_row_id", pa.int64()),
+        # The manifest that has the entry: its place in ``Live.manifests``.
+        pa.field("manifest", pa.int64(), nullable=False),
     ]
 )
 
@@ -88,6 +90,7 @@ _FILE: Final = {
     "_FILE_SOURCE": "source",
     "_FIRST_ROW_ID": "first_row_id",
 }
+_OUTER: Final = {"_KIND": "kind", "_BUCKET": "bucket", "_TOTAL_BUCKETS": "total_buckets"}
 _ENTRY: Final[Wanted] = {
     "_VERSION": None,
     "_KIND": None,
@@ -110,16 +113,19 @@ class ManifestFile:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """``entries``: schema ENTRIES, in the order of the lists. ``unmatched``: DELETE entries of files that were never
-    added; Paimon's readers do not mind them, and they are a sign of damage.
+    """``entries``: schema ENTRIES. ``unmatched``: DELETE entries of files that were never added; Paimon's readers do
+    not mind them, and they are a sign of damage. ``manifests``: names of those that were read.
     """
 
     entries: pa.Table
     unmatched: int
+    manifests: tuple[str, ...] = ()
 
 
-def live_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions) -> Live:
-    """The live files of a snapshot. Reads its two lists and every manifest that they name.
+def live_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions, known: Live | None = None) -> Live:
+    """The live files of a snapshot. Reads its two lists and every manifest that they name; behind ``known``, what was
+    live in another snapshot, with the same ``partitions``, only those that have come since, if all of its own are
+    still there.
 
     Raises
     ------
@@ -128,8 +134,15 @@ def live_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions)
     """
     lists = [snapshot.base_list, snapshot.delta_list]
     manifests = [manifest for name in lists for manifest in manifest_files(layout, name, snapshot.id)]
+    if known is None or not set(known.manifests) <= {each.name for each in manifests}:
+        known = Live(no_entries(), 0)
+    read = set(known.manifests)
+    fresh = [each for each in manifests if each.name not in read]
     try:
-        return merged(_entries(layout, manifests, partitions, snapshot.id))
+        new = _entries(layout, fresh, partitions, snapshot.id, first=len(known.manifests))
+        live = merged([known.entries, *new])
+        names = (*known.manifests, *(each.name for each in fresh))
+        return Live(live.entries, known.unmatched + live.unmatched, names)
     except DamagedTableError as damage:
         raise damage if damage.table else placed(layout, damage, snapshot.id) from None
 
@@ -189,19 +202,22 @@ def manifest_files(layout: Layout, name: str, version: int) -> list[ManifestFile
 
 
 def _entries(
-    layout: Layout, manifests: Sequence[ManifestFile], partitions: Partitions, version: int
+    layout: Layout, manifests: Sequence[ManifestFile], partitions: Partitions, version: int, first: int = 0
 ) -> Iterable[pa.Table]:
-    def read(manifest: ManifestFile) -> tuple[dict[str, list[Any]], list[bytes]]:
-        columns: dict[str, list[Any]] = {name: [] for name in ENTRIES.names}
-        rows: list[bytes] = []
-        for record in avro_records(layout, manifest.name, _ENTRY, version):
+    """``first``: the place that the first of the manifests has among all."""
+
+    def read(manifest: ManifestFile) -> list[dict[str, Any]]:
+        records = list(avro_records(layout, manifest.name, _ENTRY, version))
+        for record in records:
             _check_version(record, _ENTRY_VERSION, layout, manifest.name, version)
-            _append(columns, rows, record)
-        return columns, rows
+        return records
 
     # Partitions are numbered here, by one thread.
-    for manifest, (columns, rows) in zip(manifests, in_parallel(layout.storage, manifests, read), strict=True):
+    found = zip(manifests, in_parallel(layout.storage, manifests, read), strict=True)
+    for place, (manifest, records) in enumerate(found, start=first):
         try:
+            columns = _columns(records, place)
+            rows = [row if isinstance(row, bytes) else b"" for row in (each.get("_PARTITION") for each in records)]
             columns["partition"] = [partitions.code(row) for row in rows]
             yield _table(columns)
         except (TypeError, OverflowError, pa.ArrowInvalid, DvMaintenanceError) as error:
@@ -210,19 +226,20 @@ def _entries(
             raise placed(layout, error, version, manifest.name) from None
 
 
-def _append(columns: dict[str, list[Any]], rows: list[bytes], record: dict[str, Any]) -> None:
-    file = record.get("_FILE")
-    file = file if isinstance(file, dict) else {}
-    extra, index = file.get("_EXTRA_FILES") or [], file.get("_EMBEDDED_FILE_INDEX")
-    row = record.get("_PARTITION")
-    rows.append(row if isinstance(row, bytes) else b"")
-    columns["kind"].append(record.get("_KIND"))
-    columns["bucket"].append(record.get("_BUCKET"))
-    columns["total_buckets"].append(record.get("_TOTAL_BUCKETS"))
-    columns["companions"].append(_companions(extra, index) if extra or index else "")
-    columns["extra_files"].append(len(extra))
-    for name, column in _FILE.items():
-        columns[column].append(file.get(name))
+def _columns(records: Sequence[dict[str, Any]], place: int) -> dict[str, list[Any]]:
+    """The entries of the manifest at ``place``, column by column; without their partitions."""
+    files = [file if isinstance(file, dict) else {} for file in (each.get("_FILE") for each in records)]
+    extras = [file.get("_EXTRA_FILES") or [] for file in files]
+    indexes = [file.get("_EMBEDDED_FILE_INDEX") for file in files]
+    return {
+        **{column: [each.get(name) for each in records] for name, column in _OUTER.items()},
+        **{column: [file.get(name) for file in files] for name, column in _FILE.items()},
+        "companions": [
+            _companions(extra, index) if extra or index else "" for extra, index in zip(extras, indexes, strict=True)
+        ],
+        "extra_files": [len(extra) for extra in extras],
+        "manifest": [place] * len(records),
+    }
 
 
 def _companions(extra: Any, index: Any) -> str:

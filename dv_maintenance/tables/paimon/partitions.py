@@ -49,7 +49,10 @@ class Partitions:
     fields: Sequence[Field]
     options: Mapping[str, str]
     found: list[Partition] = field(default_factory=list)
-    _codes: dict[bytes, int] = field(default_factory=dict)
+    _codes: dict[bytes, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._codes = {partition.row: code for code, partition in enumerate(self.found)}
 
     def code(self, row: bytes) -> int:
         """The number of a partition. Raises DamagedTableError, UnsupportedFeatureError where a row is none of the
@@ -92,7 +95,9 @@ def value_text(value: Any, type: DataType) -> str:
         case "DATE":
             return _date(value)
         case "TIME":
-            return _clock(value, 0, 0)
+            # Of the fraction what is not zero, but one digit at least, and none that the type does not have.
+            fraction = (f"{value % 1000:03d}".rstrip("0") or "0")[: type.precision]
+            return _clock(value - value % 1000, 0, 0) + (f".{fraction}" if fraction else "")
         case "TIMESTAMP" | "TIMESTAMP_LTZ":
             days, millis = divmod(value.millis, _DAY)
             return f"{_date(days)} {_clock(millis, value.nanos, type.precision)}"

@@ -113,7 +113,7 @@ class _Race:
 
     def attempt(self, number: int) -> Published | None:
         """``None``: somebody else took the number."""
-        self.now = load_snapshot(self.place)
+        self.now = load_snapshot(self.place, known=self.now)
         check_writable(self.now, self.writes)
         draft = self.compose(self.now)
         if draft is None:

@@ -32,13 +32,15 @@ class PaimonSnapshot(Snapshot):
     for a bucket). ``properties``: the options that the newest schema has, those of the moment.
 
     ``file``: the snapshot's own file, ``None`` before the first. ``table_schema``: the one that ``schema`` is of.
-    ``index``: its index manifest, with cardinalities where a DV is of a live file. ``partitions`` by their number in
-    ``files``. ``dangling``: DVs of files that are not live, which no reader applies.
+    ``live``: its files as manifests have them. ``index``: its index manifest, with cardinalities where a DV is of a
+    live file. ``partitions`` by their number in ``files``. ``dangling``: DVs of files that are not live, which no
+    reader applies.
     """
 
     file: SnapshotFile | None
     table_schema: Schema
     hidden: pa.Table = field(repr=False)
+    live: Live = field(repr=False)
     index: IndexManifest = field(repr=False)
     partitions: tuple[Partition, ...] = field(repr=False)
     dangling: tuple[DvEntry, ...] = ()
@@ -48,10 +50,13 @@ class PaimonSnapshot(Snapshot):
         return Options(self.properties, bool(self.table_schema.primary_keys))
 
 
-def load_snapshot(storage: Storage, version: int | None = None) -> PaimonSnapshot:
+def load_snapshot(
+    storage: Storage, version: int | None = None, *, known: PaimonSnapshot | None = None
+) -> PaimonSnapshot:
     """The table at a snapshot, also at one that only a tag kept, with the columns that it had then; by default the
     newest snapshot with the columns of now, as Paimon's readers have it. Reads its manifests; index files only where
-    the manifest does not tell how many rows a DV names (writers before 1.0).
+    the manifest does not tell how many rows a DV names (writers before 1.0). ``known``: one of the same table that was
+    read before, which makes it cheaper.
 
     Raises
     ------
@@ -68,11 +73,17 @@ def load_snapshot(storage: Storage, version: int | None = None) -> PaimonSnapsho
     # A reader who asks for no version sees the newest columns, even if nothing was written since they came.
     of_now = version is None and file is not None and file.schema_id <= newest.id
     schema = newest if file is None or of_now else schema_at(layout, file, newest)
-    partitions = Partitions(schema.partition_fields(), newest.options)
+    if known is not None and (known.properties, known.table_schema.partition_fields()) != (
+        newest.options,
+        schema.partition_fields(),
+    ):
+        known = None  # partitions may have other names
+    found = [] if known is None else list(known.partitions)
+    partitions = Partitions(schema.partition_fields(), newest.options, found)
     options = Options(newest.options, bool(schema.primary_keys))
     live, index = Live(no_entries(), 0), IndexManifest()
     if file is not None:
-        live = live_entries(layout, file, partitions)
+        live = live_entries(layout, file, partitions, None if known is None else known.live)
         index = read_index_manifest(layout, file.index_manifest, partitions, newest.options, file.id)
     at_version = 0 if file is None else file.id
     matched = match(live.entries, index.dvs)
@@ -83,6 +94,10 @@ def load_snapshot(storage: Storage, version: int | None = None) -> PaimonSnapsho
     _check_counts(layout, files, at_version)
     seen = visible(live.entries, options)
     shown, hidden = files.filter(seen), files.filter(pc.invert(seen))
+    notes = (
+        *(() if options.primary_key else _over_ratio(shown, delete_ratio(options))),
+        *(_upkeep(layout, file, index, options, waits=bool(hidden.num_rows)) if version is None and file else ()),
+    )
     return PaimonSnapshot(
         table=layout.uri,
         format="paimon",
@@ -92,13 +107,12 @@ def load_snapshot(storage: Storage, version: int | None = None) -> PaimonSnapsho
         partition_columns=schema.partition_keys,
         properties=newest.options,
         files=shown,
-        warnings=(
-            *_warnings(shown, hidden, options, live.unmatched, matched.dangling),
-            *(_upkeep(layout, file, index, options, waits=bool(hidden.num_rows)) if version is None and file else ()),
-        ),
+        warnings=(*_warnings(shown, hidden, options, live.unmatched, matched.dangling), *notes),
+        notes=notes,
         file=file,
         table_schema=schema,
         hidden=hidden,
+        live=live,
         index=IndexManifest(index.files, dvs),
         partitions=tuple(partitions.found),
         dangling=matched.dangling,
@@ -164,8 +178,6 @@ def _warnings(
         )
     if unmatched:
         warnings.append(f"{unmatched} entries of its manifests delete files that were never added")
-    if not options.primary_key:
-        warnings += _over_ratio(files, delete_ratio(options))
     return warnings
 
 

@@ -165,6 +165,10 @@ class PaimonTable:
             now=now,
         )
 
+    @property
+    def own_manifests(self) -> str:
+        return "Paimon writes its own manifests: nothing to generate"
+
     def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
         from dv_maintenance.tables.paimon.writable import refused
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from avro_files import avro_file
 from lake import DAY, HOUR, Lake, before_each_call, entry_schema, gone, lake
-from paimon_writer import index_schema, list_schema, optional
+from paimon_writer import DataFile, index_schema, list_schema, optional
 from places import GOLDEN
 
 from dv_maintenance.cli import main
@@ -31,9 +31,10 @@ from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.paimon import PaimonTable, vacuum
+from dv_maintenance.tables.paimon import PaimonTable, plan, vacuum
 from dv_maintenance.tables.paimon.avro import read_records, writer_schema
 from dv_maintenance.tables.paimon.expiry import CONSUMED, CURRENT, RECENT, RETAINED
+from dv_maintenance.tables.paimon.ground import Branch, Ref, moved
 from dv_maintenance.tables.paimon.needed import Needed
 from dv_maintenance.tables.paimon.orphans import file_kind
 
@@ -141,7 +142,7 @@ def test_orphans_as_paimons_own_cleaner_names_them(golden_copy: Callable[[str], 
     assert Counter(file.kind for file in dry.expired.files) == {"data": 1, "index": 1, "other": 3}
     # Less than five days, by the retention that is asked for.
     young = table.vacuum(retention=6 * DAY, dry_run=True)
-    assert (young.expired.files, young.expired.kept[vacuum.YOUNG]) == ((), 5)
+    assert (young.expired.files, young.expired.kept[plan.YOUNG]) == ((), 5)
     table.vacuum()
     assert not any((place / path).exists() for path in orphans)
     assert looks(place) == before
@@ -203,7 +204,7 @@ def test_consumers_and_tags(tmp_path: Path) -> None:
     table.consume("c", 4)
     result = table.vacuum()
     assert snapshots(result) == [1, 2, 3]
-    assert set(result.expired.kept) == {CURRENT, CONSUMED, vacuum.TAGGED}
+    assert set(result.expired.kept) == {CURRENT, CONSUMED, plan.TAGGED}
     assert (table.path / "bucket-0" / files[1].name).exists()
     assert not (table.path / "bucket-0" / files[2].name).exists()
     table.check()
@@ -224,7 +225,7 @@ def test_branches(tmp_path: Path) -> None:
     branch.compact(files[:2])
     branch.add_file()
     table.compact(files)
-    assert set(table.vacuum().expired.kept) == {CURRENT, vacuum.BRANCHED}
+    assert set(table.vacuum().expired.kept) == {CURRENT, plan.BRANCHED}
     table.check()
     assert branch.numbers() == [2, 3, 4]
     tmp = f"branch/branch-b/snapshot/.snapshot-9.{UUID}1.tmp"
@@ -239,6 +240,21 @@ def test_branches(tmp_path: Path) -> None:
     assert (branch.numbers(), (table.path / "branch/branch-b/snapshot/EARLIEST").read_text()) == ([4], "4")
     assert gone(table.vacuum(now=branch.now + 2 * DAY)) == {f"manifest/manifest-{UUID}2-0"}
     table.check()
+
+
+def test_tags_of_branches(tmp_path: Path) -> None:
+    table = lake(tmp_path / "t")
+    files = [table.add_file() for _ in range(2)]
+    branch = table.branch_off("b", 2)
+    assert branch is not None
+    branch.tag("of_branch", 2)
+    branch.compact(files)
+    branch.expire(1)
+    table.compact(files)
+    table.add_file()
+    assert snapshots(table.vacuum()) == [1, 2, 3]
+    table.check()
+    assert (table.path / "bucket-0" / files[0].name).exists()
 
 
 # -- which files go -----------------------------------------------------------------------------------------------
@@ -283,6 +299,7 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
     lite = table.vacuum(lite=True, dry_run=True)
     result = table.vacuum()
     assert gone(lite) <= gone(result)
+    assert any(path.startswith("statistics/") for path in gone(lite))
     kinds = Counter(file.kind for file in lite.expired.files)
     assert {kind: kinds[kind] for kind in ("data", "change", "dv", "index", "manifest")} == {
         "data": 4, "change": 1, "dv": 1, "index": 2, "manifest": 8
@@ -299,6 +316,15 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
     ]
 
 
+def test_statistics_stay_with_their_snapshot(tmp_path: Path) -> None:
+    table = lake(tmp_path / "t")
+    table.add_file()
+    table.analyze()
+    assert snapshots(table.vacuum()) == [1]
+    table.check()
+    assert len(list((table.path / "statistics").iterdir())) == 1
+
+
 def test_a_file_that_changed_its_level_is_the_same_file(tmp_path: Path) -> None:
     table = lake(tmp_path / "t", primary_keys=["id"], options={"bucket": "1"})
     file = table.add_file()
@@ -307,6 +333,18 @@ def test_a_file_that_changed_its_level_is_the_same_file(tmp_path: Path) -> None:
     result = table.vacuum()
     assert (result.deleted, set(result.expired.kept)) == (len(gone(result)), {CURRENT})
     table.check()
+
+
+def test_who_deletes_what_was_never_added_deletes_nothing(tmp_path: Path) -> None:
+    """The same name on another level, which readers do not mind."""
+    table = lake(tmp_path / "t", primary_keys=["id"], options={"bucket": "1"})
+    file = table.add_file()
+    table.commit("COMPACT", delete=[DataFile(file.name, 10, level=7)])
+    table.files[file.key] = file
+    table.add_file()
+    table.vacuum()
+    table.check()
+    assert (table.path / "bucket-0" / file.name).exists()
 
 
 def test_a_file_that_was_added_twice_stays(tmp_path: Path) -> None:
@@ -363,7 +401,7 @@ def test_files_outside_of_the_table(tmp_path: Path) -> None:
     result = table.vacuum(lite=True)
     assert [place.exists() for place in places] == [False, True, True, True]
     assert (own / "other").exists()
-    assert result.expired.kept[vacuum.OUTSIDE] == 4
+    assert result.expired.kept[plan.OUTSIDE] == 4
 
 
 def test_what_is_no_orphan(tmp_path: Path) -> None:
@@ -400,8 +438,8 @@ def test_what_is_no_orphan(tmp_path: Path) -> None:
     files = {str(path.relative_to(table.path)) for path in table.path.rglob("*") if path.is_file()}
     assert files >= {*left, own, young}
     assert not files & set(went)
-    assert result.expired.kept[vacuum.YOUNG] == 1
-    assert result.expired.kept[vacuum.FOREIGN] == 6
+    assert result.expired.kept[plan.YOUNG] == 1
+    assert result.expired.kept[plan.FOREIGN] == 6
     (table.path / "snapshot/snapshot-x").unlink()
     table.check()
 
@@ -432,7 +470,7 @@ def test_a_table_that_nobody_wrote_to(tmp_path: Path) -> None:
     table = lake(tmp_path / "t")
     table.new_file()
     result = table.vacuum(now=table.now + 9 * DAY)
-    assert (result.expired.files, result.expired.kept, result.version_after) == ((), {vacuum.NO_SNAPSHOT: 1}, 0)
+    assert (result.expired.files, result.expired.kept, result.version_after) == ((), {plan.NO_SNAPSHOT: 1}, 0)
 
 
 def test_manifests_are_read_once(tmp_path: Path) -> None:
@@ -630,7 +668,7 @@ def test_changelogs_of_a_branch_keep_their_files(table: Lake) -> None:
     table.lakes.clear()
     result = table.vacuum()
     # Its list and its data file; the manifest is in the newest snapshot, too.
-    assert result.expired.kept[vacuum.CHANGELOG] == 2
+    assert result.expired.kept[plan.CHANGELOG] == 2
     manifest = records(table.path, delta)[0]["_FILE_NAME"]
     assert (table.path / "manifest" / manifest).exists()
     table.check()
@@ -715,6 +753,68 @@ def test_a_plan_is_made_anew_when_others_expire(table: Lake) -> None:
     table.check()
 
 
+def between(table: Lake, do: Callable[[], object]) -> Any:
+    """Something happens between the plan and what comes of it: in front of the first look that is not the plan's."""
+    looks = []
+
+    def act(_: int, name: str, path: Any) -> None:
+        if name == "folders" and path == "branch":
+            looks.append(path)
+            if len(looks) == 2:
+                do()
+
+    return before_each_call(act)
+
+
+def test_a_consumer_meanwhile(table: Lake) -> None:
+    with between(table, lambda: table.consume("c", 3)):
+        result = table.vacuum()
+    assert (snapshots(result), table.numbers()) == ([1, 2], [3, 4])
+    assert result.expired.kept[CONSUMED] == 5
+    assert result.deleted == len(gone(result))
+    table.check()
+
+
+def test_a_rollback_meanwhile(table: Lake) -> None:
+    """It is planned anew, for what is the newest snapshot now."""
+    with between(table, lambda: table.rollback(3)):
+        result = table.vacuum()
+    assert (result.version_before, snapshots(result), table.numbers()) == (3, [1, 2], [3])
+    table.check()
+
+
+def test_a_rollback_and_a_commit_meanwhile(table: Lake) -> None:
+    def do() -> None:
+        table.rollback(2)
+        table.add_file()
+        table.add_file()
+
+    with between(table, do):
+        result = table.vacuum()
+    # What is the fourth snapshot now is a young one.
+    assert (snapshots(result), table.numbers()) == ([1, 2, 3], [4])
+    table.check()
+
+
+def test_how_a_branch_moves() -> None:
+    def branch(first: int, last: int, mark: bytes = b"") -> Branch:
+        names = (None,) * 5
+        refs = {n: Ref(str(n), n, n, *names, {}, b"%d" % n + mark) for n in range(first, last + 1)}
+        return Branch(refs)
+
+    before = branch(3, 6)
+    assert moved(before, before) is None
+    assert moved(branch(1, 0), before) is None
+    assert moved(before, branch(3, 9)) is None
+    assert moved(before, branch(5, 9)) is None
+    assert moved(before, branch(6, 6)) is None
+    assert "there is none any more" in str(moved(before, branch(1, 0)))
+    assert "rolled back" in str(moved(before, branch(3, 5)))
+    assert "expired by somebody else" in str(moved(before, branch(7, 9)))
+    assert "another one now" in str(moved(before, branch(3, 6, b"!")))
+    assert "snapshot 2 came back" in str(moved(before, branch(2, 7)))
+
+
 def test_a_rollback_to_the_snapshot_that_goes_last(table: Lake) -> None:
     """Both have met: it is put back, and nothing that it needs was touched."""
     before = table.stored()
@@ -727,6 +827,20 @@ def test_a_rollback_to_the_snapshot_that_goes_last(table: Lake) -> None:
         table.vacuum()
     assert (table.numbers(), table.stored()) == ([3], before)
     assert "2 of" in str(caught.value.done)
+    table.check()
+
+
+def test_a_rollback_while_snapshots_go(table: Lake) -> None:
+    """None is taken any more of a history that is another one by now."""
+
+    def roll_back(_: int, name: str, path: Any) -> None:
+        if name == "rename" and path.endswith("snapshot-1"):
+            table.rollback(2)
+            table.add_file()
+
+    with before_each_call(roll_back), pytest.raises(ConflictError, match="vanished, or is another one now"):
+        table.vacuum()
+    assert table.numbers() == [2, 3]
     table.check()
 
 

@@ -91,7 +91,7 @@ def needed(table: Lake, numbers: set[int]) -> set[str]:
     return table.root_needs(exclude=[number for number in table.numbers() if number not in numbers])
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=14), back=st.integers(-1, 6), least=st.integers(1, 3))
 def test_histories(tmp_path_factory: pytest.TempPathFactory, steps: list[str], back: int, least: int) -> None:
     check_history(tmp_path_factory.mktemp("h") / "t", steps, back, least)

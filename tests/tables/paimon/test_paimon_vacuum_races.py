@@ -129,7 +129,7 @@ def races(tmp_path: Path, names: list[str], stride: int) -> None:
 
 
 def test_at_some_points(tmp_path: Path) -> None:
-    races(tmp_path, list(ACTIONS), 23)
+    races(tmp_path, list(ACTIONS), 47)
 
 
 @pytest.mark.deep

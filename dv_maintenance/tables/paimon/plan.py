@@ -1,0 +1,379 @@
+"""What there is, what of it is needed, and what may go.
+
+A plan reads, and deletes nothing. It can be held against what others did since, again and again: what was once found to
+be needed stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.errors import (
+    ConflictError,
+    DamagedTableError,
+    DvMaintenanceError,
+    RefusedError,
+    VerificationError,
+)
+from dv_maintenance.storage import FileInfo, Storage, absolute_uri
+from dv_maintenance.tables.arrays import strings
+from dv_maintenance.tables.model import ExpiredFile
+from dv_maintenance.tables.paimon import expiry
+from dv_maintenance.tables.paimon.documents import Document
+from dv_maintenance.tables.paimon.expiry import Rules, Stamp, first_kept
+from dv_maintenance.tables.paimon.features import check_known_kind
+from dv_maintenance.tables.paimon.ground import Branch, Ground, Ref, look, moved
+from dv_maintenance.tables.paimon.index_manifest import read_index_manifest
+from dv_maintenance.tables.paimon.layout import Layout
+from dv_maintenance.tables.paimon.manifests import live_entries
+from dv_maintenance.tables.paimon.needed import Names, Needed
+from dv_maintenance.tables.paimon.orphans import LISTED, file_key, list_files
+from dv_maintenance.tables.paimon.partitions import Partitions
+from dv_maintenance.tables.paimon.reach import DataFile, MissingError, Named, Reach, is_external
+from dv_maintenance.tables.paimon.retention import Retention, decoupled_by, retention_of
+from dv_maintenance.tables.paimon.scalars import integer
+from dv_maintenance.tables.paimon.schema import Schema
+from dv_maintenance.tables.paimon.snapshots import parse_snapshot
+from dv_maintenance.tables.parallel import in_parallel
+
+__all__ = [
+    "BRANCHED",
+    "CHANGELOG",
+    "FOREIGN",
+    "NO_SNAPSHOT",
+    "OUTSIDE",
+    "TAGGED",
+    "UNTOLD",
+    "YOUNG",
+    "MovedError",
+    "Plan",
+    "check_coupled",
+    "check_options",
+    "is_there",
+]
+
+TAGGED: Final = "in a tagged snapshot"
+BRANCHED: Final = "in another branch"
+CHANGELOG: Final = "in a changelog that outlives its snapshot"
+YOUNG: Final = "in no snapshot, but young: a writer may be about to commit it"
+FOREIGN: Final = "not named as Paimon names its files, or known to Paimon alone"
+OUTSIDE: Final = "in an expired snapshot, but at no place outside of the table that its options name"
+UNTOLD: Final = "in an expired snapshot, but in a partition whose folder cannot be told: it goes by its age"
+NO_SNAPSHOT: Final = "in a table without a snapshot: nobody knows what a writer is about to commit"
+
+
+class MovedError(Exception):
+    """The ground moved before anything was deleted: plan anew, and raise ``final`` when that does not help."""
+
+    def __init__(self, final: DvMaintenanceError) -> None:
+        super().__init__(final)
+        self.final = final
+
+
+@dataclass(slots=True)
+class Plan:
+    """``expired``: snapshots that go; ``kept``: how many files stay for which reason. ``checked``: how much was needed
+    when files were last held against it.
+    """
+
+    layout: Layout
+    schema: Schema
+    retention: Retention
+    now: int
+    lite: bool
+    newest: int = 0
+    kept: Counter[str] = field(default_factory=Counter)
+    listed: pa.Table = field(default_factory=LISTED.empty_table)
+    ground: Ground = field(init=False)
+    needed: Needed = field(init=False)
+    expired: list[int] = field(default_factory=list)
+    checked: int = 0
+
+    def __post_init__(self) -> None:
+        options = self.schema.options
+        self.needed = Needed(Reach(self.layout, Partitions(self.schema.partition_fields(), options), options))
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.now - self.retention.kept_for, self.retention.least, self.retention.most)
+
+    @property
+    def mine(self) -> Branch:
+        return self.ground.branches[self.layout.branch]
+
+    @property
+    def storage(self) -> Storage:
+        return self.layout.storage
+
+    def make(self) -> list[ExpiredFile]:
+        """What is to go, snapshots first, oldest first."""
+        if not self.lite:
+            data = self.schema.options.get("data-file.path-directory", "").strip("/")
+            self.listed = list_files(self.layout, self.schema.partition_keys, data)
+        self.ground = look(self.layout)
+        check_coupled(self.layout, self.schema, bool(self.mine.changelogs))
+        if not self.mine.snapshots:
+            self.kept[NO_SNAPSHOT] = self.listed.num_rows
+            return []
+        self.newest = self.mine.newest
+        stamps = _stamps(self.mine)
+        first = first_kept(stamps, self.rules, self.ground.consumers)
+        self.expired = [stamp.id for stamp in stamps if stamp.id < first]
+        self.take_in(self.ground, frozenset(self.expired))
+        named = self._past([self.mine.snapshots[number] for number in self.expired])
+        self.checked = len(self.needed.taken)
+        needed = self._names()
+        doubtful = needed.codes_of(strings([file.name for file in named])).to_pylist()
+        past = self._stored([file for file, code in zip(named, doubtful, strict=True) if code is None])
+        if self.lite:
+            self.kept.update(needed.count())
+            orphans = []
+        else:
+            self.kept.update(self._why(self.ground).values())
+            orphans = self._orphans({file.path for file in past}, needed)
+        rest = sorted([*past, *orphans], key=lambda file: (file.kind, file.path))
+        return [*(_snapshot_file(self.mine.snapshots[number]) for number in self.expired), *rest]
+
+    def _past(self, refs: Sequence[Ref]) -> list[Named]:
+        """Files that expired snapshots need, by their paths; without those of which a number is needed."""
+        reach, named = self.needed.reach, dict[str, Named]()
+        data = changes = np.zeros(0, np.bool_)
+        for reached in reach.reached(refs, partly=True):
+            if len(data) < len(reach):
+                data, changes = np.zeros(len(reach), np.bool_), np.zeros(len(reach), np.bool_)
+            data[reached.data], changes[reached.changes] = True, True
+            named |= {each.name: each for each in reached.named}
+        found = []
+        for kind, which in (("data", data), ("change", changes & ~data)):
+            for file in reach.files(self.needed.without(np.flatnonzero(which))):
+                found += self._placed(file, kind)
+        for each in named.values():
+            path = each.path
+            if path is not None and is_external(path):
+                path = self._outside(path, each.name)
+            if path is not None:
+                found.append(Named(each.name, path, each.kind, each.size))
+            elif each.name not in self.needed.named:
+                self.kept[OUTSIDE if each.path else UNTOLD] += 1
+        return found
+
+    def _placed(self, file: DataFile, kind: str) -> list[Named]:
+        folder = file.folder
+        if file.external is not None:
+            path = self._outside(file.external, file.name)
+            folder = None if path is None else path.rpartition("/")[0]
+        if folder is None:
+            self.kept[UNTOLD if file.external is None else OUTSIDE] += 1 + len(file.extra)
+            return []
+        extra = (Named(name, f"{folder}/{name}", kind, None) for name in file.extra)
+        return [Named(file.name, f"{folder}/{file.name}", kind, file.size), *extra]
+
+    def _outside(self, spelled: str, name: str) -> str | None:
+        """The URI of a file outside of the table; ``None`` where its options do not say that it has files there: what
+        manifests say is not enough to delete anything anywhere.
+        """
+        texts = [self.schema.options.get(key, "") for key in ("data-file.external-paths", "global-index.external-path")]
+        roots = [absolute_uri(text.strip()) for text in ",".join(texts).split(",") if is_external(text.strip())]
+        path = self.storage.path_of(spelled)
+        parts = path.split("/")
+        if "://" not in path or ".." in parts or parts[-1] != absolute_uri(f"file:///{name}").rpartition("/")[2]:
+            return None
+        return path if any(path.startswith(f"{root}/") for root in roots) else None
+
+    def _stored(self, files: Sequence[Named]) -> list[ExpiredFile]:
+        """Those that are there, with size and time: from the listing, where it covers them, else by a look at each."""
+        listed = self.listed
+        at = pc.index_in(strings([file.path for file in files]), value_set=listed["path"].combine_chunks()).to_pylist()
+        sizes, times = (listed[name].to_pylist() for name in ("size", "modified"))
+        full = not self.lite and self.layout.branch is None
+
+        def info(place: int) -> FileInfo | None:
+            path, row = str(files[place].path), at[place]
+            if row is not None:
+                return FileInfo(path, sizes[row], times[row])
+            if full and "://" not in path:
+                return None
+            try:
+                return self.storage.head(path)
+            except FileNotFoundError:
+                return None
+
+        found = in_parallel(self.storage, range(len(files)), info)
+        return [
+            ExpiredFile(each.path, file.kind, each.size, each.modified)
+            for file, each in zip(files, found, strict=True)
+            if each is not None
+        ]
+
+    def _orphans(self, past: set[str], needed: Names) -> list[ExpiredFile]:
+        """Of the files listed, those that are old and not needed; notes why the others stay."""
+        listed = self.listed.combine_chunks()
+        rest = listed.filter(pc.invert(pc.is_in(listed["path"], value_set=strings(sorted(past))))).combine_chunks()
+        keys = rest["key"].combine_chunks()
+        self.kept.update(needed.count(keys))
+        unneeded, foreign = pc.is_null(needed.codes_of(keys)), pc.is_null(rest["kind"])
+        old = pc.less(rest["modified"], integer(self.now - self.retention.orphan_age))
+        self.kept[FOREIGN] += _count(pc.and_(unneeded, foreign))
+        unneeded = pc.and_(unneeded, pc.invert(foreign))
+        self.kept[YOUNG] += _count(pc.and_(unneeded, pc.invert(old)))
+        orphans = rest.filter(pc.and_(unneeded, old)).select(["path", "kind", "size", "modified"])
+        return [ExpiredFile(**row) for row in orphans.to_pylist()]
+
+    # -- what is needed -------------------------------------------------------------------------------------------
+
+    def take_in(self, ground: Ground, gone: frozenset[int]) -> None:
+        """All that any snapshot, tag or changelog needs, but for the snapshots ``gone`` of the branch itself.
+
+        Raises
+        ------
+        MovedError : one of them lacks a file. It may be about to be expired by somebody else.
+        """
+        try:
+            self.needed.take_in(_needing(ground, self.layout.branch, self._why(ground), gone))
+        except MissingError as missing:
+            raise MovedError(self._missing(missing)) from None
+
+    def _why(self, ground: Ground) -> Mapping[int, str]:
+        stamps = _stamps(ground.branches[self.layout.branch])
+        return expiry.reasons(stamps, self.rules, ground.consumers) if stamps else {}
+
+    def _names(self) -> Names:
+        """Of all that is needed. Snapshots are, too: next to them there may be checksums of them."""
+        why = self._why(self.ground)
+        own = {number: reason for number, reason in why.items() if number not in self.expired}
+        return self.needed.names({f"snapshot-{number}": reason for number, reason in own.items()})
+
+    def _missing(self, missing: MissingError) -> DvMaintenanceError:
+        if not self.storage.exists(missing.ref.path):
+            return self.conflict(f"{missing.ref.path} was deleted while its manifests were read")
+        return DamagedTableError(
+            f"{missing}, so that nobody knows which files are needed",
+            table=self.layout.uri,
+            version=missing.ref.id,
+            next_step="run again, if another process may be expiring that snapshot right now; else restore the file, "
+            "or delete what needs it with Paimon itself",
+        )
+
+    # -- held against what others did -------------------------------------------------------------------------------
+
+    def look_again(self) -> None:
+        """Right before anything goes. Raises MovedError."""
+        after = look(self.layout, self.ground)
+        mine = after.branches[self.layout.branch]
+        if reason := moved(self.mine, mine):
+            raise MovedError(self.conflict(reason))
+        check_coupled(self.layout, self.schema, bool(mine.changelogs))
+        first = first_kept(_stamps(mine), self.rules, after.consumers)
+        self.expired = [number for number in self.expired if number < first]
+        self.take_in(after, frozenset(self.expired))
+        self.ground = after
+
+    def unneeded(self, files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
+        """Those of the files that are not needed by now either; notes why the others stay."""
+        if len(self.needed.taken) == self.checked:
+            return list(files)
+        self.checked = len(self.needed.taken)
+        needed = self._names()
+        codes = needed.codes_of(strings(self._keys(files))).to_pylist()
+        self.kept.update(needed.whys[code] for code in codes if code is not None)
+        return [file for file, code in zip(files, codes, strict=True) if code is None]
+
+    @staticmethod
+    def _keys(files: Iterable[ExpiredFile]) -> list[str]:
+        """What manifests know the files by."""
+        paths = (unquote(file.path) if "://" in file.path else file.path for file in files)
+        return [file_key(path.rpartition("/")[2]) for path in paths]
+
+    def verify(self, files: Sequence[ExpiredFile]) -> None:
+        """A gate of its own: what readers find in the newest snapshot is not among the files, whatever was reckoned."""
+        newest, options = self.mine.snapshots[self.mine.newest], self.schema.options
+        partitions = Partitions(self.schema.partition_fields(), options)
+        try:
+            file = parse_snapshot(Document.parse(self.layout.uri, newest.path, newest.data))
+            live = live_entries(self.layout, file, partitions).entries["file_name"].combine_chunks()
+            index = read_index_manifest(self.layout, file.index_manifest, partitions, options, file.id)
+        except DamagedTableError:
+            if is_there(self.storage, newest):
+                raise
+            raise MovedError(self.conflict(f"{newest.path}, its newest snapshot, vanished")) from None
+        used = pc.is_in(strings(self._keys(files)), value_set=live).to_pylist()
+        indexes = {each.path for each in index.files}
+        for each, is_used in zip(files, used, strict=True):
+            if is_used or each.path in indexes:
+                raise VerificationError(
+                    f"{each.path} was about to be deleted, and the newest snapshot needs it",
+                    table=self.layout.uri,
+                    version=self.newest,
+                )
+
+    def conflict(self, what: str) -> ConflictError:
+        return ConflictError(
+            f"the table changed while it was cleaned up: {what}", table=self.layout.uri, version=self.newest
+        )
+
+
+def check_options(layout: Layout, schema: Schema, retention: int | None, *, allow_short: bool) -> Retention:
+    check_known_kind(schema, layout.uri)
+    if ".." in schema.options.get("data-file.path-directory", "").split("/"):
+        raise RefusedError(
+            "data-file.path-directory leads out of the table",
+            table=layout.uri,
+            next_step="give it a folder below the table, or maintain the table with Paimon itself",
+        )
+    return retention_of(schema.options, layout.uri, retention, allow_short=allow_short)
+
+
+def check_coupled(layout: Layout, schema: Schema, has_changelogs: bool) -> None:
+    option = decoupled_by(schema.options, layout.uri)
+    if option is None and not has_changelogs:
+        return
+    why = f"by {option}" if option else "as its folder of changelogs shows"
+    raise RefusedError(
+        f"changelogs of the table outlive their snapshots ({why}): what expires has to leave one behind, which is not "
+        "done here",
+        table=layout.uri,
+        next_step="use Paimon itself: CALL sys.expire_snapshots, and sys.remove_orphan_files",
+    )
+
+
+def _needing(
+    ground: Ground, own: str | None, why: Mapping[int, str], gone: frozenset[int]
+) -> Iterable[tuple[Ref, str]]:
+    """Everything that needs files, the branch's own first."""
+    mine = ground.branches[own]
+    for number, ref in reversed(list(mine.snapshots.items())):
+        if number not in gone:
+            yield ref, why.get(number, expiry.RECENT)
+    yield from ((ref, TAGGED) for ref in mine.tags.values())
+    for name, branch in ground.branches.items():
+        if name != own:
+            yield from ((ref, BRANCHED) for ref in (*branch.snapshots.values(), *branch.tags.values()))
+        yield from ((ref, CHANGELOG) for ref in branch.changelogs.values())
+
+
+def is_there(storage: Storage, ref: Ref) -> bool:
+    """Whether a snapshot, a tag or a changelog still is what was read."""
+    try:
+        return storage.get(ref.path) == ref.data
+    except FileNotFoundError:
+        return False
+
+
+def _stamps(branch: Branch) -> list[Stamp]:
+    return [Stamp(number, ref.timestamp) for number, ref in branch.snapshots.items()]
+
+
+def _snapshot_file(ref: Ref) -> ExpiredFile:
+    return ExpiredFile(ref.path, "manifest", len(ref.data), ref.timestamp)
+
+
+def _count(values: pa.BooleanArray) -> int:
+    return int(pc.sum(values).as_py() or 0)

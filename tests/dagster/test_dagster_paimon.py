@@ -1,0 +1,106 @@
+"""A Paimon table beside others: the same assets, sensor, checks and jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dv_maintenance.dagster import build_dv_checks
+from dv_maintenance.dagster.checks import check_names
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.tables import open_table
+
+Definitions = Callable[..., dg.Definitions]
+KEY = dg.AssetKey("orders")
+OPTIMIZE = dg.AssetKey(["orders", "dv", "optimize"])
+
+
+@pytest.fixture
+def make_watched(golden_copy: Callable[[str], Path]) -> Callable[..., WatchedTable]:
+    """Partitions ``a`` and ``b`` of ``pt``; six files with deletion vectors."""
+    place = str(golden_copy("paimon/append_dv_part") / "table")
+
+    def make(**settings: Any) -> WatchedTable:
+        named = {"name": "orders", "path": place, **settings}
+        return WatchConfig.model_validate({"tables": [named]}).tables[0]
+
+    return make
+
+
+Watched = Callable[..., WatchedTable]
+
+
+def rows(table: WatchedTable) -> list[str]:
+    _, batches = read(open_table(table.path))
+    return sorted(repr(row) for batch in batches for row in batch.to_pylist())
+
+
+def with_dv(table: WatchedTable) -> dict[str, int]:
+    parts = health(open_table(table.path).snapshot()).partitions
+    return {str(each.partition["pt"]): each.counts.files_with_dv for each in parts}
+
+
+def tick(defs: dg.Definitions, instance: dg.DagsterInstance) -> Any:
+    context = dg.build_sensor_context(instance=instance, repository_def=defs.get_repository_def())
+    return defs.resolve_sensor_def("dv_accumulation").evaluate_tick(context)
+
+
+def test_the_sensor_asks_and_the_job_purges(
+    make_watched: Watched, make_definitions: Definitions, instance: dg.DagsterInstance
+) -> None:
+    table = make_watched(jobs=["optimize", "manifest"])
+    before = rows(table)
+    assert sum(with_dv(table).values()) == 6
+    defs = make_definitions(table)
+    (request,) = tick(defs, instance).run_requests
+    assert list(request.asset_selection) == [OPTIMIZE], "Paimon writes its own manifests"
+    job = defs.resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process(instance=instance, asset_selection=[OPTIMIZE]).success
+    assert sum(with_dv(table).values()) == 0
+    assert rows(table) == before
+    event = instance.get_latest_materialization_event(OPTIMIZE)
+    assert event is not None
+    assert event.asset_materialization is not None
+    numbers = {name: value.value for name, value in event.asset_materialization.metadata.items()}
+    assert (numbers["rows_purged"], numbers["verified"]) == (144, True)
+
+
+def test_one_partition(make_watched: Watched, make_definitions: Definitions, instance: dg.DagsterInstance) -> None:
+    table = make_watched(jobs=["optimize"], partitions={"name": "pt", "values": ["a", "b"]}, format="paimon")
+    before, dvs = rows(table), with_dv(table)
+    job = make_definitions(table).resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process(instance=instance, asset_selection=[OPTIMIZE], partition_key="a").success
+    assert with_dv(table) == {"a": 0, "b": dvs["b"]}
+    assert rows(table) == before
+
+
+def test_checks(make_watched: Watched, instance: dg.DagsterInstance) -> None:
+    known, found_out = make_watched(format="paimon"), make_watched(jobs=["optimize", "manifest"])
+    assert "deletion_files" not in check_names(known)
+    defs = dg.Definitions(
+        asset_checks=build_dv_checks([found_out]),
+        jobs=[dg.define_asset_job("checks", dg.AssetSelection.all_asset_checks())],
+    )
+    result = defs.resolve_job_def("checks").execute_in_process(instance=instance)
+    assert result.success
+    said = {each.check_name: each for each in result.get_asset_check_evaluations()}
+    assert said["deletion_files"].description == "those of paimon tables have checksums"
+    assert said["manifest_lag"].description == "Paimon writes its own manifests: nothing to generate"
+    assert (said["readable"].passed, said["deleted_ratio"].passed) == (True, False)
+
+
+def test_watching_a_folder(make_watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from dv_maintenance.cli import main
+
+    place = Path(make_watched().path).parent
+    (tmp_path / "tables.yaml").write_text(f"folders: [{{path: {place}, jobs: [optimize, manifest]}}]")
+    assert main(["watch", str(tmp_path / "tables.yaml"), "--once", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["tables"]
+    assert (found["name"], found["version"], found["due"]) == ("table", 5, ["optimize"])

@@ -1,0 +1,306 @@
+"""Append tables maintained by us: Paimon's own engine reads the same rows at every snapshot, goes on writing, deleting,
+compacting and expiring, and no delete of its is lost, whenever it comes.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from paimon_engine import DV, DV64, EngineConflictError, PaimonEngine, Row
+from paimon_judging import Intruder, in_order, judge_files, judge_rows, opened
+from test_paimon_reading import NESTED, VALUES
+
+from dv_maintenance.dml.delete import delete
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import ConflictError
+from dv_maintenance.maintenance.apply import maintain, purge
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.testing.history import InterferingEngine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ALL_DELETED_FILES = {"compaction.delete-ratio-threshold": "0", "compaction.min.file-num": "2"}
+HOUR = 3_600_000
+
+
+def go_on(engine: PaimonEngine, path: Path, new: list[Any]) -> None:
+    """What others do with a table that we had: by its end nothing of ours is left but what is live."""
+    before = len(judge_rows(engine, path))
+    judge_files(engine, path, engine.version(path))
+    engine.append(path, [new])
+    gone = engine.delete(path, lambda row: row["id"] % 4 == 2)
+    judge_files(engine, path, engine.version(path))
+    assert engine.compact(path, options=ALL_DELETED_FILES)
+    assert len(judge_rows(engine, path)) == before + 1 - gone
+    engine.expire(path)
+    assert engine.orphans(path, time.time_ns() // 1_000_000 + HOUR) == []
+    assert len(judge_rows(engine, path)) == before + 1 - gone
+    judge_files(engine, path, engine.version(path))
+
+
+def no_dvs(path: Path) -> bool:
+    return health(opened(path).snapshot()).counts.files_with_dv == 0
+
+
+def simple(engine: PaimonEngine, path: Path, **options: Any) -> None:
+    engine.create(path, {"id": "INT", "pt": "STRING", "v": "STRING"}, **options)
+    for start in (0, 40, 80):
+        engine.append(path, [(number, "ab"[number % 2], f"v{number}") for number in range(start, start + 40)])
+    engine.delete(path, lambda row: row["id"] % 3 == 0)
+    engine.delete(path, lambda row: row["id"] % 5 == 0 and row["id"] < 70)
+
+
+@pytest.mark.parametrize(
+    ("options", "parted"),
+    [
+        pytest.param(DV, True, id="32-partitioned"),
+        pytest.param(DV64, False, id="64"),
+        pytest.param(DV, False, id="32", marks=pytest.mark.deep),
+        pytest.param(DV64, True, id="64-partitioned", marks=pytest.mark.deep),
+    ],
+)
+def test_a_purge(paimon_engine: PaimonEngine, tmp_path: Path, options: dict[str, str], parted: bool) -> None:
+    engine, path = paimon_engine, tmp_path / "table"
+    simple(engine, path, options=options, partition=["pt"][:parted])
+    was = {version: in_order(engine.rows(path, version)) for version in range(1, engine.version(path) + 1)}
+    report = purge(opened(path), LocalEngine())
+    assert report.verified, report.problems
+    assert no_dvs(path)
+    assert engine.version(path) > max(was)
+    assert in_order(judge_rows(engine, path)) == was[max(was)]
+    for version, rows in was.items():
+        assert in_order(engine.rows(path, version)) == rows
+    go_on(engine, path, [1000, "a", "new"])
+
+
+def test_what_stays_deleted_beside_a_compaction(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """One index file holds the deletion vectors of files that are rewritten, and of others."""
+    engine, path = paimon_engine, tmp_path / "table"
+    engine.create(path, {"id": "INT", "v": "STRING"}, options=DV)
+    for start in range(0, 600, 100):
+        engine.append(path, [(number, f"v{number}") for number in range(start, start + 100)])
+    engine.delete(path, lambda row: row["id"] % 100 < row["id"] // 10)
+    before = in_order(engine.rows(path))
+    report = maintain(opened(path), LocalEngine(), Policy(max_deleted_ratio=0.3, min_file_size=0))
+    assert report.verified, report.problems
+    counts = health(opened(path).snapshot()).counts
+    assert 0 < counts.files_with_dv < 5
+    assert in_order(judge_rows(engine, path)) == before
+    judge_files(engine, path, engine.version(path))
+    go_on(engine, path, [1000, "new"])
+
+
+def test_every_type_and_changed_schemas(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    engine, path = paimon_engine, tmp_path / "table"
+    columns = {"id": "INT", **{f"c{number}": kind for number, kind in enumerate(VALUES)}}
+    columns |= {name: kind for name, (kind, _) in NESTED.items()}
+    values = [*VALUES.values(), *(examples for _, examples in NESTED.values())]
+    rows = [[number, *(each[number % len(each)] for each in values)] for number in range(12)]
+    rows += [[number, *(None for _ in values)] for number in (12, 13)]
+    engine.create(path, columns, options=DV)
+    engine.append(path, rows)
+    engine.delete(path, lambda row: row["id"] in {0, 5, 13})
+    engine.alter(path, ("rename", "c0", "flag"), ("drop", "c1"), ("add", "later", "DECIMAL(20, 5)"))
+    engine.append(path, [[20, True, *(None for _ in values[2:]), "123456789012345.12345"]])
+    before = in_order(engine.rows(path))
+    assert purge(opened(path), LocalEngine()).verified
+    assert in_order(judge_rows(engine, path)) == before
+    policy = Policy(min_input_files=2)
+    assert maintain(opened(path), LocalEngine(), policy).verified
+    assert in_order(judge_rows(engine, path)) == before
+    go_on(engine, path, [30, *(None for _ in values)])
+
+
+def test_filters_find_what_was_rewritten(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """Paimon skips files by the statistics that we wrote."""
+    engine, path = paimon_engine, tmp_path / "table"
+    simple(engine, path, options=DV)
+    left = [row["id"] for row in engine.rows(path)]
+    assert purge(opened(path), LocalEngine()).verified
+    for number in range(0, 120, 7):
+        found = engine.rows(path, where=("id", number))
+        assert [row["id"] for row in found if row["id"] == number] == [number] * left.count(number)
+    assert engine.rows(path, where=("id", 5000)) == []
+
+
+# -- others meanwhile ---------------------------------------------------------------------------------------------
+
+MULTIPLE = 7
+
+
+def gone_too(row: Row) -> bool:
+    return bool(row["id"] % MULTIPLE == 1)
+
+
+def test_a_delete_before_our_commit_is_carried_over(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    engine, path = paimon_engine, tmp_path / "table"
+    simple(engine, path, options=DV)
+    expected = in_order([row for row in engine.rows(path) if not gone_too(row)])
+    runs = InterferingEngine(LocalEngine(), lambda: engine.delete(path, gone_too))
+    report = purge(opened(path), runs)
+    assert report.verified, report.problems
+    assert sum(step.rows_carried for step in report.steps) > 0
+    assert in_order(judge_rows(engine, path)) == expected
+    go_on(engine, path, [1000, "a", "new"])
+
+
+def test_paimons_commit_sees_ours(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """A delete planned on files that we rewrote is refused by Paimon, and can be done again."""
+    engine, path = paimon_engine, tmp_path / "table"
+    simple(engine, path, options=DV)
+    before = engine.rows(path)
+    late = engine.stage_delete(path, gone_too)
+    assert purge(opened(path), LocalEngine()).verified
+    with pytest.raises(EngineConflictError):
+        late()
+    assert in_order(judge_rows(engine, path)) == in_order(before)
+    assert engine.delete(path, gone_too)
+    assert in_order(judge_rows(engine, path)) == in_order([row for row in before if not gone_too(row)])
+
+
+class Other:
+    """A writer that does one thing, and knows what is left of the rows there were; ids from 1000 on are new."""
+
+    def __init__(self, engine: PaimonEngine, path: Path, what: str) -> None:
+        self.engine, self.path, self.what = engine, path, what
+        self.before = engine.rows(path)
+        self.after = self.before
+        self.new = 0
+        # Planned and written before our run begins, to be committed in its midst.
+        self._late = engine.stage_delete(path, gone_too) if what == "late delete" else None
+
+    def __call__(self) -> None:
+        match self.what:
+            case "delete":
+                self.engine.delete(self.path, gone_too)
+            case "update":
+                self.engine.delete(self.path, gone_too, new=[(1000, "a", "updated")])
+            case "append":
+                self.engine.append(self.path, [(1000, "b", "new")])
+            case "compact":
+                self.engine.compact(self.path, options=ALL_DELETED_FILES)
+        if self._late is not None:
+            try:
+                self._late()
+            except EngineConflictError:
+                return
+        self.new += self.what in {"update", "append"}
+        if self.what in {"delete", "update", "late delete"}:
+            self.after = [row for row in self.before if not gone_too(row)]
+
+
+def race(engine: PaimonEngine, folder: Path, intruder: Intruder, what: str, at: int, parted: bool = False) -> int:
+    """A purge in whose middle somebody else does something; the number of its calls to the storage."""
+    path = folder / f"{what}-{at}"
+    simple(engine, path, options=DV if at % 2 else DV64, partition=["pt"][:parted])
+    other = Other(engine, path, what)
+    try:
+        report = intruder.during(lambda: purge(opened(path), LocalEngine()), at, other)
+        assert report.verified, report.problems
+    except ConflictError:
+        assert what == "compact"
+    calls = intruder.calls
+    if at > calls:
+        other()
+    rows = judge_rows(engine, path)
+    assert in_order([row for row in rows if row["id"] < 1000]) == in_order(other.after)
+    assert len(rows) - len(other.after) == other.new
+    judge_files(engine, path, engine.version(path))
+    return calls
+
+
+OTHERS = ["delete", "late delete", "update", "append", "compact"]
+
+
+@pytest.mark.parametrize("what", ["delete", "late delete", "compact"])
+def test_others_at_some_moments(
+    paimon_engine: PaimonEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    intruder = Intruder(monkeypatch)
+    calls = race(paimon_engine, tmp_path, intruder, what, 1)
+    for at in sorted(random.Random(what).sample(range(2, calls + 1), 1)):
+        race(paimon_engine, tmp_path, intruder, what, at)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("parted", [False, True], ids=["flat", "partitioned"])
+@pytest.mark.parametrize("what", OTHERS)
+def test_others_at_every_moment(
+    paimon_engine: PaimonEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, parted: bool
+) -> None:
+    """Before each call to the storage that a purge makes, its commit included."""
+    intruder, at, calls = Intruder(monkeypatch), 1, 1
+    while at <= calls:
+        calls = max(calls, race(paimon_engine, tmp_path, intruder, what, at, parted))
+        at += 1
+    assert at > 60
+
+
+# -- our deletes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "parted"),
+    [
+        pytest.param(DV64, True, id="64-partitioned"),
+        pytest.param(DV, False, id="32", marks=pytest.mark.deep),
+    ],
+)
+def test_our_deletes(
+    paimon_engine: PaimonEngine, spark: SparkSession, tmp_path: Path, options: dict[str, str], parted: bool
+) -> None:
+    engine, path = paimon_engine, tmp_path / "table"
+    simple(engine, path, options=options, partition=["pt"][:parted])
+    left = engine.rows(path)
+    for condition, goes in (
+        ("id % 4 = 1", lambda row: row["id"] % 4 == 1),
+        ("v IN ('v7', 'v44') OR id > 110", lambda row: row["v"] in {"v7", "v44"} or row["id"] > 110),
+        ("pt = 'b' AND id < 40", lambda row: row["pt"] == "b" and row["id"] < 40),
+    ):
+        delete(opened(path), spark, condition)
+        left = [row for row in left if not goes(row)]
+        assert in_order(judge_rows(engine, path)) == in_order(left)
+        judge_files(engine, path, engine.version(path))
+    go_on(engine, path, [1000, "a", "new"])
+
+
+def delete_race(engine: PaimonEngine, spark: SparkSession, folder: Path, intruder: Intruder, what: str, at: int) -> int:
+    """A delete of ours in whose middle somebody else does something; the number of its calls to the storage."""
+    path = folder / f"{what}-{at}"
+    simple(engine, path, options=DV if at % 2 else DV64)
+    other = Other(engine, path, what)
+    intruder.during(lambda: delete(opened(path), spark, "id % 4 = 1"), at, other)
+    if at > intruder.calls:
+        other()
+    rows = judge_rows(engine, path)
+    expected = [row for row in other.after if row["id"] % 4 != 1]
+    assert in_order([row for row in rows if row["id"] < 1000]) == in_order(expected)
+    assert len(rows) - len(expected) == other.new
+    judge_files(engine, path, engine.version(path))
+    return intruder.calls
+
+
+def test_others_during_a_delete_of_ours(
+    paimon_engine: PaimonEngine, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intruder = Intruder(monkeypatch)
+    calls = delete_race(paimon_engine, spark, tmp_path, intruder, "delete", 10_000)
+    delete_race(paimon_engine, spark, tmp_path, intruder, "delete", calls - 3)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("what", ["delete", "late delete", "update", "compact"])
+def test_others_at_every_moment_of_a_delete_of_ours(
+    paimon_engine: PaimonEngine, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    intruder, at, calls = Intruder(monkeypatch), 1, 1
+    while at <= calls:
+        calls = max(calls, delete_race(paimon_engine, spark, tmp_path, intruder, what, at))
+        at += 1
+    assert at > 20
