@@ -16,7 +16,7 @@ from dv_maintenance.engine.faults import reading
 from dv_maintenance.engine.footer import batch_rows, compressed_bytes, middle, row_bytes
 from dv_maintenance.engine.row_groups import may_hold
 from dv_maintenance.engine.row_shape import RowShape
-from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.storage import Storage
 
 if TYPE_CHECKING:
@@ -184,12 +184,7 @@ def open_source(source: SourceFile, task: ScanTask, storage: Storage) -> Iterato
 
 @contextmanager
 def open_parquet(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[SourceReader]:
-    """Open a Parquet file and its DV. Raises as :func:`scan` does, and RefusedError for a file that is none."""
-    if source.format != "parquet":
-        raise RefusedError(
-            f"{source.uri} is a file of the format {source.format}: such files are read, not rewritten",
-            next_step="let the table's own engine compact it",
-        )
+    """Open a Parquet file and its DV. Raises as :func:`scan` does."""
     with reading(source.uri):
         file = storage.open_input(source.uri)
     with file:

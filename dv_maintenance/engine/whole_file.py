@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StoredFile", "WholeReader", "open_whole"]
 
+_KINDS = {"orc": "ORC", "avro": "Avro"}
+
 
 class StoredFile(Protocol):
     """An open file: the Arrow ``schema`` of what is in it, and its ``rows``."""
@@ -90,15 +92,16 @@ class WholeReader:
 @contextmanager
 def open_whole(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[WholeReader]:
     """Open a file by its format. Raises as ``scan.open_source``; RefusedError for a format that is not known."""
-    if source.format not in {"orc", "avro"}:
+    kind = _KINDS.get(source.format)
+    if kind is None:
         raise RefusedError(
             f"{source.uri} is a file of the format {source.format}, which is not read by this release",
             next_step="read the table with its own engine",
         )
-    with reading(source.uri, source.format):
+    with reading(source.uri, kind):
         file = storage.open_input(source.uri)
     with file:
-        with reading(source.uri, source.format):
+        with reading(source.uri, kind):
             if source.format == "orc":
                 from dv_maintenance.engine.orc_file import OrcStored
 

@@ -131,6 +131,13 @@ def test_compactions_that_get_it_wrong(keyed: PaimonWriter, deleted: list[int], 
     assert why in problem
 
 
+def test_rows_that_were_taken_back_while_they_waited_need_not_come(keyed: PaimonWriter) -> None:
+    append(keyed, [8], level=0)
+    append(keyed, [8], [3], level=0)
+    report, _ = run(keyed, lambda: compacted(keyed, [2, 3], [3, 7]))
+    assert (report.verified, report.by, report.checked) == (True, "keys", (6,))
+
+
 def test_whether_rows_that_waited_are_there_is_left_open_where_they_may_not_be(keyed: PaimonWriter) -> None:
     keyed.options = {**DVS, "sequence.field": "v"}
     keyed.write_schema()
