@@ -686,6 +686,20 @@ def test_the_gate(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert table.everything() == before
 
 
+def test_an_entry_that_deletes_where_its_list_says_that_it_adds(table: Lake) -> None:
+    """One bit of a manifest, and a file would look like one that nobody needs."""
+    name = first_manifest(table, "snapshot/snapshot-4")
+    rewrite(table, name, entry_schema(table.writer), _KIND=1)
+    stopped(table, DamagedTableError, f"{name}: it adds 0 files and deletes 3; by the list .* 1 and 2")
+
+
+def test_a_live_file_that_is_not_there_stops_it(table: Lake) -> None:
+    """It may be there under another name, if that is what is damaged."""
+    (file,) = table.files.values()
+    (table.path / "bucket-0" / file.name).rename(table.path / f"bucket-0/data-{UUID}1-0.parquet")
+    stopped(table, DamagedTableError, f"bucket-0/{file.name}, which the newest snapshot needs, does not exist")
+
+
 # -- what fails ---------------------------------------------------------------------------------------------------
 
 
