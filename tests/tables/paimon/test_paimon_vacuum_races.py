@@ -145,7 +145,7 @@ def test_at_every_point(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.deep
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(moves=st.lists(st.tuples(st.sampled_from(sorted(ACTIONS)), st.integers(0, 150)), min_size=2, max_size=4))
 def test_some_at_some_points(tmp_path_factory: pytest.TempPathFactory, moves: list[tuple[str, int]]) -> None:
     place = tmp_path_factory.mktemp("r")
