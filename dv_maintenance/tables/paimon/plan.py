@@ -293,7 +293,9 @@ class Plan:
         return [file_key(path.rpartition("/")[2]) for path in paths]
 
     def verify(self, files: Sequence[ExpiredFile]) -> None:
-        """A gate of its own: what readers find in the newest snapshot is not among the files, whatever was reckoned."""
+        """Gates of their own, whatever was reckoned: what readers find in the newest snapshot is not among the files,
+        and is there. Where a name is damaged, the file that it was the name of may look like one that nobody needs.
+        """
         newest, options = self.mine.snapshots[self.mine.newest], self.schema.options
         partitions = Partitions(self.schema.partition_fields(), options)
         try:
@@ -304,6 +306,7 @@ class Plan:
             if is_there(self.storage, newest):
                 raise
             raise MovedError(self.conflict(f"{newest.path}, its newest snapshot, vanished")) from None
+        self._check_there(newest)
         used = pc.is_in(strings(self._keys(files)), value_set=live).to_pylist()
         indexes = {each.path for each in index.files}
         for each, is_used in zip(files, used, strict=True):
@@ -313,6 +316,27 @@ class Plan:
                     table=self.layout.uri,
                     version=self.newest,
                 )
+
+    def _check_there(self, newest: Ref) -> None:
+        """Look for those data files of the newest snapshot that the listing lacks; without one, for none."""
+        if self.lite or self.layout.branch is not None:
+            return
+        reach = self.needed.reach
+        (reached,) = reach.reached([newest])
+        listed = pc.is_in(reach.names(reached.data), value_set=self.listed["key"].combine_chunks())
+        # What was committed since is not in the listing.
+        for file in reach.files(reached.data[~listed.to_numpy(zero_copy_only=False)]):
+            if file.external or file.folder is None or self.storage.exists(f"{file.folder}/{file.name}"):
+                continue
+            if not is_there(self.storage, newest):
+                raise MovedError(self.conflict(f"{newest.path}, its newest snapshot, vanished"))
+            raise DamagedTableError(
+                f"{file.folder}/{file.name}, which the newest snapshot needs, does not exist: nothing is deleted "
+                "before it is known why",
+                table=self.layout.uri,
+                version=newest.id,
+                next_step="restore the file, or roll the table back; CALL sys.remove_unexisting_files gives it up",
+            )
 
     def conflict(self, what: str) -> ConflictError:
         return ConflictError(

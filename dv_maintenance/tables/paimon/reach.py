@@ -37,7 +37,9 @@ Ids = npt.NDArray[np.int64]
 
 # Manifests that are in memory at once, before their entries are numbers.
 _BATCH: Final = 16
-_LIST: Final[Wanted] = {"_VERSION": None, "_FILE_NAME": None, "_FILE_SIZE": None, "_EXTRA_FILES": None}
+_LIST: Final[Wanted] = dict.fromkeys(
+    ("_VERSION", "_FILE_NAME", "_FILE_SIZE", "_NUM_ADDED_FILES", "_NUM_DELETED_FILES", "_EXTRA_FILES")
+)
 _FILE: Final[Wanted] = dict.fromkeys(
     ("_FILE_NAME", "_FILE_SIZE", "_LEVEL", "_EXTRA_FILES", "_EMBEDDED_FILE_INDEX", "_EXTERNAL_PATH")
 )
@@ -120,6 +122,7 @@ class Reach:
     partitions: Partitions
     options: Mapping[str, str]
     _lists: dict[str, tuple[Named, ...] | None] = field(default_factory=dict)
+    _counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     _manifests: dict[str, _Manifest | None] = field(default_factory=dict)
     _indexes: dict[str, tuple[Named, ...] | None] = field(default_factory=dict)
     _ids: dict[bytes, int] = field(default_factory=dict)
@@ -257,14 +260,18 @@ class Reach:
         for at in range(0, len(new), _BATCH):
             batch = new[at : at + _BATCH]
             for name, found in zip(batch, in_parallel(self.layout.storage, batch, read_one), strict=True):
-                known[name] = keep(found) if keep is not None and found is not None else found
+                known[name] = keep(name, found) if keep is not None and found is not None else found
 
     def _read_list(self, data: bytes) -> tuple[Named, ...]:
         found = []
         for record in _records(data, _LIST, _KNOWN_LIST, "list"):
             name, size, extra = record.get("_FILE_NAME"), record.get("_FILE_SIZE"), record.get("_EXTRA_FILES") or []
+            counts = record.get("_NUM_ADDED_FILES"), record.get("_NUM_DELETED_FILES")
             if not _is_name(name) or not isinstance(size, int) or not all(map(_is_name, extra)):
                 raise DamagedTableError("it names a manifest wrongly")
+            if not isinstance(counts[0], int) or not isinstance(counts[1], int):
+                raise DamagedTableError("it does not say how much a manifest has")
+            self._counts[name] = counts[0], counts[1]
             found.append(Named(name, self.layout.manifest(name), MANIFEST, size))
             found += [Named(each, self.layout.manifest(each), "other", None) for each in extra]
         return tuple(found)
@@ -293,7 +300,8 @@ class Reach:
             found.append((kind, key, name, row, bucket, size, tuple(extra), external or None))
         return found
 
-    def _numbered(self, entries: Sequence[_Entry]) -> _Manifest:
+    def _numbered(self, manifest: str, entries: Sequence[_Entry]) -> _Manifest:
+        """Raises DamagedTableError where its list says otherwise: a file that seems to be deleted may not be."""
         adds, deletes, names = array("q"), array("q"), []
         for kind, key, name, row, bucket, size, extra, external in entries:
             number = self._ids.setdefault(key, len(self._ids))
@@ -306,6 +314,12 @@ class Reach:
                 if external:
                     self._external[number] = external
             (adds if kind == ADD else deletes).append(number)
+        if (len(adds), len(deletes)) != self._counts[manifest]:
+            raise DamagedTableError(
+                f"{self.layout.manifest(manifest)}: it adds {len(adds)} files and deletes {len(deletes)}; by the "
+                f"list that names it, these are {self._counts[manifest][0]} and {self._counts[manifest][1]}",
+                table=self.layout.uri,
+            )
         if names:
             self._names.append(strings(names))
         return _Manifest(np.array(adds, np.int64), np.array(deletes, np.int64))

@@ -146,7 +146,8 @@ class _Deletion:
         self.planned = len(files)
         gone: list[ExpiredFile] = []
         try:
-            self._expire([file for file in files if snapshots.get(file.path) in plan.expired], gone)
+            expired = set(plan.expired)
+            self._expire([file for file in files if snapshots.get(file.path) in expired], gone)
             failure = self._sweep([file for file in files if file.path not in snapshots], gone)
         except MovedError as error:
             # Too late to plan anew.

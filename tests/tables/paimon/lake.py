@@ -169,9 +169,9 @@ class Lake(PaimonWriter):
         self.put(f"consumer/consumer-{name}", json.dumps({"nextSnapshot": number}).encode())
 
     def branch_off(self, name: str, version: int) -> Lake | None:
-        """A branch of a snapshot that is there."""
+        """A branch of a snapshot that is there; ``None`` if it is not, or there is such a branch."""
         source = self.path / f"{self.own}snapshot/snapshot-{version}"
-        if not source.exists():
+        if name in self.lakes or not source.exists():
             return None
         data = source.read_bytes()
         lake = Lake(

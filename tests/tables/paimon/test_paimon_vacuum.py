@@ -329,6 +329,8 @@ def test_a_file_that_changed_its_level_is_the_same_file(tmp_path: Path) -> None:
     table = lake(tmp_path / "t", primary_keys=["id"], options={"bucket": "1"})
     file = table.add_file()
     table.upgrade(file)
+    # It is in both snapshots, and what is told is that the newest one needs it.
+    assert table.vacuum(now=table.now, dry_run=True).expired.kept == {CURRENT: 6, RECENT: 3}
     table.add_file()
     result = table.vacuum()
     assert (result.deleted, set(result.expired.kept)) == (len(gone(result)), {CURRENT})
@@ -682,6 +684,20 @@ def test_the_gate(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(VerificationError, match="the newest snapshot needs it"):
         table.vacuum()
     assert table.everything() == before
+
+
+def test_an_entry_that_deletes_where_its_list_says_that_it_adds(table: Lake) -> None:
+    """One bit of a manifest, and a file would look like one that nobody needs."""
+    name = first_manifest(table, "snapshot/snapshot-4")
+    rewrite(table, name, entry_schema(table.writer), _KIND=1)
+    stopped(table, DamagedTableError, f"{name}: it adds 0 files and deletes 3; by the list .* 1 and 2")
+
+
+def test_a_live_file_that_is_not_there_stops_it(table: Lake) -> None:
+    """It may be there under another name, if that is what is damaged."""
+    (file,) = table.files.values()
+    (table.path / "bucket-0" / file.name).rename(table.path / f"bucket-0/data-{UUID}1-0.parquet")
+    stopped(table, DamagedTableError, f"bucket-0/{file.name}, which the newest snapshot needs, does not exist")
 
 
 # -- what fails ---------------------------------------------------------------------------------------------------

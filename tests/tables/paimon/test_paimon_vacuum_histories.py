@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake import DAY, HOUR, CrashError, Lake, before_each_call, copied, gone, lake
 
+from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.tables.paimon.expiry import CURRENT, Rules, Stamp, first_kept, reasons
 
 STEPS = (
@@ -186,6 +187,45 @@ def test_crashes(tmp_path: Path) -> None:
 @given(steps=st.lists(st.sampled_from(STEPS).filter(lambda step: step != "consume"), max_size=12))
 def test_many_crashes(tmp_path_factory: pytest.TempPathFactory, steps: list[str]) -> None:
     check_crashes(tmp_path_factory.mktemp("h"), steps)
+
+
+def check_damage(path: Path, data: st.DataObject, steps: list[str]) -> None:
+    """Whatever bytes a file of the table's own is damaged to: an error of ours with nothing deleted, or none."""
+    table = lake(path, codec="null")
+    table.add_file()
+    for number, step in enumerate(steps):
+        take(table, step, number)
+    places = [*path.glob("snapshot/*"), *path.glob("manifest/*"), *path.glob("tag/*"), *path.glob("schema/*")]
+    place = data.draw(st.sampled_from(sorted(places)))
+    body = bytearray(place.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.just(len(body)) | st.integers(0, len(body)))
+    place.write_bytes(bytes(body[:cut]))
+    before = table.everything()
+    files = {file for file in table.needs[table.version] if "bucket" in file}
+    try:
+        table.vacuum()
+    except DvMaintenanceError as error:
+        done = error.done
+    else:
+        done = "all of it"
+    assert (done is None) == (table.everything() == before) or done == "all of it"
+    # A file whose name is damaged is not taken for an orphan.
+    assert files <= table.stored()
+
+
+@settings(max_examples=10)
+@given(data=st.data())
+def test_damage(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    check_damage(tmp_path_factory.mktemp("d") / "t", data, ["mark", "tag", "compact"])
+
+
+@pytest.mark.deep
+@settings(max_examples=1000)
+@given(data=st.data(), steps=st.lists(st.sampled_from(STEPS), max_size=6))
+def test_much_damage(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, steps: list[str]) -> None:
+    check_damage(tmp_path_factory.mktemp("d") / "t", data, steps)
 
 
 # -- which snapshots go -------------------------------------------------------------------------------------------

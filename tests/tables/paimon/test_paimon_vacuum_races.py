@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lake import DAY, HOUR, Lake, before_each_call, copied, lake
 
 from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError
@@ -84,23 +86,27 @@ ACTIONS: dict[str, Callable[[Lake], object]] = {
 }
 
 
-def interfered(table: Lake, action: Callable[[Lake], object], at: int) -> tuple[VacuumResult | DvMaintenanceError, int]:
-    """What comes of a vacuum when somebody else acts in front of its call number ``at``; and how many it makes."""
+Outcome = VacuumResult | DvMaintenanceError
+
+
+def interfered(table: Lake, *actions: tuple[Callable[[Lake], object], int]) -> tuple[Outcome, int]:
+    """What comes of a vacuum when others act in front of its calls of these numbers; and how many it makes."""
     now = table.now + DAY + HOUR + 1
 
     def act(number: int, _: str, __: object) -> None:
-        if number == at:
-            action(table)
+        for action, at in actions:
+            if number == at:
+                action(table)
 
     with before_each_call(act) as calls:
         try:
-            found: VacuumResult | DvMaintenanceError = table.vacuum(now=now)
+            found: Outcome = table.vacuum(now=now)
         except (ConflictError, DamagedTableError) as error:
             found = error
     return found, len(calls)
 
 
-def check(table: Lake, found: VacuumResult | DvMaintenanceError) -> None:
+def check(table: Lake, found: Outcome) -> None:
     table.check()
     if isinstance(found, DvMaintenanceError):
         # What was done stands in it, and nothing else was.
@@ -117,11 +123,11 @@ def check(table: Lake, found: VacuumResult | DvMaintenanceError) -> None:
 
 def races(tmp_path: Path, names: list[str], stride: int) -> None:
     template = original(tmp_path / "t")
-    _, calls = interfered(copied(template, tmp_path / "quiet"), lambda _: None, -1)
+    _, calls = interfered(copied(template, tmp_path / "quiet"))
     for name in names:
         for at in range(list(ACTIONS).index(name) % stride, calls, stride):
             table = copied(template, tmp_path / f"{name}-{at}")
-            found, _ = interfered(table, ACTIONS[name], at)
+            found, _ = interfered(table, (ACTIONS[name], at))
             try:
                 check(table, found)
             except Exception as error:
@@ -136,3 +142,13 @@ def test_at_some_points(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ACTIONS)
 def test_at_every_point(tmp_path: Path, name: str) -> None:
     races(tmp_path, [name], 1)
+
+
+@pytest.mark.deep
+@settings(max_examples=300)
+@given(moves=st.lists(st.tuples(st.sampled_from(sorted(ACTIONS)), st.integers(0, 150)), min_size=2, max_size=4))
+def test_some_at_some_points(tmp_path_factory: pytest.TempPathFactory, moves: list[tuple[str, int]]) -> None:
+    place = tmp_path_factory.mktemp("r")
+    table = original(place / "t")
+    found, _ = interfered(table, *((ACTIONS[name], at) for name, at in moves))
+    check(table, found)
