@@ -79,12 +79,17 @@ def encode(dv: DeletionVector, bits: int = 32) -> bytes:
     ------
     ValueError : nothing is deleted (such a DV is never stored), or a position is above MAX_POSITION.
     """
+    return b"".join(_encoded(dv, bits))
+
+
+def _encoded(dv: DeletionVector, bits: int) -> tuple[bytes, memoryview]:
+    """Magic, and the bitmap, of which no copy is made: it may have hundreds of megabytes."""
     if not dv:
         raise ValueError("an empty deletion vector is never stored")
-    if dv.max() > MAX_POSITION[bits]:
-        raise ValueError(f"position {dv.max()} is above the largest of the {bits}-bit encoding, {MAX_POSITION[bits]}")
-    portable = dv.to_portable()
-    return _MAGIC_64 + portable if bits == 64 else _MAGIC_32 + portable[len(_ONE_BUCKET) :]
+    if (last := dv.max()) > MAX_POSITION[bits]:
+        raise ValueError(f"position {last} is above the largest of the {bits}-bit encoding, {MAX_POSITION[bits]}")
+    portable = memoryview(dv.to_portable())
+    return (_MAGIC_64, portable) if bits == 64 else (_MAGIC_32, portable[len(_ONE_BUCKET) :])
 
 
 def decode(data: bytes) -> DeletionVector:
@@ -202,17 +207,18 @@ def pack(dvs: Iterable[DeletionVector], bits: int = 32, *, target_size: int = _T
     if not 0 < target_size <= _MAX_SIZE:
         raise ValueError(f"target size {target_size} is outside 1..{_MAX_SIZE}")
     files: list[IndexFile] = []
-    parts, ranges, filled = [EMPTY_FILE], list[Range](), 1
+    parts, ranges, filled = list[bytes | memoryview]([EMPTY_FILE]), list[Range](), 1
     for dv in dvs:
-        bitmap = encode(dv, bits)
-        whole = len(bitmap) + _FRAME
+        magic, bitmap = _encoded(dv, bits)
+        size = len(magic) + len(bitmap)
+        whole = size + _FRAME
         if 1 + whole > _MAX_SIZE:
-            raise ValueError(f"a deletion vector of {len(bitmap)} bytes does not fit into a file of less than 2^31")
+            raise ValueError(f"a deletion vector of {size} bytes does not fit into a file of less than 2^31")
         if ranges and filled + whole > target_size:
             files.append(IndexFile(b"".join(parts), tuple(ranges)))
             parts, ranges, filled = [EMPTY_FILE], [], 1
-        parts += [struct.pack(">i", len(bitmap)), bitmap, struct.pack(">I", zlib.crc32(bitmap))]
-        ranges.append(Range(filled, whole if bits == 64 else len(bitmap), dv.cardinality))
+        parts += [struct.pack(">i", size), magic, bitmap, struct.pack(">I", zlib.crc32(bitmap, zlib.crc32(magic)))]
+        ranges.append(Range(filled, whole if bits == 64 else size, dv.cardinality))
         filled += whole
     if ranges:
         files.append(IndexFile(b"".join(parts), tuple(ranges)))

@@ -113,6 +113,10 @@ class DeletionVector:
     def __len__(self) -> int:
         return len(self._bitmap)
 
+    def __bool__(self) -> bool:
+        """Without counting."""
+        return bool(self._bitmap)
+
     def __contains__(self, position: int) -> bool:
         return 0 <= position <= MAX_POSITION and position in self._bitmap
 
@@ -219,7 +223,9 @@ class DeletionVector:
     def _within(self, start: int, stop: int) -> BitMap64:
         """The bitmap of the positions in ``[start, stop)``; the own one where that is all. Not to be changed."""
         _check_range(start, stop)
-        if not self or (start <= self._bitmap.min() and self._bitmap.max() < stop):
+        # Least and greatest position cost a walk over all containers: too much for one row group after the other.
+        wide = stop - start > _WINDOW
+        if not self or (wide and start <= self._bitmap.min() and self._bitmap.max() < stop):
             return self._bitmap
         if stop - start <= _WIDE:
             window = BitMap64()

@@ -24,7 +24,7 @@ from dv_maintenance.maintenance.policy import Policy
 from dv_maintenance.maintenance.tables_file import Job, WatchConfig, WatchedTable
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.capabilities import OwnManifestsTable
+from dv_maintenance.tables.capabilities import LeftToEngineTable, OwnManifestsTable
 from dv_maintenance.tables.model import HistoryEntry, Snapshot, Table
 
 __all__ = ["Job", "Look", "WatchConfig", "WatchedTable", "look", "look_at", "manifests_written", "read_state"]
@@ -103,7 +103,7 @@ def look_at(
     )
     if last.version != version:
         snapshot = table.snapshot(version)
-        found = _look_inside(found, snapshot, policy, jobs)
+        found = _look_inside(found, table, snapshot, policy, jobs)
         if "manifest" in jobs and not isinstance(table, OwnManifestsTable):
             found = _look_at_manifests(found, table, snapshot)
     elif "manifest" in last.due:
@@ -129,12 +129,15 @@ def _look_safely(entry: WatchedTable, last: Look | None, now: int | None) -> Loo
         return replace(last or Look(entry.name), name=entry.name, changed=False, error=str(error))
 
 
-def _look_inside(found: Look, snapshot: Snapshot, policy: Policy, jobs: tuple[Job, ...]) -> Look:
+def _look_inside(found: Look, table: Table, snapshot: Snapshot, policy: Policy, jobs: tuple[Job, ...]) -> Look:
     state = health(snapshot)
     found = replace(found, deleted_ratio=state.counts.deleted_ratio, warnings=state.warnings, health=state)
     steps = build_plan(snapshot, policy).steps if "optimize" in jobs else ()
     if not steps:
         return _with(found, "optimize", ())
+    if isinstance(table, LeftToEngineTable) and (why_not := table.left_to_engine(snapshot)):
+        # A run would be refused, at every version anew.
+        return replace(_with(found, "optimize", ()), warnings=(*found.warnings, f"optimize: {why_not}"))
     files = sum(len(step.inputs) for step in steps)
     dvs = sum(step.expected.dvs_removed for step in steps)
     size = format_size(sum(step.cost.bytes_read for step in steps))

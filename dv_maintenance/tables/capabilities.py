@@ -33,6 +33,7 @@ __all__ = [
     "EngineName",
     "EngineSqlTable",
     "FileFault",
+    "LeftToEngineTable",
     "OrderableTable",
     "OwnManifestsTable",
     "PreflightTable",
@@ -323,6 +324,14 @@ class OwnManifestsTable(Table, Protocol):
     @property
     def own_manifests(self) -> str:
         """That, in a sentence."""
+
+
+@runtime_checkable
+class LeftToEngineTable(Table, Protocol):
+    """A table of a format some of whose kinds only their own engine can rewrite."""
+
+    def left_to_engine(self, snapshot: Snapshot) -> str | None:
+        """Why every rewrite of this one is refused; ``None`` if that is not so."""
 
 
 @runtime_checkable

@@ -19,7 +19,7 @@ from dv_maintenance.tables import open_table
 
 Definitions = Callable[..., dg.Definitions]
 KEY = dg.AssetKey("orders")
-OPTIMIZE = dg.AssetKey(["orders", "dv", "optimize"])
+OPTIMIZE, VACUUM = (dg.AssetKey(["orders", "dv", job]) for job in ("optimize", "vacuum"))
 
 
 @pytest.fixture
@@ -104,3 +104,14 @@ def test_watching_a_folder(make_watched: Watched, tmp_path: Path, capsys: pytest
     assert main(["watch", str(tmp_path / "tables.yaml"), "--once", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["tables"]
     assert (found["name"], found["version"], found["due"]) == ("table", 5, ["optimize"])
+
+
+def test_what_paimon_alone_compacts_is_not_asked_for(
+    golden_copy: Callable[[str], Path], make_definitions: Definitions, instance: dg.DagsterInstance
+) -> None:
+    place = golden_copy("paimon/pk_dv_b1") / "table"
+    table = WatchConfig.model_validate({"tables": [{"name": "orders", "path": str(place)}]}).tables[0]
+    data = tick(make_definitions(table), instance)
+    assert [list(request.asset_selection) for request in data.run_requests or []] in ([], [[VACUUM]])
+    (observed,) = [each for each in data.asset_events if isinstance(each, dg.AssetObservation)]
+    assert "merged by Paimon alone" in str(observed.metadata["warnings"].value)

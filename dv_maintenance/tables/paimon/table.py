@@ -165,6 +165,15 @@ class PaimonTable:
             now=now,
         )
 
+    def left_to_engine(self, snapshot: Snapshot) -> str | None:
+        from dv_maintenance.errors import RefusedError
+
+        try:
+            self.check_writable(snapshot, "rewrite")
+        except RefusedError as error:
+            return str(error)
+        return None
+
     @property
     def own_manifests(self) -> str:
         return "Paimon writes its own manifests: nothing to generate"
