@@ -90,6 +90,9 @@ class EngineSql(dg.Config):
     """What the table's own engine is to run."""
 
     job: Literal["optimize", "purge", "vacuum"] = Field(description="What to run on the whole table.")
+    catalog: str | None = Field(
+        default=None, description="The session's catalog that has a Paimon table, or catalog.database.table."
+    )
 
 
 _ConfigT = TypeVar("_ConfigT", bound=dg.Config)
@@ -316,7 +319,7 @@ def _engine_sql(context: dg.OpExecutionContext, table: Table, config: EngineSql)
     from dv_maintenance.maintenance.engine_sql import engine_sql
 
     spark = _spark_engine(context, table, "has no SQL")
-    report = engine_sql(table, spark.session, config.job)
+    report = engine_sql(table, spark.session, config.job, catalog=config.catalog)
     reason = (
         f"The table's engine ran its {config.job}: version {report.version_before:,} became "
         f"{report.version_after:,}, checked by {report.by}."
