@@ -21,7 +21,7 @@ from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.maintenance.tables_file import WatchConfig
 from dv_maintenance.tables import open_table
 
-NAMES = ["demo/orders", "demo/customers", "demo/events", "demo/passages"]
+NAMES = ["demo/orders", "demo/customers", "demo/events", "demo/passages", "demo/visits"]
 
 
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,7 +31,7 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [line[:3] for line in err.splitlines()] == ["1/4", "2/4", "3/4", "4/4"]
     assert (folder / "report.json").read_text() == out
     body = json.loads(out)
-    orders, customers, events, passages = tables = body["tables"]
+    orders, customers, events, passages, visits = tables = body["tables"]
     assert [table["name"] for table in tables] == NAMES
     for table in tables:
         assert (table["before"]["rows"], table["before"]["content"]) == (
@@ -52,13 +52,18 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (passages["after"]["files_with_dv"], passages["after"]["files"]) == (0, 1)
     assert (passages["before"]["versions"], passages["after"]["versions"]) == (10, 1)
     assert passages["after"]["disk_bytes"] < passages["before"]["disk_bytes"]
+    assert (visits["before"]["files_with_dv"], visits["before"]["files"]) == (12, 12)
+    assert (visits["after"]["files_with_dv"], visits["after"]["files"]) == (0, 3)
+    assert (visits["before"]["versions"], visits["after"]["versions"]) == (15, 1)
+    assert visits["after"]["disk_bytes"] < visits["before"]["disk_bytes"]
     check_instance(folder, body["runs"])
 
 
-def test_demo_without_pylance(
+def test_demo_without_what_is_optional(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "lance", None)
+    monkeypatch.setitem(sys.modules, "fastavro", None)
     played: list[tuple[list[str], str]] = []
 
     def play(config: WatchConfig, *_: object, ui: str) -> None:
@@ -67,10 +72,11 @@ def test_demo_without_pylance(
 
     monkeypatch.setattr("dv_maintenance.cli.demo._play", play)
     assert cli.main(["demo", "--rows", "3000", "--dir", str(tmp_path / "demo"), "--engine", "local"]) == 2
-    first = capsys.readouterr().err.splitlines()[0]
+    first, second, *_ = capsys.readouterr().err.splitlines()
     assert first.startswith("without demo/passages: Lance's own library is needed for this: pylance")
+    assert second.startswith("without demo/visits: Paimon's manifests are Avro files, and fastavro is not there")
     ((names, ui),) = played
-    assert names == NAMES[:-1]
+    assert names == NAMES[:-2]
     assert "DVM_TABLES" in ui
 
 

@@ -1,4 +1,4 @@
-"""``dvm demo``: the whole product in a minute. Build four tables, let Dagster maintain them, compare."""
+"""``dvm demo``: the whole product in a minute. Build five tables, let Dagster maintain them, compare."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from dv_maintenance.cli.output import Output, count, dump_json, write_file
 from dv_maintenance.errors import RefusedError, UsageError, VerificationError
-from dv_maintenance.tables.lance.library import library
 
 if TYPE_CHECKING:
     from dv_maintenance.cli.demo.location import Location
@@ -89,12 +88,12 @@ def _prepare(root: str, folder: str) -> list[str]:
     with open(os.path.join(sensors, "tables.yaml"), encoding="utf-8") as file:
         listed = yaml.safe_load(file)
     left_out = []
-    try:
-        library()
-    except RefusedError as error:
-        missing = {name for name, table in DEMO_TABLES.items() if table.needs == "lance"}
-        listed["tables"] = [table for table in listed["tables"] if table["name"] not in missing]
-        left_out = [f"without {name}: {error}" for name in sorted(missing)]
+    for name, demo_table in DEMO_TABLES.items():
+        try:
+            demo_table.needs()
+        except RefusedError as error:
+            listed["tables"] = [table for table in listed["tables"] if table["name"] != name]
+            left_out.append(f"without {name}: {error}")
     for table in listed["tables"]:
         table["path"] = os.path.basename(table["path"])
     text = yaml.safe_dump(listed, sort_keys=False)

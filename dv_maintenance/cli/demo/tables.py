@@ -1,4 +1,4 @@
-"""The tables that ``dvm demo`` maintains: four shapes, each with the deletions that wear such a table down.
+"""The tables that ``dvm demo`` maintains: five shapes, each with the deletions that wear such a table down.
 
 ``sensors/tables.yaml`` has the settings that go with them. Days end with today, so that they are Dagster partitions.
 """
@@ -15,7 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.tables.lance.library import library
+from dv_maintenance.tables.paimon import avro
 from dv_maintenance.testing.delta_builder import DeltaBuilder
+from dv_maintenance.testing.paimon_builder import PaimonBuilder
 
 __all__ = ["DEMO_TABLES", "DemoTable"]
 
@@ -26,15 +28,15 @@ _Numbers = np.ndarray[Any, np.dtype[Any]]
 @dataclass(frozen=True, slots=True)
 class DemoTable:
     """``share``: of the rows of the whole demo. ``build``: at a place, with so many rows. ``use``: what the table's
-    users do to it once it has been maintained, so that there is work again; ``used`` puts that in words. ``needs``: who
-    builds it, if not a package that is always there.
+    users do to it once it has been maintained, so that there is work again; ``used`` puts that in words. ``needs``:
+    raises RefusedError where a package is missing that it can't be built without.
     """
 
     share: float
     build: Callable[[str, int], None]
     use: Callable[[str], object]
     used: str
-    needs: str | None = None
+    needs: Callable[[], object] = lambda: None
 
 
 # -- orders: by day, every deleted row has to go ---------------------------------------------------------------------
@@ -238,6 +240,42 @@ def _passages(ids: _Numbers) -> pa.Table:
     return pa.table(columns, schema=_PASSAGES)
 
 
+# -- visits: a Paimon append table, by shop, of small files as a stream leaves them ----------------------------------
+
+_VISITS = {"visit_id": "BIGINT", "page": "STRING", "seconds": "INT", "shop": "STRING"}
+_SHOPS = ("graz", "linz", "wien")
+_VISIT_FILES = 4
+# As _NO_RETENTION; of snapshots Paimon keeps ten.
+_NO_TIME_RETAINED = {"snapshot.time-retained": "0 ms", "snapshot.num-retained.min": "1"}
+
+
+def _build_visits(place: str, rows: int) -> None:
+    """Each shop's visits in small files; bots are taken out, then a customer's visits."""
+    builder = PaimonBuilder(place)
+    builder.create(_VISITS, ["shop"], _NO_TIME_RETAINED)
+    for number, ids in enumerate(np.array_split(np.arange(rows), len(_SHOPS) * _VISIT_FILES)):
+        shop = _SHOPS[number % len(_SHOPS)]
+        builder.append(_visits(ids, shop), [shop])
+    builder.delete(lambda batch: _every(batch["visit_id"], 7))
+    builder.delete(lambda batch: pc.equal(batch["seconds"], 100))
+
+
+def _use_visits(place: str) -> None:
+    PaimonBuilder(place).delete(lambda batch: pc.equal(pc.bit_wise_and(batch["visit_id"], 7), 1))
+
+
+def _visits(ids: _Numbers, shop: str) -> pa.Table:
+    random = np.random.default_rng([_SEED, int(ids[0])])
+    pages = ("start", "search", "basket", "pay")
+    columns = [
+        pa.array(ids),
+        pa.array(pages).take(pa.array(random.integers(0, len(pages), ids.size))),
+        pa.array(random.integers(1, 600, ids.size, dtype=np.int32)),
+        pa.repeat(shop, ids.size),
+    ]
+    return pa.table(columns, names=list(_VISITS))
+
+
 # -- in common -------------------------------------------------------------------------------------------------------
 
 
@@ -262,5 +300,6 @@ DEMO_TABLES: Final[Mapping[str, DemoTable]] = {
     "demo/orders": DemoTable(0.6, _build_orders, _use_orders, "a quarter of the last four days deleted"),
     "demo/customers": DemoTable(0.2, _build_customers, _use_customers, "12 small files appended"),
     "demo/events": DemoTable(0.12, _build_events, _use_events, "a sixteenth of us deleted, today and yesterday"),
-    "demo/passages": DemoTable(0.08, _build_passages, _use_passages, "a fifth of the documents deleted", needs="lance"),
+    "demo/passages": DemoTable(0.08, _build_passages, _use_passages, "a fifth of the documents deleted", library),
+    "demo/visits": DemoTable(0.08, _build_visits, _use_visits, "an eighth of the visits deleted", avro.library),
 }

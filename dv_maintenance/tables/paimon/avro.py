@@ -30,6 +30,7 @@ __all__ = [
     "AvroFile",
     "Record",
     "Template",
+    "library",
     "read_records",
     "template_of",
     "unpacked",
@@ -62,7 +63,7 @@ def read_records(data: bytes, wanted: Wanted | None) -> Iterator[Record]:
     DamagedTableError : with the reason; the caller adds which file it is.
     RefusedError : fastavro is not installed.
     """
-    fastavro = _fastavro()
+    fastavro = library()
     cursor = _Cursor(data)
     if cursor.take(4) != _MAGIC:
         raise DamagedTableError("it is no Avro file: the magic number is missing")
@@ -90,7 +91,7 @@ class AvroFile:
     """
 
     def __init__(self, file: BinaryIO, size: int) -> None:
-        self._fastavro = _fastavro()
+        self._fastavro = library()
         self._cursor = _FileCursor(file, size)
         if self._cursor.take(4) != _MAGIC:
             raise DamagedTableError("it is no Avro file: the magic number is missing")
@@ -170,7 +171,8 @@ def writer_schema(data: bytes) -> Rebuilt:
     return parse_schema(_metadata(cursor).get("avro.schema", b""))
 
 
-def _fastavro() -> Any:
+def library() -> Any:
+    """Fastavro. Raises RefusedError where it is not installed."""
     try:
         import fastavro
         import fastavro.read
@@ -390,7 +392,7 @@ def write_records(template: Template, records: Sequence[Record]) -> bytes:
     ValueError : a record does not fit the schema.
     RefusedError : fastavro is not installed.
     """
-    fastavro = _fastavro()
+    fastavro = library()
     codec = template.codec if template.codec in _PACKERS else "zstandard"
     schema = fastavro.parse_schema(json.loads(template.schema))
     sync = os.urandom(_SYNC)
