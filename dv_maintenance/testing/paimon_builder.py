@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from dv_maintenance.dv import DeletionVector, paimon
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.paimon.avro import Template, write_records
+from dv_maintenance.tables.paimon.avro_writer import Template, write_records
 from dv_maintenance.tables.paimon.binary_row import encode_row
 from dv_maintenance.tables.paimon.entries import FileId, added_entries, read_whole, removal
 from dv_maintenance.tables.paimon.index_change import FIRST, load_dv

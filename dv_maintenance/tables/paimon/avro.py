@@ -1,5 +1,4 @@
-"""Avro container files: read as records of the fields that are wanted, from bytes that need not be trusted, and written
-like another one.
+"""Avro container files: read as records of the fields that are wanted, from bytes that need not be trusted.
 
 Format: Apache Avro 1.11, object container files. Every file carries the schema it was written with, and that is what it
 is read by: Paimon's manifests have gained fields with nearly every release. Framing and decompression are done here
@@ -13,10 +12,9 @@ import bz2
 import io
 import json
 import lzma
-import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
@@ -27,21 +25,22 @@ from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.tables.paimon.avro_schema import Rebuilt, Wanted, parse_schema, projected, spelled
 
 __all__ = [
+    "MAGIC",
+    "SYNC",
     "AvroFile",
     "Record",
-    "Template",
+    "header_of",
     "library",
+    "long_bytes",
     "read_records",
-    "template_of",
     "unpacked",
-    "write_records",
     "writer_schema",
 ]
 
 Record = dict[str, Any]
 
-_MAGIC: Final = b"Obj\x01"
-_SYNC: Final = 16
+MAGIC: Final = b"Obj\x01"
+SYNC: Final = 16
 # Of one file, unpacked: at most so much, and not many times its own size. The names in manifests are random, and do not
 # compress well. Records take up far more as Python objects.
 _MAX_BYTES: Final = 1 << 30
@@ -65,10 +64,10 @@ def read_records(data: bytes, wanted: Wanted | None) -> Iterator[Record]:
     """
     fastavro = library()
     cursor = _Cursor(data)
-    if cursor.take(4) != _MAGIC:
+    if cursor.take(4) != MAGIC:
         raise DamagedTableError("it is no Avro file: the magic number is missing")
     metadata = _metadata(cursor)
-    sync = cursor.take(_SYNC)
+    sync = cursor.take(SYNC)
     writer = parse_schema(metadata.get("avro.schema", b""))
     reader = projected(writer, wanted)
     codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
@@ -93,10 +92,10 @@ class AvroFile:
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._fastavro = library()
         self._cursor = _FileCursor(file, size)
-        if self._cursor.take(4) != _MAGIC:
+        if self._cursor.take(4) != MAGIC:
             raise DamagedTableError("it is no Avro file: the magic number is missing")
         metadata = _metadata(self._cursor)
-        self._sync = self._cursor.take(_SYNC)
+        self._sync = self._cursor.take(SYNC)
         self.schema: Rebuilt = parse_schema(metadata.get("avro.schema", b""))
         self._codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
 
@@ -165,10 +164,15 @@ def _records(fastavro: Any) -> Iterator[None]:
 
 def writer_schema(data: bytes) -> Rebuilt:
     """The schema that a file was written with. Raises DamagedTableError as :func:`read_records`."""
+    return parse_schema(header_of(data).get("avro.schema", b""))
+
+
+def header_of(data: bytes) -> dict[str, bytes]:
+    """What a file says of itself. Raises DamagedTableError where it is no Avro file."""
     cursor = _Cursor(data)
-    if cursor.take(4) != _MAGIC:
+    if cursor.take(4) != MAGIC:
         raise DamagedTableError("it is no Avro file: the magic number is missing")
-    return parse_schema(_metadata(cursor).get("avro.schema", b""))
+    return _metadata(cursor)
 
 
 def library() -> Any:
@@ -246,12 +250,12 @@ def _framed(cursor: _Cursor, codec: str, sync: bytes, limit: int) -> list[bytes]
     if count < 0 or size < 0:
         raise DamagedTableError(f"a block of {count} records has {size} bytes")
     block = unpacked(cursor.take(size), codec, limit)
-    if cursor.take(_SYNC) != sync:
+    if cursor.take(SYNC) != sync:
         raise DamagedTableError("a block does not end with the file's sync marker")
     # Every record takes at least one byte.
     if count > len(block):
         raise DamagedTableError(f"{count} records cannot fit into a block of {len(block)} bytes")
-    return [_long(count), _long(len(block)), block, sync] if count else []
+    return [long_bytes(count), long_bytes(len(block)), block, sync] if count else []
 
 
 def _metadata(cursor: _Cursor) -> dict[str, bytes]:
@@ -269,13 +273,13 @@ def _metadata(cursor: _Cursor) -> dict[str, bytes]:
 
 def _header(schema: Rebuilt, sync: bytes) -> bytes:
     pairs = {b"avro.schema": json.dumps(spelled(schema)).encode(), b"avro.codec": b"null"}
-    parts = [_MAGIC, _long(len(pairs))]
+    parts = [MAGIC, long_bytes(len(pairs))]
     for key, value in pairs.items():
-        parts += [_long(len(key)), key, _long(len(value)), value]
-    return b"".join([*parts, _long(0), sync])
+        parts += [long_bytes(len(key)), key, long_bytes(len(value)), value]
+    return b"".join([*parts, long_bytes(0), sync])
 
 
-def _long(value: int) -> bytes:
+def long_bytes(value: int) -> bytes:
     """A number that is not negative as a zigzag varint."""
     value <<= 1
     parts = bytearray()
@@ -341,93 +345,3 @@ def _unsnapped(block: bytes, limit: int) -> bytes:
     if struct.pack(">I", zlib.crc32(found)) != checksum:
         raise DamagedTableError("the CRC-32 of a snappy block is wrong")
     return found
-
-
-# -- writing ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    """How a file is written: the JSON of its schema, and its codec as Avro calls it."""
-
-    schema: str
-    codec: str = "zstandard"
-
-    def fields(self, *path: str) -> dict[str, Any]:
-        """The types of a record's fields by name, ``path`` leading through fields to the record."""
-        found = json.loads(self.schema)
-        for name in path:
-            found = _record_in(next(each["type"] for each in found["fields"] if each["name"] == name))
-        return {each["name"]: each["type"] for each in found["fields"]}
-
-
-def _record_in(schema: Any) -> Any:
-    """The record in a union, an array, or a union of arrays."""
-    while not (isinstance(schema, dict) and schema.get("type") == "record"):
-        schema = next(each for each in schema if each != "null") if isinstance(schema, list) else schema["items"]
-    return schema
-
-
-def template_of(data: bytes) -> Template:
-    """How a file was written, that the next one of its kind is written the same way.
-
-    Raises
-    ------
-    DamagedTableError : with the reason; the caller adds which file it is.
-    """
-    cursor = _Cursor(data)
-    if cursor.take(4) != _MAGIC:
-        raise DamagedTableError("it is no Avro file: the magic number is missing")
-    metadata = _metadata(cursor)
-    schema = metadata.get("avro.schema", b"")
-    parse_schema(schema)
-    return Template(schema.decode(), metadata.get("avro.codec", b"null").decode("utf-8", "replace"))
-
-
-def write_records(template: Template, records: Sequence[Record]) -> bytes:
-    """A container file. Fields that a record lacks are null, or their default.
-
-    Raises
-    ------
-    ValueError : a record does not fit the schema.
-    RefusedError : fastavro is not installed.
-    """
-    fastavro = library()
-    codec = template.codec if template.codec in _PACKERS else "zstandard"
-    schema = fastavro.parse_schema(json.loads(template.schema))
-    sync = os.urandom(_SYNC)
-    pairs = {b"avro.schema": template.schema.encode(), b"avro.codec": codec.encode()}
-    parts = [_MAGIC, _long(len(pairs))]
-    for key, value in pairs.items():
-        parts += [_long(len(key)), key, _long(len(value)), value]
-    parts += [_long(0), sync]
-    for start in range(0, len(records), _BLOCK_RECORDS):
-        block = io.BytesIO()
-        some = records[start : start + _BLOCK_RECORDS]
-        for record in some:
-            fastavro.schemaless_writer(block, schema, record)
-        packed = _PACKERS[codec](block.getvalue())
-        parts += [_long(len(some)), _long(len(packed)), packed, sync]
-    return b"".join(parts)
-
-
-_BLOCK_RECORDS: Final = 1000
-
-
-def _deflated(block: bytes) -> bytes:
-    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    return packer.compress(block) + packer.flush()
-
-
-def _snapped(block: bytes) -> bytes:
-    return bytes(pa.compress(block, codec="snappy", asbytes=True)) + struct.pack(">I", zlib.crc32(block))
-
-
-_PACKERS: Final[dict[str, Callable[[bytes], bytes]]] = {
-    "null": bytes,
-    "deflate": _deflated,
-    "bzip2": bz2.compress,
-    "xz": lzma.compress,
-    "snappy": _snapped,
-    "zstandard": lambda block: bytes(pa.compress(block, codec="zstd", asbytes=True)),
-}

@@ -31,7 +31,7 @@ from dv_maintenance.tables.paimon.value_stats import EMPTY_ROW, file_stats
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.paimon.avro import Template
+    from dv_maintenance.tables.paimon.avro_writer import Template
     from dv_maintenance.tables.paimon.layout import Layout
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
     from dv_maintenance.tables.work import OutputFile

@@ -18,7 +18,7 @@ from dv_maintenance.dv import DeletionVector, codecs, paimon
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.tables.arrays import strings
 from dv_maintenance.tables.model import FileKey
-from dv_maintenance.tables.paimon.avro import Template, write_records
+from dv_maintenance.tables.paimon.avro_writer import Template, write_records
 from dv_maintenance.tables.paimon.entries import FileId, filled, read_whole
 from dv_maintenance.tables.paimon.index_manifest import DELETION_VECTORS, DvEntry
 from dv_maintenance.tables.paimon.layout import INDEX

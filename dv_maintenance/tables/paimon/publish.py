@@ -21,7 +21,7 @@ import orjson
 
 from dv_maintenance.errors import ConflictError, StorageError, UsageError
 from dv_maintenance.storage import FileExistsAlreadyError
-from dv_maintenance.tables.paimon.avro import Template, write_records
+from dv_maintenance.tables.paimon.avro_writer import Template, write_records
 from dv_maintenance.tables.paimon.entries import Entry, filled, read_whole, written
 from dv_maintenance.tables.paimon.layout import SNAPSHOT, table_layout
 from dv_maintenance.tables.paimon.manifests import ADD, DELETE

@@ -1,20 +1,19 @@
-"""What keeps snapshots and their files alive besides the history: tags, branches, consumers and changelogs.
+"""What keeps snapshots and their files alive besides the history: tags, branches and consumers.
 
 Format: tags, branches and consumers of Paimon's specification. A tag is a copy of its snapshot, with a few fields more,
-and outlives it. A changelog is what is left of an expired snapshot for streaming readers.
+and outlives it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from dv_maintenance.tables.paimon.documents import Document
-from dv_maintenance.tables.paimon.layout import Layout, numbered
+from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.snapshots import SnapshotFile, parse_snapshot
 
-__all__ = ["Tag", "branches", "changelogs", "consumers", "tagged", "tags"]
+__all__ = ["Tag", "branches", "consumers", "tagged", "tags"]
 
 _TAG: Final = "tag-"
 _CONSUMER: Final = "consumer-"
@@ -66,30 +65,13 @@ def consumers(layout: Layout) -> dict[str, int]:
     }
 
 
-def changelogs(layout: Layout) -> dict[int, SnapshotFile]:
-    """Changelogs by the id of the snapshot that they are left of. Raises as :func:`tags`."""
-    found = {}
-    for name, document in _documents(layout, f"{layout.own}changelog", "changelog-", _is_number):
-        changelog = parse_snapshot(document)
-        if changelog.id != int(name):
-            raise document.damaged(f"it holds changelog {changelog.id}")
-        found[changelog.id] = changelog
-    return found
-
-
 def branches(layout: Layout) -> tuple[str, ...]:
     """Names of the branches, without the main one, sorted."""
     names = layout.storage.folders("branch")
     return tuple(name[len(_BRANCH) :] for name in names if name.startswith(_BRANCH) and len(name) > len(_BRANCH))
 
 
-def _is_number(name: str) -> bool:
-    return numbered(name, "") is not None
-
-
-def _documents(
-    layout: Layout, folder: str, prefix: str, fits: Callable[[str], bool] = bool
-) -> list[tuple[str, Document]]:
+def _documents(layout: Layout, folder: str, prefix: str) -> list[tuple[str, Document]]:
     """Files of a folder by what is behind the prefix of their names. What vanishes meanwhile is left out: it keeps
     nothing alive any more.
     """
@@ -99,7 +81,7 @@ def _documents(
     found = []
     for name in sorted(names):
         rest = name.removeprefix(prefix)
-        if not name.startswith(prefix) or not fits(rest):
+        if not name.startswith(prefix) or not rest:
             continue
         path = f"{folder}/{name}"
         try:

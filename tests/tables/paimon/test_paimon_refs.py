@@ -1,4 +1,4 @@
-"""Tags, branches, consumers and changelogs: what keeps snapshots and their files alive."""
+"""Tags, branches and consumers: what keeps snapshots and their files alive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.paimon import PaimonTable
-from dv_maintenance.tables.paimon.refs import changelogs
 
 
 @pytest.fixture
@@ -82,15 +81,3 @@ def test_branches_have_tags_of_their_own(written: PaimonWriter) -> None:
     assert {name: each.snapshot.id for name, each in branch.tags().items()} == {"x": 2}
     assert branch.branches() == ("b",)
     assert (branch.version(), branch.snapshot(2).version) == (0, 2)
-
-
-def test_changelogs(written: PaimonWriter) -> None:
-    layout = opened(written).layout
-    assert changelogs(layout) == {}
-    written.put("changelog/changelog-2", (written.path / "snapshot/snapshot-2").read_bytes())
-    written.put("changelog/LATEST", b"2")
-    written.put("changelog/EARLIEST", b"2")
-    assert [(number, each.id) for number, each in changelogs(layout).items()] == [(2, 2)]
-    written.put("changelog/changelog-3", (written.path / "snapshot/snapshot-2").read_bytes())
-    with pytest.raises(DamagedTableError, match="holds changelog 2"):
-        changelogs(layout)

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.paimon.avro import Template, read_records, template_of, write_records
+from dv_maintenance.tables.paimon.avro import read_records
+from dv_maintenance.tables.paimon.avro_writer import Template, template_of, write_records
 from dv_maintenance.tables.paimon.binary_row import Moment, decode_row, encode_row
 from dv_maintenance.tables.paimon.schema import Schema
 from dv_maintenance.tables.paimon.types import Field, parse_type
