@@ -40,7 +40,7 @@ test: setup judges lint types imports tests ## Every check
 deep: setup judges ## More histories, and every table feature, against delta-spark, Lance and Paimon (about half an hour)
 	$(RUN) pytest -m deep
 	DVM_HISTORIES=100 $(RUN) pytest tests/judges/test_lance_maintenance.py -k histories
-	DVM_HISTORIES=100 $(RUN) pytest tests/judges/test_paimon_vacuum.py -k leaves
+	DVM_HISTORIES=100 $(RUN) pytest tests/judges/test_paimon_vacuum_judged.py -k leaves
 
 demo: setup ## Build tables with deletion vectors, maintain them through Dagster, show before and after
 	$(RUN) dvm demo

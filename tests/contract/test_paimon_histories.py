@@ -31,4 +31,4 @@ class PaimonHistories(TableHistories):
 
 
 TestPaimonHistories = PaimonHistories.TestCase
-TestPaimonHistories.settings = settings(HISTORIES, max_examples=HISTORIES.max_examples * 3 // 5)
+TestPaimonHistories.settings = settings(HISTORIES, max_examples=HISTORIES.max_examples * 2 // 5)

@@ -209,8 +209,8 @@ def rewrite(made: Made) -> None:
     assert report.steps
 
 
-# One of each kind of trouble; `make deep` has them all.
-SHORT = {"row tracking, by field id", "IcebergCompat v3", "v2 checkpoints"}
+# The one with most in it; `make deep` has them all.
+SHORT = {"row tracking, by field id"}
 
 
 @pytest.mark.parametrize(
