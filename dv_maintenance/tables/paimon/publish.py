@@ -19,14 +19,14 @@ from uuid import uuid4
 
 import orjson
 
-from dv_maintenance.errors import ConflictError, StorageError, UsageError
+from dv_maintenance.errors import ConflictError, DamagedTableError, StorageError, UsageError
 from dv_maintenance.storage import FileExistsAlreadyError
 from dv_maintenance.tables.paimon.avro_writer import Template, write_records
 from dv_maintenance.tables.paimon.entries import Entry, filled, read_whole, written
 from dv_maintenance.tables.paimon.layout import SNAPSHOT, table_layout
 from dv_maintenance.tables.paimon.manifests import ADD, DELETE
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
-from dv_maintenance.tables.paimon.snapshots import LATEST, load_snapshot_file
+from dv_maintenance.tables.paimon.snapshots import LATEST, latest_version, load_snapshot_file
 from dv_maintenance.tables.paimon.value_stats import partition_stats
 from dv_maintenance.tables.paimon.writable import check_writable
 
@@ -113,6 +113,16 @@ class _Race:
 
     def attempt(self, number: int) -> Published | None:
         """``None``: somebody else took the number."""
+        newest = latest_version(self.layout)
+        try:
+            return self._attempt(number)
+        except DamagedTableError:
+            # Who is quick with commits expires what is read here.
+            if latest_version(self.layout) == newest:
+                raise
+            return None
+
+    def _attempt(self, number: int) -> Published | None:
         self.now = load_snapshot(self.place, known=self.now)
         check_writable(self.now, self.writes)
         draft = self.compose(self.now)
@@ -155,12 +165,17 @@ class _Race:
             storage.create(path, body, staging=staging)
         except FileExistsAlreadyError:
             # Somebody else's, or our own: storage clients repeat a request whose answer got lost.
-            return storage.get(path) == body
+            try:
+                return storage.get(path) == body
+            except FileNotFoundError as error:
+                raise self._unsure(path, "it was there and is gone") from error
         except StorageError as error:
             failure = error
         try:
             found = storage.get(path)
         except FileNotFoundError:
+            if failure is None:
+                return True  # and expired by now, or rolled back
             found = b""
         except StorageError as error:
             raise self._unsure(path, str(error)) from error

@@ -296,6 +296,36 @@ def test_a_table_that_may_not_be_written_any_more(built: PaimonBuilder) -> None:
     assert {row["id"] for row in rows(built.storage.uri)} == {0, *range(3, 12), *range(13, 21)}
 
 
+def test_lists_that_expire_under_a_commit_are_a_lost_race(built: PaimonBuilder) -> None:
+    body = json.loads(built.storage.get("snapshot/snapshot-4"))
+    lists = [f"manifest/{body[name]}" for name in ("baseManifestList", "deltaManifestList")]
+
+    class Expiring(Storage):
+        reads = 0
+
+        def get(self, path: str) -> bytes:
+            self.reads += path == lists[1]
+            if self.reads == 3:  # after the plan's and the attempt's look
+                self.reads += 1
+                built.append(numbers(20, 1))
+                built.storage.delete([*lists, "snapshot/snapshot-4"])
+            return super().get(path)
+
+    storage = Expiring(built.storage.uri)
+    report = purge(PaimonTable(storage), LocalEngine())
+    assert storage.reads > 3
+    assert report.version_after == 6
+    assert left(built) == [0, *range(3, 12), *range(13, 21)]
+
+
+def test_a_list_that_is_missing_is_damage(built: PaimonBuilder) -> None:
+    table, base, each = replacements(built)
+    assert base.file is not None
+    built.storage.delete([f"manifest/{base.file.base_list}"])
+    with pytest.raises(DamagedTableError, match="manifest-list"):
+        table.commit(base, each, operation={"name": "REORG"})
+
+
 # -- what is not known ---------------------------------------------------------------------------------------------
 
 
@@ -336,6 +366,33 @@ def test_a_failure_that_may_have_been_served_deletes_nothing(built: PaimonBuilde
     assert "dv-maintenance-" in (failure.value.next_step or "") or "history" in (failure.value.next_step or "")
     written = everything(built) - before
     assert {path.partition("/")[0] for path in written} == {"bucket-0", "manifest"}
+
+
+def test_a_snapshot_that_is_gone_again_was_committed(built: PaimonBuilder) -> None:
+    class Gone(Storage):
+        def create(self, path: str, data: bytes, *, staging: str | None = None) -> None:
+            super().create(path, data, staging=staging)
+            if path.startswith(SNAPSHOT):
+                built.append(numbers(20, 1))
+                self.delete([path])
+
+    _, base, each = replacements(built)
+    outcome = PaimonTable(Gone(built.storage.uri)).commit(base, each, operation={"name": "REORG"})
+    assert (outcome.version, outcome.committed) == (5, ("a",))
+    assert left(built) == [0, *range(3, 12), *range(13, 21)]
+
+
+def test_a_number_that_was_taken_and_is_free_again_is_told(built: PaimonBuilder) -> None:
+    class Taken(Storage):
+        def create(self, path: str, data: bytes, *, staging: str | None = None) -> None:
+            if path.startswith(SNAPSHOT):
+                raise FileExistsAlreadyError(path)
+            super().create(path, data, staging=staging)
+
+    before = everything(built)
+    with pytest.raises(StorageError, match="is gone"):
+        purge(PaimonTable(Taken(built.storage.uri)), LocalEngine())
+    assert before < everything(built)
 
 
 def test_a_snapshot_that_was_overwritten(built: PaimonBuilder) -> None:
