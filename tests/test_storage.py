@@ -81,6 +81,16 @@ def test_create_lets_exactly_one_racing_writer_win(storage: Storage) -> None:
     assert storage.get("log/1.json") == str(won[0]).encode()
 
 
+def test_what_is_staged_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    storage.put("log/seed", b"")
+    storage.create("log/1", b"first", staging="log/.1.tmp")
+    with pytest.raises(FileExistsAlreadyError):
+        storage.create("log/1", b"second", staging="log/.2.tmp")
+    assert storage.get("log/1") == b"first"
+    assert {info.path for info in storage.list("log")} == {"log/1", "log/seed"}
+
+
 def test_list_after_a_name_starts_behind_it(storage: Storage) -> None:
     for number in range(5):
         storage.put(f"log/{number}", b"")

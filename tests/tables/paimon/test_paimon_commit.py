@@ -31,7 +31,7 @@ from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import FileKey, Replacement
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.predicate import Compare
-from dv_maintenance.tables.work import RewriteBin
+from dv_maintenance.tables.work import RewriteBin, RewriteTask
 from dv_maintenance.testing.paimon_builder import PaimonBuilder
 
 APPEND = ["append_dv", "append_dv_part", "append_dv_v2", "append_dv_big", "append_dv_expired", "append_dv_orphans"]
@@ -172,6 +172,10 @@ def test_schemas_that_changed(tmp_path: Path) -> None:
     before = rows(writer.path)
     assert {"new": None, "id": 1, "named": "o1"} in before
     table = open_table(str(writer.path))
+    snapshot = table.snapshot()
+    keys = tuple(FileKey(**row) for row in snapshot.files.select(["path", "dv_id"]).to_pylist())
+    (task,) = table.rewrite_tasks(snapshot, [RewriteBin("a", "", keys)], 1 << 30)
+    assert RewriteTask.from_json(json.loads(json.dumps(task.to_json()))) == task
     assert purge(table, LocalEngine()).verified
     assert maintain(table, LocalEngine(), Policy(min_input_files=2)).verified
     assert rows(writer.path) == before
