@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,7 +11,7 @@ from typing import Any, Final
 import pyarrow.compute as pc
 
 from dv_maintenance.dv import DeletionVector, DvDescriptor
-from dv_maintenance.errors import ConflictError, DamagedTableError, RefusedError, StorageError, VerificationError
+from dv_maintenance.errors import ConflictError, DamagedTableError, RefusedError, StorageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.actions import Action, Metadata
 from dv_maintenance.tables.delta.columns import strings
@@ -27,12 +26,12 @@ from dv_maintenance.tables.delta.row_tracking import DOMAIN, assigns_row_ids, nu
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
 from dv_maintenance.tables.delta.stats import stats_json
 from dv_maintenance.tables.delta.tasks import log_path
+from dv_maintenance.tables.gates import Input, check_replacements, check_stored
 from dv_maintenance.tables.model import CommitOutcome, FileKey, Rebased, Replacement
 from dv_maintenance.tables.work import OutputFile
 
 __all__ = ["commit_info_only", "commit_replacements"]
 
-_HEAD_THREADS: Final = 16
 _REASONS_SHOWN: Final = 3
 _NONE: Final = DeletionVector.empty()
 
@@ -220,70 +219,14 @@ def _verify(
     """Refuse what can't be right, whatever others commit. Replacements with an input that is not live at ``base`` are
     lost anyway and not looked at closer.
     """
-    inputs = [key for replacement in replacements for key in replacement.inputs]
+    inputs = {key: Input(row["partition"], row["physical_rows"], row["deleted_rows"]) for key, row in live.items()}
+    check_replacements(storage, base, replacements, inputs)
     outputs = [output for replacement in replacements for output in replacement.outputs]
-    for what, names in (
-        ("replacements share an id", [replacement.id for replacement in replacements]),
-        ("replacements share an input", inputs),
-        ("outputs share a file", [storage.path_of(output.uri) for output in outputs]),
-    ):
-        if len(set(names)) < len(names):
-            raise _wrong(base, f"two {what}")
-    for replacement in replacements:
-        if not replacement.inputs:
-            raise _wrong(base, f"replacement {replacement.id} has no inputs")
-        rows = [live[key] for key in replacement.inputs if key in live]
-        if len(rows) == len(replacement.inputs):
-            _verify_replacement(base, replacement, rows)
     paths = [log_path(storage, output.uri) for output in outputs]
     known = base.files.filter(pc.is_in(base.files["path"], strings(paths)))
     if known.num_rows:
         raise _taken(base, f"a new file has the name of a live one: {known['path'][0].as_py()}")
-    _verify_files(storage, base, outputs)
-
-
-def _verify_replacement(base: DeltaSnapshot, replacement: Replacement, rows: Sequence[_Row]) -> None:
-    strangers = {row["partition"] for row in rows} - {replacement.partition}
-    if strangers:
-        raise _wrong(
-            base,
-            f"replacement {replacement.id} of partition {replacement.partition!r} has inputs of {sorted(strangers)}",
-        )
-    kept, outputs = replacement.kept, sum(output.rows for output in replacement.outputs)
-    if kept and (len(kept) != len(rows) or sum(kept) != outputs):
-        raise _wrong(
-            base, f"replacement {replacement.id}: {sum(kept)} rows kept of {len(kept)} inputs, {outputs} written"
-        )
-    if any(row["physical_rows"] is None for row in rows):
-        return
-    before = sum(row["physical_rows"] - row["deleted_rows"] for row in rows)
-    if before != outputs:
-        raise _wrong(base, f"replacement {replacement.id} turns {before} live rows into {outputs}")
-
-
-def _verify_files(storage: Storage, base: DeltaSnapshot, outputs: Sequence[OutputFile]) -> None:
-    def problem(output: OutputFile) -> str | None:
-        path = storage.path_of(output.uri)
-        try:
-            size = storage.head(path).size
-        except FileNotFoundError:
-            return f"the new file {path} does not exist"
-        return None if size == output.size else f"the new file {path} has {size} bytes, not {output.size}"
-
-    with ThreadPoolExecutor(_HEAD_THREADS) as pool:
-        for found in pool.map(problem, outputs):
-            if found is not None:
-                raise _wrong(base, found)
-
-
-def _wrong(base: DeltaSnapshot, what: str) -> VerificationError:
-    return VerificationError(
-        what,
-        table=base.table,
-        version=base.version,
-        done="new files may have been written, nothing was committed",
-        next_step="report this together with the plan; vacuum deletes the files that no commit names",
-    )
+    check_stored(storage, base, outputs)
 
 
 def _taken(base: DeltaSnapshot, what: str) -> DamagedTableError:

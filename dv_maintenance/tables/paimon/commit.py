@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -17,8 +16,9 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.carry import Source, carry_over
-from dv_maintenance.errors import DamagedTableError, VerificationError
+from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.arrays import strings
+from dv_maintenance.tables.gates import Input, check_replacements, check_stored, wrong
 from dv_maintenance.tables.model import CommitOutcome, FileKey, Rebased, Replacement
 from dv_maintenance.tables.paimon.entries import Entry, FileId, added_entries, filled, newest_template, removal
 from dv_maintenance.tables.paimon.index_change import index_change, load_dv
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveFile", "commit_replacements", "live_files"]
 
-_HEAD_THREADS: Final = 16
 _REASONS_SHOWN: Final = 3
 _COMPACT: Final = "COMPACT"
 _COMPACTED: Final = 1
@@ -299,37 +298,15 @@ def _verify(
     """Refuse what can't be right, whatever others commit. Replacements with an input that is not live at ``base`` are
     lost anyway and not looked at closer.
     """
-    storage = layout.storage
-    inputs = [key for each in replacements for key in each.inputs]
-    outputs = [output for each in replacements for output in each.outputs]
-    names = [output.uri.rpartition("/")[2] for output in outputs]
-    for what, values in (
-        ("replacements share an id", [each.id for each in replacements]),
-        ("replacements share an input", inputs),
-        ("outputs share a name", names),
-    ):
-        if len(set(values)) < len(values):
-            raise _wrong(base, f"two {what}")
+    inputs = {key: Input(file.partition, file.rows, file.deleted_rows) for key, file in live.items()}
+    check_replacements(layout.storage, base, replacements, inputs)
     for each in replacements:
-        if not each.inputs:
-            raise _wrong(base, f"replacement {each.id} has no inputs")
-        files = [live[key] for key in each.inputs if key in live]
-        if len(files) == len(each.inputs):
-            _verify_replacement(base, each, files)
-    _check_new(base, names)
-
-    def problem(output: OutputFile) -> str | None:
-        path = storage.path_of(output.uri)
-        try:
-            size = storage.head(path).size
-        except FileNotFoundError:
-            return f"the new file {path} does not exist"
-        return None if size == output.size else f"the new file {path} has {size} bytes, not {output.size}"
-
-    with ThreadPoolExecutor(_HEAD_THREADS) as pool:
-        for found in pool.map(problem, outputs):
-            if found is not None:
-                raise _wrong(base, found)
+        # A partition and a bucket are more than the name of a partition.
+        if len({live[key].id[:2] for key in each.inputs if key in live}) > 1:
+            raise wrong(base, f"replacement {each.id} has inputs of several partitions or buckets")
+    outputs = [output for each in replacements for output in each.outputs]
+    _check_new(base, [output.uri.rpartition("/")[2] for output in outputs])
+    check_stored(layout.storage, base, outputs)
 
 
 def _check_new(now: PaimonSnapshot, names: Sequence[str]) -> None:
@@ -341,25 +318,3 @@ def _check_new(now: PaimonSnapshot, names: Sequence[str]) -> None:
             version=now.version,
             next_step="look for it in the history: a commit of this run may have gone through",
         )
-
-
-def _verify_replacement(base: PaimonSnapshot, each: Replacement, files: Sequence[LiveFile]) -> None:
-    places = {file.id[:2] for file in files}
-    if {file.partition for file in files} != {each.partition} or len(places) > 1:
-        raise _wrong(base, f"replacement {each.id} of partition {each.partition!r} has inputs of others")
-    kept, outputs = each.kept, sum(output.rows for output in each.outputs)
-    if kept and (len(kept) != len(files) or sum(kept) != outputs):
-        raise _wrong(base, f"replacement {each.id}: {sum(kept)} rows kept of {len(kept)} inputs, {outputs} written")
-    before = sum(file.rows - file.deleted_rows for file in files)
-    if before != outputs:
-        raise _wrong(base, f"replacement {each.id} turns {before} live rows into {outputs}")
-
-
-def _wrong(base: PaimonSnapshot, what: str) -> VerificationError:
-    return VerificationError(
-        what,
-        table=base.table,
-        version=base.version,
-        done="new files may have been written, nothing was committed",
-        next_step="report this together with the plan; vacuum deletes the files that no snapshot names",
-    )

@@ -250,7 +250,10 @@ class _Deletion:
         if not self.removed or any(numbered(name, "snapshot-") for name in self.plan.layout.names(SNAPSHOT)):
             return False
         with suppress(FileExistsAlreadyError):
-            self.storage.create(self.removed[-1].path, self.removed[-1].data)
+            path, data = self.removed[-1].path, self.removed[-1].data
+            folder, _, name = path.rpartition("/")
+            # Whoever lists snapshots takes what is behind `snapshot-` for a number: nothing else may begin like that.
+            self.storage.create(path, data, staging=f"{folder}/.{name}.{uuid4()}.tmp")
             self.removed.pop()
             self.deleted -= 1
         return True

@@ -1,0 +1,93 @@
+"""Gates in front of a commit of rewrites: what can't be right, whatever the format and whatever others commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.errors import VerificationError
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.model import FileKey, Replacement, Snapshot
+    from dv_maintenance.tables.work import OutputFile
+
+__all__ = ["Input", "check_replacements", "check_stored", "wrong"]
+
+_HEAD_THREADS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What the log says of a live logical file. ``rows``: physical ones, ``None`` where it does not say."""
+
+    partition: str
+    rows: int | None
+    deleted_rows: int
+
+
+def check_replacements(
+    storage: Storage, base: Snapshot, replacements: Sequence[Replacement], live: Mapping[FileKey, Input]
+) -> None:
+    """Replacements with an input that is not ``live`` at ``base`` are lost anyway and not looked at closer.
+
+    Raises
+    ------
+    VerificationError : they would change what a query returns.
+    """
+    for what, names in (
+        ("replacements share an id", [each.id for each in replacements]),
+        ("replacements share an input", [key for each in replacements for key in each.inputs]),
+        ("outputs share a file", [storage.path_of(output.uri) for each in replacements for output in each.outputs]),
+    ):
+        if len(set(names)) < len(names):
+            raise wrong(base, f"two {what}")
+    for each in replacements:
+        if not each.inputs:
+            raise wrong(base, f"replacement {each.id} has no inputs")
+        files = [live[key] for key in each.inputs if key in live]
+        if len(files) == len(each.inputs):
+            _check_replacement(base, each, files)
+
+
+def _check_replacement(base: Snapshot, each: Replacement, files: Sequence[Input]) -> None:
+    if strangers := {file.partition for file in files} - {each.partition}:
+        raise wrong(base, f"replacement {each.id} of partition {each.partition!r} has inputs of {sorted(strangers)}")
+    kept, outputs = each.kept, sum(output.rows for output in each.outputs)
+    if kept and (len(kept) != len(files) or sum(kept) != outputs):
+        raise wrong(base, f"replacement {each.id}: {sum(kept)} rows kept of {len(kept)} inputs, {outputs} written")
+    rows = [file.rows for file in files]
+    if None in rows:
+        return
+    before = sum(count or 0 for count in rows) - sum(file.deleted_rows for file in files)
+    if before != outputs:
+        raise wrong(base, f"replacement {each.id} turns {before} live rows into {outputs}")
+
+
+def check_stored(storage: Storage, base: Snapshot, outputs: Sequence[OutputFile]) -> None:
+    """Raise VerificationError unless every new file is there with its size."""
+
+    def problem(output: OutputFile) -> str | None:
+        path = storage.path_of(output.uri)
+        try:
+            size = storage.head(path).size
+        except FileNotFoundError:
+            return f"the new file {path} does not exist"
+        return None if size == output.size else f"the new file {path} has {size} bytes, not {output.size}"
+
+    with ThreadPoolExecutor(_HEAD_THREADS) as pool:
+        for found in pool.map(problem, outputs):
+            if found is not None:
+                raise wrong(base, found)
+
+
+def wrong(base: Snapshot, what: str) -> VerificationError:
+    return VerificationError(
+        what,
+        table=base.table,
+        version=base.version,
+        done="new files may have been written, nothing was committed",
+        next_step="report this together with the plan; vacuum deletes the files that no commit names",
+    )
