@@ -208,7 +208,7 @@ class LanceBackend(TableBackend):
 
 
 class PaimonBackend(TableBackend):
-    """A Paimon append table in a local folder. ``options`` of the table."""
+    """A Paimon append table at a path or URI. ``options`` of the table."""
 
     supports = frozenset({"partitions", "empty files"})
     styles: ClassVar[tuple[str, ...]] = ("32", "64")
@@ -218,12 +218,19 @@ class PaimonBackend(TableBackend):
     logs: ClassVar[tuple[str, ...]] = ("snapshot", "schema", "manifest")
     retention: ClassVar[int] = 3_600_000
 
-    def __init__(self, place: str, *, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        place: str,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
         from dv_maintenance.testing.paimon_builder import PaimonBuilder
 
         self.place = place
+        self.storage_options = dict(storage_options or {})
         self.options = {"snapshot.num-retained.min": "1", **(options or {})}
-        self._builder = PaimonBuilder(place)
+        self._builder = PaimonBuilder(place, storage_options=storage_options)
 
     def create(self) -> None:
         self._builder.create({"id": "BIGINT", "p": "STRING", "v": "STRING"}, ["p"], self.options)
@@ -247,7 +254,7 @@ class PaimonBackend(TableBackend):
     def open(self) -> Table:
         from dv_maintenance.tables import open_table
 
-        return open_table(self.place, "paimon")
+        return open_table(self.place, "paimon", storage_options=self.storage_options)
 
     def engine(self) -> Engine:
         from dv_maintenance.engine.local import LocalEngine

@@ -65,10 +65,10 @@ _BATCH: Final = 2**63 - 1
 
 
 class PaimonBuilder:
-    """A table in a local folder."""
+    """A table at a path or URI."""
 
-    def __init__(self, place: str | Path) -> None:
-        self.storage = Storage(str(place))
+    def __init__(self, place: str | Path, *, storage_options: Mapping[str, str] | None = None) -> None:
+        self.storage = Storage(str(place), storage_options)
         self.layout = table_layout(self.storage)
 
     def create(
@@ -98,9 +98,8 @@ class PaimonBuilder:
         ]
         name = f"data-{uuid4()}-0.parquet"
         path = "/".join([*folders, "bucket-0", name])
-        target = Path(self.storage.local(path))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows.cast(schema.arrow()), target)
+        with self.storage.open_output(path) as sink:
+            pq.write_table(rows.cast(schema.arrow()), sink)
         entry = {
             "_VERSION": 2,
             "_KIND": 0,
@@ -109,7 +108,7 @@ class PaimonBuilder:
             "_TOTAL_BUCKETS": -1,
             "_FILE": {
                 "_FILE_NAME": name,
-                "_FILE_SIZE": target.stat().st_size,
+                "_FILE_SIZE": self.storage.head(path).size,
                 "_ROW_COUNT": rows.num_rows,
                 "_MIN_KEY": EMPTY_ROW,
                 "_MAX_KEY": EMPTY_ROW,
@@ -140,7 +139,8 @@ class PaimonBuilder:
         wanted: dict[FileId, DeletionVector] = {}
         whole: dict[FileId, int] = {}
         for row in before.files.to_pylist():
-            rows = pq.read_table(self.storage.local(row["path"]), partitioning=None)
+            with self.storage.open_input(row["path"]) as stored:
+                rows = pq.read_table(stored)
             hits = [at for at, hit in enumerate(matches(rows).to_pylist()) if hit]
             deleted = dvs.get(row["dv_id"], DeletionVector.empty()) | DeletionVector.from_positions(hits)
             file = (before.partitions[row["partition_code"]].row, row["bucket"], row["file_name"])

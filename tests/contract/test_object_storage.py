@@ -12,7 +12,7 @@ import pytest
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.maintenance.apply import purge
 from dv_maintenance.maintenance.vacuum import vacuum
-from dv_maintenance.testing.backends import DeltaBackend, TableBackend
+from dv_maintenance.testing.backends import DeltaBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.contract import TableContract
 from dv_maintenance.testing.history import InterferingEngine, TableHistory
 
@@ -24,17 +24,30 @@ def delta_on(s3: S3) -> TableBackend:
     return DeltaBackend(f"{bucket}/{uuid4()}/a table", storage_options=options)
 
 
+def paimon_on(s3: S3) -> TableBackend:
+    bucket, options = s3
+    return PaimonBackend(f"{bucket}/{uuid4()}/a table", storage_options=options)
+
+
 class TestDeltaOnS3(TableContract):
     @pytest.fixture
     def backend(self, s3: S3) -> TableBackend:
         return delta_on(s3)
 
 
+@pytest.mark.deep
+class TestPaimonOnS3(TableContract):
+    @pytest.fixture
+    def backend(self, s3: S3) -> TableBackend:
+        return paimon_on(s3)
+
+
 @pytest.fixture
-def backend(s3: S3) -> TableBackend:
-    return delta_on(s3)
+def backend(request: pytest.FixtureRequest, s3: S3) -> TableBackend:
+    return getattr(request, "param", delta_on)(s3)
 
 
+@pytest.mark.parametrize("backend", [delta_on, paimon_on], indirect=True)
 def test_of_many_runs_at_once_one_does_the_work(backend: TableBackend) -> None:
     """Put-if-absent decides: all of them rewrite, one commits, and the others leave nothing behind."""
     table = TableHistory(backend)
@@ -51,7 +64,7 @@ def test_of_many_runs_at_once_one_does_the_work(backend: TableBackend) -> None:
         reports = list(pool.map(run, range(runs)))
     table.sync()
     assert sorted(steps for steps, _ in reports) == [0, 0, 0, 1]
-    assert table.version == 3
+    assert table.version == backend.first_version + 3
     assert table.read() == table.expected()
     assert table.stored() == table.needs(table.version) | table.needs(table.version - 1)
 
