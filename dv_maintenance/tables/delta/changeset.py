@@ -9,30 +9,27 @@ after it (Delta's isolation level WriteSerializable).
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-import orjson
 import pyarrow.compute as pc
 
-from dv_maintenance.dv import DeletionVector, DvDescriptor, load
-from dv_maintenance.errors import ConflictError, DamagedTableError, RefusedError, StorageError, VerificationError
+from dv_maintenance.dv import DeletionVector, load
+from dv_maintenance.errors import RefusedError, VerificationError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.actions import Action
 from dv_maintenance.tables.delta.bulk import dv_id
 from dv_maintenance.tables.delta.columns import strings
 from dv_maintenance.tables.delta.conflicts import Since
-from dv_maintenance.tables.delta.dv_files import Placed, place
-from dv_maintenance.tables.delta.live_file import LiveFile
+from dv_maintenance.tables.delta.dv_files import CommitDvs
+from dv_maintenance.tables.delta.live_adds import LiveAdd, live_adds, shrunk
 from dv_maintenance.tables.delta.log import read_commit
 from dv_maintenance.tables.delta.publish import Draft, operation_info, publish
 from dv_maintenance.tables.delta.rebase import takes_dvs
-from dv_maintenance.tables.delta.replay import replay
+from dv_maintenance.tables.delta.row_metrics import Deletion, metrics_of, outcome_of
 from dv_maintenance.tables.delta.row_tracking import DOMAIN, assigns_row_ids, numbered
 from dv_maintenance.tables.delta.schema import partition_physical_names
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
@@ -46,20 +43,6 @@ __all__ = ["commit_changes"]
 
 _HEAD_THREADS: Final = 16
 _NONE: Final = DeletionVector.empty()
-# Of an add, what its next add repeats.
-_ADD: Final = (
-    "path",
-    "partitionValues",
-    "size",
-    "modificationTime",
-    "stats",
-    "tags",
-    "deletionVector",
-    "baseRowId",
-    "defaultRowCommitVersion",
-    "clusteringProvider",
-)
-_MAPS: Final = ("partitionValues", "tags")
 
 
 def commit_changes(
@@ -88,7 +71,7 @@ def commit_changes(
     RefusedError : rows of a file are to go, but the table takes no DVs.
     ConflictError, StorageError, UnsupportedFeatureError, RefusedError : see ``publish``.
     """
-    commit = _Commit(storage, base, changes, operation, reads, _live_adds(storage, base, changes.deleted))
+    commit = _Commit(storage, base, changes, operation, reads, live_adds(storage, base, changes.deleted))
     commit.verify()
     if not (changes.deleted or changes.added):
         return ChangesOutcome(None, 0)
@@ -96,37 +79,6 @@ def commit_changes(
         published = publish(storage, base, commit.compose, writes=commit.name.lower(), max_attempts=max_attempts)
         commit.dvs.keep = published.version is not None
     return replace(commit.outcome, version=published.version, attempts=max(1, published.attempts))
-
-
-@dataclass(frozen=True, slots=True)
-class _Live:
-    """A live file as its ``add`` has it."""
-
-    add: Mapping[str, Any]
-    file: LiveFile
-
-    @classmethod
-    def of(cls, add: Mapping[str, Any]) -> _Live:
-        return cls(add, LiveFile.from_add(add))
-
-    @property
-    def physical_rows(self) -> int | None:
-        with suppress(orjson.JSONDecodeError, AttributeError):
-            rows = orjson.loads(self.add.get("stats") or "{}").get("numRecords")
-            return rows if type(rows) is int else None
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Deletion:
-    """One file at one attempt: ``deleted`` is all that is deleted in it afterwards, ``None``: it goes whole. ``fresh``:
-    rows that we delete and nobody else did, ``None`` if nobody counted them.
-    """
-
-    live: _Live
-    rows: int | None
-    deleted: DeletionVector | None
-    fresh: int | None
 
 
 class _Conflict(Exception):  # noqa: N818 - no error: the operation is run again
@@ -142,14 +94,14 @@ class _Commit:
     changes: RowChanges
     operation: Mapping[str, Any]
     reads: Callable[[DeltaSnapshot], bool]
-    live: Mapping[FileKey, _Live]
+    live: Mapping[FileKey, LiveAdd]
     deleted_at: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     outcome: ChangesOutcome = field(default_factory=lambda: ChangesOutcome(None, 0))
-    dvs: _Dvs = field(init=False)
+    dvs: CommitDvs = field(init=False)
     _read: dict[FileKey, DeletionVector] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.dvs = _Dvs(self.storage)
+        self.dvs = CommitDvs(self.storage)
 
     @property
     def name(self) -> str:
@@ -209,16 +161,16 @@ class _Commit:
         if not deletions and not self.changes.added:
             return None  # others have deleted all of it
         removes = [each.live.file.remove(self.deleted_at, data_change=True) for each in deletions]
-        shrunk = self._shrunk(deletions)
+        smaller = self._shrunk(deletions)
         added = [self._new_file("add", each) for each in self.changes.added]
         change_files = [self._new_file("cdc", each) for each in self.changes.change_files]
-        self.outcome = _outcome(deletions, shrunk, added)
-        metrics = {**_metrics(self.name, deletions, shrunk, added, change_files), **self._own_metrics(self.outcome)}
+        self.outcome = outcome_of(deletions, smaller, added)
+        metrics = {**metrics_of(self.name, deletions, smaller, added, change_files), **self._own_metrics(self.outcome)}
         info = operation_info(self.base, self.name, self.operation.get("parameters", {}), metrics, blind=False)
         if assigns_row_ids(self.base.protocol, self.base.metadata):
             taken_ids = since.domains.get(DOMAIN, self.base.domains.get(DOMAIN))
             added = numbered(added, taken_ids, since.version + 1)
-        return Draft({**info, "isolationLevel": self._isolation()}, [*removes, *shrunk, *added, *change_files])
+        return Draft({**info, "isolationLevel": self._isolation()}, [*removes, *smaller, *added, *change_files])
 
     def _own_metrics(self, outcome: ChangesOutcome) -> dict[str, int]:
         own = dict(self.operation.get("metrics", {}))
@@ -278,10 +230,10 @@ class _Commit:
         before, now = known[path].dv_id, since.current[path]
         if before is None or before == dv_id(now.get("deletionVector")):
             return True
-        old = self.live.get(known[path]) or _live_adds(self.storage, self.base, [DeletedRows(known[path])])[known[path]]
-        return not self._dv(old) - self._dv(_Live.of(now))
+        old = self.live.get(known[path]) or live_adds(self.storage, self.base, [DeletedRows(known[path])])[known[path]]
+        return not self._dv(old) - self._dv(LiveAdd.of(now))
 
-    def _deletion(self, each: DeletedRows, since: Since) -> _Deletion | None:
+    def _deletion(self, each: DeletedRows, since: Since) -> Deletion | None:
         """What becomes of a file; ``None`` where others have deleted all of the rows."""
         before = self.live[each.key]
         rows = before.physical_rows if each.rows is None else each.rows
@@ -295,15 +247,15 @@ class _Commit:
             raise _Conflict(f"another writer deleted rows of {each.key.path} that are changed here")
         if add is None:
             return None  # no rows of it are left; where they were copied to, `reads` has looked
-        now = _Live.of(add)
+        now = LiveAdd.of(add)
         if self._dv(before) - self._dv(now):
             raise _Conflict(f"another writer brought rows of {each.key.path} back")
         return self._taken_out(each, before, now, rows)
 
-    def _taken_out(self, each: DeletedRows, before: _Live, now: _Live, rows: int | None) -> _Deletion | None:
+    def _taken_out(self, each: DeletedRows, before: LiveAdd, now: LiveAdd, rows: int | None) -> Deletion | None:
         if each.positions is None:
             left = None if rows is None else rows - now.file.deleted_rows
-            return _Deletion(now, rows, None, left)
+            return Deletion(now, rows, None, left)
         taken = self._dv(now)
         fresh = each.positions - taken
         if len(fresh) < len(each.positions):
@@ -314,9 +266,9 @@ class _Commit:
         if not fresh:
             return None
         deleted = taken | fresh
-        return _Deletion(now, rows, None if len(deleted) == rows else deleted, len(fresh))
+        return Deletion(now, rows, None if len(deleted) == rows else deleted, len(fresh))
 
-    def _dv(self, live: _Live) -> DeletionVector:
+    def _dv(self, live: LiveAdd) -> DeletionVector:
         if live.file.dv is None:
             return _NONE
         key = live.file.key
@@ -327,7 +279,7 @@ class _Commit:
 
     # -- actions ---------------------------------------------------------------------------------------------------
 
-    def _shrunk(self, deletions: Sequence[_Deletion]) -> list[Action]:
+    def _shrunk(self, deletions: Sequence[Deletion]) -> list[Action]:
         """The files that keep rows, with their larger DVs."""
         left = [each for each in deletions if each.deleted is not None]
         if left and not takes_dvs(self.base.protocol, self.base.metadata):
@@ -339,17 +291,7 @@ class _Commit:
                 "rewrites whole files",
             )
         descriptors = self.dvs.place(tuple(each.deleted for each in left if each.deleted is not None))
-        return [
-            {
-                "add": {
-                    **{key: each.live.add[key] for key in _ADD if each.live.add.get(key) is not None},
-                    "dataChange": True,
-                    "stats": _wide(each.live.add.get("stats"), each.rows, each.live.file.path),
-                    "deletionVector": descriptor.to_json(),
-                }
-            }
-            for each, descriptor in zip(left, descriptors, strict=True)
-        ]
+        return [shrunk(each.live, each.rows, descriptor) for each, descriptor in zip(left, descriptors, strict=True)]
 
     def _new_file(self, kind: str, new: AddedFile) -> Action:
         physical = partition_physical_names(self.base.metadata)
@@ -365,132 +307,5 @@ class _Commit:
         return {"add": {**body, "modificationTime": new.output.modified, "dataChange": True, "stats": stats}}
 
 
-@dataclass(slots=True)
-class _Dvs:
-    """DV files of one commit. Those that no attempt committed are deleted at the end, where it is certain that none
-    did.
-    """
-
-    storage: Storage
-    keep: bool = True
-    _wanted: tuple[DeletionVector, ...] = ()
-    _placed: Placed = field(default_factory=Placed)
-    _superseded: list[str] = field(default_factory=list)
-
-    def place(self, dvs: tuple[DeletionVector, ...]) -> tuple[DvDescriptor, ...]:
-        if dvs != self._wanted:
-            self._superseded += self._placed.paths
-            self._wanted, self._placed = dvs, Placed()
-            self._placed = place(self.storage, dvs)
-        return self._placed.descriptors
-
-    @contextmanager
-    def cleaned_up(self) -> Iterator[None]:
-        try:
-            yield
-        except (ConflictError, RefusedError):
-            self.keep = False
-            raise
-        finally:
-            unused = [*self._superseded, *(() if self.keep else self._placed.paths)]
-            if unused:
-                with suppress(StorageError):  # vacuum finds what stays
-                    self.storage.delete(unused)
-
-
 def _within(positions: DeletionVector, rows: int | None) -> bool:
     return rows is not None and bool(positions) and positions.max() < rows
-
-
-def _live_adds(storage: Storage, base: DeltaSnapshot, deleted: Sequence[DeletedRows]) -> dict[FileKey, _Live]:
-    """The adds of the files that lose rows; keys that are not live are missing."""
-    if not deleted:
-        return {}
-    wanted = {each.key for each in deleted}
-    adds = replay(storage, base.segment, adds=_ADD).adds
-    chosen = adds.filter(pc.is_in(adds["path"], strings(sorted({key.path for key in wanted}))))
-    found = {}
-    for row in chosen.to_pylist():
-        add = {key: dict(value) if key in _MAPS and value is not None else value for key, value in row.items()}
-        if add["deletionVector"] is not None:
-            present = {key: value for key, value in add["deletionVector"].items() if value is not None}
-            add["deletionVector"] = present
-        live = _Live.of(add)
-        if live.file.key in wanted:
-            found[live.file.key] = live
-    return found
-
-
-_TIGHT: Final = "tightBounds"
-
-
-def _wide(stats: str | None, rows: int | None, path: str) -> str:
-    """The statistics of a file that gets a DV: how many rows it has, which a DV needs, and bounds that are not tight.
-
-    Numbers keep all their digits, of which floats have fewer than decimals.
-    """
-    try:
-        body = json.loads(stats or "{}", parse_float=_verbatim, parse_int=_verbatim)
-    except json.JSONDecodeError:
-        body = {}  # what can't be read helps nobody
-    if not isinstance(body, dict):
-        body = {}
-    if "numRecords" not in body:
-        if rows is None:
-            raise DamagedTableError(f"nobody knows how many rows {path} has")
-        body = {"numRecords": rows, **body}
-    return orjson.dumps({**body, _TIGHT: False}).decode()
-
-
-def _verbatim(number: str) -> orjson.Fragment:
-    return orjson.Fragment(number)
-
-
-# -- what is told ------------------------------------------------------------------------------------------------
-
-
-def _outcome(deletions: Sequence[_Deletion], shrunk: Sequence[Action], added: Sequence[Action]) -> ChangesOutcome:
-    fresh = [each.fresh for each in deletions]
-    return ChangesOutcome(
-        version=None,
-        attempts=0,
-        rows_deleted=None if None in fresh else sum(count or 0 for count in fresh),
-        files_removed=len(deletions) - len(shrunk),
-        files_added=len(added),
-        dvs_added=len(shrunk),
-        dvs_removed=sum(each.live.file.dv is not None for each in deletions),
-    )
-
-
-def _metrics(
-    name: str,
-    deletions: Sequence[_Deletion],
-    shrunk: Sequence[Action],
-    added: Sequence[Action],
-    change_files: Sequence[Action],
-) -> dict[str, int]:
-    """As delta-spark records them; a DV that took the place of another is added, removed and updated."""
-    # An UPDATE's removed files are all that lose rows, those of the others only files that go whole.
-    removed = [each.live.file.size for each in deletions if each.deleted is None or name == "UPDATE"]
-    target = "Target" if name == "MERGE" else ""
-    whole_files, new_files, changes = (
-        ("numTargetFilesRemoved", "numTargetFilesAdded", "numTargetChangeFilesAdded")
-        if target
-        else ("numRemovedFiles", "numAddedFiles", "numAddedChangeFiles")
-    )
-    whole_bytes, new_bytes = (
-        ("numTargetBytesRemoved", "numTargetBytesAdded") if target else ("numRemovedBytes", "numAddedBytes")
-    )
-    return {
-        whole_files: len(removed),
-        whole_bytes: sum(removed),
-        new_files: len(added),
-        new_bytes: sum(add["add"]["size"] for add in added),
-        changes: len(change_files),
-        f"num{target}DeletionVectorsAdded": len(shrunk),
-        f"num{target}DeletionVectorsRemoved": sum(each.live.file.dv is not None for each in deletions),
-        f"num{target}DeletionVectorsUpdated": sum(
-            each.deleted is not None and each.live.file.dv is not None for each in deletions
-        ),
-        "numTargetRowsCopied" if target else "numCopiedRows": 0,
-    }

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow.compute as pc
 
 from dv_maintenance.dv import DeletionVector, DvDescriptor
-from dv_maintenance.errors import ConflictError, DamagedTableError, RefusedError, StorageError
+from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.actions import Action, Metadata
 from dv_maintenance.tables.delta.columns import strings
 from dv_maintenance.tables.delta.conflicts import Since, layout_change, lost_replacements
-from dv_maintenance.tables.delta.dv_files import Placed, place
+from dv_maintenance.tables.delta.dv_files import CommitDvs
 from dv_maintenance.tables.delta.layout import file_tags
 from dv_maintenance.tables.delta.live_file import LiveFile
 from dv_maintenance.tables.delta.order import order_tags
@@ -63,8 +62,9 @@ def commit_replacements(
     rows = _live_rows(base, replacements)
     _verify(storage, base, replacements, rows)
     commit = _Commit(storage, base, replacements, operation, {key: LiveFile.from_row(row) for key, row in rows.items()})
-    with commit.cleaned_up():
+    with commit.dvs.cleaned_up():
         published = publish(storage, base, commit.compose, writes="rewrite", max_attempts=max_attempts)
+        commit.dvs.keep = published.version is not None
     return CommitOutcome(
         version=published.version,
         committed=tuple(commit.stay),
@@ -97,11 +97,10 @@ class _Commit:
     carried: set[str] = field(default_factory=set)  # those that stay with deletes by others
     lost: dict[str, str] = field(default_factory=dict)
     rebase: Rebase = field(init=False)
-    dvs: tuple[DeletionVector, ...] = ()
-    placed: Placed = field(default_factory=Placed)
-    superseded: list[str] = field(default_factory=list)
+    dvs: CommitDvs = field(init=False)
 
     def __post_init__(self) -> None:
+        self.dvs = CommitDvs(self.storage)
         self.rebase = Rebase(self.storage, self.live)
 
     def compose(self, since: Since) -> Draft | None:
@@ -158,7 +157,7 @@ class _Commit:
             for output, dv in zip(each.outputs, self.stay[each.id].deleted, strict=True)
             if not dv or dv.cardinality < output.rows
         ]
-        descriptors = iter(self._place(tuple(dv for _, _, dv in new if dv)))
+        descriptors = iter(self.dvs.place(tuple(dv for _, _, dv in new if dv)))
         return [
             _add(
                 self.storage,
@@ -171,27 +170,6 @@ class _Commit:
             )
             for each, output, dv in new
         ]
-
-    def _place(self, dvs: tuple[DeletionVector, ...]) -> tuple[DvDescriptor, ...]:
-        if dvs != self.dvs:
-            self.superseded += self.placed.paths
-            self.dvs, self.placed = dvs, Placed()
-            self.placed = place(self.storage, dvs)
-        return self.placed.descriptors
-
-    @contextmanager
-    def cleaned_up(self) -> Iterator[None]:
-        """Around publishing: DV files that no commit names are deleted, where it is certain that none does."""
-        try:
-            yield
-        except (ConflictError, RefusedError):
-            self.stay = {}
-            raise
-        finally:
-            used = self.placed.paths if self.stay else ()
-            if unused := [path for path in (*self.superseded, *self.placed.paths) if path not in used]:
-                with suppress(StorageError):  # vacuum finds what stays
-                    self.storage.delete(unused)
 
 
 def commit_info_only(

@@ -2,43 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.dv import DeletionVector, DvDescriptor, delta
+from dv_maintenance.errors import ConflictError, RefusedError, StorageError
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["Placed", "place"]
+__all__ = ["CommitDvs"]
 
 # Bytes of a DV that a log may carry itself. Each reader of the log pays for them, each scan is spared a request.
 _INLINE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class _Placed:
     """``descriptors`` in the order of the DVs; ``paths`` of the files written for them, relative to the table."""
 
     descriptors: tuple[DvDescriptor, ...] = ()
     paths: tuple[str, ...] = ()
 
 
-def place(storage: Storage, dvs: Sequence[DeletionVector]) -> Placed:
-    """Write what does not go into the log. Until a commit names the files, nobody needs them.
+@dataclass(slots=True)
+class CommitDvs:
+    """DVs of one commit, which each attempt may want anew. ``keep``: those of the last attempt may be needed."""
 
-    Raises
-    ------
-    ValueError : a DV is empty; see ``dv.delta.pack``.
-    StorageError : what was written stays for vacuum.
-    """
+    storage: Storage
+    keep: bool = True
+    _wanted: tuple[DeletionVector, ...] = ()
+    _placed: _Placed = field(default_factory=_Placed)
+    _superseded: list[str] = field(default_factory=list)
+
+    def place(self, dvs: tuple[DeletionVector, ...]) -> tuple[DvDescriptor, ...]:
+        """Write what does not go into the log, once for the same DVs. Nobody needs the files until a commit names them.
+
+        Raises
+        ------
+        ValueError : a DV is empty; see ``dv.delta.pack``.
+        StorageError : what was written stays for vacuum.
+        """
+        if dvs != self._wanted:
+            self._superseded += self._placed.paths
+            self._wanted, self._placed = dvs, _Placed()
+            self._placed = _place(self.storage, dvs)
+        return self._placed.descriptors
+
+    @contextmanager
+    def cleaned_up(self) -> Iterator[None]:
+        """Around publishing: DV files that no commit names are deleted, where it is certain that none does."""
+        try:
+            yield
+        except (ConflictError, RefusedError):
+            self.keep = False
+            raise
+        finally:
+            unused = [*self._superseded, *(() if self.keep else self._placed.paths)]
+            if unused:
+                with suppress(StorageError):  # vacuum finds what stays
+                    self.storage.delete(unused)
+
+
+def _place(storage: Storage, dvs: Sequence[DeletionVector]) -> _Placed:
     descriptors = [delta.inline(dv) if _is_small(dv) else None for dv in dvs]
     packed = delta.pack(dv for dv, done in zip(dvs, descriptors, strict=True) if done is None)
     for file in packed:
         storage.create(file.path, file.data)
     of_files = (descriptor for file in packed for descriptor in file.descriptors)
-    return Placed(
+    return _Placed(
         tuple(done if done is not None else next(of_files) for done in descriptors),
         tuple(file.path for file in packed),
     )
