@@ -18,16 +18,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, TypeVar
 
 from dv_maintenance.errors import (
     ConflictError,
-    DamagedTableError,
     DvMaintenanceError,
-    RefusedError,
     UnsupportedFeatureError,
     UsageError,
 )
@@ -35,10 +33,11 @@ from dv_maintenance.storage import FileInfo, Storage
 from dv_maintenance.tables.lance import expired
 from dv_maintenance.tables.lance.expired import Committed
 from dv_maintenance.tables.lance.features import check_cleanable, check_no_overlays
+from dv_maintenance.tables.lance.ground import TREE, Seen, look, unreadable
 from dv_maintenance.tables.lance.layout import DATA
 from dv_maintenance.tables.lance.manifest import Manifest, parse_fragment
 from dv_maintenance.tables.lance.protobuf import BYTES, Shape, parse
-from dv_maintenance.tables.lance.refs import branches, root, tags
+from dv_maintenance.tables.lance.refs import root
 from dv_maintenance.tables.lance.retention import retained_versions, retention_of
 from dv_maintenance.tables.lance.transaction import TRANSACTIONS
 from dv_maintenance.tables.lance.versions import (
@@ -50,7 +49,6 @@ from dv_maintenance.tables.lance.versions import (
     read_detached,
     read_manifest,
     version_file,
-    versions_among,
 )
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
 from dv_maintenance.tables.parallel import in_parallel
@@ -64,7 +62,6 @@ ORPHAN_AGE: Final = 7 * 86_400_000
 # Manifests read before what they name is taken in, and files deleted between two looks.
 _BATCH: Final = 64
 _DELETED_AT_ONCE: Final = 1000
-_TREE: Final = "tree"
 # Sequences of row ids and versions in files of their own. No writer makes them, and nothing says how they are called.
 _EXTERNAL: Final[Shape] = {6: BYTES, 8: BYTES, 10: BYTES}
 
@@ -106,7 +103,7 @@ def vacuum(
     now = time.time_ns() // 1_000_000 if now is None else now
     cleanup = _Cleanup(
         storage=storage,
-        root=root(storage, newest.branch) if f"/{_TREE}/" in storage.uri else storage,
+        root=root(storage, newest.branch) if f"/{TREE}/" in storage.uri else storage,
         branch=newest.branch,
         clones=tuple(_clone(storage, place) for place in protected),
         cutoff=now - kept_for,
@@ -126,25 +123,6 @@ def _clone(storage: Storage, place: str) -> Storage:
     if clone.uri == storage.uri:
         raise UsageError("this is the table itself, not a clone of it", table=clone.uri)
     return clone
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Another table that may need files of ours, and the paths of its manifests."""
-
-    storage: Storage
-    reason: str
-    versions: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a look found. ``pinned``: versions that must stay, and why."""
-
-    versions: tuple[VersionFile, ...]
-    detached: tuple[str, ...]
-    pinned: Mapping[int, str]
-    places: tuple[_Place, ...]
 
 
 @dataclass(slots=True)
@@ -186,25 +164,10 @@ class _Cleanup:
             raise self._conflict("its newest version was deleted or renamed")
         self._take_in_others(seen)
 
-    def _look(self) -> _Seen:
-        names = _names(self.storage)
-        pinned = {tag.version: expired.TAGGED for tag in tags(self.root).values() if tag.branch == self.branch}
-        known = branches(self.root)
-        folders = {branch.path for branch in known.values()} | set(_branch_folders(self.root))
-        pinned |= {each.parent_version: expired.BRANCHED for each in known.values() if each.parent == self.branch}
-        family = [self.root, *(Storage(self.root.uri_of(path), self.root.options) for path in sorted(folders))]
-        places = [_place(each, expired.BRANCHED) for each in family if each.uri != self.storage.uri]
-        for clone in self.clones:
-            parts = [clone, *(Storage(clone.uri_of(path), clone.options) for path in sorted(_branch_folders(clone)))]
-            places += [_place(part, expired.CLONED) for part in parts]
-        return _Seen(
-            versions=tuple(versions_among(self.storage, names)),
-            detached=tuple(f"{VERSIONS}/{name}" for name in detached_names(names)),
-            pinned=pinned,
-            places=tuple(places),
-        )
+    def _look(self) -> Seen:
+        return look(self.storage, self.root, self.branch, self.clones)
 
-    def _sort_versions(self, seen: _Seen) -> None:
+    def _sort_versions(self, seen: Seen) -> None:
         """Newest first: which ones are expired, and what the others need."""
         files = seen.versions[::-1]
         written = {info.path: info.modified for info in self.listed}
@@ -236,7 +199,7 @@ class _Cleanup:
         self.expired = {file.version: file for file in files if file.version not in self.why}
         self.unread = [file for file in files if file.version in certain]
 
-    def _take_in_others(self, seen: _Seen) -> None:
+    def _take_in_others(self, seen: Seen) -> None:
         """What detached versions, branches and clones need, of those that were not looked at before."""
         new = [path for path in seen.detached if self.storage.uri_of(path) not in self.read]
         for manifest in _each(self.storage, new, read_detached):
@@ -247,7 +210,7 @@ class _Cleanup:
                 for manifest in _each(place.storage, new, _read_any):
                     self._need(place.storage, manifest, place.reason, elsewhere=True)
             except DvMaintenanceError as error:
-                raise _unreadable(place, error) from error
+                raise unreadable(place, error) from error
 
     # -- what manifests need ---------------------------------------------------------------------------------------
 
@@ -394,48 +357,6 @@ class _Cleanup:
         for folder in (DATA, expired.INDICES):
             inside = (file.path for file in files if file.path.startswith(f"{folder}/") and file.path.count("/") > 1)
             remove_empty_folders(self.storage, inside, below=folder)
-
-
-# -- other places ----------------------------------------------------------------------------------------------------
-
-
-def _names(storage: Storage) -> list[str]:
-    names, complete = storage.first_names(VERSIONS)
-    return list(names) if complete else [info.path[len(VERSIONS) + 1 :] for info in storage.list(VERSIONS)]
-
-
-def _place(storage: Storage, reason: str) -> _Place:
-    """Raises RefusedError, DamagedTableError."""
-    try:
-        names = _names(storage)
-        paths = [file.path for file in versions_among(storage, names)]
-    except DvMaintenanceError as error:
-        raise _unreadable(_Place(storage, reason, ()), error) from error
-    return _Place(storage, reason, (*paths, *(f"{VERSIONS}/{name}" for name in detached_names(names))))
-
-
-def _unreadable(place: _Place, error: DvMaintenanceError) -> DvMaintenanceError:
-    if isinstance(error, DamagedTableError | UnsupportedFeatureError):
-        return error
-    what = "protected clone" if place.reason == expired.CLONED else "branch"
-    return RefusedError(
-        f"the {what} {place.storage.uri} cannot be read, so nobody knows which files it needs: {error.message}",
-        table=place.storage.uri,
-        next_step=f"check its path and the permissions; if the {what} is gone for good, no longer name it",
-    )
-
-
-def _branch_folders(storage: Storage) -> Iterator[str]:
-    """Branches by their folders: one that is just made has no file that names it yet."""
-    todo = [_TREE]
-    while todo:
-        folder = todo.pop()
-        below = storage.folders(folder)
-        is_branch = VERSIONS in below
-        if is_branch:
-            yield folder
-        # Next to the versions of a branch, `data` is its data: folders of blobs, not branches.
-        todo += (f"{folder}/{name}" for name in below if not name.startswith("_") and not (is_branch and name == DATA))
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
