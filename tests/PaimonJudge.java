@@ -58,6 +58,7 @@ import org.apache.paimon.table.sink.BatchWriteBuilder;
 import org.apache.paimon.table.sink.CommitMessageImpl;
 import org.apache.paimon.table.source.ReadBuilder;
 import org.apache.paimon.table.source.Split;
+import org.apache.paimon.table.source.StreamTableScan;
 import org.apache.paimon.types.ArrayType;
 import org.apache.paimon.types.DataField;
 import org.apache.paimon.types.DataType;
@@ -389,6 +390,52 @@ public class PaimonJudge {
         ExpireConfig config = ExpireConfig.builder()
                 .snapshotRetainMax(keep).snapshotRetainMin(1).snapshotTimeRetain(Duration.ZERO).build();
         return table(told).newExpireSnapshots().config(config).expire();
+    }
+
+    /** As the options say, which "options" may override: what a commit does behind itself. How much went of either. */
+    public Object expireByOptions(JsonNode told) throws Exception {
+        FileStoreTable table = table(told);
+        ExpireConfig config = table.coreOptions().expireConfig();
+        ArrayNode answer = json.createArrayNode();
+        answer.add(table.newExpireSnapshots().config(config).expire());
+        if (config.isChangelogDecoupled()) {
+            answer.add(table.newExpireChangelog().config(config).expire());
+        }
+        return answer;
+    }
+
+    /** What a streaming reader gets from the snapshot "from" on: its row kind in front of each row. */
+    public Object changes(JsonNode told) throws Exception {
+        FileStoreTable table = table(told);
+        long newest = table.snapshotManager().latestSnapshotId().longValue();
+        ReadBuilder reading = table.newReadBuilder();
+        StreamTableScan scan = reading.newStreamScan();
+        scan.restore(Long.valueOf(get(told, "from").asLong()));
+        ArrayNode answer = json.createArrayNode();
+        while (scan.checkpoint().longValue() <= newest) {
+            long before = scan.checkpoint().longValue();
+            List splits = scan.plan().splits();
+            if (splits.isEmpty() && scan.checkpoint().longValue() == before) {
+                break;
+            }
+            for (Object split : splits) {
+                RecordReader reader = reading.newRead().createReader((Split) split);
+                RecordReader.RecordIterator batch = reader.readBatch();
+                while (batch != null) {
+                    Object row = batch.next();
+                    while (row != null) {
+                        ArrayNode one = answer.addArray();
+                        one.add(((InternalRow) row).getRowKind().shortString());
+                        fill(one, (InternalRow) row, table.rowType());
+                        row = batch.next();
+                    }
+                    batch.releaseBatch();
+                    batch = reader.readBatch();
+                }
+                reader.close();
+            }
+        }
+        return answer;
     }
 
     /** Paths that Paimon's cleaner would remove, or removes. */

@@ -217,6 +217,17 @@ class PaimonEngine:
         assert isinstance(gone, int)
         return gone
 
+    def expire_by_options(self, table: Path | str, options: Mapping[str, str] | None = None) -> tuple[int, ...]:
+        """What each commit does behind itself: snapshots by the table's options, then, where these say that they
+        outlive them, changelogs. How many of either went.
+        """
+        return tuple(self._call("expireByOptions", table, options=options))
+
+    def changes(self, table: Path | str, version: int) -> list[list[Any]]:
+        """What a streaming reader is given from that snapshot on, or from its changelog on: kind and values of rows."""
+        found: list[list[Any]] = self._call("changes", table, **{"from": version})
+        return found
+
     def orphans(self, table: Path | str, older_than: int, *, dry_run: bool = True) -> list[str]:
         """Paths of files older than that (epoch milliseconds) which Paimon's cleaner takes for waste."""
         return sorted(self._call("orphans", table, older_than=older_than, dry_run=dry_run))

@@ -9,6 +9,8 @@ A snapshot goes when all before it go, and
 
 Paimon's own expiry goes by the age of the snapshot itself, so that it takes one more: the one that was the newest when
 the retention began. Whatever a tag names goes, too: its files stay, and the tag is a copy of it.
+
+A changelog that outlived its snapshot goes by Paimon's own rule, by its own age: nobody opens one as the newest state.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-__all__ = ["CONSUMED", "CURRENT", "RECENT", "RETAINED", "Rules", "Stamp", "first_kept", "reasons"]
+__all__ = ["CONSUMED", "CURRENT", "RECENT", "RETAINED", "Rules", "Stamp", "first_changelog", "first_kept", "reasons"]
 
 CURRENT: Final = "in the newest snapshot"
 RECENT: Final = "in a snapshot that was the newest one inside the retention"
@@ -58,6 +60,18 @@ def first_kept(stamps: Sequence[Stamp], rules: Rules, consumers: Mapping[str, in
         if stamp.id >= end or not (old or stamp.id < forced):
             return stamp.id
     return newest
+
+
+def first_changelog(stamps: Sequence[Stamp], newest: int, rules: Rules, consumers: Mapping[str, int]) -> int:
+    """The oldest changelog that stays; all before it go, and never the newest. ``stamps``: at least one, oldest first,
+    perhaps with gaps; ``newest``: snapshot, from which ``rules`` count.
+    """
+    end = min(newest - rules.least + 1, stamps[-1].id, *consumers.values())
+    forced = 0 if rules.most is None else newest - rules.most + 1
+    for stamp in stamps:
+        if stamp.id >= end or not (stamp.timestamp < rules.cutoff or stamp.id < forced):
+            return stamp.id
+    return stamps[-1].id
 
 
 def reasons(stamps: Sequence[Stamp], rules: Rules, consumers: Mapping[str, int]) -> dict[int, str]:

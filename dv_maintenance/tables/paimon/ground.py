@@ -22,12 +22,14 @@ from dv_maintenance.errors import (
     UnsupportedFeatureError,
 )
 from dv_maintenance.tables.paimon.documents import Document
-from dv_maintenance.tables.paimon.layout import Layout, numbered
+from dv_maintenance.tables.paimon.layout import CHANGELOG, SCHEMA, Layout, numbered
 from dv_maintenance.tables.paimon.refs import branches, consumers
+from dv_maintenance.tables.paimon.retention import produces_changelog
+from dv_maintenance.tables.paimon.schema import read_schema
 from dv_maintenance.tables.paimon.snapshots import all_versions, parse_snapshot
 from dv_maintenance.tables.parallel import in_parallel
 
-__all__ = ["Branch", "Ground", "Ref", "look", "moved"]
+__all__ = ["Branch", "Ground", "Ref", "changes_in_deltas", "look", "moved"]
 
 _ATTEMPTS: Final = 5
 _TAG: Final = "tag-"
@@ -47,7 +49,8 @@ _KNOWN: Final = frozenset({
 @dataclass(frozen=True, slots=True)
 class Ref:
     """A snapshot, a tag or a changelog: what its file, at ``path``, names. ``sizes`` of the manifest lists in bytes,
-    where it says. ``data``: the file itself. ``rest``: it is what is left of a snapshot, and some of it may be gone.
+    where it says. ``data``: the file itself. ``rest``: it is what is left of a snapshot, and much of it may be gone;
+    ``deltas``: and where it has no list of changes, its changes are in what it appended.
     """
 
     path: str
@@ -61,6 +64,7 @@ class Ref:
     sizes: Mapping[str, int] = field(repr=False)
     data: bytes = field(repr=False)
     rest: bool = False
+    deltas: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +143,9 @@ def _look(layout: Layout, before: Ground | None) -> Ground:
     for name in (None, *branches(layout)):
         known = None if before is None else before.branches.get(name)
         own = Layout(layout.storage, name)
-        snapshots = _snapshots(own, known)
-        changelogs = _changelogs(own, known)
+        # Behind the snapshots: whoever takes one of them away has left its changelog before.
+        snapshots, same = _snapshots(own, known)
+        changelogs = _changelogs(own, known if same else None)
         found[name] = Branch(snapshots, _tags(own), changelogs)
     mine = found.get(layout.branch)
     if mine is None:
@@ -183,7 +188,8 @@ def _check_no_gap(layout: Layout, branch: Branch) -> None:
     )
 
 
-def _snapshots(layout: Layout, known: Branch | None) -> dict[int, Ref]:
+def _snapshots(layout: Layout, known: Branch | None) -> tuple[dict[int, Ref], bool]:
+    """And whether nothing was rolled back since ``known``, as far as its newest snapshot tells."""
     try:
         ids = all_versions(layout)
     except TableNotFoundError:
@@ -199,7 +205,7 @@ def _snapshots(layout: Layout, known: Branch | None) -> dict[int, Ref]:
             reusable = known.snapshots
     new = [number for number in ids if number not in reusable]
     read = dict(zip(new, in_parallel(layout.storage, new, lambda n: _ref(layout, layout.snapshot(n), n)), strict=True))
-    return {number: reusable.get(number) or read[number] for number in ids}
+    return {number: reusable.get(number) or read[number] for number in ids}, bool(reusable)
 
 
 def _tags(layout: Layout) -> dict[str, Ref]:
@@ -210,12 +216,29 @@ def _tags(layout: Layout) -> dict[str, Ref]:
 
 
 def _changelogs(layout: Layout, known: Branch | None) -> dict[int, Ref]:
-    ids = sorted(n for name in layout.names("changelog") if (n := numbered(name, _CHANGELOG)) is not None)
-    own = {} if known is None else known.changelogs
+    ids = sorted(n for name in layout.names(CHANGELOG) if (n := numbered(name, _CHANGELOG)) is not None)
+    if not ids:
+        return {}
+    deltas = changes_in_deltas(layout)
+    own = {} if known is None else {number: ref for number, ref in known.changelogs.items() if ref.deltas == deltas}
     new = [number for number in ids if number not in own]
-    paths = [f"{layout.own}changelog/{_CHANGELOG}{number}" for number in new]
-    read = dict(zip(new, in_parallel(layout.storage, paths, lambda path: _changelog(layout, path)), strict=True))
-    return {number: own.get(number) or read[number] for number in ids}
+    read = in_parallel(layout.storage, new, lambda number: _changelog(layout, number, deltas))
+    found = dict(zip(new, read, strict=True))
+    return {number: own.get(number) or found[number] for number in ids}
+
+
+def changes_in_deltas(layout: Layout) -> bool:
+    """Whether changelogs of the branch without a list of changes may stand for what their snapshots appended: whether
+    it ever had no ``changelog-producer``. One read of each schema.
+
+    Raises
+    ------
+    DamagedTableError, UnsupportedFeatureError : as ``schema.read_schema``.
+    RefusedError : a schema has a producer that is not known.
+    """
+    ids = sorted(n for name in layout.names(SCHEMA) if (n := numbered(name, "schema-")) is not None)
+    schemas = in_parallel(layout.storage, ids, lambda number: read_schema(layout, number))
+    return not schemas or not all(produces_changelog(each.options, layout.uri) for each in schemas)
 
 
 def _ref(layout: Layout, path: str, number: int | None) -> Ref:
@@ -237,8 +260,9 @@ def _ref(layout: Layout, path: str, number: int | None) -> Ref:
     )
 
 
-def _changelog(layout: Layout, path: str) -> Ref:
+def _changelog(layout: Layout, number: int, deltas: bool) -> Ref:
     """What is left of a snapshot: lists that nobody needs any more may be missing."""
+    path = layout.changelog(number)
     document, data = _document(layout, path)
     base, delta, changelog, index, statistics = (
         document.optional_file_name(name)
@@ -252,8 +276,10 @@ def _changelog(layout: Layout, path: str) -> Ref:
             next_step="use a newer release of this tool",
         )
     timestamp = document.optional_integer("timeMillis") or 0
-    number, sizes = document.integer("id"), _sizes(document)
-    return Ref(path, number, timestamp, base, delta, changelog, index, statistics, sizes, data, rest=True)
+    if document.integer("id") != number:
+        raise document.damaged(f"it holds changelog {document.integer('id')}")
+    sizes = _sizes(document)
+    return Ref(path, number, timestamp, base, delta, changelog, index, statistics, sizes, data, True, deltas)
 
 
 def _document(layout: Layout, path: str) -> tuple[Document, bytes]:

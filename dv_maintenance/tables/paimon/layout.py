@@ -13,10 +13,11 @@ from urllib.parse import unquote
 
 from dv_maintenance.storage import Storage
 
-__all__ = ["INDEX", "MANIFEST", "SCHEMA", "SNAPSHOT", "Layout", "numbered", "table_layout"]
+__all__ = ["CHANGELOG", "INDEX", "MANIFEST", "SCHEMA", "SNAPSHOT", "Layout", "numbered", "table_layout"]
 
 SCHEMA: Final = "schema"
 SNAPSHOT: Final = "snapshot"
+CHANGELOG: Final = "changelog"
 MANIFEST: Final = "manifest"
 INDEX: Final = "index"
 _BRANCH: Final = re.compile(r"(.+)/branch/branch-([^/]+)")
@@ -42,6 +43,10 @@ class Layout:
 
     def snapshot(self, version: int) -> str:
         return f"{self.own}{SNAPSHOT}/snapshot-{version}"
+
+    def changelog(self, version: int) -> str:
+        """What a snapshot leaves behind where its changes outlive it."""
+        return f"{self.own}{CHANGELOG}/changelog-{version}"
 
     def schema(self, schema_id: int) -> str:
         return f"{self.own}{SCHEMA}/schema-{schema_id}"

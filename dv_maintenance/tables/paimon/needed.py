@@ -47,7 +47,7 @@ class Needed:
     codes: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
     whys: list[str] = field(default_factory=lambda: [""])
     named: dict[str, str] = field(default_factory=dict)
-    taken: set[tuple[str | None, ...]] = field(default_factory=set)
+    taken: set[tuple[str | bool | None, ...]] = field(default_factory=set)
 
     def take_in(self, refs: Iterable[tuple[Ref, str]]) -> None:
         """What these need, and why; reasons that come first count. Raises as ``Reach.reached``."""
@@ -92,5 +92,6 @@ class Needed:
             self.codes = np.pad(self.codes, (0, missing))
 
 
-def _names(ref: Ref) -> tuple[str | None, ...]:
-    return ref.base, ref.delta, ref.changelog, ref.index, ref.statistics
+def _names(ref: Ref) -> tuple[str | bool | None, ...]:
+    # A changelog names what its snapshot did, and needs less of it.
+    return ref.rest, ref.deltas, ref.base, ref.delta, ref.changelog, ref.index, ref.statistics

@@ -1,9 +1,9 @@
 """The files in those folders of a table where its writers put them, and what each of them is by its name.
 
-Looked at are the folders of manifests, indexes and statistics, the buckets of every partition, and in the folder of
-snapshots what is no snapshot. Nothing else is: neither what lies right in the table's folder, nor branches, tags,
-schemas, consumers, changelogs and services, nor any folder that is not known, nor places outside of the table, which
-other tables may share.
+Looked at are the folders of manifests, indexes and statistics, the buckets of every partition, in the folder of
+snapshots what is no snapshot, and in that of changelogs what a writer of one left half done. Nothing else is: neither
+what lies right in the table's folder, nor branches, tags, schemas, consumers and services, nor any folder that is not
+known, nor places outside of the table, which other tables may share.
 
 Only names that Paimon's writers make are taken for theirs. Packs of managed blobs are, but who needs them stands in
 files that only Paimon's own cleaner reads.
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dv_maintenance.storage import FileInfo
 from dv_maintenance.tables.arrays import int64s, strings
-from dv_maintenance.tables.paimon.layout import INDEX, MANIFEST, SNAPSHOT, Layout
+from dv_maintenance.tables.paimon.layout import CHANGELOG, INDEX, MANIFEST, SNAPSHOT, Layout
 from dv_maintenance.tables.paimon.partitions import folder_name
 from dv_maintenance.tables.paimon.reach import STATISTICS
 from dv_maintenance.tables.parallel import in_parallel
@@ -45,6 +45,7 @@ _UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _BUCKET_FOLDER: Final = re.compile(r"bucket-(?:[0-9]+|postpone)")
 _HINTS: Final = frozenset({"LATEST", "EARLIEST"})
 # What Hadoop's local file system keeps next to a file.
+_STAGED: Final = re.compile(rf"\.changelog-[0-9]+(?:\.{_UUID}\.tmp|\.crc)")
 _CHECKSUM: Final = re.compile(r"\.(.+)\.crc")
 _MANAGED: Final = ".managed.blob"
 _FORMATS: Final = "parquet|orc|avro|csv|json|text|txt|lance|vortex|blob|row|index|blobref|lookup"
@@ -80,11 +81,13 @@ def file_key(name: str) -> str:
 
 
 def file_kind(folder: str, name: str) -> str | None:
-    """What a file is by the kind of its folder (MANIFEST, INDEX, STATISTICS, BUCKET, SNAPSHOT) and its name, in the
-    words of ``model.ExpiredFile``; ``None`` if no writer of Paimon's made it, or only Paimon knows who needs it.
+    """What a file is by the kind of its folder (MANIFEST, INDEX, STATISTICS, BUCKET, SNAPSHOT, CHANGELOG) and its name,
+    in the words of ``model.ExpiredFile``; ``None`` if no writer of Paimon's made it, or only Paimon knows who needs it.
     """
     if folder == SNAPSHOT:
         return None if name in _HINTS or name.startswith("snapshot-") else "other"
+    if folder == CHANGELOG:
+        return "other" if _STAGED.fullmatch(name) else None
     key = file_key(name)
     if key.endswith(_MANAGED):
         return None
@@ -93,15 +96,14 @@ def file_kind(folder: str, name: str) -> str | None:
 
 
 def list_files(layout: Layout, partition_keys: Sequence[str], data_folder: str) -> pa.Table:
-    """The files, schema LISTED; of a branch only those in its folder of snapshots. ``data_folder``: where data is
-    below the table, ``""`` for right there. One listing for each folder.
+    """The files, schema LISTED; of a branch only those in its folders of snapshots and of changelogs. ``data_folder``:
+    where data is below the table, ``""`` for right there. One listing for each folder.
 
     Raises
     ------
     StorageError
     """
-    snapshots = f"{layout.own}{SNAPSHOT}"
-    folders = [(SNAPSHOT, snapshots)]
+    folders = [(kind, f"{layout.own}{kind}") for kind in (SNAPSHOT, CHANGELOG)]
     if layout.branch is None:
         folders += [(MANIFEST, MANIFEST), (INDEX, INDEX), (STATISTICS, STATISTICS)]
         folders += [(BUCKET, path) for path in _buckets(layout, data_folder, partition_keys)]
@@ -128,8 +130,8 @@ def _files(layout: Layout, folder: str) -> list[FileInfo]:
 def _table(kind: str, files: Sequence[FileInfo]) -> pa.Table:
     names = [info.path.rpartition("/")[2] for info in files]
     kinds = [file_kind(kind, name) for name in names]
-    if kind == SNAPSHOT:
-        # Snapshots and hints are nobody's business here.
+    if kind in {SNAPSHOT, CHANGELOG}:
+        # Snapshots, changelogs and hints are nobody's business here.
         keep = [found is not None for found in kinds]
         files = [info for info, kept in zip(files, keep, strict=True) if kept]
         names = [name for name, kept in zip(names, keep, strict=True) if kept]

@@ -27,10 +27,11 @@ from dv_maintenance.storage import FileInfo, Storage, absolute_uri
 from dv_maintenance.tables.arrays import strings
 from dv_maintenance.tables.model import ExpiredFile
 from dv_maintenance.tables.paimon import expiry
+from dv_maintenance.tables.paimon.changelogs import NOTHING, Rest, check_room, rest_of
 from dv_maintenance.tables.paimon.documents import Document
 from dv_maintenance.tables.paimon.expiry import Rules, Stamp, first_kept
 from dv_maintenance.tables.paimon.features import check_known_kind
-from dv_maintenance.tables.paimon.ground import Branch, Ground, Ref, look, moved
+from dv_maintenance.tables.paimon.ground import Branch, Ground, Ref, changes_in_deltas, look, moved
 from dv_maintenance.tables.paimon.index_manifest import read_index_manifest
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.manifests import live_entries
@@ -38,7 +39,7 @@ from dv_maintenance.tables.paimon.needed import Names, Needed
 from dv_maintenance.tables.paimon.orphans import LISTED, file_key, list_files
 from dv_maintenance.tables.paimon.partitions import Partitions
 from dv_maintenance.tables.paimon.reach import DataFile, MissingError, Named, Reach, is_external
-from dv_maintenance.tables.paimon.retention import Retention, decoupled_by, retention_of
+from dv_maintenance.tables.paimon.retention import Retention, retention_of
 from dv_maintenance.tables.paimon.scalars import integer
 from dv_maintenance.tables.paimon.schema import Schema
 from dv_maintenance.tables.paimon.snapshots import parse_snapshot
@@ -48,6 +49,7 @@ __all__ = [
     "BRANCHED",
     "CHANGELOG",
     "FOREIGN",
+    "LEFT",
     "NO_SNAPSHOT",
     "OUTSIDE",
     "TAGGED",
@@ -55,7 +57,6 @@ __all__ = [
     "YOUNG",
     "MovedError",
     "Plan",
-    "check_coupled",
     "check_options",
     "is_there",
 ]
@@ -63,6 +64,7 @@ __all__ = [
 TAGGED: Final = "in a tagged snapshot"
 BRANCHED: Final = "in another branch"
 CHANGELOG: Final = "in a changelog that outlives its snapshot"
+LEFT: Final = "left behind as the changelog of a snapshot that expires"
 YOUNG: Final = "in no snapshot, but young: a writer may be about to commit it"
 FOREIGN: Final = "not named as Paimon names its files, or known to Paimon alone"
 OUTSIDE: Final = "in an expired snapshot, but at no place outside of the table that its options name"
@@ -80,8 +82,8 @@ class MovedError(Exception):
 
 @dataclass(slots=True)
 class Plan:
-    """``expired``: snapshots that go; ``kept``: how many files stay for which reason. ``checked``: how much was needed
-    when files were last held against it.
+    """``expired``: snapshots that go, and ``rest``: what becomes of changelogs then; ``kept``: how many files stay for
+    which reason. ``checked``: how much was needed when files were last held against it. ``deltas``: as ``Ref`` has it.
     """
 
     layout: Layout
@@ -95,6 +97,8 @@ class Plan:
     ground: Ground = field(init=False)
     needed: Needed = field(init=False)
     expired: list[int] = field(default_factory=list)
+    rest: Rest = NOTHING
+    deltas: bool = True
     checked: int = 0
 
     def __post_init__(self) -> None:
@@ -119,16 +123,20 @@ class Plan:
             data = self.schema.options.get("data-file.path-directory", "").strip("/")
             self.listed = list_files(self.layout, self.schema.partition_keys, data)
         self.ground = look(self.layout)
-        check_coupled(self.layout, self.schema, bool(self.mine.changelogs))
         if not self.mine.snapshots:
             self.kept[NO_SNAPSHOT] = self.listed.num_rows
             return []
         self.newest = self.mine.newest
         stamps = _stamps(self.mine)
-        first = first_kept(stamps, self.rules, self.ground.consumers)
+        first = first_kept(stamps, self.rules, self._holding(self.ground))
         self.expired = [stamp.id for stamp in stamps if stamp.id < first]
-        self.take_in(self.ground, frozenset(self.expired))
-        named = self._past([self.mine.snapshots[number] for number in self.expired])
+        if self.retention.changelogs is not None:
+            self.deltas = changes_in_deltas(self.layout)
+        self.rest = self._rest(self.ground)
+        self.kept[LEFT] = len(self.rest.left.keys() - self.rest.outdated)
+        self.take_in(self.ground)
+        outdated = [self.mine.changelogs[number] for number in sorted(self.rest.outdated & self.mine.changelogs.keys())]
+        named = self._past([*(self.mine.snapshots[number] for number in self.expired), *outdated])
         self.checked = len(self.needed.taken)
         needed = self._names()
         doubtful = needed.codes_of(strings([file.name for file in named])).to_pylist()
@@ -140,10 +148,11 @@ class Plan:
             self.kept.update(self._why(self.ground).values())
             orphans = self._orphans({file.path for file in past}, needed)
         rest = sorted([*past, *orphans], key=lambda file: (file.kind, file.path))
-        return [*(_snapshot_file(self.mine.snapshots[number]) for number in self.expired), *rest]
+        gone = [*(self.mine.snapshots[number] for number in self.expired), *outdated]
+        return [*map(_snapshot_file, gone), *rest]
 
     def _past(self, refs: Sequence[Ref]) -> list[Named]:
-        """Files that expired snapshots need, by their paths; without those of which a number is needed."""
+        """Files that what goes needed, by their paths; without those of which a number is needed."""
         reach, named = self.needed.reach, dict[str, Named]()
         data = changes = np.zeros(0, np.bool_)
         for reached in reach.reached(refs, partly=True):
@@ -229,27 +238,61 @@ class Plan:
 
     # -- what is needed -------------------------------------------------------------------------------------------
 
-    def take_in(self, ground: Ground, gone: frozenset[int]) -> None:
-        """All that any snapshot, tag or changelog needs, but for the snapshots ``gone`` of the branch itself.
+    def _holding(self, ground: Ground) -> Mapping[str, int]:
+        """The consumers that snapshots are kept for."""
+        changelogs = self.retention.changelogs
+        return {} if changelogs is not None and changelogs.alone_consumed else ground.consumers
+
+    def _rest(self, ground: Ground) -> Rest:
+        """What becomes of changelogs when ``expired`` does."""
+        changelogs, mine = self.retention.changelogs, ground.branches[self.layout.branch]
+        if changelogs is None:
+            return NOTHING
+        rules = Rules(self.now - changelogs.kept_for, changelogs.least, changelogs.most)
+        rest = rest_of(self.layout, mine, self.expired, rules, ground.consumers, deltas=self.deltas)
+        check_room(self.layout, mine, rest.left)
+        return rest
+
+    def take_in(self, ground: Ground) -> None:
+        """All that any snapshot, tag or changelog needs that does not go, or is about to be left behind.
 
         Raises
         ------
         MovedError : one of them lacks a file. It may be about to be expired by somebody else.
         """
         try:
-            self.needed.take_in(_needing(ground, self.layout.branch, self._why(ground), gone))
+            self.needed.take_in(self._needing(ground))
         except MissingError as missing:
             raise MovedError(self._missing(missing)) from None
 
+    def _needing(self, ground: Ground) -> Iterable[tuple[Ref, str]]:
+        """Everything that needs files, the branch's own first."""
+        mine, why, expired = ground.branches[self.layout.branch], self._why(ground), set(self.expired)
+        for number, ref in reversed(list(mine.snapshots.items())):
+            if number not in expired:
+                yield ref, why.get(number, expiry.RECENT)
+        yield from ((ref, TAGGED) for ref in mine.tags.values())
+        for name, branch in ground.branches.items():
+            if name != self.layout.branch:
+                yield from ((ref, BRANCHED) for ref in (*branch.snapshots.values(), *branch.tags.values()))
+                yield from ((ref, CHANGELOG) for ref in branch.changelogs.values())
+        yield from ((ref, CHANGELOG) for ref in self._changelogs(mine).values())
+
+    def _changelogs(self, mine: Branch) -> Mapping[int, Ref]:
+        """Those of the branch itself that there will be."""
+        every = {**self.rest.left, **mine.changelogs}
+        return {number: ref for number, ref in every.items() if number not in self.rest.outdated}
+
     def _why(self, ground: Ground) -> Mapping[int, str]:
         stamps = _stamps(ground.branches[self.layout.branch])
-        return expiry.reasons(stamps, self.rules, ground.consumers) if stamps else {}
+        return expiry.reasons(stamps, self.rules, self._holding(ground)) if stamps else {}
 
     def _names(self) -> Names:
-        """Of all that is needed. Snapshots are, too: next to them there may be checksums of them."""
+        """Of all that is needed. Snapshots and changelogs are, too: next to them there may be checksums of them."""
         why = self._why(self.ground)
-        own = {number: reason for number, reason in why.items() if number not in self.expired}
-        return self.needed.names({f"snapshot-{number}": reason for number, reason in own.items()})
+        own = {f"snapshot-{number}": reason for number, reason in why.items() if number not in self.expired}
+        own |= {f"changelog-{number}": CHANGELOG for number in self._changelogs(self.mine)}
+        return self.needed.names(own)
 
     def _missing(self, missing: MissingError) -> DvMaintenanceError:
         if not self.storage.exists(missing.ref.path):
@@ -270,11 +313,20 @@ class Plan:
         mine = after.branches[self.layout.branch]
         if reason := moved(self.mine, mine):
             raise MovedError(self.conflict(reason))
-        check_coupled(self.layout, self.schema, bool(mine.changelogs))
-        first = first_kept(_stamps(mine), self.rules, after.consumers)
-        self.expired = [number for number in self.expired if number < first]
-        self.take_in(after, frozenset(self.expired))
+        first = first_kept(_stamps(mine), self.rules, self._holding(after))
+        self.expired = [number for number in self.expired if number < first and number in mine.snapshots]
+        rest, planned = self._rest(after), self.rest
+        # What others left meanwhile waits for the next run: nobody has looked for what only it needs.
+        going = rest.outdated & (planned.outdated | rest.left.keys())
+        first = min((rest.left.keys() | mine.changelogs.keys()) - going, default=0)
+        self.rest = Rest(rest.left, frozenset(number for number in going if number < first))
+        self.take_in(after)
         self.ground = after
+
+    def rely_on(self, ground: Ground) -> None:
+        """Once snapshots and changelogs are gone, whatever is there is needed."""
+        self.ground, self.expired, self.rest = ground, [], NOTHING
+        self.take_in(ground)
 
     def unneeded(self, files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
         """Those of the files that are not needed by now either; notes why the others stay."""
@@ -353,34 +405,6 @@ def check_options(layout: Layout, schema: Schema, retention: int | None, *, allo
             next_step="give it a folder below the table, or maintain the table with Paimon itself",
         )
     return retention_of(schema.options, layout.uri, retention, allow_short=allow_short)
-
-
-def check_coupled(layout: Layout, schema: Schema, has_changelogs: bool) -> None:
-    option = decoupled_by(schema.options, layout.uri)
-    if option is None and not has_changelogs:
-        return
-    why = f"by {option}" if option else "as its folder of changelogs shows"
-    raise RefusedError(
-        f"changelogs of the table outlive their snapshots ({why}): what expires has to leave one behind, which is not "
-        "done here",
-        table=layout.uri,
-        next_step="use Paimon itself: CALL sys.expire_snapshots, and sys.remove_orphan_files",
-    )
-
-
-def _needing(
-    ground: Ground, own: str | None, why: Mapping[int, str], gone: frozenset[int]
-) -> Iterable[tuple[Ref, str]]:
-    """Everything that needs files, the branch's own first."""
-    mine = ground.branches[own]
-    for number, ref in reversed(list(mine.snapshots.items())):
-        if number not in gone:
-            yield ref, why.get(number, expiry.RECENT)
-    yield from ((ref, TAGGED) for ref in mine.tags.values())
-    for name, branch in ground.branches.items():
-        if name != own:
-            yield from ((ref, BRANCHED) for ref in (*branch.snapshots.values(), *branch.tags.values()))
-        yield from ((ref, CHANGELOG) for ref in branch.changelogs.values())
 
 
 def is_there(storage: Storage, ref: Ref) -> bool:

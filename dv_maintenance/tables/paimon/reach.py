@@ -3,6 +3,10 @@
 Manifests are shared by most snapshots of a history, so each is read once. Data files are numbered: what a manifest adds
 and deletes is two arrays of numbers, and what is live in a snapshot follows from those of its manifests by counting.
 Everything else (lists, manifests, index files, statistics) is told by name: names are random, one is never used twice.
+
+A changelog names all that its snapshot did, and needs its list of changes with all of that; or, where it has none and
+commits are what tells changes, both other lists, and of the data files those that were appended: the ones that were
+there before its snapshot, and those that it added or deleted. So long Paimon keeps them, too (``changelogs``).
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ _LIST: Final[Wanted] = dict.fromkeys(
     ("_VERSION", "_FILE_NAME", "_FILE_SIZE", "_NUM_ADDED_FILES", "_NUM_DELETED_FILES", "_EXTRA_FILES")
 )
 _FILE: Final[Wanted] = dict.fromkeys(
-    ("_FILE_NAME", "_FILE_SIZE", "_LEVEL", "_EXTRA_FILES", "_EMBEDDED_FILE_INDEX", "_EXTERNAL_PATH")
+    ("_FILE_NAME", "_FILE_SIZE", "_LEVEL", "_EXTRA_FILES", "_EMBEDDED_FILE_INDEX", "_EXTERNAL_PATH", "_FILE_SOURCE")
 )
 _ENTRY: Final[Wanted] = {"_VERSION": None, "_KIND": None, "_PARTITION": None, "_BUCKET": None, "_FILE": _FILE}
 _INDEX_FILE: Final[Wanted] = dict.fromkeys(
@@ -111,7 +115,8 @@ class _Manifest:
     deletes: Ids
 
 
-_Entry = tuple[int, bytes, str, bytes, int, int, tuple[str, ...], str | None]
+_Entry = tuple[int, bytes, str, bytes, int, int, tuple[str, ...], str | None, bool]
+_COMPACTED: Final = 1  # _FILE_SOURCE
 
 
 @dataclass(slots=True)
@@ -132,6 +137,7 @@ class Reach:
     _places: dict[tuple[bytes, int], int] = field(default_factory=dict)
     _extra: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _external: dict[int, str] = field(default_factory=dict)
+    _appended: array[int] = field(default_factory=lambda: array("b"))
 
     def __len__(self) -> int:
         """How many data files are known."""
@@ -142,8 +148,8 @@ class Reach:
     def reached(self, refs: Sequence[Ref], *, partly: bool = False) -> Iterator[Reached]:
         """What each of the snapshots, tags or changelogs needs, in order.
 
-        Lists of changes may be missing: they go before the tag that names them. ``partly``, and of a changelog: so may
-        anything else; then what is gone names nothing.
+        Lists of changes may be missing: they go before the tag that names them. Of what a changelog needs anything may:
+        what is gone names nothing. ``partly``: so may all else, and all is told that a changelog ever needed.
 
         Raises
         ------
@@ -151,25 +157,48 @@ class Reach:
         DamagedTableError, UnsupportedFeatureError : names the file that cannot be read, or cannot be understood.
         RefusedError : fastavro is not installed.
         """
-        lists = [name for ref in refs for name in (ref.base, ref.delta, ref.changelog) if name]
+        lists = [name for ref in refs for name in _lists_of(ref, whole=partly)]
         self._load(lists, self._lists, self._read_list)
         manifests = [each.name for name in lists for each in self._lists[name] or () if each.kind == MANIFEST]
         self._load(manifests, self._manifests, self._read_manifest, self._numbered)
-        self._load([ref.index for ref in refs if ref.index], self._indexes, self._read_index)
+        self._load([ref.index for ref in refs if ref.index and _is_whole(ref, partly)], self._indexes, self._read_index)
         for ref in refs:
-            named: list[Named] = []
-            may_lack = partly or ref.rest
-            data = self._live(self._listed(ref, (ref.base, ref.delta), named, partly=may_lack))
+            yield self._rest(ref, partly=partly) if ref.rest else self._whole(ref, partly=partly)
+
+    def _whole(self, ref: Ref, *, partly: bool) -> Reached:
+        named: list[Named] = []
+        data = self._live(self._listed(ref, (ref.base, ref.delta), named, partly=partly))
+        changes = self._mentioned(self._listed(ref, (ref.changelog,), named, partly=True))
+        self._add_others(ref, named, partly=partly)
+        return Reached(data, changes, tuple(named))
+
+    def _rest(self, ref: Ref, *, partly: bool) -> Reached:
+        """Of a changelog."""
+        named: list[Named] = []
+        data = changes = np.zeros(0, np.int64)
+        needed = _lists_of(ref, whole=partly)
+        if ref.changelog in needed:
             changes = self._mentioned(self._listed(ref, (ref.changelog,), named, partly=True))
-            if ref.index:
-                named.append(Named(ref.index, self.layout.manifest(ref.index), "other", None))
-                files = self._indexes[ref.index]
-                if files is None and not may_lack:
-                    raise MissingError(ref, self.layout.manifest(ref.index))
-                named += files or ()
-            if ref.statistics:
-                named.append(Named(ref.statistics, f"{STATISTICS}/{ref.statistics}", "other", None))
-            yield Reached(data, changes, tuple(named))
+        if ref.delta in needed:
+            before = self._live(self._listed(ref, (ref.base,), named, partly=True))
+            own = self._mentioned(self._listed(ref, (ref.delta,), named, partly=True))
+            data = np.union1d(before, own)
+            if not partly:
+                data = data[np.array(self._appended, np.bool_)[data]]
+        if partly:
+            self._add_others(ref, named, partly=True)
+        return Reached(data, changes, tuple(named))
+
+    def _add_others(self, ref: Ref, named: list[Named], *, partly: bool) -> None:
+        """Indexes and statistics."""
+        if ref.index:
+            named.append(Named(ref.index, self.layout.manifest(ref.index), "other", None))
+            files = self._indexes[ref.index]
+            if files is None and not partly:
+                raise MissingError(ref, self.layout.manifest(ref.index))
+            named += files or ()
+        if ref.statistics:
+            named.append(Named(ref.statistics, f"{STATISTICS}/{ref.statistics}", "other", None))
 
     def names(self, ids: Ids) -> pa.StringArray:
         """Names of data files, in order."""
@@ -297,15 +326,18 @@ class Reach:
                 raise DamagedTableError("an entry does not have the values that it must have")
             identity = repr((row, bucket, level, name, extra, file.get("_EMBEDDED_FILE_INDEX"), external)).encode()
             key = blake2b(identity, digest_size=16).digest()
-            found.append((kind, key, name, row, bucket, size, tuple(extra), external or None))
+            # Writers before 0.9 do not say.
+            appended = file.get("_FILE_SOURCE") != _COMPACTED
+            found.append((kind, key, name, row, bucket, size, tuple(extra), external or None, appended))
         return found
 
     def _numbered(self, manifest: str, entries: Sequence[_Entry]) -> _Manifest:
         """Raises DamagedTableError where its list says otherwise: a file that seems to be deleted may not be."""
         adds, deletes, names = array("q"), array("q"), []
-        for kind, key, name, row, bucket, size, extra, external in entries:
+        for kind, key, name, row, bucket, size, extra, external, appended in entries:
             number = self._ids.setdefault(key, len(self._ids))
             if number == len(self._sizes):
+                self._appended.append(appended)
                 names.append(name)
                 self._place_of.append(self._places.setdefault((row, bucket), len(self._places)))
                 self._sizes.append(size)
@@ -313,6 +345,7 @@ class Reach:
                     self._extra[number] = extra
                 if external:
                     self._external[number] = external
+            self._appended[number] |= appended
             (adds if kind == ADD else deletes).append(number)
         if (len(adds), len(deletes)) != self._counts[manifest]:
             raise DamagedTableError(
@@ -349,6 +382,18 @@ class Reach:
                 path = None if folder is None else f"{folder}/{name}"
             found.append(Named(name, path, "dv" if kind == DELETION_VECTORS else "index", size))
         return tuple(found)
+
+
+def _is_whole(ref: Ref, partly: bool) -> bool:
+    return partly or not ref.rest
+
+
+def _lists_of(ref: Ref, *, whole: bool) -> list[str]:
+    """The lists that a snapshot needs, or a changelog; ``whole``: of that, all that its snapshot did."""
+    names = [ref.base, ref.delta, ref.changelog]
+    if ref.rest and not whole:
+        names = [ref.changelog] if ref.changelog else [ref.base, ref.delta] * ref.deltas
+    return [name for name in names if name]
 
 
 def _arrow(ids: Ids) -> pa.Int64Array:

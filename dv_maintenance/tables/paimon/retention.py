@@ -1,6 +1,8 @@
-"""How long a table keeps its snapshots, and how many: its options, read as Paimon reads them, or not at all.
+"""How long a table keeps its snapshots and changelogs, and how many: its options, read as Paimon reads them, or not at
+all.
 
-Source: CoreOptions and TimeUtils of Paimon 2.1. What cannot be understood is refused: a guess may delete too much.
+Source: CoreOptions and TimeUtils of Paimon 2.1; changelogs checked by running 1.4.2. What cannot be understood is
+refused: a guess may delete too much.
 """
 
 from __future__ import annotations
@@ -12,7 +14,15 @@ from typing import Final
 
 from dv_maintenance.errors import RefusedError, UsageError
 
-__all__ = ["ORPHAN_AGE", "Retention", "decoupled_by", "duration_millis", "retention_of"]
+__all__ = [
+    "ORPHAN_AGE",
+    "ChangelogRetention",
+    "Retention",
+    "changelog_retention",
+    "duration_millis",
+    "produces_changelog",
+    "retention_of",
+]
 
 ORPHAN_AGE: Final = 86_400_000
 """Milliseconds that a file without a snapshot is kept at least, as Paimon does: so long may a writer take."""
@@ -20,6 +30,9 @@ ORPHAN_AGE: Final = 86_400_000
 _TIME: Final = "snapshot.time-retained"
 _LEAST: Final = "snapshot.num-retained.min"
 _MOST: Final = "snapshot.num-retained.max"
+_CHANGELOG_MOST: Final = "changelog.num-retained.max"
+_PRODUCER: Final = "changelog-producer"
+_PRODUCERS: Final = ("none", "input", "full-compaction", "lookup")
 _HOUR: Final = 3_600_000
 _DEFAULT_LEAST: Final = 10
 _UNLIMITED: Final = 2**31 - 1
@@ -37,16 +50,30 @@ _UNITS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class ChangelogRetention:
+    """Of what snapshots leave behind. ``kept_for``: milliseconds since the snapshot was committed. ``least``, ``most``:
+    so many of the newest ids, those of snapshots among them, stay at least and at most. ``alone_consumed``: what
+    consumers have yet to read is kept as changelogs, and holds no snapshots.
+    """
+
+    kept_for: int
+    least: int
+    most: int | None
+    alone_consumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Retention:
     """Times in milliseconds. ``kept_for``: since a snapshot has a successor. ``orphan_age``: of files that no snapshot
     has. ``least``: so many of the newest snapshots stay; ``most``: no more of them stay than that, ``None`` without
-    such a limit.
+    such a limit. ``changelogs``: ``None`` where changelogs go with their snapshots.
     """
 
     kept_for: int
     orphan_age: int
     least: int
     most: int | None
+    changelogs: ChangelogRetention | None = None
 
 
 def duration_millis(text: str) -> int:
@@ -65,7 +92,8 @@ def duration_millis(text: str) -> int:
 
 def retention_of(options: Mapping[str, str], table: str, asked: int | None, *, allow_short: bool) -> Retention:
     """What to go by, where a retention of ``asked`` milliseconds is asked for. That takes the place of the table's time
-    and of its greatest number, never of its least: who names a time relies on it.
+    and of its greatest number, never of its least: who names a time relies on it. It is about snapshots, and changes
+    nothing of how long their changelogs are kept.
 
     Raises
     ------
@@ -77,8 +105,9 @@ def retention_of(options: Mapping[str, str], table: str, asked: int | None, *, a
     most = _count(options, _MOST, _UNLIMITED, table)
     if most < least:
         raise _unclear(_MOST, f"{most} is less than the {least} of {_LEAST}", str(least), table)
+    changelogs = changelog_retention(options, table)
     if asked is None:
-        return Retention(own, max(ORPHAN_AGE, own), least, None if most == _UNLIMITED else most)
+        return Retention(own, max(ORPHAN_AGE, own), least, _limit(most), changelogs)
     if asked < 0:
         raise UsageError("the retention is negative", table=table, next_step="give a duration such as 168h")
     if asked < own and not allow_short:
@@ -92,22 +121,34 @@ def retention_of(options: Mapping[str, str], table: str, asked: int | None, *, a
             next_step=f"give at least {format_duration(own)}, lower {_TIME} of the table, or, if nothing else uses the "
             "table now, allow a short retention explicitly",
         )
-    return Retention(asked, asked if allow_short else max(ORPHAN_AGE, asked), least, None)
+    return Retention(asked, asked if allow_short else max(ORPHAN_AGE, asked), least, None, changelogs)
 
 
-def decoupled_by(options: Mapping[str, str], table: str) -> str | None:
-    """The option by which changelogs outlive their snapshots, if there is one. Raises RefusedError."""
-    if "changelog.time-retained" in options:
-        snapshots = _duration(options, _TIME, _HOUR, table)
-        if _duration(options, "changelog.time-retained", snapshots, table) > snapshots:
-            return "changelog.time-retained"
-    for end, default in (("min", _DEFAULT_LEAST), ("max", _UNLIMITED)):
-        name = f"changelog.num-retained.{end}"
-        if name in options:
-            snapshots = _count(options, f"snapshot.num-retained.{end}", default, table)
-            if _count(options, name, snapshots, table) > snapshots:
-                return name
-    return None
+def changelog_retention(options: Mapping[str, str], table: str) -> ChangelogRetention | None:
+    """How changelogs are kept, if they outlive their snapshots: if any of their three options is beyond the one of the
+    snapshots, which is its default. Raises RefusedError.
+    """
+    own = _duration(options, _TIME, _HOUR, table)
+    least = _count(options, _LEAST, _DEFAULT_LEAST, table)
+    most = _count(options, _MOST, _UNLIMITED, table)
+    kept_for = _duration(options, "changelog.time-retained", own, table)
+    lower = _count(options, "changelog.num-retained.min", least, table)
+    upper = _count(options, _CHANGELOG_MOST, most, table)
+    alone = _flag(options, "consumer.changelog-only", table)
+    if kept_for <= own and lower <= least and upper <= most:
+        return None
+    if upper < lower:
+        raise _unclear(_CHANGELOG_MOST, f"{upper} is less than the {lower} that stay at least", str(lower), table)
+    produces_changelog(options, table)
+    return ChangelogRetention(kept_for, lower, _limit(upper), alone)
+
+
+def produces_changelog(options: Mapping[str, str], table: str) -> bool:
+    """Whether changes are in changelog files; else they are what commits append. Raises RefusedError."""
+    text = options.get(_PRODUCER, "none").strip().lower()
+    if text not in _PRODUCERS:
+        raise _unclear(_PRODUCER, f"{text[:100]!r} is none of {', '.join(_PRODUCERS)}", "none", table)
+    return text != "none"
 
 
 def _duration(options: Mapping[str, str], name: str, default: int, table: str) -> int:
@@ -124,6 +165,17 @@ def _count(options: Mapping[str, str], name: str, default: int, table: str) -> i
     if not re.fullmatch(r"[0-9]{1,10}", text) or not 0 < int(text) <= _UNLIMITED:
         raise _unclear(name, f"{text[:100]!r} is no number of snapshots", "10", table)
     return int(text)
+
+
+def _flag(options: Mapping[str, str], name: str, table: str) -> bool:
+    text = options.get(name, "false").strip().lower()
+    if text not in {"true", "false"}:
+        raise _unclear(name, f"{text[:100]!r} is neither true nor false", "false", table)
+    return text == "true"
+
+
+def _limit(most: int) -> int | None:
+    return None if most == _UNLIMITED else most
 
 
 def _unclear(name: str, reason: str, example: str, table: str) -> RefusedError:

@@ -9,6 +9,10 @@ next. Then comes another look, and the snapshot files go, oldest first, one by o
 hint; then, behind one more look in front of each batch, the other files. So a crash leaves files that nobody needs,
 never a snapshot without its files.
 
+Where changes outlive their snapshots (``changelogs``), each snapshot's changelog is there before it goes, as with Paimon,
+so that a crash leaves it twice at worst, which any later expiry makes up for. Changelogs that are too old go when all
+snapshots have gone, oldest first, so that there is no gap either.
+
 **Others at work.** Why none of them can lose a file, once the snapshot files are gone and the look behind that is done:
 
 * A *commit* builds on the newest snapshot, which never goes: of files that were there before, it can only name those
@@ -25,6 +29,9 @@ never a snapshot without its files.
 * Another *expiry* may take more of the oldest snapshots, never the newest. While a plan is made, it stops it only if it
   took the newest one that was seen (apache/paimon#7710): everything is read anew then. Behind the look, whatever
   snapshots there are have been read, those among them that came meanwhile included.
+* Another expiry leaves and takes changelogs, too. One that is there in our place must say the same, or we stop before
+  its snapshot goes. If the snapshot went while we wrote its changelog, and others are done with changelogs of that age,
+  or it was rolled back, ours is taken back, since Paimon fails at gaps. What the look behind all that sees is needed.
 * A *reader* of an expired snapshot was warned by the retention, see ``expiry``.
 * A *writer* that has not committed yet is known by nothing but the age of its files: they are orphans to anybody.
 
@@ -45,9 +52,10 @@ from uuid import uuid4
 from dv_maintenance.errors import DvMaintenanceError, StorageError
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
+from dv_maintenance.tables.paimon.changelogs import is_same
 from dv_maintenance.tables.paimon.ground import Ref, look, moved
-from dv_maintenance.tables.paimon.layout import SNAPSHOT, Layout, numbered, table_layout
-from dv_maintenance.tables.paimon.plan import MovedError, Plan, check_coupled, check_options, is_there
+from dv_maintenance.tables.paimon.layout import CHANGELOG, SNAPSHOT, Layout, numbered, table_layout
+from dv_maintenance.tables.paimon.plan import MovedError, Plan, check_options, is_there
 from dv_maintenance.tables.paimon.schema import newest_schema
 from dv_maintenance.tables.sweep import delete_batch
 
@@ -56,6 +64,7 @@ __all__ = ["check_cleanable", "vacuum"]
 # Plans made before others are too busy, and files deleted between two looks.
 _ATTEMPTS: Final = 3
 _BATCH: Final = 1000
+_HINT: Final = 19  # digits that no id has
 _ROLLED_BACK: Final = "it was rolled back to the snapshot that was just deleted, which is back in its place"
 
 
@@ -81,7 +90,7 @@ def vacuum(
     ------
     UsageError : ``retention`` is negative.
     RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``); an option makes no sense;
-        changelogs outlive their snapshots.
+        a changelog would have to be left where there is another one.
     UnsupportedFeatureError : a file names others in a way that is not known here.
     DamagedTableError : a file that tells what is needed cannot be read. Nothing was deleted, unless it says so.
     ConflictError : the table was rolled back or replaced meanwhile, or others expire it faster than it can be read.
@@ -114,21 +123,20 @@ def check_cleanable(layout: Layout) -> None:
     ------
     RefusedError, UnsupportedFeatureError, DamagedTableError : as :func:`vacuum`.
     """
-    schema = newest_schema(layout)
-    check_options(layout, schema, None, allow_short=False)
-    check_coupled(layout, schema, any(numbered(name, "changelog-") for name in layout.names("changelog")))
+    check_options(layout, newest_schema(layout), None, allow_short=False)
 
 
 @dataclass(slots=True)
 class _Deletion:
     """What comes of a plan. ``removed``: snapshots that were deleted, oldest first; ``planned``: how many files were to
-    go, and ``deleted``: how many did.
+    go, and ``deleted``: how many did. ``left``: changelogs that were written.
     """
 
     plan: Plan
     deleted: int = 0
     planned: int = 0
     removed: list[Ref] = field(default_factory=list)
+    left: list[Ref] = field(default_factory=list)
 
     @property
     def storage(self) -> Storage:
@@ -140,6 +148,7 @@ class _Deletion:
             return []
         plan = self.plan
         snapshots = {plan.mine.snapshots[number].path: number for number in plan.expired}
+        changelogs = {ref.path: number for number, ref in plan.mine.changelogs.items()}
         plan.look_again()
         files = plan.unneeded(files)
         plan.verify(files)
@@ -148,7 +157,10 @@ class _Deletion:
         try:
             expired = set(plan.expired)
             self._expire([file for file in files if snapshots.get(file.path) in expired], gone)
-            failure = self._sweep([file for file in files if file.path not in snapshots], gone)
+            outdated = [file for file in files if changelogs.get(file.path) in plan.rest.outdated]
+            self._outdate(outdated, gone)
+            rest = [file for file in files if file.path not in snapshots and file.path not in changelogs]
+            failure = self._sweep(rest, gone)
         except MovedError as error:
             # Too late to plan anew.
             error.final.done = self._done()
@@ -164,7 +176,8 @@ class _Deletion:
 
     def _done(self) -> str | None:
         if not self.deleted:
-            return None
+            written = f"{self.left[-1].path} was written" if self.left else None
+            return written and f"nothing was deleted; {written}, as a later run would do"
         until = f", snapshots up to {self.removed[-1].id} among them" if self.removed else ""
         return f"{self.deleted} of {self.planned} files deleted{until}; a later run deletes the others"
 
@@ -178,7 +191,12 @@ class _Deletion:
             if not is_there(self.storage, newest):
                 why = f"{newest.path}, its newest snapshot, vanished, or is another one now"
                 raise self.plan.conflict(_ROLLED_BACK if self._put_back() else why)
+            left = self.plan.rest.left.get(refs[file.path].id)
+            if left is not None:
+                self._leave(left, refs[file.path])
             removed = self._remove(refs[file.path])
+            if left is not None and not removed:
+                self._take_back(left, replaced=removed is None)
             if removed is None:
                 raise self.plan.conflict(f"{file.path} is another one now")
             if removed:
@@ -189,9 +207,81 @@ class _Deletion:
             first = min(number for number in self.plan.mine.snapshots if number > self.removed[-1].id)
             self.storage.put(f"{self.plan.layout.own}{SNAPSHOT}/EARLIEST", str(first).encode())
 
+    def _leave(self, changelog: Ref, snapshot: Ref) -> None:
+        """Write the changelog of a snapshot that is about to go, unless somebody did, and point to it."""
+        if not is_there(self.storage, snapshot):
+            return  # somebody else left one, and was faster
+        path, layout = changelog.path, self.plan.layout
+        folder, _, name = path.rpartition("/")
+        if self.storage.is_local:
+            os.makedirs(self.storage.local(folder), exist_ok=True)
+        created = True
+        try:
+            self.storage.create(path, changelog.data, staging=f"{folder}/.{name}.{uuid4()}.tmp")
+        except FileExistsAlreadyError:
+            created = False
+        try:
+            found: bytes | None = self.storage.get(path)
+        except FileNotFoundError:
+            found = None
+        if found is not None and not is_same(layout, path, found, changelog.data):
+            raise self.plan.conflict(f"{path} came meanwhile, and is not what snapshot {snapshot.id} leaves behind")
+        if created:
+            self.left.append(changelog)
+        if not is_there(self.storage, snapshot):
+            return  # the caller will see
+        if found is None:
+            raise self.plan.conflict(f"{path}, which was just written, vanished")
+        self.storage.put(f"{layout.own}{CHANGELOG}/LATEST", str(snapshot.id).encode())
+
+    def _take_back(self, changelog: Ref, *, replaced: bool) -> None:
+        """A changelog that we wrote while others took its snapshot away, unless it is theirs as well: if its successor
+        is gone, or the hint says that all up to it had their time. ``replaced``: there is another snapshot in its place.
+        """
+        if changelog not in self.left:
+            return
+        layout, number = self.plan.layout, changelog.id
+        folder = f"{layout.own}{CHANGELOG}"
+        follows = self.storage.exists(layout.changelog(number + 1)) or self.storage.exists(layout.snapshot(number + 1))
+        if follows and not replaced and self._earliest(folder) <= number:
+            return
+        self._remove(changelog)
+        self.left.remove(changelog)
+        ids = [found for name in layout.names(CHANGELOG) if (found := numbered(name, "changelog-")) is not None]
+        if ids:
+            # Paimon relies on that hint unless the next changelog is there.
+            self.storage.put(f"{folder}/LATEST", str(max(ids)).encode())
+
+    def _earliest(self, folder: str) -> int:
+        try:
+            hint = self.storage.get(f"{folder}/EARLIEST").strip()
+        except FileNotFoundError:
+            return 0
+        return int(hint) if hint.isdigit() and len(hint) < _HINT else 0
+
+    def _outdate(self, files: Sequence[ExpiredFile], gone: list[ExpiredFile]) -> None:
+        """Delete changelogs that are too old, oldest first, and move the hint."""
+        plan, known = self.plan, {file.path: file for file in files}
+        every = {**plan.rest.left, **plan.mine.changelogs}
+        outdated = set(plan.rest.outdated)
+        for number in sorted(outdated):
+            if number not in plan.mine.changelogs and every[number] not in self.left:
+                outdated = {each for each in outdated if each < number}
+                break  # somebody else has just left it: the next run finds it
+            removed = self._remove(every[number])
+            if removed is None:
+                raise plan.conflict(f"{every[number].path} is another one now")
+            file = known.get(every[number].path)
+            if file is not None:  # else it was left by this very run
+                self.deleted += removed
+                gone.append(file)
+        first = min(every.keys() - outdated, default=None)
+        if first is not None and (outdated or self.left):
+            self.storage.put(f"{plan.layout.own}{CHANGELOG}/EARLIEST", str(first).encode())
+
     def _remove(self, ref: Ref) -> int | None:
-        """Delete a snapshot file; how many were there. ``None``: it is not what was read any more, and stays. On local
-        disk that is certain: it is moved out of the way before it is looked at.
+        """Delete the file of a snapshot or a changelog; how many were there. ``None``: it is not what was read any more,
+        and stays. On local disk that is certain: it is moved out of the way before it is looked at.
         """
         if not self.storage.is_local:
             if not is_there(self.storage, ref) and self.storage.exists(ref.path):
@@ -242,8 +332,7 @@ class _Deletion:
         # Others may expire what they like, as long as they leave newer ones: those were read just now.
         if reason and not (mine.newest > self.plan.mine.newest and self.plan.mine.newest not in mine.snapshots):
             raise self.plan.conflict(_ROLLED_BACK if self._put_back() else reason)
-        self.plan.ground, self.plan.expired = after, []
-        self.plan.take_in(after, frozenset())
+        self.plan.rely_on(after)
 
     def _put_back(self) -> bool:
         """The last snapshot that was deleted, if none is left: somebody rolled back to it at that very moment."""

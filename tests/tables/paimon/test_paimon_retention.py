@@ -6,7 +6,7 @@ import pytest
 from lake import DAY, HOUR
 
 from dv_maintenance.errors import RefusedError, UsageError
-from dv_maintenance.tables.paimon.retention import Retention, decoupled_by, duration_millis, retention_of
+from dv_maintenance.tables.paimon.retention import Retention, changelog_retention, duration_millis, retention_of
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,174 @@
+"""Vacuums of tables whose changelogs outlive their snapshots beside Paimon's own expiry: of the same table they leave
+the same snapshots, changelogs and files, and streaming readers get the same changes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paimon_engine import DV, EngineError, PaimonEngine
+from paimon_judging import Intruder, judge_rows, opened
+
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import ConflictError
+from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.vacuum import vacuum
+
+HISTORIES = int(os.environ.get("DVM_HISTORIES", "7"))
+ALL_DELETED_FILES = {"compaction.delete-ratio-threshold": "0", "compaction.min.file-num": "2"}
+# Until the test says otherwise, commits expire nothing.
+PATIENT = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1000", "changelog.num-retained.max": "2000"}
+KINDS: dict[str, dict[str, str]] = {
+    "append": {},
+    "append with DVs": DV,
+    "none": {},
+    "input": {"changelog-producer": "input"},
+    "lookup": {"changelog-producer": "lookup"},
+    "full-compaction": {"changelog-producer": "full-compaction"},
+    "lookup with DVs": {"changelog-producer": "lookup", **DV},
+}
+
+
+class Changes:
+    """What happens to a table of one kind."""
+
+    def __init__(self, engine: PaimonEngine, path: Path, kind: str, seed: int = 0) -> None:
+        self.engine, self.path, self.draw = engine, path, random.Random(f"{kind}-{seed}")
+        self.keyed, self.dvs = not kind.startswith("append"), "DVs" in kind
+        self.tags: list[str] = []
+        columns = {"id": "INT NOT NULL", "pt": "STRING NOT NULL", "v": "STRING"}
+        key = ["pt", "id"] if self.keyed else []
+        partition = ["pt"][: self.draw.randint(int(self.keyed), 1)]
+        engine.create(path, columns, partition=partition, key=key, options={**PATIENT, **KINDS[kind]})
+        self.ids = iter(range(100_000))
+        self.append()
+
+    def rows(self, count: int) -> Iterator[tuple[int, str, str]]:
+        for number, _ in zip(self.ids, range(count), strict=False):
+            yield number, "ab"[number % 2], f"v{number}"
+
+    def append(self) -> None:
+        again = [(number, "ab"[number % 2], f"again{number}") for number in range(self.draw.randint(0, 3))]
+        self.engine.append(self.path, [*again, *self.rows(self.draw.randint(1, 9))])
+
+    def delete(self) -> None:
+        rest = self.draw.randint(0, 2)
+        if self.keyed:
+            gone = [row for row in self.engine.rows(self.path) if row["id"] % 3 == rest]
+            self.engine.append(self.path, [list(row.values()) for row in gone], kinds=["-D"] * len(gone))
+        elif self.dvs:
+            self.engine.delete(self.path, lambda row: row["id"] % 3 == rest)
+
+    def compact(self) -> None:
+        self.engine.compact(self.path, options=ALL_DELETED_FILES)
+
+    def purge(self) -> None:
+        if not self.keyed:
+            assert purge(opened(self.path), LocalEngine()).verified
+
+    def tag(self) -> None:
+        self.tags.append(f"tag{len(self.tags)}")
+        self.engine.tag(self.path, self.tags[-1])
+
+    def branch(self) -> None:
+        if not (self.path / "branch").is_dir():
+            self.tag()
+            self.engine.branch(self.path, "side", self.tags[-1])
+
+    def expire(self) -> None:
+        kept = self.draw.randint(1, 4)
+        most = {"snapshot.num-retained.max": str(kept), "changelog.num-retained.max": str(kept + 3)}
+        self.engine.expire_by_options(self.path, most)
+
+    def rollback(self) -> None:
+        first = numbers(self.path, "snapshot")[0]
+        self.engine.rollback(self.path, max(first, self.engine.version(self.path) - 1))
+        # Its snapshots may be gone by now.
+        self.tags = [name for name in self.tags if (self.path / f"tag/tag-{name}").exists()]
+
+    def step(self) -> None:
+        often = [self.append, self.append, self.delete, self.compact, self.purge]
+        self.draw.choice([*often, *often, self.tag, self.branch, self.expire, self.rollback])()
+
+    def retain(self, snapshots: int, changelogs: int) -> None:
+        most = {"snapshot.num-retained.max": str(snapshots), "changelog.num-retained.max": str(changelogs)}
+        self.engine.alter(self.path, *(("option", name, value) for name, value in most.items()))
+
+
+def numbers(path: Path, kind: str) -> list[int]:
+    return sorted(int(each.name.rpartition("-")[2]) for each in (path / kind).glob(f"{kind}-*"))
+
+
+def files(path: Path) -> set[str]:
+    """All but the hints, which are rewritten."""
+    found = (each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file())
+    return {name for name in found if name.rpartition("/")[2] not in {"LATEST", "EARLIEST"}}
+
+
+def hints(path: Path) -> list[str]:
+    return [(path / "changelog" / name).read_text() for name in ("EARLIEST", "LATEST")]
+
+
+def said(path: Path) -> list[dict[str, Any]]:
+    """What changelogs say, without what is null."""
+    bodies = [json.loads((path / f"changelog/changelog-{n}").read_text()) for n in numbers(path, "changelog")]
+    return [{key: value for key, value in body.items() if value is not None} for body in bodies]
+
+
+def judge(engine: PaimonEngine, path: Path, theirs: Path) -> None:
+    assert numbers(path, "snapshot") == numbers(theirs, "snapshot")
+    assert numbers(path, "changelog") == numbers(theirs, "changelog")
+    assert sorted(files(path)) == sorted(files(theirs))
+    assert said(path) == said(theirs)
+    ids = numbers(path, "changelog")
+    if ids:
+        assert hints(path) == hints(theirs) == [str(ids[0]), str(ids[-1])]
+    for number in [*ids, *numbers(path, "snapshot")]:
+        assert engine.changes(path, number) == engine.changes(theirs, number)
+
+
+def check_history(engine: PaimonEngine, folder: Path, kind: str, seed: int) -> None:
+    path, theirs = folder / "table", folder / "theirs"
+    history = Changes(engine, path, kind, seed)
+    for _ in range(14):
+        history.step()
+    history.retain(kept := history.draw.randint(1, 3), kept + history.draw.randint(1, 8))
+    before = engine.changes(path, 1) if not numbers(path, "changelog") and 1 in numbers(path, "snapshot") else None
+    shutil.copytree(path, theirs)
+    told = vacuum(opened(path), dry_run=True)
+    ids = numbers(path, "changelog"), numbers(path, "snapshot")
+    done = vacuum(opened(path))
+    assert (told.paths, told.kept) == (done.paths, done.kept)
+    assert ids != (numbers(path, "changelog"), numbers(path, "snapshot")) or not told.paths
+    engine.expire_by_options(theirs)
+    judge(engine, path, theirs)
+    if before is not None and numbers(path, "changelog"):
+        changes = engine.changes(path, numbers(path, "changelog")[0])
+        assert changes == before[len(before) - len(changes) :]
+    # And both go on: a commit expires, and leaves and takes changelogs by itself.
+    for _ in range(3):
+        history.append()
+        history.delete()
+        history.compact()
+    vacuum(opened(path))
+    later = time.time_ns() // 1_000_000 + 3_600_000
+    assert engine.orphans(path, later) == []
+    (shutil.rmtree(theirs), shutil.copytree(path, theirs))
+    engine.expire_by_options(theirs)
+    judge(engine, path, theirs)
+    assert vacuum(opened(path), dry_run=True).paths == ()
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_it_leaves_what_paimon_leaves(paimon_engine: PaimonEngine, tmp_path: Path, seed: int) -> None:
+    kinds = list(KINDS)
+    check_history(paimon_engine, tmp_path, kinds[seed % len(kinds)], seed // len(kinds))
