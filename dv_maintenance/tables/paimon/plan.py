@@ -172,7 +172,8 @@ class Plan:
                 found.append(Named(each.name, path, each.kind, each.size))
             elif each.name not in self.needed.named:
                 self.kept[OUTSIDE if each.path else UNTOLD] += 1
-        return found
+        # A file that changed its level has two numbers.
+        return list({each.path: each for each in found}.values())
 
     def _placed(self, file: DataFile, kind: str) -> list[Named]:
         folder = file.folder

@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ HOUR, DAY = 3_600_000, 86_400_000
 OWN = ("snapshot/", "schema/", "tag/", "changelog/", "consumer/")
 HINTS = {"LATEST", "EARLIEST"}
 
+LASTING = {"changelog.time-retained": "30 d"}
+
 State = tuple[dict[Any, DataFile], dict[Any, DeletionVector], list[dict[str, Any]], str | None, frozenset[str]]
 
 
@@ -35,13 +37,15 @@ class Lake(PaimonWriter):
     commit, and files are as old as the moment that they are written at says.
 
     ``needs``: by snapshot, the paths that it needs, for ever. ``states``: what it takes to go back to one. ``tagged``:
-    by name of the tag, the same.
+    by name of the tag, the same. ``changes``: by snapshot, what its changelog needs once it is gone, and in front of
+    that the part of it that a reader of the changes opens.
     """
 
     branch: str | None = None
     needs: dict[int, frozenset[str]] = field(default_factory=dict)
     states: dict[int, State] = field(default_factory=dict)
     tagged: dict[str, tuple[int, frozenset[str]]] = field(default_factory=dict)
+    changes: dict[int, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     lakes: dict[str, Lake] = field(default_factory=dict)
     index_paths: frozenset[str] = frozenset()
     letter: str = "a"
@@ -83,7 +87,7 @@ class Lake(PaimonWriter):
 
     def commit(self, kind: str, add: Sequence[DataFile] = (), delete: Sequence[DataFile] = (), **body: Any) -> None:
         more = body.pop("needs", frozenset())
-        before = set(self.listed("manifest"))
+        before, earlier = set(self.listed("manifest")), [*self.files.values()]
         super().commit(kind, add, delete, **body)
         lists = {path for path in set(self.listed("manifest")) - before if "manifest-list" in path}
         manifests = {f"manifest/{each['_FILE_NAME']}" for each in self._base}
@@ -91,6 +95,15 @@ class Lake(PaimonWriter):
         index = {f"manifest/{self._index}"} if self._index else set()
         found = frozenset(lists | manifests | data | index | self.index_paths | more)
         self.needs[self.version] = found
+        if body.get("changelogManifestList"):
+            self.changes[self.version] = (more, more)
+        elif self.options.get("changelog-producer", "none") == "none":
+            own = {path for file in add if appended(file) for path in self.paths(file)}
+            there = {path for file in [*earlier, *delete] if appended(file) for path in self.paths(file)}
+            opened = frozenset(lists | manifests | own)
+            self.changes[self.version] = (opened, opened | there)
+        else:
+            self.changes[self.version] = (frozenset(), frozenset())
         self.states[self.version] = (dict(self.files), dict(self.dvs), list(self._base), self._index, self.index_paths)
 
     def listed(self, folder: str) -> list[str]:
@@ -115,6 +128,7 @@ class Lake(PaimonWriter):
     def compact(self, files: Sequence[DataFile]) -> DataFile:
         """Some files become one; the index manifest is written anew without their DVs."""
         new = self.new_file(files[0].partition, files[0].bucket)
+        new = replace(new, entry=(*new.entry, ("_FILE_SOURCE", 1)))
         for file in files:
             self.dvs.pop(file.key, None)
         if self._index is not None:
@@ -150,10 +164,14 @@ class Lake(PaimonWriter):
 
     # -- references -----------------------------------------------------------------------------------------------
 
-    def numbers(self) -> list[int]:
-        """The snapshots that are there."""
-        names = [path.name for path in (self.path / f"{self.own}snapshot").glob("snapshot-*")]
-        return sorted(int(name.removeprefix("snapshot-")) for name in names)
+    def numbers(self, kind: str = "snapshot") -> list[int]:
+        """The snapshots, or changelogs, that are there."""
+        names = [path.name for path in (self.path / f"{self.own}{kind}").glob(f"{kind}-*")]
+        return sorted(int(name.removeprefix(f"{kind}-")) for name in names)
+
+    @property
+    def decoupled(self) -> bool:
+        return any(name.startswith("changelog.") for name in self.options)
 
     def tag(self, name: str, version: int) -> None:
         source = self.path / f"{self.own}snapshot/snapshot-{version}"
@@ -185,6 +203,7 @@ class Lake(PaimonWriter):
             letter=chr(ord(self.letter) + len(self.lakes) + 1),
         )
         lake.restore(version, self.states[version], self.needs[version], data)
+        lake.changes[version] = self.changes[version]
         self.lakes[name] = lake
         return lake
 
@@ -207,6 +226,9 @@ class Lake(PaimonWriter):
         for number in reversed(self.numbers()):
             if number > version:
                 (self.path / f"{self.own}snapshot/snapshot-{number}").unlink()
+        for number in self.numbers("changelog"):
+            if number > version:
+                (self.path / f"{self.own}changelog/changelog-{number}").unlink()
         for name in [name for name, (number, _) in self.tagged.items() if number > version]:
             self.untag(name)
         self.restore(version, self.states[version], self.needs[version], data)
@@ -221,24 +243,41 @@ class Lake(PaimonWriter):
         for number in branch.numbers():
             data = (self.path / f"{branch.own}snapshot/snapshot-{number}").read_bytes()
             self.restore(number, branch.states[number], branch.needs[number], data)
+            self.changes[number] = branch.changes[number]
         self.now = max(self.now, branch.now)
 
-    def expire(self, keep: int) -> None:
-        """As another process does it: all but the newest, files first."""
+    def expire(self, keep: int, changelogs: int = 1000) -> None:
+        """As another process does it: all but the newest, files first; and of the changelogs, too."""
         ids = self.numbers()
         going = ids[: max(0, len(ids) - keep)]
-        needed = self.root_needs(exclude=going)
+        left = sorted({*self.numbers("changelog"), *going}) if self.decoupled else []
+        outdated = left[: max(0, len(left) - changelogs)]
+        needed = self.root_needs(exclude=going, left=left)
         for path in {path for number in going for path in self.needs[number]} - needed:
             (self.path / path).unlink(missing_ok=True)
         for number in going:
-            (self.path / f"{self.own}snapshot/snapshot-{number}").unlink()
+            snapshot = self.path / f"{self.own}snapshot/snapshot-{number}"
+            if self.decoupled:
+                self.put(f"changelog/changelog-{number}", snapshot.read_bytes())
+                self.put("changelog/LATEST", str(number).encode())
+            snapshot.unlink()
         if going:
             self.put("snapshot/EARLIEST", str(going[-1] + 1).encode())
+        needed = self.root_needs(left=left[len(outdated) :])
+        for number in outdated:
+            for path in self.changes[number][1] - needed:
+                (self.path / path).unlink(missing_ok=True)
+            (self.path / f"{self.own}changelog/changelog-{number}").unlink(missing_ok=True)
+        if outdated:
+            self.put("changelog/EARLIEST", str(outdated[-1] + 1).encode())
 
-    def root_needs(self, exclude: Sequence[int] = ()) -> set[str]:
-        """All that is needed by what is there, but for snapshots of this branch itself."""
+    def root_needs(self, exclude: Sequence[int] = (), left: Sequence[int] | None = None) -> set[str]:
+        """All that is needed by what is there, but for snapshots of this branch itself. ``left``: its changelogs, by
+        default those that are there.
+        """
         own = {path for number in self.numbers() if number not in exclude for path in self.needs[number]}
         own |= {path for _, needs in self.tagged.values() for path in needs}
+        own |= {path for n in (self.numbers("changelog") if left is None else left) for path in self.changes[n][1]}
         return own.union(*(lake.root_needs() for lake in self.lakes.values()))
 
     # -- checks ---------------------------------------------------------------------------------------------------
@@ -250,6 +289,13 @@ class Lake(PaimonWriter):
         stored = self.stored()
         for number in ids:
             assert self.needs[number] <= stored, (number, sorted(self.needs[number] - stored))
+        lasting = self.numbers("changelog")
+        if lasting and self.decoupled:
+            assert lasting == list(range(lasting[0], lasting[-1] + 1)), lasting
+            assert ids[0] <= lasting[-1] + 1, (ids, lasting)
+        for number in lasting:
+            missing = self.changes[number][0] - stored
+            assert not missing, (number, sorted(missing))
         for name, (_, needs) in self.tagged.items():
             assert (self.path / f"{self.own}tag/tag-{name}").exists()
             assert needs <= stored, (name, sorted(needs - stored))
@@ -273,8 +319,12 @@ class Lake(PaimonWriter):
         return self.table().vacuum(**{"now": self.now + DAY + HOUR + 1, **options})
 
 
+def appended(file: DataFile) -> bool:
+    return dict(file.entry).get("_FILE_SOURCE", 0) == 0
+
+
 def lake(path: Path, **options: Any) -> Lake:
-    """An append table that retains at least one snapshot."""
+    """An append table that retains at least one snapshot. With ``LASTING``, its changelogs outlive them."""
     more = {"bucket": "-1", "deletion-vectors.enabled": "true", "snapshot.num-retained.min": "1"}
     return Lake(path, options={**more, **options.pop("options", {})}, **options)
 
@@ -329,7 +379,7 @@ def _moved(original: Lake, path: Path) -> Lake:
     found = Lake.__new__(Lake)
     found.__dict__.update(original.__dict__)
     found.path = path
-    for name in ("files", "dvs", "needs", "states", "tagged"):
+    for name in ("files", "dvs", "needs", "states", "tagged", "changes"):
         setattr(found, name, dict(getattr(original, name)))
     found._base = list(original._base)
     found.lakes = {name: _moved(each, path) for name, each in original.lakes.items()}
@@ -337,5 +387,6 @@ def _moved(original: Lake, path: Path) -> Lake:
 
 
 __all__ = [
-    "DAY", "HOUR", "MAX_LONG", "CrashError", "Lake", "before_each_call", "copied", "entry_schema", "gone", "lake",
+    "DAY", "HOUR", "LASTING", "MAX_LONG", "CrashError", "Lake", "before_each_call", "copied", "entry_schema", "gone",
+    "lake",
 ]  # fmt: skip

@@ -6,7 +6,13 @@ import pytest
 from lake import DAY, HOUR
 
 from dv_maintenance.errors import RefusedError, UsageError
-from dv_maintenance.tables.paimon.retention import Retention, changelog_retention, duration_millis, retention_of
+from dv_maintenance.tables.paimon.retention import (
+    ChangelogRetention,
+    Retention,
+    changelog_retention,
+    duration_millis,
+    retention_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -90,15 +96,43 @@ def test_negative() -> None:
     [
         ({}, None),
         ({"changelog.time-retained": "1 h"}, None),
-        ({"changelog.time-retained": "2 h"}, "changelog.time-retained"),
+        ({"changelog.time-retained": "2 h"}, ChangelogRetention(2 * HOUR, 10, None)),
         ({"changelog.time-retained": "2 h", "snapshot.time-retained": "2 h"}, None),
         ({"changelog.num-retained.min": "10"}, None),
-        ({"changelog.num-retained.min": "11"}, "changelog.num-retained.min"),
+        ({"changelog.num-retained.min": "11"}, ChangelogRetention(HOUR, 11, None)),
         ({"changelog.num-retained.max": "100"}, None),
-        ({"changelog.num-retained.max": "100", "snapshot.num-retained.max": "50"}, "changelog.num-retained.max"),
+        (
+            {"changelog.num-retained.max": "100", "snapshot.num-retained.max": "50"},
+            ChangelogRetention(HOUR, 10, 100),
+        ),
+        (
+            {"changelog.time-retained": "2 h", "snapshot.num-retained.max": "50", "consumer.changelog-only": "TRUE"},
+            ChangelogRetention(2 * HOUR, 10, 50, alone_consumed=True),
+        ),
+        ({"consumer.changelog-only": "true"}, None),
     ],
 )
-def test_changelogs_that_outlive_their_snapshots(options: dict[str, str], found: str | None) -> None:
-    assert decoupled_by(options, "t") == found
-    with pytest.raises(RefusedError, match="no duration"):
-        decoupled_by({"changelog.time-retained": "long"}, "t")
+def test_changelogs_that_outlive_their_snapshots(options: dict[str, str], found: ChangelogRetention | None) -> None:
+    assert changelog_retention(options, "t") == found
+    # A retention that is asked for is about snapshots.
+    assert retention_of(options, "t", 9 * DAY, allow_short=False).changelogs == found
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"changelog.time-retained": "long"}, "changelog.time-retained: 'long' is no duration"),
+        ({"changelog.num-retained.min": "0"}, "changelog.num-retained.min: '0' is no number"),
+        ({"changelog.num-retained.max": "many"}, "changelog.num-retained.max: 'many' is no number"),
+        (
+            {"changelog.num-retained.max": "5", "changelog.time-retained": "2 h"},
+            "changelog.num-retained.max: 5 is less than the 10",
+        ),
+        ({"consumer.changelog-only": "yes"}, "consumer.changelog-only: 'yes' is neither true nor false"),
+        ({"changelog.time-retained": "2 h", "changelog-producer": "magic"}, "changelog-producer: 'magic' is none of"),
+    ],
+)
+def test_changelogs_refused(options: dict[str, str], error: str) -> None:
+    with pytest.raises(RefusedError, match=error) as caught:
+        retention_of(options, "t", None, allow_short=False)
+    assert caught.value.next_step

@@ -1,0 +1,477 @@
+"""Vacuum of Paimon tables whose changelogs outlive their snapshots, next to a model of who needs which file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lake import DAY, HOUR, LASTING, CrashError, Lake, before_each_call, copied, gone, lake
+from test_paimon_vacuum_histories import STEPS, kept, take
+from test_paimon_vacuum_races import ACTIONS, commit_and_expire, interfered
+
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
+from dv_maintenance.tables.paimon import plan
+from dv_maintenance.tables.paimon.expiry import CURRENT, Rules, Stamp, first_changelog
+
+PRODUCERS = ("none", "input", "full-compaction", "lookup")
+# A fast-forward leaves changelogs of other numbers than the snapshots have then.
+LASTING_STEPS = (*(step for step in STEPS if step != "forward"), "outdate")
+
+
+def lasting(path: Path, **options: str) -> Lake:
+    return lake(
+        path, options={**LASTING, **{name.replace("__", "-").replace("_", "."): options[name] for name in options}}
+    )
+
+
+def hints(table: Lake) -> list[str]:
+    return [(table.path / table.own / "changelog" / name).read_text() for name in ("EARLIEST", "LATEST")]
+
+
+# -- what is left -------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_leaves_itself_as_a_changelog(tmp_path: Path) -> None:
+    table = lasting(tmp_path / "t")
+    files = [table.add_file() for _ in range(3)]
+    compacted = table.compact(files)
+    table.compact([compacted])
+    table.add_with_changelog()
+    bodies = {number: (table.path / f"snapshot/snapshot-{number}").read_bytes() for number in table.numbers()}
+    before = table.everything()
+    dry = table.vacuum(dry_run=True)
+    assert table.everything() == before
+    assert (dry.expired.kept[plan.LEFT], dry.expired.kept[plan.CHANGELOG]) == (5, 3 + 2 * 5)
+    # What a compaction wrote is no change: it goes with the snapshots that had it.
+    assert gone(dry) == {*(f"snapshot/snapshot-{number}" for number in range(1, 6)), f"bucket-0/{compacted.name}"}
+    result = table.vacuum()
+    assert (result.expired, result.deleted) == (dry.expired, 6)
+    assert (table.numbers(), table.numbers("changelog"), hints(table)) == ([6], [1, 2, 3, 4, 5], ["1", "5"])
+    for number in range(1, 6):
+        assert (table.path / f"changelog/changelog-{number}").read_bytes() == bodies[number]
+    table.check()
+
+
+def test_with_a_producer_only_its_files_stay(tmp_path: Path) -> None:
+    table = lasting(tmp_path / "t", changelog__producer="lookup")
+    file = table.add_file()
+    table.add_with_changelog()
+    table.analyze()
+    table.mark(file, 1)
+    table.compact(list(table.files.values()))
+    table.add_file()
+    changes = [path.name for path in (table.path / "bucket-0").glob("changelog-*")]
+    table.vacuum()
+    assert table.numbers("changelog") == [1, 2, 3, 4, 5]
+    # The list and the manifest of the second, and its file.
+    assert table.stored() - table.needs[6] == table.changes[2][1]
+    assert {path.name for path in (table.path / "bucket-0").glob("changelog-*")} == set(changes)
+    table.check()
+
+
+def test_once_without_a_producer_changes_may_be_in_deltas(tmp_path: Path) -> None:
+    table = lasting(tmp_path / "t")
+    file = table.add_file()
+    table.compact([file])
+    table.options = {**table.options, "changelog-producer": "input"}
+    table.write_schema()
+    table.add_file()
+    table.vacuum()
+    assert (table.path / "bucket-0" / file.name).exists()
+    assert table.changes[1][1] | table.changes[2][1] <= table.stored()
+
+
+def test_changelogs_expire_by_their_own_options(tmp_path: Path) -> None:
+    table = lasting(tmp_path / "t", changelog_num__retained_max="5")
+    files = [table.add_file() for _ in range(4)]
+    table.compact(files)
+    table.expire(1)
+    for _ in range(3):
+        table.add_file()
+    dry = table.vacuum(dry_run=True)
+    going = {f"changelog/changelog-{number}" for number in (1, 2, 3)} | {f"snapshot/snapshot-{n}" for n in (5, 6, 7)}
+    assert {path for path in gone(dry) if "manifest" not in path} == going
+    assert dry.expired.kept[plan.LEFT] == 3
+    assert table.vacuum().expired == dry.expired
+    assert (table.numbers("changelog"), hints(table)) == ([4, 5, 6, 7], ["4", "7"])
+    # The fifth took the files of the first four away, so that its changelog keeps them.
+    assert all((table.path / "bucket-0" / file.name).exists() for file in files)
+    table.add_file()
+    table.add_file()
+    table.vacuum()
+    assert table.numbers("changelog") == [6, 7, 8, 9]
+    assert not any((table.path / "bucket-0" / file.name).exists() for file in files)
+    table.check()
+    assert table.stored() == table.root_needs()
+    # Thirty days on only the newest of them stays, as with Paimon; and what --retention says is about snapshots.
+    table.vacuum(now=table.now + 29 * DAY, retention=29 * DAY)
+    assert table.numbers("changelog") == [6, 7, 8, 9]
+    table.vacuum(now=table.now + 30 * DAY + 1)
+    assert (table.numbers("changelog"), hints(table)) == ([9], ["9", "9"])
+
+
+def test_none_is_written_that_would_go_at_once(tmp_path: Path) -> None:
+    table = lasting(tmp_path / "t", changelog_num__retained_max="3")
+    for _ in range(8):
+        table.add_file()
+    written: list[Any] = []
+    with before_each_call(lambda _, name, path: name == "create" and written.append(path)):
+        result = table.vacuum()
+    assert written == ["changelog/changelog-6", "changelog/changelog-7"]
+    assert result.expired.kept[plan.LEFT] == 2
+    assert table.stored() == table.root_needs()
+
+
+def test_consumers_hold_changelogs(tmp_path: Path) -> None:
+    table = lasting(tmp_path / "t", changelog_num__retained_max="2", consumer_changelog__only="true")
+    for _ in range(6):
+        table.add_file()
+    table.consume("c", 3)
+    table.vacuum()
+    assert (table.numbers(), table.numbers("changelog")) == ([6], [3, 4, 5])
+    table.options = {**table.options, "consumer.changelog-only": "false"}
+    table.write_schema()
+    table.consume("c", 4)
+    for _ in range(3):
+        table.add_file()
+    table.consume("c", 8)
+    table.vacuum()
+    assert (table.numbers(), table.numbers("changelog")) == ([8, 9], [7])
+
+
+def test_where_the_options_say_so_no_more(tmp_path: Path) -> None:
+    """As with Paimon: nothing is left behind, and what was left stays."""
+    table = lasting(tmp_path / "t")
+    for _ in range(4):
+        table.add_file()
+    table.expire(1)
+    table.options = {name: value for name, value in table.options.items() if name not in LASTING}
+    table.write_schema()
+    table.add_file()
+    result = table.vacuum()
+    assert (table.numbers(), table.numbers("changelog")) == ([5], [1, 2, 3])
+    assert set(result.expired.kept) == {CURRENT, plan.CHANGELOG}
+    table.check()
+
+
+def test_a_changelog_that_is_there(tmp_path: Path) -> None:
+    """Of the same content, however it is spelled, it is taken for ours; of another, nothing goes."""
+    table = lasting(tmp_path / "t")
+    for _ in range(4):
+        table.add_file()
+    body = dict(reversed(table.body("snapshot/snapshot-2").items()))
+    del body["changelogManifestList"]
+    table.put("changelog/changelog-2", json.dumps(body).encode())
+    other = copied(table, tmp_path / "other")
+    table.vacuum()
+    assert table.body("changelog/changelog-2") == body
+    assert table.numbers("changelog") == [1, 2, 3]
+    other.change("changelog/changelog-2", timeMillis=7)
+    before = other.everything()
+    with pytest.raises(RefusedError, match="changelog-2 is there already, and not what snapshot 2") as caught:
+        other.vacuum()
+    assert caught.value.next_step
+    assert other.everything() == before
+
+
+def test_one_that_comes_meanwhile_stops_it(tmp_path: Path) -> None:
+    template = lasting(tmp_path / "t")
+    for _ in range(4):
+        template.add_file()
+
+    def come(at: int) -> Callable[[int, str, Any], None]:
+        def do(_: int, name: str, path: Any) -> None:
+            if name == "create" and path == f"changelog/changelog-{at}":
+                table.put(path, b"{")
+
+        return do
+
+    for at in (1, 3):
+        table = copied(template, tmp_path / str(at))
+        with before_each_call(come(at)), pytest.raises(DvMaintenanceError, match="came meanwhile") as caught:
+            table.vacuum()
+        assert (caught.value.done is None) == (at == 1)
+        assert table.numbers() == list(range(at, 5))
+
+
+def test_what_a_writer_left_half_done(tmp_path: Path) -> None:
+    table = lasting(tmp_path / "t")
+    table.add_file()
+    staged = "changelog/.changelog-3.00000000-dead-4000-8000-000000000001.tmp"
+    for path in (staged, "changelog/.changelog-9.crc", "changelog/notes.txt"):
+        table.put(path, b"x")
+    assert gone(table.vacuum()) == {staged, "changelog/.changelog-9.crc"}
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b'{"id": 2, "timeMillis": 1}', b'{"timeMillis": 1}'])
+def test_damage(tmp_path: Path, text: bytes) -> None:
+    table = lasting(tmp_path / "t")
+    for _ in range(3):
+        table.add_file()
+    table.put("changelog/changelog-1", text)
+    before = table.everything()
+    with pytest.raises(DamagedTableError, match="changelog/changelog-1"):
+        table.vacuum()
+    assert table.everything() == before
+
+
+def test_branches_leave_their_own(tmp_path: Path) -> None:
+    table = lasting(tmp_path / "t")
+    for _ in range(3):
+        table.add_file()
+    branch = table.branch_off("b", 2)
+    assert branch is not None
+    branch.add_file()
+    branch.vacuum()
+    assert (branch.numbers(), branch.numbers("changelog"), hints(branch)) == ([3], [2], ["2", "2"])
+    assert table.numbers("changelog") == []
+    table.compact(list(table.files.values()))
+    table.vacuum()
+    assert table.numbers("changelog") == [1, 2, 3]
+    table.check()
+
+
+# -- histories ----------------------------------------------------------------------------------------------------
+
+
+def build(path: Path, steps: list[str], least: int, most: int, producer: str) -> Lake:
+    options = {"snapshot.num-retained.min": str(least), "changelog.num-retained.max": str(most)}
+    table = lake(path, options={**LASTING, **options, "changelog-producer": producer})
+    table.add_file()
+    for number, step in enumerate(steps):
+        if step == "outdate":
+            table.expire(2, changelogs=2)
+        else:
+            take(table, step, number)
+    return table
+
+
+def expected(table: Lake, cutoff: int, least: int, most: int) -> tuple[set[int], list[int]]:
+    """The rules once more: the snapshots, and the changelogs that stay."""
+    stay = kept(table, cutoff, least)
+    after = sorted({*table.numbers("changelog"), *table.numbers()} - stay)
+    wanted = [table.body(str(path.relative_to(table.path)))["nextSnapshot"] for path in table.path.glob("consumer/*")]
+    first = min([table.version - most + 1, table.version - least + 1, *wanted, *after[-1:]])
+    return stay, [number for number in after if number >= first]
+
+
+def check_history(path: Path, steps: list[str], back: int, least: int, most: int, producer: str) -> None:
+    table = build(path, steps, least, most, producer)
+    table.check()
+    now = table.now - back * 1000 + HOUR
+    stay, left = expected(table, table.now - back * 1000, least, most)
+    going = [number for number in table.numbers() if number not in stay]
+    must = table.root_needs(exclude=going, left=left)
+    reachable = table.root_needs(left=sorted({*table.numbers("changelog"), *going}))
+    before, stored = table.everything(), table.stored()
+
+    dry = table.vacuum(now=now, dry_run=True)
+    assert table.everything() == before
+    result = table.vacuum(now=now)
+    assert result.expired == dry.expired
+    assert result.deleted == len(gone(result))
+    assert (set(table.numbers()), table.numbers("changelog")) == (stay, left)
+    if left:
+        assert hints(table) == [str(left[0]), str(left[-1])]
+    table.check()
+    assert table.stored() == stored - (reachable - must)
+    again = table.vacuum(now=now, lite=True)
+    assert (again.deleted, again.expired.files) == (0, ())
+    later = table.now + DAY + HOUR + 1
+    stay, left = expected(table, later - HOUR, least, most)
+    table.vacuum(now=later)
+    table.check()
+    assert (set(table.numbers()), table.numbers("changelog")) == (stay, left)
+    assert table.stored() == table.root_needs() & stored
+    for branch in table.lakes.values():
+        branch.vacuum(now=later)
+    table.check()
+
+
+MANY = st.lists(st.sampled_from(LASTING_STEPS), max_size=30)
+
+
+@settings(max_examples=12)
+@given(
+    steps=st.lists(st.sampled_from(LASTING_STEPS), max_size=14),
+    back=st.integers(-1, 6),
+    least=st.integers(1, 2),
+    most=st.integers(2, 9),
+    producer=st.sampled_from(PRODUCERS),
+)
+def test_histories(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], back: int, least: int, most: int, producer: str
+) -> None:
+    check_history(tmp_path_factory.mktemp("h") / "t", steps, back, least, most, producer)
+
+
+@pytest.mark.deep
+@settings(max_examples=1000)
+@given(
+    steps=MANY,
+    back=st.integers(-1, 12),
+    least=st.integers(1, 3),
+    most=st.integers(3, 20),
+    producer=st.sampled_from(PRODUCERS),
+)
+def test_many_histories(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], back: int, least: int, most: int, producer: str
+) -> None:
+    check_history(tmp_path_factory.mktemp("h") / "t", steps, back, least, most, producer)
+
+
+def check_crashes(path: Path, steps: list[str], producer: str, step: int = 1) -> None:
+    """The process dies in front of each deletion and each write."""
+    original = build(path / "t", steps, 1, 6, producer)
+    original.now += DAY
+    original.add_file()
+    stored = original.stored()
+    number = 0
+    while True:
+        table = copied(original, path / f"c{number}")
+        crashed, changes = False, 0
+
+        def die(_: int, name: str, __: object, at: int = number) -> None:
+            nonlocal changes
+            if name in {"_unlink", "rename", "put", "create"}:
+                if changes == at:
+                    raise CrashError
+                changes += 1
+
+        with before_each_call(die):
+            try:
+                table.vacuum()
+            except CrashError:
+                crashed = True
+        table.check()
+        if crashed:
+            table.vacuum()
+            table.check()
+        left = expected(original, original.now + DAY, 1, 6)[1]
+        assert (table.numbers(), table.numbers("changelog")) == ([table.version], left)
+        assert table.stored() == table.root_needs() & stored
+        if not crashed:
+            assert changes > number - step
+            break
+        number += step
+
+
+@pytest.mark.parametrize("producer", ["none", "lookup"])
+def test_crashes(tmp_path: Path, producer: str) -> None:
+    steps = ["add", "mark", "changelog", "compact", "expire", "tag", "changelog", "add two", "compact", "merge", "add"]
+    check_crashes(tmp_path, steps, producer, 1 if producer == "none" else 3)
+
+
+@pytest.mark.deep
+@settings(max_examples=30)
+@given(
+    steps=st.lists(st.sampled_from(LASTING_STEPS).filter(lambda step: step != "consume"), max_size=12),
+    producer=st.sampled_from(PRODUCERS),
+)
+def test_many_crashes(tmp_path_factory: pytest.TempPathFactory, steps: list[str], producer: str) -> None:
+    check_crashes(tmp_path_factory.mktemp("h"), steps, producer)
+
+
+# -- others meanwhile ---------------------------------------------------------------------------------------------
+
+
+def original(path: Path, *, first: bool) -> Lake:
+    """Snapshots, of which a vacuum keeps the newest two, and changelogs, of which it keeps two; ``first``: none yet."""
+    table = lake(path, options={**LASTING, "snapshot.num-retained.min": "2", "changelog.num-retained.max": "4"})
+    for _ in range(2):
+        table.add_file()
+    table.tag("t", 2)
+    branch = table.branch_off("b", 2)
+    assert branch is not None
+    branch.add_file()
+    table.add_with_changelog()
+    table.compact(list(table.files.values())[:2])
+    if not first:
+        table.expire(2)
+    table.mark(table.add_file(), 3)
+    table.compact(list(table.files.values())[:2])
+    table.add_file()
+    return table
+
+
+def commit_expire_and_outdate(table: Lake) -> None:
+    commit_and_expire(table)
+    table.expire(1, changelogs=1)
+
+
+MEANWHILE: dict[str, Callable[[Lake], object]] = {
+    **{name: action for name, action in ACTIONS.items() if name != "fast-forward"},
+    "expire and outdate": lambda table: table.expire(2, changelogs=1),
+    "expire one and outdate": lambda table: table.expire(max(1, len(table.numbers()) - 1), changelogs=1),
+    "commit, expire and outdate": commit_expire_and_outdate,
+}
+
+
+def check_race(table: Lake, found: Any) -> None:
+    table.check()
+    if isinstance(found, DvMaintenanceError):
+        assert (found.done is None) == ("snapshots up to" not in str(found) and "was written" not in str(found))
+    table.now += DAY
+    for file in table.path.glob("consumer/*"):
+        file.unlink()
+    stored = table.stored()
+    table.vacuum()
+    table.check()
+    assert len(table.numbers()) <= 2
+    assert table.stored() == table.root_needs() & stored
+
+
+def races(tmp_path: Path, actions: list[str], stride: int, *, first: bool) -> None:
+    template = original(tmp_path / "t", first=first)
+    _, calls = interfered(copied(template, tmp_path / "quiet"))
+    for name in actions:
+        for at in range(list(MEANWHILE).index(name) * 5 % stride, calls, stride):
+            table = copied(template, tmp_path / f"{name}-{at}")
+            found, _ = interfered(table, (MEANWHILE[name], at))
+            try:
+                check_race(table, found)
+            except Exception as error:
+                raise AssertionError(f"{name} in front of call {at} of {calls}: {found!r}") from error
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_at_some_points(tmp_path: Path, first: bool) -> None:
+    races(tmp_path, list(MEANWHILE), 61, first=first)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("name", MEANWHILE)
+def test_at_every_point(tmp_path: Path, name: str, first: bool) -> None:
+    races(tmp_path, [name], 1, first=first)
+
+
+# -- the rule -----------------------------------------------------------------------------------------------------
+
+
+@given(
+    times=st.lists(st.integers(0, 9), min_size=1, max_size=8),
+    first=st.integers(1, 50),
+    behind=st.integers(0, 3),
+    cutoff=st.integers(0, 10),
+    least=st.integers(1, 9),
+    most=st.none() | st.integers(1, 12),
+    wanted=st.dictionaries(st.sampled_from("abc"), st.integers(0, 60), max_size=2),
+)
+def test_the_rule(
+    times: list[int], first: int, behind: int, cutoff: int, least: int, most: int | None, wanted: dict[str, int]
+) -> None:
+    stamps = [Stamp(first + place, time) for place, time in enumerate(times)]
+    newest = stamps[-1].id + behind
+    stays = first_changelog(stamps, newest, Rules(cutoff, least, most), wanted)
+
+    def may_go(stamp: Stamp) -> bool:
+        held = newest - stamp.id < least or stamp == stamps[-1] or any(stamp.id >= each for each in wanted.values())
+        return not held and (stamp.timestamp < cutoff or (most is not None and newest - stamp.id >= most))
+
+    assert stays == next(stamp.id for stamp in stamps if not may_go(stamp))
