@@ -15,9 +15,9 @@ and without deletion vectors):
   ``changelog/EARLIEST`` follows. With ``consumer.changelog-only`` consumers hold changelogs, and no snapshots.
 * Where the options do not say so any more, nothing is left behind, and changelogs that are there stay.
 
-Two things differ here. Paimon's expiry fails as long as ``changelog.num-retained.min`` reaches back behind the oldest
-changelog, and at gaps between changelogs; both do no harm here. And where there is no changelog yet, none is written
-that would go at once.
+Paimon's expiry fails as long as ``changelog.num-retained.min`` reaches back behind the oldest changelog, and at gaps
+between changelogs. Both do no harm here; but for its sake each snapshot leaves one, also where it goes at once: others
+may just be leaving those before it.
 """
 
 from __future__ import annotations
@@ -63,8 +63,6 @@ def rest_of(
         return NOTHING
     stamps = [Stamp(number, ref.timestamp) for number, ref in after.items()]
     first = first_changelog(stamps, branch.newest, rules, consumers)
-    if not branch.changelogs:
-        return Rest({number: ref for number, ref in left.items() if number >= first}, frozenset())
     return Rest(left, frozenset(number for number in after if number < first))
 
 
