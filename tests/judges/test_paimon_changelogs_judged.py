@@ -9,19 +9,21 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from paimon_engine import DV, EngineError, PaimonEngine
-from paimon_judging import Intruder, judge_rows, opened
+from paimon_judging import Intruder, opened
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import ConflictError
 from dv_maintenance.maintenance.apply import purge
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables.paimon.avro import read_records
+from dv_maintenance.tables.paimon.avro_schema import Wanted
 from dv_maintenance.tables.paimon.plan import LEFT
 
 HISTORIES = int(os.environ.get("DVM_HISTORIES", "7"))
@@ -115,8 +117,19 @@ def files(path: Path) -> set[str]:
     return {name for name in found if name.rpartition("/")[2] not in {"LATEST", "EARLIEST"}}
 
 
-def names(paths: list[str]) -> set[str]:
+def names(paths: Iterable[str]) -> set[str]:
     return {path.rpartition("/")[2] for path in paths}
+
+
+def changes_of_tags(path: Path) -> set[str]:
+    """Names of the lists of changes that tags name, of their manifests and of the files in these."""
+    bodies = [json.loads(each.read_text()) for each in path.glob("tag/tag-*")]
+    lists = {body["changelogManifestList"] for body in bodies if body.get("changelogManifestList")}
+    there = [(path / "manifest" / name).read_bytes() for name in lists if (path / "manifest" / name).exists()]
+    manifests = {record["_FILE_NAME"] for data in there for record in read_records(data, {"_FILE_NAME": None})}
+    there = [(path / "manifest" / name).read_bytes() for name in manifests if (path / "manifest" / name).exists()]
+    wanted: Wanted = {"_FILE": {"_FILE_NAME": None}}
+    return lists | manifests | {each["_FILE"]["_FILE_NAME"] for data in there for each in read_records(data, wanted)}
 
 
 def hints(path: Path) -> list[str]:
@@ -132,7 +145,9 @@ def said(path: Path) -> list[dict[str, Any]]:
 def judge(engine: PaimonEngine, path: Path, theirs: Path) -> None:
     assert numbers(path, "snapshot") == numbers(theirs, "snapshot")
     assert numbers(path, "changelog") == numbers(theirs, "changelog")
-    assert sorted(files(path)) == sorted(files(theirs))
+    assert files(theirs) <= files(path)
+    # Paimon takes the changes of a tagged snapshot away when their time has come; here a tag keeps all that it names.
+    assert names(files(path) - files(theirs)) <= changes_of_tags(path)
     assert said(path) == said(theirs)
     ids = numbers(path, "changelog")
     if ids:
@@ -180,3 +195,94 @@ def check_history(engine: PaimonEngine, folder: Path, kind: str, seed: int) -> N
 def test_it_leaves_what_paimon_leaves(paimon_engine: PaimonEngine, tmp_path: Path, seed: int) -> None:
     kinds = list(KINDS)
     check_history(paimon_engine, tmp_path, kinds[seed % len(kinds)], seed // len(kinds))
+
+
+# -- others meanwhile ---------------------------------------------------------------------------------------------
+
+# Two snapshots and three changelogs are left of it.
+FEW = {
+    "snapshot.num-retained.min": "1",
+    "snapshot.num-retained.max": "2",
+    "changelog.num-retained.max": "5",
+    "write-only": "true",
+}
+
+
+def busy(engine: PaimonEngine, path: Path, kind: str) -> None:
+    key = [] if kind == "append" else ["id"]
+    engine.create(path, {"id": "INT NOT NULL", "v": "STRING"}, key=key, options={**FEW, **KINDS[kind]})
+    for start in (0, 20, 40):
+        engine.append(path, [(number, f"v{number}") for number in range(start, start + 20)])
+    engine.expire_by_options(path)
+    for start in (10, 30, 50):
+        engine.append(path, [(number, f"w{number}") for number in range(start, start + 20)])
+        engine.compact(path, options={**ALL_DELETED_FILES, "write-only": "false", "snapshot.num-retained.max": "1000"})
+
+
+def commit_and_expire(engine: PaimonEngine, path: Path) -> None:
+    for number in range(3):
+        engine.append(path, [(1000 + number, "new")])
+    engine.expire_by_options(path)
+
+
+OTHERS = {
+    "expires": lambda engine, path: engine.expire_by_options(path),
+    "commits and expires": commit_and_expire,
+    "rolls back": lambda engine, path: engine.rollback(path, engine.version(path) - 1),
+}
+
+
+def race(engine: PaimonEngine, template: Path, intruder: Intruder, kind: str, what: str, at: int) -> int:
+    """A vacuum in whose middle somebody else does something; the number of its calls to the storage."""
+    path = template.with_name(f"{kind}-{what}-{at}".replace(" ", "-"))
+    shutil.copytree(template, path)
+    changes = engine.changes(path, numbers(path, "changelog")[0])
+
+    def other() -> None:
+        # What it needs may go in front of its eyes: then it was too late, and knows.
+        with suppress(EngineError):
+            OTHERS[what](engine, path)
+
+    with suppress(ConflictError):
+        intruder.during(lambda: vacuum(opened(path)), at, other)
+    calls = intruder.calls
+    ids = [*numbers(path, "changelog"), *numbers(path, "snapshot")]
+    assert sorted(set(ids)) == list(range(ids[0], max(ids) + 1))
+    for snapshot in numbers(path, "snapshot"):
+        engine.rows(path, snapshot)
+    if what == "rolls back":
+        engine.changes(path, ids[0])
+    else:
+        every = [*changes, *(["+I", 1000 + number, "new"] for number in range(3) if what != "expires")]
+        found = engine.changes(path, ids[0])
+        assert every[len(every) - len(found) :] == found or found == every[: len(found)]
+    # And Paimon goes on.
+    commit_and_expire(engine, path)
+    assert [len(numbers(path, kind)) for kind in ("snapshot", "changelog")] == [2, 3]
+    engine.changes(path, numbers(path, "changelog")[0])
+    return calls
+
+
+@pytest.mark.parametrize("kind", ["input", "append"])
+def test_others_at_some_moments(
+    paimon_engine: PaimonEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    busy(paimon_engine, tmp_path / "template", kind)
+    intruder = Intruder(monkeypatch)
+    calls = race(paimon_engine, tmp_path / "template", intruder, kind, "expires", 10_000)
+    for at in sorted(random.Random(kind).sample(range(calls // 2, calls + 1), 2)):
+        race(paimon_engine, tmp_path / "template", intruder, kind, "commits and expires", at)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("what", OTHERS)
+@pytest.mark.parametrize("kind", ["none", "input", "append"])
+def test_others_at_every_moment(
+    paimon_engine: PaimonEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, what: str
+) -> None:
+    busy(paimon_engine, tmp_path / "template", kind)
+    intruder, at, calls = Intruder(monkeypatch), 1, 1
+    while at <= calls:
+        calls = max(calls, race(paimon_engine, tmp_path / "template", intruder, kind, what, at))
+        at += 1
+    assert at > 30

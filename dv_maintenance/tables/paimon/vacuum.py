@@ -9,8 +9,8 @@ next. Then comes another look, and the snapshot files go, oldest first, one by o
 hint; then, behind one more look in front of each batch, the other files. So a crash leaves files that nobody needs,
 never a snapshot without its files.
 
-Where changes outlive their snapshots (``changelogs``), each snapshot's changelog is there before it goes, as with Paimon,
-so that a crash leaves it twice at worst, which any later expiry makes up for. Changelogs that are too old go when all
+Where changes outlive their snapshots (``changelogs``), each snapshot's changelog is there before it goes, as with
+Paimon: a crash leaves it twice at worst, which any later expiry makes up for. Changelogs that are too old go when all
 snapshots have gone, oldest first, so that there is no gap either.
 
 **Others at work.** Why none of them can lose a file, once the snapshot files are gone and the look behind that is done:
@@ -236,7 +236,7 @@ class _Deletion:
 
     def _take_back(self, changelog: Ref, *, replaced: bool) -> None:
         """A changelog that we wrote while others took its snapshot away, unless it is theirs as well: if its successor
-        is gone, or the hint says that all up to it had their time. ``replaced``: there is another snapshot in its place.
+        is gone, or the hint says that all up to it had their time. ``replaced``: another snapshot is in its place.
         """
         if changelog not in self.left:
             return
@@ -280,8 +280,8 @@ class _Deletion:
             self.storage.put(f"{plan.layout.own}{CHANGELOG}/EARLIEST", str(first).encode())
 
     def _remove(self, ref: Ref) -> int | None:
-        """Delete the file of a snapshot or a changelog; how many were there. ``None``: it is not what was read any more,
-        and stays. On local disk that is certain: it is moved out of the way before it is looked at.
+        """Delete the file of a snapshot or a changelog; how many were there. ``None``: it is not what was read any
+        more, and stays. On local disk that is certain: it is moved out of the way before it is looked at.
         """
         if not self.storage.is_local:
             if not is_there(self.storage, ref) and self.storage.exists(ref.path):
