@@ -121,7 +121,12 @@ def test_what_goes_at_once_is_left_all_the_same(tmp_path: Path) -> None:
     for _ in range(5):
         table.add_file()
     written: list[Any] = []
-    with before_each_call(lambda _, name, path: name in {"create", "put"} and written.append(path)):
+
+    def note(_: int, name: str, path: Any) -> None:
+        if name in {"create", "put"}:
+            written.append(path)
+
+    with before_each_call(note):
         result = table.vacuum()
     pairs = [path for number in range(1, 5) for path in (f"changelog/changelog-{number}", "changelog/LATEST")]
     assert written == [*pairs, "snapshot/EARLIEST", "changelog/EARLIEST"]
