@@ -26,18 +26,18 @@ from dv_maintenance.tables.paimon.avro import read_records
 from dv_maintenance.tables.paimon.avro_schema import Wanted
 from dv_maintenance.tables.paimon.plan import LEFT
 
-HISTORIES = int(os.environ.get("DVM_HISTORIES", "7"))
+HISTORIES = int(os.environ.get("DVM_HISTORIES", "2"))
 ALL_DELETED_FILES = {"compaction.delete-ratio-threshold": "0", "compaction.min.file-num": "2"}
 # Until the test says otherwise, commits expire nothing.
 PATIENT = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1000", "changelog.num-retained.max": "2000"}
 KINDS: dict[str, dict[str, str]] = {
-    "append": {},
-    "append with DVs": DV,
     "none": {},
+    "lookup with DVs": {"changelog-producer": "lookup", **DV},
+    "append with DVs": DV,
+    "append": {},
     "input": {"changelog-producer": "input"},
     "lookup": {"changelog-producer": "lookup"},
     "full-compaction": {"changelog-producer": "full-compaction"},
-    "lookup with DVs": {"changelog-producer": "lookup", **DV},
 }
 
 
@@ -197,6 +197,15 @@ def test_it_leaves_what_paimon_leaves(paimon_engine: PaimonEngine, tmp_path: Pat
     check_history(paimon_engine, tmp_path, kinds[seed % len(kinds)], seed // len(kinds))
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_leaves_what_paimon_leaves_of_every_kind(
+    paimon_engine: PaimonEngine, tmp_path: Path, kind: str, seed: int
+) -> None:
+    check_history(paimon_engine, tmp_path, kind, 100 + seed)
+
+
 # -- others meanwhile ---------------------------------------------------------------------------------------------
 
 # Two snapshots and three changelogs are left of it.
@@ -263,15 +272,12 @@ def race(engine: PaimonEngine, template: Path, intruder: Intruder, kind: str, wh
     return calls
 
 
-@pytest.mark.parametrize("kind", ["input", "append"])
-def test_others_at_some_moments(
-    paimon_engine: PaimonEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    busy(paimon_engine, tmp_path / "template", kind)
+def test_others_at_some_moments(paimon_engine: PaimonEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy(paimon_engine, tmp_path / "template", "input")
     intruder = Intruder(monkeypatch)
-    calls = race(paimon_engine, tmp_path / "template", intruder, kind, "expires", 10_000)
-    for at in sorted(random.Random(kind).sample(range(calls // 2, calls + 1), 2)):
-        race(paimon_engine, tmp_path / "template", intruder, kind, "commits and expires", at)
+    calls = race(paimon_engine, tmp_path / "template", intruder, "input", "expires", 10_000)
+    for at in sorted(random.Random(1).sample(range(calls // 2, calls + 1), 2)):
+        race(paimon_engine, tmp_path / "template", intruder, "input", "commits and expires", at)
 
 
 @pytest.mark.deep
@@ -286,3 +292,47 @@ def test_others_at_every_moment(
         calls = max(calls, race(paimon_engine, tmp_path / "template", intruder, kind, what, at))
         at += 1
     assert at > 30
+
+
+class CrashError(BaseException):
+    """The process died."""
+
+
+def crash(engine: PaimonEngine, template: Path, intruder: Intruder, at: int) -> bool:
+    """The process dies in front of a call, and Paimon takes over; whether it came to that."""
+    path = template.with_name(f"crash-{at}")
+    shutil.copytree(template, path)
+    changes = engine.changes(path, numbers(path, "changelog")[0])
+
+    def die() -> None:
+        raise CrashError
+
+    try:
+        intruder.during(lambda: vacuum(opened(path)), at, die)
+        crashed = False
+    except CrashError:
+        crashed = True
+    for number in numbers(path, "snapshot"):
+        engine.rows(path, number)
+    for number in sorted({*numbers(path, "changelog"), *numbers(path, "snapshot")}):
+        found = engine.changes(path, number)
+        assert changes[len(changes) - len(found) :] == found
+    commit_and_expire(engine, path)
+    assert [len(numbers(path, kind)) for kind in ("snapshot", "changelog")] == [2, 3]
+    ids = numbers(path, "changelog")
+    assert hints(path) == [str(ids[0]), str(ids[-1])]
+    vacuum(opened(path))
+    assert vacuum(opened(path), dry_run=True).paths == ()
+    return crashed
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", ["none", "input", "append"])
+def test_paimon_takes_over_after_a_crash(
+    paimon_engine: PaimonEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    busy(paimon_engine, tmp_path / "template", kind)
+    intruder, at = Intruder(monkeypatch), 20
+    while crash(paimon_engine, tmp_path / "template", intruder, at):
+        at += 1
+    assert at > 40

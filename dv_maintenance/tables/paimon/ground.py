@@ -275,7 +275,7 @@ def _changelog(layout: Layout, number: int, deltas: bool) -> Ref:
             table=layout.uri,
             next_step="use a newer release of this tool",
         )
-    timestamp = document.optional_integer("timeMillis") or 0
+    timestamp = document.integer("timeMillis")
     if document.integer("id") != number:
         raise document.damaged(f"it holds changelog {document.integer('id')}")
     sizes = _sizes(document)

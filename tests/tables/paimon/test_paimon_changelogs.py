@@ -216,7 +216,7 @@ def test_what_a_writer_left_half_done(tmp_path: Path) -> None:
     assert gone(table.vacuum()) == {staged, "changelog/.changelog-9.crc"}
 
 
-@pytest.mark.parametrize("text", [b"{", b"[]", b'{"id": 2, "timeMillis": 1}', b'{"timeMillis": 1}'])
+@pytest.mark.parametrize("text", [b"{", b"[]", b'{"id": 2, "timeMillis": 1}', b'{"timeMillis": 1}', b'{"id": 1}'])
 def test_damage(tmp_path: Path, text: bytes) -> None:
     table = lasting(tmp_path / "t")
     for _ in range(3):
@@ -304,7 +304,7 @@ def check_history(path: Path, steps: list[str], back: int, least: int, most: int
 MANY = st.lists(st.sampled_from(LASTING_STEPS), max_size=30)
 
 
-@settings(max_examples=12)
+@settings(max_examples=10)
 @given(
     steps=st.lists(st.sampled_from(LASTING_STEPS), max_size=14),
     back=st.integers(-1, 6),
@@ -369,10 +369,9 @@ def check_crashes(path: Path, steps: list[str], producer: str, step: int = 1) ->
         number += step
 
 
-@pytest.mark.parametrize("producer", ["none", "lookup"])
-def test_crashes(tmp_path: Path, producer: str) -> None:
-    steps = ["add", "mark", "changelog", "compact", "expire", "tag", "changelog", "add two", "compact", "merge", "add"]
-    check_crashes(tmp_path, steps, producer, 2 if producer == "none" else 3)
+def test_crashes(tmp_path: Path) -> None:
+    steps = ["add", "changelog", "compact", "expire", "tag", "changelog", "add two", "compact", "merge", "add"]
+    check_crashes(tmp_path, steps, "none", 2)
 
 
 @pytest.mark.deep
@@ -447,9 +446,8 @@ def races(tmp_path: Path, actions: list[str], stride: int, *, first: bool) -> No
                 raise AssertionError(f"{name} in front of call {at} of {calls}: {found!r}") from error
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_at_some_points(tmp_path: Path, first: bool) -> None:
-    races(tmp_path, list(MEANWHILE), 131, first=first)
+def test_at_some_points(tmp_path: Path) -> None:
+    races(tmp_path, list(MEANWHILE), 97, first=False)
 
 
 @pytest.mark.deep
