@@ -17,6 +17,7 @@ from test_paimon_vacuum_races import ACTIONS, commit_and_expire, interfered
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.tables.paimon import plan
 from dv_maintenance.tables.paimon.expiry import CURRENT, Rules, Stamp, first_changelog
+from dv_maintenance.tables.paimon.ground import look
 
 PRODUCERS = ("none", "input", "full-compaction", "lookup")
 # A fast-forward leaves changelogs of other numbers than the snapshots have then.
@@ -205,6 +206,45 @@ def test_one_that_comes_meanwhile_stops_it(tmp_path: Path) -> None:
             table.vacuum()
         assert (caught.value.done is None) == (at == 1)
         assert table.numbers() == list(range(at, 5))
+
+
+@pytest.mark.parametrize(("call", "path"), [("create", "changelog-1"), ("put", "LATEST")])
+def test_what_came_too_late_is_taken_back(tmp_path: Path, call: str, path: str) -> None:
+    """Others expire the snapshot and its changelog while we write that: Paimon fails at gaps, and believes the hint."""
+    table = lasting(tmp_path / "t")
+    for _ in range(5):
+        table.add_file()
+    came = []
+
+    def come(_: int, name: str, argument: Any) -> None:
+        if (name, argument, came) == (call, f"changelog/{path}", []):
+            came.append(True)
+            table.expire(1, changelogs=1)
+
+    with before_each_call(come):
+        table.vacuum()
+    assert came
+    assert (table.numbers(), table.numbers("changelog"), hints(table)) == ([5], [4], ["4", "4"])
+    table.check()
+    assert table.stored() == table.root_needs()
+
+
+def test_changelogs_of_a_number_that_was_given_again_are_read_again(tmp_path: Path) -> None:
+    table = lasting(tmp_path / "t")
+    for _ in range(4):
+        table.add_file()
+    table.tag("t", 1)
+    table.expire(1)
+    layout = table.table().layout
+    before = look(layout)
+    table.rollback(1)
+    for _ in range(4):
+        table.add_with_changelog()
+    table.expire(1)
+    after = look(layout, before).branches[None]
+    assert list(after.changelogs) == [1, 2, 3, 4]
+    for number, ref in after.changelogs.items():
+        assert ref.data == (table.path / f"changelog/changelog-{number}").read_bytes()
 
 
 def test_what_a_writer_left_half_done(tmp_path: Path) -> None:
