@@ -20,7 +20,7 @@ from dv_maintenance.engine.projection import leaf_count
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.work import ColumnStats
 
-__all__ = ["StatsCollector"]
+__all__ = ["Column", "StatsCollector", "has_order", "locate"]
 
 
 class StatsCollector:
@@ -32,7 +32,7 @@ class StatsCollector:
     """
 
     def __init__(self, schema: pa.Schema, columns: Iterable[tuple[str, ...]]) -> None:
-        self._columns = [_locate(schema, column) for column in columns]
+        self._columns = [locate(schema, column) for column in columns]
         self._nulls = {column.name: 0 for column in self._columns if types.is_nested(column.type)}
         self._nan = {column.name: False for column in self._columns if types.is_floating(column.type)}
 
@@ -58,8 +58,8 @@ class StatsCollector:
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
-    """``indices``: child positions from the top down. ``leaf``: index of its first leaf in a Parquet file."""
+class Column:
+    """A leaf column. ``indices``: child positions from the top down. ``leaf``: index of its first leaf in Parquet."""
 
     name: tuple[str, ...]
     indices: tuple[int, ...]
@@ -72,7 +72,8 @@ class _Column:
         return pc.struct_field(array, list(self.indices[1:])) if len(self.indices) > 1 else array
 
 
-def _locate(schema: pa.Schema, name: tuple[str, ...]) -> _Column:
+def locate(schema: pa.Schema, name: tuple[str, ...]) -> Column:
+    """The leaf column of that name. Raises UsageError as :class:`StatsCollector`."""
     indices: list[int] = []
     leaf = 0
     fields = list(schema)
@@ -87,7 +88,7 @@ def _locate(schema: pa.Schema, name: tuple[str, ...]) -> _Column:
         fields = list(found) if types.is_struct(found) else []
     if found is None or types.is_struct(found):
         raise UsageError(f"statistics are asked for {'.'.join(name) or 'no column'}, which is no leaf column")
-    return _Column(name, tuple(indices), leaf, found)
+    return Column(name, tuple(indices), leaf, found)
 
 
 def _bounds(chunks: Sequence[Any], type: pa.DataType) -> tuple[Any, Any]:
@@ -96,14 +97,15 @@ def _bounds(chunks: Sequence[Any], type: pa.DataType) -> tuple[Any, Any]:
     Parquet drops the bounds of long strings instead of cutting them, so what is there is exact.
     """
     filled = [chunk for chunk in chunks if chunk.num_values]
-    if not filled or not _has_order(type) or not all(chunk.has_min_max for chunk in filled):
+    if not filled or not has_order(type) or not all(chunk.has_min_max for chunk in filled):
         return None, None
     least = _json(min(_order(chunk.min_raw, type) for chunk in filled), type)
     greatest = _json(max(_order(chunk.max_raw, type) for chunk in filled), type)
     return least, greatest
 
 
-def _has_order(type: pa.DataType) -> bool:
+def has_order(type: pa.DataType) -> bool:
+    """Whether a column of the type has a least and a greatest value."""
     return bool(
         types.is_boolean(type)
         or types.is_signed_integer(type)

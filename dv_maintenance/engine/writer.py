@@ -1,7 +1,5 @@
-"""Rows into Parquet files of about the wanted size, a row group at a time.
-
-Written as Spark and Delta's other writers do, so that every reader sees what it knows: all fields optional,
-timestamps as INT64 microseconds, field ids where the schema has them, no Arrow schema beside Parquet's own.
+"""Rows into new files of about the wanted size. How a file of a format comes to be: ``parquet_writer``, ``orc_writer``,
+``avro_writer``.
 """
 
 from __future__ import annotations
@@ -10,38 +8,48 @@ import hashlib
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import types
 
 from dv_maintenance.engine.faults import writing
-from dv_maintenance.engine.footer import dictionary_pays
-from dv_maintenance.engine.stats import StatsCollector
-from dv_maintenance.errors import RefusedError, VerificationError
-from dv_maintenance.tables.work import OutputFile, RewriteTask
+from dv_maintenance.engine.parquet_writer import ParquetFiles
+from dv_maintenance.errors import RefusedError
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.work import OutputFile, RewriteTask
 
-__all__ = ["RollingWriter", "as_optional"]
+__all__ = ["Format", "NewFile", "RollingWriter", "as_optional"]
 
-# A row group is held decoded until it is full: this is what bounds a worker's memory.
-ROW_GROUP_BYTES = 64 << 20
-ROW_GROUP_ROWS = 1 << 20
 
-# Table property -> (Arrow's name, part of the file name).
-_CODECS = {
-    "none": ("NONE", ""),
-    "uncompressed": ("NONE", ""),
-    "snappy": ("SNAPPY", ".snappy"),
-    "gzip": ("GZIP", ".gz"),
-    "zstd": ("ZSTD", ".zstd"),
-    "brotli": ("BROTLI", ".br"),
-    "lz4": ("LZ4", ".lz4"),
-    "lz4_raw": ("LZ4", ".lz4raw"),
-}
+class NewFile(Protocol):
+    """A file being written. What is held of it in memory is bounded, whatever its size."""
+
+    def add(self, batch: pa.RecordBatch) -> bool:
+        """Append rows; whether the file is as large as it is to be."""
+
+    def finish(self) -> OutputFile:
+        """Close the file and look at what the storage has.
+
+        Raises
+        ------
+        VerificationError : the stored file has not the size or the rows that were written.
+        StorageError : the storage failed.
+        """
+
+    def abandon(self) -> None:
+        """Close what is open. Raises nothing."""
+
+
+class Format(Protocol):
+    """Makes the files of one task; ``suffix``: what their names say of the compression."""
+
+    suffix: str
+
+    def begin(self, uri: str, footer: Any, origins: Mapping[str, int]) -> NewFile:
+        """A new file. ``footer``, ``origins``: see ``RollingWriter.write``."""
 
 
 class RollingWriter:
@@ -50,22 +58,16 @@ class RollingWriter:
 
     Raises
     ------
-    RefusedError : the compression codec is unknown.
+    RefusedError : the format, its compression codec or a column's type can't be written.
     """
 
     def __init__(self, task: RewriteTask, schema: pa.Schema, storage: Storage) -> None:
         self._task = task
-        self._schema = schema
         self._storage = storage
-        self._codec, self._suffix = _codec(task.compression)
-        self._paths = _leaf_paths(schema)
-        self._file: _File | None = None
+        self._format = _format(task, schema, storage)
+        self._file: NewFile | None = None
         self._begun: list[str] = []
         self._finished: list[OutputFile] = []
-        self._pending: list[pa.RecordBatch] = []
-        self._pending_bytes = self._pending_rows = 0
-        # Bytes on disk per byte in memory, as measured on the last row group.
-        self._shrink = 1.0
 
     def write(self, batch: pa.RecordBatch, footer: Any, origins: Mapping[str, int]) -> None:
         """Append rows. ``footer`` and ``origins`` (see ``Projection``) are those of the file they come from: a new
@@ -75,126 +77,50 @@ class RollingWriter:
             return
         if self._file is None:
             self._file = self._begin(footer, origins)
-        self._file.stats.add(batch)
-        self._pending.append(batch)
-        self._pending_bytes += batch.nbytes
-        self._pending_rows += batch.num_rows
-        if self._pending_bytes >= self._room() or self._pending_rows >= ROW_GROUP_ROWS:
-            self._flush(self._file)
-            if self._file.sink.tell() >= self._task.target_bytes:
-                self._end(self._file)
+        if self._file.add(batch):
+            self._end(self._file)
 
     def close(self) -> tuple[OutputFile, ...]:
         """Finish the last file; all files in the order of their rows. No rows, no file."""
         if self._file is not None:
-            self._flush(self._file)
             self._end(self._file)
         return tuple(self._finished)
 
     def discard(self) -> None:
         """Delete every file begun, as far as the storage lets us."""
         if self._file is not None:
-            # In this order: Arrow's writer, left open, would write its footer into a closed sink when collected.
-            with suppress(Exception):
-                self._file.writer.close()
-            with suppress(Exception):
-                self._file.sink.close()
+            self._file.abandon()
         with suppress(Exception):
             self._storage.delete(self._begun)
 
-    def _room(self) -> float:
-        """Decoded bytes that should make the next row group: what the file lacks, but neither huge nor tiny."""
-        written = self._file.sink.tell() if self._file else 0
-        most = min(ROW_GROUP_BYTES, self._task.target_bytes)
-        return min(most, max((self._task.target_bytes - written) / self._shrink, most / 8))
-
-    def _flush(self, file: _File) -> None:
-        if not self._pending:
-            return
-        table = pa.Table.from_batches(self._pending, self._schema)
-        before = file.sink.tell()
-        with writing(file.uri):
-            file.writer.write_table(table, row_group_size=self._pending_rows)
-        self._shrink = max(file.sink.tell() - before, 1) / max(self._pending_bytes, 1)
-        file.rows += self._pending_rows
-        self._pending = []
-        self._pending_bytes = self._pending_rows = 0
-
-    def _begin(self, footer: Any, origins: Mapping[str, int]) -> _File:
+    def _begin(self, footer: Any, origins: Mapping[str, int]) -> NewFile:
         task = hashlib.sha1(self._task.id.encode(), usedforsecurity=False).hexdigest()[:8]
-        name = self._task.file_name.format(task=task, uuid=uuid.uuid4(), codec=self._suffix)
+        name = self._task.file_name.format(task=task, uuid=uuid.uuid4(), codec=self._format.suffix)
         uri = f"{self._task.output_uri}/{name}"
-        # Of what is no Parquet nobody knows: Parquet gives a dictionary up where it does not pay.
-        repetitive = [
-            path
-            for path in self._paths
-            if footer is None or (path in origins and dictionary_pays(footer, origins[path]))
-        ]
         self._begun.append(uri)
         with writing(uri):
-            return _File(uri, self._schema, self._storage, self._codec, repetitive, self._task)
+            return self._format.begin(uri, footer, origins)
 
-    def _end(self, file: _File) -> None:
-        self._finished.append(file.finish(self._storage))
+    def _end(self, file: NewFile) -> None:
+        self._finished.append(file.finish())
         self._file = None
 
 
-class _File:
-    """One file being written."""
+def _format(task: RewriteTask, schema: pa.Schema, storage: Storage) -> Format:
+    if task.format == "parquet":
+        return ParquetFiles(task, schema, storage)
+    if task.format == "orc":
+        from dv_maintenance.engine.orc_writer import OrcFiles
 
-    def __init__(
-        self,
-        uri: str,
-        schema: pa.Schema,
-        storage: Storage,
-        codec: str,
-        repetitive: list[str],
-        task: RewriteTask,
-    ) -> None:
-        self.uri = uri
-        self.rows = 0
-        self.stats = StatsCollector(schema, task.stats_columns)
-        self.sink = storage.open_output(uri)
-        self.writer = pq.ParquetWriter(
-            self.sink,
-            schema,
-            compression=codec,
-            use_dictionary=repetitive or False,
-            store_schema=False,
-            store_decimal_as_integer=True,
-            write_page_index=True,
-        )
+        return OrcFiles(task, schema, storage)
+    if task.format == "avro":
+        from dv_maintenance.engine.avro_writer import AvroFiles
 
-    def finish(self, storage: Storage) -> OutputFile:
-        """Close the file and look at what the storage has.
-
-        Raises
-        ------
-        VerificationError : the stored file has not the size or the rows that were written.
-        """
-        with writing(self.uri):
-            self.writer.close()
-            written = self.sink.tell()
-            self.sink.close()
-            info = storage.head(self.uri)
-            with storage.open_input(self.uri) as file:
-                footer = pq.read_metadata(file)
-        if (info.size, footer.num_rows) != (written, self.rows):
-            raise VerificationError(
-                f"{self.uri} has {info.size} bytes and {footer.num_rows} rows, "
-                f"but {written} bytes and {self.rows} rows were written"
-            )
-        return OutputFile(self.uri, info.size, self.rows, info.modified, self.stats.fold(footer))
-
-
-def _codec(name: str) -> tuple[str, str]:
-    codec, suffix = _CODECS.get(name.lower(), ("", ""))
-    if not codec or (codec != "NONE" and not pa.Codec.is_available(codec.lower())):
-        raise RefusedError(
-            f"the compression codec {name!r} is not supported",
-            next_step=f"set the table's compression to one of {', '.join(sorted(_CODECS))}",
-        )
-    return codec, suffix
+        return AvroFiles(task, schema, storage)
+    raise RefusedError(
+        f"files of the format {task.format!r} are not written by this release",
+        next_step="use a newer release of this tool, or the table's own engine",
+    )
 
 
 def as_optional(schema: pa.Schema) -> pa.Schema:
@@ -216,24 +142,3 @@ def _optional(field: pa.Field) -> pa.Field:
         key = nested.key_field.with_type(_optional(nested.key_field).type)
         nested = pa.map_(key, _optional(nested.item_field))
     return field.with_type(nested).with_nullable(True)
-
-
-def _leaf_paths(schema: pa.Schema) -> list[str]:
-    """Dotted paths of the leaves as Parquet names them."""
-    paths: list[str] = []
-
-    def walk(path: str, type: pa.DataType) -> None:
-        if types.is_struct(type):
-            for field in type:
-                walk(f"{path}.{field.name}", field.type)
-        elif types.is_map(type):
-            walk(f"{path}.key_value.key", type.key_type)
-            walk(f"{path}.key_value.value", type.item_type)
-        elif types.is_list(type):
-            walk(f"{path}.list.element", type.value_type)
-        else:
-            paths.append(path)
-
-    for field in schema:
-        walk(field.name, field.type)
-    return paths

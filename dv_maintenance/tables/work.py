@@ -179,7 +179,7 @@ class RewriteTask:
     ``target_bytes``: roll to a new file once the current one holds that much. ``file_name``: of each new file, with
     ``{task}``, ``{uuid}`` and ``{codec}`` where it wants them; a uuid it must have. ``stats_columns``: leaf columns, as
     tuples of field names, whose statistics the result reports. ``order_by``: fields of the scan's schema, see
-    ``RewriteBin``.
+    ``RewriteBin``. ``format``: of the new files, ``parquet``, ``orc`` or ``avro``.
     """
 
     id: str
@@ -190,6 +190,7 @@ class RewriteTask:
     stats_columns: tuple[tuple[str, ...], ...] = ()
     order_by: tuple[str, ...] = ()
     file_name: str = "part-{task}-{uuid}{codec}.parquet"
+    format: str = "parquet"
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "scan": self.scan.to_json()}

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dv_maintenance.engine import writer
+from dv_maintenance.engine import parquet_writer
 from dv_maintenance.engine.rewrite import rewrite, rewrite_retrying
 from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError, VerificationError
 from dv_maintenance.storage import Storage
@@ -218,7 +218,7 @@ def test_row_groups_are_bounded_by_bytes_and_rows(lake: Any, monkeypatch: pytest
     def group_rows(**limits: int) -> list[int]:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in limits.items():
-                patch.setattr(writer, name, value)
+                patch.setattr(parquet_writer, name, value)
             [output] = rewrite(lake.task([lake.write(table)], table.schema)).outputs
         footer = pq.read_metadata(output.uri.removeprefix("file://").replace("%20", " "))
         return [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
@@ -230,20 +230,20 @@ def test_row_groups_are_bounded_by_bytes_and_rows(lake: Any, monkeypatch: pytest
 
 @pytest.mark.parametrize("row_groups", [2, 8])
 def test_what_is_held_does_not_grow_with_the_file(lake: Any, monkeypatch: pytest.MonkeyPatch, row_groups: int) -> None:
-    monkeypatch.setattr(writer, "ROW_GROUP_BYTES", 1 << 20)
+    monkeypatch.setattr(parquet_writer, "ROW_GROUP_BYTES", 1 << 20)
     monkeypatch.setattr("dv_maintenance.engine.footer.BATCH_BYTES", 1 << 18)
     table = noise(row_groups << 18)
     source = lake.write(table, row_group_size=1 << 18, use_dictionary=False)
     schema = table.schema
     before, peak = pa.total_allocated_bytes(), 0
-    flush = writer.RollingWriter._flush
+    flush = parquet_writer.ParquetFile._flush
 
-    def watched(self: Any, file: Any) -> None:
+    def watched(self: Any) -> None:
         nonlocal peak
         peak = max(peak, pa.total_allocated_bytes() - before)
-        flush(self, file)
+        flush(self)
 
-    monkeypatch.setattr(writer.RollingWriter, "_flush", watched)
+    monkeypatch.setattr(parquet_writer.ParquetFile, "_flush", watched)
     rewrite(lake.task([source], schema))
     stored = 4 << 20  # a row group of the source; before 23 Arrow kept what it had read of its pages besides
     pages = stored if int(pa.__version__.split(".")[0]) < 23 else 0
@@ -269,7 +269,7 @@ def test_an_interrupted_task_leaves_no_file_behind(lake: Any, monkeypatch: pytes
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(writer._File, "finish", interrupt)
+    monkeypatch.setattr(parquet_writer.ParquetFile, "finish", interrupt)
     with pytest.raises(KeyboardInterrupt):
         rewrite(lake.task([lake.write(table)], table.schema))
     assert lake.outputs() == []

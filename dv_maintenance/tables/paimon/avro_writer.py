@@ -20,7 +20,7 @@ import pyarrow as pa
 from dv_maintenance.tables.paimon.avro import MAGIC, SYNC, Record, header_of, library, long_bytes
 from dv_maintenance.tables.paimon.avro_schema import parse_schema
 
-__all__ = ["Template", "template_of", "write_records"]
+__all__ = ["PACKERS", "Template", "block_bytes", "header_bytes", "template_of", "write_records"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +67,32 @@ def write_records(template: Template, records: Sequence[Record]) -> bytes:
     RefusedError : fastavro is not installed.
     """
     fastavro = library()
-    codec = template.codec if template.codec in _PACKERS else "zstandard"
+    codec = template.codec if template.codec in PACKERS else "zstandard"
     schema = fastavro.parse_schema(json.loads(template.schema))
     sync = os.urandom(SYNC)
-    pairs = {b"avro.schema": template.schema.encode(), b"avro.codec": codec.encode()}
-    parts = [MAGIC, long_bytes(len(pairs))]
-    for key, value in pairs.items():
-        parts += [long_bytes(len(key)), key, long_bytes(len(value)), value]
-    parts += [long_bytes(0), sync]
+    parts = [header_bytes(template.schema, codec, sync)]
     for start in range(0, len(records), _BLOCK_RECORDS):
         block = io.BytesIO()
         some = records[start : start + _BLOCK_RECORDS]
         for record in some:
             fastavro.schemaless_writer(block, schema, record)
-        packed = _PACKERS[codec](block.getvalue())
-        parts += [long_bytes(len(some)), long_bytes(len(packed)), packed, sync]
+        parts.append(block_bytes(block.getvalue(), len(some), codec, sync))
     return b"".join(parts)
+
+
+def header_bytes(schema: str, codec: str, sync: bytes) -> bytes:
+    """What a file begins with: ``sync`` are 16 random bytes, which every block ends with."""
+    pairs = {b"avro.schema": schema.encode(), b"avro.codec": codec.encode()}
+    parts = [MAGIC, long_bytes(len(pairs))]
+    for key, value in pairs.items():
+        parts += [long_bytes(len(key)), key, long_bytes(len(value)), value]
+    return b"".join([*parts, long_bytes(0), sync])
+
+
+def block_bytes(encoded: bytes, records: int, codec: str, sync: bytes) -> bytes:
+    """A block of so many records; ``codec``: one of PACKERS."""
+    packed = PACKERS[codec](encoded)
+    return b"".join([long_bytes(records), long_bytes(len(packed)), packed, sync])
 
 
 _BLOCK_RECORDS: Final = 1000
@@ -97,7 +107,7 @@ def _snapped(block: bytes) -> bytes:
     return bytes(pa.compress(block, codec="snappy", asbytes=True)) + struct.pack(">I", zlib.crc32(block))
 
 
-_PACKERS: Final[dict[str, Callable[[bytes], bytes]]] = {
+PACKERS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "null": bytes,
     "deflate": _deflated,
     "bzip2": bz2.compress,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.arrays import strings
 from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.paimon.formats import check_instants, codec_of, format_of
 from dv_maintenance.tables.paimon.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.tasks import COLUMNS, field_in, instants, source_of
 from dv_maintenance.tables.paimon.types import arrow_field
@@ -24,17 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["rewrite_tasks"]
 
-_COMPRESSION: Final = "file.compression"
-_CODECS: Final = {
-    "none": "none",
-    "uncompressed": "none",
-    "snappy": "snappy",
-    "gzip": "gzip",
-    "brotli": "brotli",
-    "zstd": "zstd",
-    "lz4": "lz4",
-}
-
 
 def rewrite_tasks(
     layout: Layout, snapshot: PaimonSnapshot, bins: Sequence[RewriteBin], target_bytes: int
@@ -44,15 +34,17 @@ def rewrite_tasks(
     Raises
     ------
     UsageError : a bin names a file that is not live in the snapshot, or in another partition, or one twice.
-    RefusedError : the table asks for a compression that we can't write, or has files that we can't read.
+    RefusedError : the table asks for a compression that we can't write, or has files that we can't read, or whose
+        timestamps would be others in files of its own format.
     UnsupportedFeatureError : a column's type was another one when a file was written.
     """
-    codec, stats = _codec(snapshot), stats_columns(snapshot.table_schema)
+    kind, codec, stats = format_of(snapshot), codec_of(snapshot), stats_columns(snapshot.table_schema)
     schemas = {snapshot.table_schema.id: snapshot.table_schema}
     live = {source.key: (row, source) for row, source in _sources(layout, snapshot, bins, schemas)}
     tasks = []
     for wanted in bins:
         rows, sources = _inputs(live, wanted, snapshot)
+        check_instants(snapshot, (source.format for source in sources))
         folder = rows[0]["path"].rpartition("/")[0]
         task = RewriteTask(
             id=wanted.id,
@@ -62,7 +54,8 @@ def rewrite_tasks(
             compression=codec,
             stats_columns=stats,
             order_by=wanted.order_by,
-            file_name="data-{uuid}-0.parquet",
+            file_name=f"data-{{uuid}}-0.{kind}",
+            format=kind,
         )
         tasks.append(task)
     return tasks
@@ -72,18 +65,6 @@ def _schema(snapshot: PaimonSnapshot, stored: Sequence[Schema]) -> pa.Schema:
     """The newest columns. What is known of timestamps has to be so for all files of the task."""
     known = [instants(each) for each in stored]
     return pa.schema([arrow_field(each) for each in snapshot.table_schema.fields], known[0] if all(known) else None)
-
-
-def _codec(snapshot: PaimonSnapshot) -> str:
-    asked = snapshot.properties.get(_COMPRESSION, "zstd").strip().lower()
-    if asked not in _CODECS:
-        raise RefusedError(
-            f"the table asks for the compression {asked!r}, which can't be written here",
-            table=snapshot.table,
-            version=snapshot.version,
-            next_step=f"set {_COMPRESSION} to one of {', '.join(sorted(_CODECS))}",
-        )
-    return _CODECS[asked]
 
 
 def _sources(

@@ -7,6 +7,7 @@ object with its parts.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
 
-__all__ = ["DataType", "Field", "arrow_field", "arrow_type", "parse_field", "parse_type"]
+__all__ = ["DataType", "Field", "arrow_field", "arrow_type", "parse_field", "parse_type", "parts_of"]
 
 _PLAIN: Final = re.compile(
     r"(?P<root>[A-Z_]+)\s*(\(\s*(?P<first>\d{1,10})\s*(,\s*(?P<second>\d{1,3})\s*)?\))?"
@@ -134,6 +135,13 @@ def _unknown(text: str) -> UnsupportedFeatureError:
         features=(f"type {text[:100]}",),
         next_step="use a newer release of this tool, or Paimon itself",
     )
+
+
+def parts_of(type: DataType) -> Iterator[DataType]:
+    """A type and all that is nested in it."""
+    yield type
+    for part in type.parts:
+        yield from parts_of(part.type)
 
 
 def arrow_type(type: DataType) -> pa.DataType:

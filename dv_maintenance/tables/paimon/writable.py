@@ -8,8 +8,10 @@ import pyarrow.compute as pc
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.paimon.features import check_rows_readable
+from dv_maintenance.tables.paimon.formats import WRITTEN, format_of
 from dv_maintenance.tables.paimon.index_manifest import DELETION_VECTORS
 from dv_maintenance.tables.paimon.scalars import integer
+from dv_maintenance.tables.paimon.types import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,22 +85,17 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
     if kinds:
         yield f"it has indexes that a rewrite would have to keep up with ({', '.join(sorted(kinds))})"
     for column in snapshot.table_schema.fields:
-        if what := next(filter(None, map(_unwritten, _parts(column.type))), None):
+        if what := next(filter(None, map(_unwritten, parts_of(column.type))), None):
             yield f"the column {column.name} holds {what}, which are not written here"
-    written = snapshot.properties.get("file.format", "parquet").strip().lower()
-    if operation == "rewrite" and written != "parquet":
-        yield f"new files of the table are to be {written}, and what is written here is Parquet (file.format)"
+    if operation == "rewrite" and format_of(snapshot) not in WRITTEN:
+        yield (
+            f"new files of the table are to be {format_of(snapshot)}, and what is written here is Parquet, ORC and "
+            "Avro (file.format)"
+        )
     if operation == "delete" and not options.deletion_vectors:
         yield "deletion vectors are not enabled (deletion-vectors.enabled)"
     if snapshot.file is not None and snapshot.file.body.get("version") != _SNAPSHOT_VERSION:
         yield "its snapshots are of an old format"
-
-
-def _parts(type: DataType) -> Iterator[DataType]:
-    """A type and all that is nested in it."""
-    yield type
-    for part in type.parts:
-        yield from _parts(part.type)
 
 
 def _unwritten(type: DataType) -> str | None:

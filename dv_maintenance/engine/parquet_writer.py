@@ -1,0 +1,177 @@
+"""A new Parquet file, a row group at a time.
+
+Written as Spark and Delta's other writers do, so that every reader sees what it knows: all fields optional,
+timestamps as INT64 microseconds, field ids where the schema has them, no Arrow schema beside Parquet's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import types
+
+from dv_maintenance.engine.faults import writing
+from dv_maintenance.engine.footer import dictionary_pays
+from dv_maintenance.engine.stats import StatsCollector
+from dv_maintenance.errors import RefusedError, VerificationError
+from dv_maintenance.tables.work import OutputFile
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.work import RewriteTask
+
+__all__ = ["ParquetFiles"]
+
+# A row group is held decoded until it is full: this is what bounds a worker's memory.
+ROW_GROUP_BYTES = 64 << 20
+ROW_GROUP_ROWS = 1 << 20
+
+# Table property -> (Arrow's name, part of the file name).
+_CODECS = {
+    "none": ("NONE", ""),
+    "uncompressed": ("NONE", ""),
+    "snappy": ("SNAPPY", ".snappy"),
+    "gzip": ("GZIP", ".gz"),
+    "zstd": ("ZSTD", ".zstd"),
+    "brotli": ("BROTLI", ".br"),
+    "lz4": ("LZ4", ".lz4"),
+    "lz4_raw": ("LZ4", ".lz4raw"),
+}
+
+
+class ParquetFiles:
+    """See ``writer.Format``.
+
+    Raises
+    ------
+    RefusedError : the compression codec is unknown.
+    """
+
+    def __init__(self, task: RewriteTask, schema: pa.Schema, storage: Storage) -> None:
+        self.task, self.schema, self.storage = task, schema, storage
+        self.codec, self.suffix = _codec(task.compression)
+        # Bytes on disk per byte in memory, as measured on the last row group.
+        self.shrink = 1.0
+        self._paths = _leaf_paths(schema)
+
+    def begin(self, uri: str, footer: Any, origins: Mapping[str, int]) -> ParquetFile:
+        """``footer``, ``origins``: see ``RollingWriter.write``."""
+        # Of what is no Parquet nobody knows: Parquet gives a dictionary up where it does not pay.
+        repetitive = [
+            path
+            for path in self._paths
+            if footer is None or (path in origins and dictionary_pays(footer, origins[path]))
+        ]
+        return ParquetFile(self, uri, repetitive)
+
+
+class ParquetFile:
+    """See ``writer.NewFile``."""
+
+    def __init__(self, files: ParquetFiles, uri: str, repetitive: list[str]) -> None:
+        self.uri, self._files = uri, files
+        self._rows = 0
+        self._stats = StatsCollector(files.schema, files.task.stats_columns)
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = self._pending_rows = 0
+        self._sink = files.storage.open_output(uri)
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            files.schema,
+            compression=files.codec,
+            use_dictionary=repetitive or False,
+            store_schema=False,
+            store_decimal_as_integer=True,
+            write_page_index=True,
+        )
+
+    def add(self, batch: pa.RecordBatch) -> bool:
+        """See ``writer.NewFile``."""
+        self._stats.add(batch)
+        self._pending.append(batch)
+        self._pending_bytes += batch.nbytes
+        self._pending_rows += batch.num_rows
+        if self._pending_bytes < self._room() and self._pending_rows < ROW_GROUP_ROWS:
+            return False
+        self._flush()
+        return bool(self._sink.tell() >= self._files.task.target_bytes)
+
+    def finish(self) -> OutputFile:
+        """See ``writer.NewFile``."""
+        self._flush()
+        storage = self._files.storage
+        with writing(self.uri):
+            self._writer.close()
+            written = self._sink.tell()
+            self._sink.close()
+            info = storage.head(self.uri)
+            with storage.open_input(self.uri) as file:
+                footer = pq.read_metadata(file)
+        if (info.size, footer.num_rows) != (written, self._rows):
+            raise VerificationError(
+                f"{self.uri} has {info.size} bytes and {footer.num_rows} rows, "
+                f"but {written} bytes and {self._rows} rows were written"
+            )
+        return OutputFile(self.uri, info.size, self._rows, info.modified, self._stats.fold(footer))
+
+    def abandon(self) -> None:
+        """See ``writer.NewFile``."""
+        # In this order: Arrow's writer, left open, would write its footer into a closed sink when collected.
+        with suppress(Exception):
+            self._writer.close()
+        with suppress(Exception):
+            self._sink.close()
+
+    def _room(self) -> float:
+        """Decoded bytes that should make the next row group: what the file lacks, but neither huge nor tiny."""
+        target = self._files.task.target_bytes
+        most = min(ROW_GROUP_BYTES, target)
+        lacking: float = (target - self._sink.tell()) / self._files.shrink
+        return min(most, max(lacking, most / 8))
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        table = pa.Table.from_batches(self._pending, self._files.schema)
+        before = self._sink.tell()
+        with writing(self.uri):
+            self._writer.write_table(table, row_group_size=self._pending_rows)
+        self._files.shrink = max(self._sink.tell() - before, 1) / max(self._pending_bytes, 1)
+        self._rows += self._pending_rows
+        self._pending = []
+        self._pending_bytes = self._pending_rows = 0
+
+
+def _codec(name: str) -> tuple[str, str]:
+    codec, suffix = _CODECS.get(name.lower(), ("", ""))
+    if not codec or (codec != "NONE" and not pa.Codec.is_available(codec.lower())):
+        raise RefusedError(
+            f"the compression codec {name!r} is not supported",
+            next_step=f"set the table's compression to one of {', '.join(sorted(_CODECS))}",
+        )
+    return codec, suffix
+
+
+def _leaf_paths(schema: pa.Schema) -> list[str]:
+    """Dotted paths of the leaves as Parquet names them."""
+    paths: list[str] = []
+
+    def walk(path: str, type: pa.DataType) -> None:
+        if types.is_struct(type):
+            for field in type:
+                walk(f"{path}.{field.name}", field.type)
+        elif types.is_map(type):
+            walk(f"{path}.key_value.key", type.key_type)
+            walk(f"{path}.key_value.value", type.item_type)
+        elif types.is_list(type):
+            walk(f"{path}.list.element", type.value_type)
+        else:
+            paths.append(path)
+
+    for field in schema:
+        walk(field.name, field.type)
+    return paths
