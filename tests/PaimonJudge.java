@@ -197,7 +197,8 @@ public class PaimonJudge {
         if (told.has("where")) {
             int column = type.getFieldIndex(get(get(told, "where"), 0).asText());
             Object wanted = value(type.getTypeAt(column), get(get(told, "where"), 1));
-            reading = reading.withFilter(new PredicateBuilder(type).equal(column, wanted));
+            PredicateBuilder predicates = new PredicateBuilder(type);
+            reading = reading.withFilter(wanted == null ? predicates.isNull(column) : predicates.equal(column, wanted));
         }
         boolean placed = told.has("placed");
         ArrayNode rows = json.createArrayNode();

@@ -136,8 +136,8 @@ class PaimonEngine:
         branch: str | None = None,
         where: tuple[str, Any] | None = None,
     ) -> list[Row]:
-        """What a batch reader of Paimon sees, in its order. ``where``: a column and the value looked for; files that
-        cannot hold it by their statistics are left out, rows of others are not.
+        """What a batch reader of Paimon sees, in its order. ``where``: a column and the value looked for, null
+        too; files that cannot hold it by their statistics are left out, rows of others are not.
         """
         found = self._call("rows", table, version=version, tag_name=tag, branch=branch, where=plain(where))
         return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]

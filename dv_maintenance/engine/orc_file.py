@@ -14,7 +14,7 @@ from dv_maintenance.engine.faults import about, reading
 from dv_maintenance.engine.orc_tail import writer_zones
 from dv_maintenance.errors import DamagedTableError, RefusedError
 
-__all__ = ["OrcStored"]
+__all__ = ["OrcStored", "range_is_checked", "timestamps_in"]
 
 _UTC = frozenset({"UTC", "GMT", "Etc/UTC", "Etc/GMT", "Z", "Zulu", "UCT", "Universal"})
 _SECOND = 1_000_000_000
@@ -55,7 +55,7 @@ class OrcStored:
         """
         chosen = [self.schema.field(index) for index in fields]
         timestamps = [field.name for field in chosen if _holds(field.type, zoned=False)]
-        if timestamps and not _range_is_checked():
+        if timestamps and not range_is_checked():
             raise RefusedError(
                 f"column {timestamps[0]} of {self._uri} holds timestamps, and this release of pyarrow reads those of "
                 "ORC files wrongly before 1677 and after 2262",
@@ -117,26 +117,36 @@ def _holds(type_: pa.DataType, *, zoned: bool) -> bool:
     return any(_holds(type_.field(index).type, zoned=zoned) for index in range(type_.num_fields))
 
 
+def timestamps_in(array: pa.Array) -> Iterator[pa.Array]:
+    """An array of timestamps, or all such that are nested in it."""
+    if types.is_timestamp(array.type):
+        yield array
+    elif types.is_struct(array.type):
+        for index in range(array.type.num_fields):
+            yield from timestamps_in(array.field(index))
+    elif types.is_map(array.type):
+        yield from timestamps_in(array.keys)
+        yield from timestamps_in(array.items)
+    elif types.is_list(array.type):
+        yield from timestamps_in(array.values)
+
+
 def _near_epoch(array: pa.Array) -> bool:
     """Whether an array has a timestamp with a part of a second in whose time zone it may be before 1970 and in UTC not,
     or the other way round: seconds are rounded to zero on either side, and the sides differ by writer and reader.
     """
-    if types.is_timestamp(array.type):
-        if array.type.tz is not None:
-            return False
-        values = array.view(pa.int64())
-        near = pc.less_equal(pc.abs_checked(pc.fill_null(values, _DAY)), _DAY)
-        broken = pc.not_equal(pc.multiply(pc.divide(values, _SECOND), _SECOND), values)
-        return bool(pc.any(pc.and_kleene(near, broken)).as_py())
-    if types.is_struct(array.type):
-        return any(_near_epoch(array.field(index)) for index in range(array.type.num_fields))
-    if types.is_map(array.type):
-        return _near_epoch(array.keys) or _near_epoch(array.items)
-    return types.is_list(array.type) and _near_epoch(array.values)
+    return any(_is_near_epoch(each) for each in timestamps_in(array) if each.type.tz is None)
+
+
+def _is_near_epoch(array: pa.Array) -> bool:
+    values = array.view(pa.int64())
+    near = pc.less_equal(pc.abs_checked(pc.fill_null(values, _DAY)), _DAY)
+    broken = pc.not_equal(pc.multiply(pc.divide(values, _SECOND), _SECOND), values)
+    return bool(pc.any(pc.and_kleene(near, broken)).as_py())
 
 
 @cache
-def _range_is_checked() -> bool:
+def range_is_checked() -> bool:
     """Whether Arrow says so where a timestamp is out of its range. Older releases wrap around."""
     sink = pa.BufferOutputStream()
     orc.write_table(pa.table({"t": pa.array([253_402_300_799], pa.timestamp("s"))}), sink)

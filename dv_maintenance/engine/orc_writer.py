@@ -11,10 +11,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import orc, types
 
 from dv_maintenance.engine.bounds import BoundsCollector
 from dv_maintenance.engine.faults import writing
+from dv_maintenance.engine.orc_file import range_is_checked, timestamps_in
 from dv_maintenance.errors import RefusedError, VerificationError
 from dv_maintenance.tables.work import OutputFile
 
@@ -35,6 +37,7 @@ _CODECS: Final = {
     "lz4": "lz4",
     "zstd": "zstd",
 }
+_SECOND: Final = 1_000_000_000
 # Of the distinct values among all, up to which a dictionary is kept: as in Java.
 _DICTIONARY: Final = 0.8
 
@@ -86,10 +89,10 @@ class OrcFile:
 
         Raises
         ------
-        RefusedError : a timestamp that Arrow would not read back.
+        RefusedError : a timestamp that others would not read as it is.
         """
         self._stats.add(batch)
-        columns = [self._cast(array, field) for array, field in zip(batch.columns, self._files.stored, strict=True)]
+        columns = [_cast(array, field) for array, field in zip(batch.columns, self._files.stored, strict=True)]
         with writing(self.uri):
             self._writer.write(pa.Table.from_arrays(columns, schema=self._files.stored))
         self._rows += batch.num_rows
@@ -120,16 +123,30 @@ class OrcFile:
         with suppress(Exception):
             self._sink.close()
 
-    def _cast(self, array: pa.Array, field: pa.Field) -> pa.Array:
-        if array.type == field.type:
-            return array
-        try:
-            return array.cast(field.type)
-        except pa.ArrowInvalid as error:
-            raise RefusedError(
-                f"column {field.name} has a timestamp before 1677 or after 2262, which is not read from ORC files",
-                next_step="let Paimon compact the table, or set its file.format to parquet",
-            ) from error
+
+def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
+    """As it is stored. Raises RefusedError for a timestamp that others would not read as it is."""
+    try:
+        found = array if array.type == field.type else array.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise _unwritten(field, "before 1677 or after 2262, which is not read from ORC files") from error
+    # Arrow rounds seconds to zero, and the rest of one before 1970 is below zero then: Java takes that for damage.
+    if any(_is_broken(each) for each in timestamps_in(found)):
+        raise _unwritten(field, "before 1970 with a part of a second, which Arrow does not write as Java reads it")
+    return found
+
+
+def _is_broken(array: pa.Array) -> bool:
+    values = array.view(pa.int64())
+    broken = pc.not_equal(pc.multiply(pc.divide(values, _SECOND), _SECOND), values)
+    return bool(pc.any(pc.and_kleene(pc.less(values, 0), broken)).as_py())
+
+
+def _unwritten(field: pa.Field, what: str) -> RefusedError:
+    return RefusedError(
+        f"column {field.name} has a timestamp {what}",
+        next_step="let Paimon compact the table, or set its file.format to parquet",
+    )
 
 
 class _Kept:
@@ -170,5 +187,10 @@ def _stored(field: pa.Field) -> pa.Field:
     elif types.is_time32(kind):
         kind = pa.int32()
     elif types.is_timestamp(kind):
+        if not range_is_checked():
+            raise RefusedError(
+                f"column {field.name} holds timestamps, which this release of pyarrow does not read back",
+                next_step="use pyarrow 26 or newer, or let Paimon compact the table",
+            )
         kind = pa.timestamp("ns", kind.tz)
     return field.with_type(kind)

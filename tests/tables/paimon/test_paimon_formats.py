@@ -122,7 +122,7 @@ def test_far_timestamps(tmp_path: Path, kind: str) -> None:
 
 
 def test_an_old_pyarrow_reads_no_timestamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orc_file, "_range_is_checked", lambda: False)
+    monkeypatch.setattr(orc_file, "range_is_checked", lambda: False)
     table = PaimonWriter(tmp_path / "t", {"id": "INT", "t": {"type": "ARRAY", "element": "TIMESTAMP(3)"}})
     add(table, "orc", [{"id": 1, "t": [DAY]}])
     with pytest.raises(RefusedError, match="pyarrow 26"):
