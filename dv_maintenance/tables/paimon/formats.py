@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.tables.paimon.types import parts_of
+from dv_maintenance.tables.paimon.types import DataType, Field, arrow_field, arrow_type, parts_of
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
-__all__ = ["WRITTEN", "check_instants", "codec_of", "format_of"]
+__all__ = ["WRITTEN", "arrow_fields", "check_instants", "codec_of", "format_of"]
 
 WRITTEN: Final = ("parquet", "orc", "avro")
 """Values of ``file.format`` that new files are written in."""
@@ -41,6 +43,8 @@ _CODECS: Final = {
         "zstandard": "zstandard",
     },
 }
+_IDS: Final = (2**31 - 1) // 4
+_DEPTHS: Final = 1024
 # Of ORC files: those whose footers are unpacked here, where they tell the time zone of timestamps.
 _OPEN: Final = ("none", "zlib", "zstd")
 
@@ -48,6 +52,36 @@ _OPEN: Final = ("none", "zlib", "zstd")
 def format_of(snapshot: PaimonSnapshot) -> str:
     """What new files are to be, in lower case; not all of these are in WRITTEN."""
     return snapshot.properties.get("file.format", "parquet").strip().lower()
+
+
+def arrow_fields(snapshot: PaimonSnapshot) -> list[pa.Field]:
+    """The newest columns, as they are to be written: those of ORC files have their ids, as ``paimon.id``."""
+    fields = snapshot.table_schema.fields
+    return [_identified(each) if format_of(snapshot) == "orc" else arrow_field(each) for each in fields]
+
+
+def _identified(field: Field) -> pa.Field:
+    arrow = _with_id(field.name, _identified_type(field.type, field.id), field.id)
+    return arrow.with_nullable(field.type.nullable)
+
+
+def _identified_type(type: DataType, id: int, depth: int = 1) -> pa.DataType:
+    """Elements, keys and values have ids that follow from the column's: SpecialFields of Paimon's Java."""
+    if type.root == "ROW":
+        return pa.struct([_identified(each) for each in type.parts])
+    above, below = _IDS + id * _DEPTHS + depth, _IDS - id * _DEPTHS - depth
+    if type.root == "ARRAY":
+        element = type.parts[0].type
+        return pa.list_(_with_id("element", _identified_type(element, id, depth + 1), above))
+    if type.root in {"MAP", "MULTISET"}:
+        key = _with_id("key", _identified_type(type.parts[0].type, id, depth + 1), below).with_nullable(False)
+        item = _identified_type(type.parts[1].type, id, depth + 1) if type.root == "MAP" else pa.int32()
+        return pa.map_(key, _with_id("value", item, above))
+    return arrow_type(type)
+
+
+def _with_id(name: str, type: pa.DataType, id: int) -> pa.Field:
+    return pa.field(name, type, metadata={"paimon.id": str(id)})
 
 
 def codec_of(snapshot: PaimonSnapshot) -> str:

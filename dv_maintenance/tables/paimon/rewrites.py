@@ -12,10 +12,9 @@ import pyarrow.compute as pc
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.arrays import strings
 from dv_maintenance.tables.model import FileKey
-from dv_maintenance.tables.paimon.formats import check_instants, codec_of, format_of
+from dv_maintenance.tables.paimon.formats import arrow_fields, check_instants, codec_of, format_of
 from dv_maintenance.tables.paimon.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.tasks import COLUMNS, field_in, instants, source_of
-from dv_maintenance.tables.paimon.types import arrow_field
 from dv_maintenance.tables.paimon.value_stats import stats_columns
 from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
 
@@ -64,7 +63,7 @@ def rewrite_tasks(
 def _schema(snapshot: PaimonSnapshot, stored: Sequence[Schema]) -> pa.Schema:
     """The newest columns. What is known of timestamps has to be so for all files of the task."""
     known = [instants(each) for each in stored]
-    return pa.schema([arrow_field(each) for each in snapshot.table_schema.fields], known[0] if all(known) else None)
+    return pa.schema(arrow_fields(snapshot), known[0] if all(known) else None)
 
 
 def _sources(

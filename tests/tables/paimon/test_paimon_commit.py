@@ -104,7 +104,7 @@ def test_golden_tables_lose_dvs_and_no_row(name: str, golden: Path, golden_copy:
     assert after.file.index_manifest is None
 
 
-@pytest.mark.parametrize("name", ["pk_dv_b1", "pk_dv_part", "data_evolution_dv", "append_dv_orc"])
+@pytest.mark.parametrize("name", ["pk_dv_b1", "pk_dv_part", "data_evolution_dv"])
 @pytest.mark.parametrize("work", [purge, maintain])
 def test_what_is_left_to_paimon(name: str, work: Any, golden_copy: Callable[[str], Path]) -> None:
     place = golden_copy(f"paimon/{name}/table")

@@ -1,0 +1,282 @@
+"""New ORC and Avro files: every value as it was, whatever it is nested in; their sizes, statistics and refusals."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import orc
+
+from dv_maintenance.engine import orc_file
+from dv_maintenance.engine.bounds import BoundsCollector
+from dv_maintenance.engine.rewrite import rewrite
+from dv_maintenance.engine.scan import scan
+from dv_maintenance.engine.writer import RollingWriter
+from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.work import ColumnStats, OutputFile, RewriteTask, ScanTask, SourceFile
+
+FORMATS = ["orc", "avro"]
+CODECS = {"orc": ["none", "zlib", "snappy", "lz4", "zstd"], "avro": ["null", "deflate", "bzip2", "snappy", "zstandard"]}
+
+
+def local(output: OutputFile) -> Path:
+    return Path(unquote(output.uri.removeprefix("file://")))
+
+
+def task(folder: Path, schema: pa.Schema, kind: str, **options: Any) -> RewriteTask:
+    defaults: dict[str, Any] = {"target_bytes": 128 << 20, "compression": "zstd"}
+    return RewriteTask(
+        id="t",
+        scan=ScanTask((), schema),
+        output_uri=f"file://{folder}",
+        **{**defaults, **options},
+        file_name=f"data-{{uuid}}-0.{kind}",
+        format=kind,
+    )
+
+
+def written(work: RewriteTask, *batches: pa.RecordBatch) -> tuple[OutputFile, ...]:
+    writer = RollingWriter(work, work.scan.schema, Storage(work.output_uri))
+    for batch in batches:
+        writer.write(batch, None, {})
+    return writer.close()
+
+
+def read(outputs: tuple[OutputFile, ...], schema: pa.Schema, kind: str) -> pa.Table:
+    sources = tuple(SourceFile(FileKey(each.uri), each.uri, each.size, each.rows, format=kind) for each in outputs)
+    return pa.Table.from_batches(scan(ScanTask(sources, schema)), schema)
+
+
+# -- values -------------------------------------------------------------------------------------------------------
+
+PLAIN: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
+    (pa.bool_(), st.booleans()),
+    (pa.int8(), st.integers(-128, 127)),
+    (pa.int16(), st.integers(-(2**15), 2**15 - 1)),
+    (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    (pa.float32(), st.floats(width=32, allow_nan=False)),
+    (pa.float64(), st.floats(allow_nan=False)),
+    (pa.decimal128(5, 2), st.decimals(-999, 999, places=2)),
+    (pa.decimal128(38, 0), st.sampled_from([Decimal(10**38 - 1), Decimal(1 - 10**38), Decimal(-128), Decimal(128)])),
+    (pa.string(), st.text(max_size=20)),
+    (pa.binary(), st.binary(max_size=20)),
+    (pa.date32(), st.dates()),
+    (pa.time32("ms"), st.times().map(lambda each: each.replace(microsecond=each.microsecond // 1000 * 1000))),
+    (
+        pa.timestamp("ms"),
+        st.datetimes(datetime(1700, 1, 1), datetime(2200, 1, 1)).map(lambda t: t.replace(microsecond=0)),
+    ),
+    (pa.timestamp("us"), st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1))),
+    (pa.timestamp("us", "UTC"), st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))),
+]
+
+Column = tuple[pa.DataType, st.SearchStrategy[Any]]
+
+
+def maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | values
+
+
+def nested(inner: st.SearchStrategy[Column]) -> st.SearchStrategy[Column]:
+    def lists(of: Column) -> Column:
+        return pa.list_(of[0]), st.lists(maybe(of[1]), max_size=3)
+
+    def structs(of: list[Column]) -> Column:
+        fields = [(f"f{at}", type_) for at, (type_, _) in enumerate(of)]
+        return pa.struct(fields), st.fixed_dictionaries({f"f{at}": maybe(values) for at, (_, values) in enumerate(of)})
+
+    def maps(of: tuple[Column, Column]) -> Column:
+        (key, keys), (item, items) = of
+        return pa.map_(key, item), st.lists(st.tuples(keys, maybe(items)), max_size=3, unique_by=lambda pair: pair[0])
+
+    keys = st.sampled_from([PLAIN[3], PLAIN[7], PLAIN[9], PLAIN[11]])
+    return inner.map(lists) | st.lists(inner, min_size=1, max_size=3).map(structs) | st.tuples(keys, inner).map(maps)
+
+
+COLUMNS = st.recursive(st.sampled_from(PLAIN), nested, max_leaves=4)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_every_value_comes_back(tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(COLUMNS, min_size=1, max_size=3))
+    schema = pa.schema([(f"c{at}", type_) for at, (type_, _) in enumerate(chosen)])
+    rows = st.fixed_dictionaries({f"c{at}": maybe(values) for at, (_, values) in enumerate(chosen)})
+    found = data.draw(st.lists(rows, min_size=1, max_size=12))
+    table = pa.Table.from_pylist(found, schema)
+    [whole] = table.to_batches()
+    # As parts of something larger, which is how batches come.
+    cut = data.draw(st.integers(0, len(found)))
+    work = task(tmp_path_factory.mktemp("t"), schema, kind, compression=data.draw(st.sampled_from(["zstd", "snappy"])))
+    if kind == "orc" and any(holds_time(type_) for type_, _ in chosen):
+        work = replace(work, compression="zlib")
+    outputs = written(work, whole.slice(0, cut), whole.slice(cut))
+    assert sum(each.rows for each in outputs) == len(found)
+    assert read(outputs, schema, kind).to_pylist() == table.to_pylist()
+
+
+def holds_time(type_: pa.DataType) -> bool:
+    return "timestamp" in str(type_)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_is_below_null_is_not_written(tmp_path: Path, kind: str) -> None:
+    missing = pa.array([False, True, False])
+    inner = pa.StructArray.from_arrays([pa.array([1, 2, 3])], ["x"], mask=missing)
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), pa.array([1, 2, 3]), mask=missing)
+    batch = pa.record_batch([inner, lists], ["s", "l"])
+    expected = [{"s": {"x": 1}, "l": [1]}, {"s": None, "l": None}, {"s": {"x": 3}, "l": [3]}]
+    assert read(written(task(tmp_path, batch.schema, kind), batch), batch.schema, kind).to_pylist() == expected
+
+
+@pytest.mark.parametrize(("kind", "codec"), [(kind, codec) for kind in FORMATS for codec in CODECS[kind]])
+def test_codecs(tmp_path: Path, kind: str, codec: str) -> None:
+    table = pa.table({"a": ["same"] * 5000})
+    [output] = outputs = written(task(tmp_path, table.schema, kind, compression=codec), *table.to_batches())
+    assert read(outputs, table.schema, kind) == table
+    names = {"none": "UNCOMPRESSED"}
+    if kind == "orc":
+        assert orc.ORCFile(local(output)).compression == names.get(codec, codec.upper())
+    else:
+        with local(output).open("rb") as file:
+            assert fastavro.reader(file).codec == codec
+
+
+# -- files --------------------------------------------------------------------------------------------------------
+
+
+def noise(rows: int) -> pa.Table:
+    return pa.table(
+        {"a": pa.array(memoryview(os.urandom(8 * rows)).cast("q").tolist()), "b": [f"v{at % 9}" for at in range(rows)]}
+    )
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_files_of_about_the_size_wanted(lake: Any, kind: str) -> None:
+    table, target = noise(100_000), 200_000
+    work = lake.task([lake.write(table, row_group_size=10_000)], table.schema, target_bytes=target)
+    work = replace(work, format=kind, file_name=f"data-{{uuid}}-0.{kind}", compression="zstd")
+    result = rewrite(RewriteTask.from_json(work.to_json()))
+    *full, last = result.outputs
+    assert len(full) >= 2
+    assert all(target <= output.size < 1.8 * target for output in full)
+    assert last.size < 1.8 * target
+    assert read(result.outputs, table.schema, kind) == table
+    assert all(output.size == local(output).stat().st_size for output in result.outputs)
+    assert {path.suffix for path in lake.outputs()} == {f".{kind}"}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_failure_leaves_no_file_behind(lake: Any, kind: str) -> None:
+    table = noise(20_000)
+    sources = [lake.write(table, "1.parquet"), replace(lake.write(table, "2.parquet"), rows=1)]
+    work = lake.task(sources, table.schema, target_bytes=100_000)
+    with pytest.raises(DamagedTableError, match=r"2\.parquet"):
+        rewrite(replace(work, format=kind, file_name="data-{uuid}", compression="zstd"))
+    assert lake.outputs() == []
+
+
+def test_an_avro_file_is_written_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = noise(20_000)
+    [output] = written(task(tmp_path, table.schema, "avro", compression="deflate"), *table.to_batches())
+    with local(output).open("rb") as file:
+        sizes = [block.num_records for block in fastavro.block_reader(file)]
+    assert sum(sizes) == 20_000
+    assert max(sizes) < 10_000
+    monkeypatch.setattr("dv_maintenance.engine.avro_writer._MOST_BYTES", 10)
+    with pytest.raises(RefusedError, match="readers of Avro files take 10"):
+        written(task(tmp_path, table.schema, "avro"), *table.to_batches())
+
+
+# -- statistics ---------------------------------------------------------------------------------------------------
+
+BOUNDS: list[tuple[pa.DataType, list[Any], Any, Any]] = [
+    (pa.int8(), [3, -128, 5], -128, 5),
+    (pa.bool_(), [True, True], True, True),
+    (pa.float64(), [-0.0, 0.0], -0.0, 0.0),
+    (pa.float64(), [0.0], -0.0, 0.0),
+    (pa.float32(), [0.5, float("nan")], None, None),
+    (pa.float64(), [float("-inf"), 1.0], None, 1.0),
+    (pa.string(), ["b", "", "\U0010ffff", "\uffff"], "", "\U0010ffff"),
+    (pa.string(), ["x" * 5000], None, None),
+    (pa.binary(), [b"x"], None, None),
+    (
+        pa.decimal128(38, 10),
+        [Decimal("-9999999999999999999999999999.9999999999"), Decimal("1E-10")],
+        *("-" + "9" * 28 + "." + "9" * 10, "0.0000000001"),
+    ),
+    (pa.date32(), [date(1, 1, 1), date(1970, 1, 2)], -719162, 1),
+    (pa.timestamp("ms"), [datetime(1969, 12, 31, 23, 59, 59, 999000)], -1, -1),
+    (pa.timestamp("us", "UTC"), [datetime(1970, 1, 1, 0, 0, 0, 1, UTC)], 1, 1),
+    (pa.time32("ms"), [time(1)], None, None),
+    (pa.list_(pa.int32()), [[1], []], None, None),
+    (pa.int32(), [], None, None),
+]
+
+
+@pytest.mark.parametrize(("type_", "values", "least", "greatest"), BOUNDS)
+def test_bounds(type_: pa.DataType, values: list[Any], least: Any, greatest: Any) -> None:
+    schema = pa.schema([("c", type_)])
+    collector = BoundsCollector(schema, [("c",)])
+    for value in [*values, None, None]:
+        collector.add(pa.record_batch([pa.array([value], type_)], schema=schema))
+    assert repr(collector.found()) == repr((ColumnStats(("c",), 2, least, greatest),))
+
+
+# -- refused ------------------------------------------------------------------------------------------------------
+
+REFUSED: list[tuple[str, pa.Array, str]] = [
+    ("orc", pa.array([datetime(1969, 12, 31, 23, 59, 59, 999000)], pa.timestamp("ms")), "before 1970 with a part"),
+    ("orc", pa.array([[None, datetime(1900, 1, 1, 0, 0, 0, 1)]], pa.list_(pa.timestamp("us", "UTC"))), "before 1970"),
+    ("orc", pa.array([{"t": datetime(1600, 1, 1)}], pa.struct([("t", pa.timestamp("us"))])), "before 1677"),
+    ("orc", pa.array([[(1, datetime(9999, 1, 1))]], pa.map_(pa.int32(), pa.timestamp("ms"))), "after 2262"),
+    ("orc", pa.array([{}], pa.struct([])), "rows without fields"),
+    ("avro", pa.array([{}], pa.struct([])), "struct"),
+    ("avro", pa.array([1], pa.timestamp("ns")), "timestamp"),
+    ("avro", pa.array([{"a.b": 1}]), "the name 'a.b'"),
+    ("csv", pa.array([1]), "the format 'csv'"),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "why"), REFUSED)
+def test_what_can_not_be_written_exactly(tmp_path: Path, kind: str, values: pa.Array, why: str) -> None:
+    batch = pa.record_batch([values], ["c"])
+    with pytest.raises(RefusedError, match=why):
+        written(task(tmp_path, batch.schema, kind), batch)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_codec_that_is_not_known(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(RefusedError, match="'brotli'"):
+        written(task(tmp_path, noise(0).schema, kind, compression="brotli"))
+
+
+def test_an_old_pyarrow_writes_no_timestamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dv_maintenance.engine.orc_writer.range_is_checked", lambda: False)
+    assert orc_file.range_is_checked()
+    with pytest.raises(RefusedError, match="pyarrow 26"):
+        written(task(tmp_path, pa.schema([("t", pa.timestamp("ms"))]), "orc"))
+    written(task(tmp_path, pa.schema([("t", pa.date32())]), "orc"))
+
+
+def test_records_of_one_name(tmp_path: Path) -> None:
+    """Names of nested records are made of those of their columns, and may meet."""
+    pair: Callable[[str], pa.DataType] = lambda name: pa.struct([(name, pa.struct([("x", pa.int32())]))])  # noqa: E731
+    schema = pa.schema([("a", pair("b_c")), ("a_b", pair("c"))])
+    table = pa.Table.from_pylist([{"a": {"b_c": {"x": 1}}, "a_b": {"c": {"x": 2}}}], schema)
+    assert read(written(task(tmp_path, schema, "avro"), *table.to_batches()), schema, "avro") == table

@@ -1,0 +1,141 @@
+"""Tables whose new files are to be ORC or Avro: what a rewrite makes of them, and what is refused first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from paimon_writer import PaimonWriter
+from pyarrow import orc
+from test_paimon_formats import ROW, add
+
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.tables import open_table
+
+DV = {"bucket": "-1", "deletion-vectors.enabled": "true"}
+FORMATS = ["orc", "avro"]
+WHEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def rows(path: Path, version: int | None = None) -> list[dict[str, Any]]:
+    _, batches = read(open_table(str(path)), version)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def live(path: Path) -> list[Path]:
+    return [path / each for each in open_table(str(path)).snapshot().files["path"].to_pylist()]
+
+
+def purged(table: PaimonWriter, kind: str, values: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a table that lost its first."""
+    table.delete({add(table, kind, values): [0]})
+    before = rows(table.path)
+    report = purge(open_table(str(table.path)), LocalEngine())
+    assert report.verified, report.problems
+    assert rows(table.path) == before
+    return before
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_purge_keeps_the_format(tmp_path: Path, kind: str) -> None:
+    table = PaimonWriter(tmp_path / "t", options={**DV, "file.format": kind.upper()})
+    assert len(purged(table, kind, [{"id": each, "v": "x" * each} for each in range(30)])) == 29
+    [file] = live(table.path)
+    assert file.name.startswith("data-")
+    assert file.suffix == f".{kind}"
+
+
+def test_a_golden_table_of_orc_files(golden: Path, golden_copy: Callable[[str], Path]) -> None:
+    place = golden_copy("paimon/append_dv_orc/table")
+    expected = json.loads((golden / "paimon" / "append_dv_orc" / "expected.json").read_text())
+    before = rows(place)
+    assert purge(open_table(str(place)), LocalEngine()).verified
+    assert {path.suffix for path in live(place)} == {".orc"}
+    assert rows(place) == before
+    assert len(before) == expected["row_count"]
+
+
+@pytest.mark.parametrize(("kind", "codec"), [("orc", "zlib"), ("avro", "deflate")])
+def test_the_codec_of_the_table(tmp_path: Path, kind: str, codec: str) -> None:
+    options = {**DV, "file.format": kind, "file.compression": codec}
+    table = PaimonWriter(tmp_path / "t", options=options)
+    purged(table, kind, [{"id": each, "v": "v"} for each in range(3)])
+    [file] = live(table.path)
+    if kind == "orc":
+        assert orc.ORCFile(file).compression == "ZLIB"
+    else:
+        with file.open("rb") as opened:
+            assert fastavro.reader(opened).codec == codec
+
+
+def test_ids_of_columns_in_orc_files(tmp_path: Path) -> None:
+    """As Paimon's own files have them: of elements, keys and values by the rule of its SpecialFields."""
+    array = {"type": "ARRAY", "element": {"type": "ARRAY", "element": "INT"}}
+    columns = {"id": "INT", "r": ROW, "a": array, "m": {"type": "MAP", "key": "INT NOT NULL", "value": "INT"}}
+    table = PaimonWriter(tmp_path / "t", columns, options={**DV, "file.format": "orc"})
+    purged(table, "orc", [{"id": each, "r": None, "a": [[each]], "m": None} for each in range(2)])
+    [file] = live(table.path)
+    schema = orc.ORCFile(file).schema
+
+    def ids(field: pa.Field) -> list[int]:
+        inner = [field.type.field(at) for at in range(field.type.num_fields)]
+        own = [int(field.metadata[b"paimon.id"])] if b"paimon.id" in (field.metadata or {}) else []
+        return own + [id_ for each in inner for id_ in ids(each)]
+
+    base, at = 536870911, {name: int(schema.field(name).metadata[b"paimon.id"]) for name in columns}
+    assert ids(schema.field("r")) == [at["r"], 90, 91]
+    assert ids(schema.field("a")) == [at["a"], base + at["a"] * 1024 + 1, base + at["a"] * 1024 + 2]
+    assert ids(schema.field("m")) == [at["m"], base - at["m"] * 1024 - 1, base + at["m"] * 1024 + 1]
+
+
+REFUSED: list[tuple[dict[str, str], str, str]] = [
+    ({"file.format": "lance"}, "parquet", "are to be lance"),
+    ({"file.format": "csv"}, "parquet", "are to be csv"),
+    ({"file.format": "orc", "file.compression": "gzip"}, "orc", "'gzip'"),
+    ({"file.format": "avro", "file.compression": "gzip"}, "avro", "'gzip'"),
+    ({"file.format": "avro", "avro.codec": "lzo"}, "avro", "set avro.codec"),
+    ({"file.format": "orc", "file.compression": "lz4"}, "orc", "can't tell the time zone"),
+    ({"file.format": "orc"}, "parquet", "in files of the format parquet"),
+    ({"file.format": "orc"}, "avro", "in files of the format avro"),
+]
+
+
+@pytest.mark.parametrize(("options", "kind", "why"), REFUSED)
+def test_refused_before_anything_is_written(tmp_path: Path, options: dict[str, str], kind: str, why: str) -> None:
+    table = PaimonWriter(tmp_path / "t", {"id": "INT", "t": "TIMESTAMP_LTZ(3)"}, options={**DV, **options})
+    values = [{"id": 1, "t": WHEN}, {"id": 2, "t": None}]
+    table.delete({table.append(values) if kind == "parquet" else add(table, kind, values): [0]})
+    before = set(table.path.rglob("*"))
+    with pytest.raises(RefusedError, match=why):
+        purge(open_table(str(table.path)), LocalEngine())
+    assert set(table.path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kind", ["parquet", "avro", "orc"])
+def test_instants_are_moved_where_nothing_shifts_them(tmp_path: Path, kind: str) -> None:
+    options = {**DV, "file.format": "orc", **({} if kind == "orc" else {"orc.timestamp-ltz.legacy.type": "false"})}
+    table = PaimonWriter(tmp_path / "t", {"id": "INT", "t": "TIMESTAMP_LTZ(3)"}, options=options)
+    values = [{"id": 1, "t": WHEN}, {"id": 2, "t": WHEN}]
+    table.delete({table.append(values) if kind == "parquet" else add(table, kind, values): [0]})
+    assert purge(open_table(str(table.path)), LocalEngine()).verified
+    assert rows(table.path) == [{"id": 2, "t": WHEN}]
+    assert {path.suffix for path in live(table.path)} == {".orc"}
+
+
+def test_a_value_that_can_not_be_written_leaves_no_file(tmp_path: Path) -> None:
+    table = PaimonWriter(tmp_path / "t", {"id": "INT", "t": "TIMESTAMP(3)"}, options={**DV, "file.format": "orc"})
+    values = [{"id": each, "t": datetime(1960, 1, 1, 0, 0, 0, 1000 * each)} for each in range(3)]
+    table.delete({table.append(values): [0]})
+    before = set(table.path.rglob("*"))
+    with pytest.raises(RefusedError, match="part of a second"):
+        purge(open_table(str(table.path)), LocalEngine())
+    assert set(table.path.rglob("*")) == before
