@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import orc, types
@@ -133,7 +134,15 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
     # Arrow rounds seconds to zero, and the rest of one before 1970 is below zero then: Java takes that for damage.
     if any(_is_broken(each) for each in timestamps_in(found)):
         raise _unwritten(field, "before 1970 with a part of a second, which Arrow does not write as Java reads it")
+    if _has_struct(found.type):
+        # Of a slice Arrow writes structs that are null as structs of nulls: a copy begins at 0, and all that is in it.
+        found = found.take(np.arange(len(found)))
     return found
+
+
+def _has_struct(type: pa.DataType) -> bool:
+    inner = (type.field(index).type for index in range(type.num_fields))
+    return types.is_struct(type) or any(map(_has_struct, inner))
 
 
 def _is_broken(array: pa.Array) -> bool:

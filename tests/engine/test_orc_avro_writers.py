@@ -111,7 +111,7 @@ COLUMNS = st.recursive(st.sampled_from(PLAIN), nested, max_leaves=4)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_every_value_comes_back(tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject) -> None:
     chosen = data.draw(st.lists(COLUMNS, min_size=1, max_size=3))
@@ -132,6 +132,17 @@ def test_every_value_comes_back(tmp_path_factory: pytest.TempPathFactory, kind: 
 
 def holds_time(type_: pa.DataType) -> bool:
     return "timestamp" in str(type_)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_slices_of_rows_that_are_null(tmp_path: Path, kind: str) -> None:
+    pair = pa.struct([("x", pa.int32()), ("y", pa.struct([("z", pa.int32())]))])
+    values = [{"x": 1, "y": {"z": 1}}, None, {"x": None, "y": None}, {"x": None, "y": {"z": None}}]
+    [batch] = pa.table(
+        {"c": pa.array(values, pair), "l": pa.array([[each] for each in values], pa.list_(pair))}
+    ).to_batches()
+    outputs = written(task(tmp_path, batch.schema, kind), *(batch.slice(at, 1) for at in range(4)))
+    assert read(outputs, batch.schema, kind).to_pylist() == batch.to_pylist()
 
 
 @pytest.mark.parametrize("kind", FORMATS)
