@@ -23,7 +23,7 @@ from dv_maintenance.engine.bounds import BoundsCollector
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.engine.scan import scan
 from dv_maintenance.engine.writer import RollingWriter
-from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.errors import DamagedTableError, RefusedError, VerificationError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.work import ColumnStats, OutputFile, RewriteTask, ScanTask, SourceFile
@@ -143,6 +143,23 @@ def test_slices_of_rows_that_are_null(tmp_path: Path, kind: str) -> None:
     ).to_batches()
     outputs = written(task(tmp_path, batch.schema, kind), *(batch.slice(at, 1) for at in range(4)))
     assert read(outputs, batch.schema, kind).to_pylist() == batch.to_pylist()
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_files_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """What a library of the format gets wrong is no rewrite."""
+    from dv_maintenance.engine import avro_writer, orc_writer
+
+    values, cast = avro_writer._values, orc_writer._cast
+
+    def wrong(array: pa.Array, *more: Any) -> Any:
+        return (cast if more else values)(array.fill_null(0), *more)
+
+    batch = pa.record_batch([pa.array([1, None, 3])], ["c"])
+    monkeypatch.setattr(avro_writer, "_values", wrong)
+    monkeypatch.setattr(orc_writer, "_cast", wrong)
+    with pytest.raises(VerificationError, match="are not the 3 that were to be in it"):
+        written(task(tmp_path, batch.schema, kind), batch)
 
 
 @pytest.mark.parametrize("kind", FORMATS)

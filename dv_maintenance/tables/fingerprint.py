@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-__all__ = ["Fingerprint", "fingerprint", "row_hashes"]
+__all__ = ["Fingerprint", "RowSums", "fingerprint", "row_hashes"]
 
 _MASK: Final = (1 << 64) - 1
 _NULL: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -34,14 +34,28 @@ def fingerprint(batches: Iterable[pa.RecordBatch]) -> Fingerprint:
     """Of all rows of all batches, which share one schema. Equal values have equal hashes: as values are in Arrow, so
     that 0.0 and -0.0 differ, and every NaN from every other that has other bits.
     """
-    rows, sums = 0, [0, 0]
+    sums = RowSums()
     for batch in batches:
-        rows += batch.num_rows
+        sums.add(batch)
+    return sums.fingerprint()
+
+
+class RowSums:
+    """:func:`fingerprint`, while the batches pass by."""
+
+    def __init__(self) -> None:
+        self._rows, self._sums = 0, [0, 0]
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._rows += batch.num_rows
         columns = [_hashes(column) for column in batch.columns]
         for half, seed in enumerate(_SEEDS):
             row = _row_hashes(columns, batch.num_rows, seed)
-            sums[half] = (sums[half] + int(row.sum(dtype=np.uint64))) & _MASK
-    return Fingerprint(rows, f"{sums[0]:016x}{sums[1]:016x}")
+            self._sums[half] = (self._sums[half] + int(row.sum(dtype=np.uint64))) & _MASK
+
+    def fingerprint(self) -> Fingerprint:
+        """Of all batches added."""
+        return Fingerprint(self._rows, f"{self._sums[0]:016x}{self._sums[1]:016x}")
 
 
 def row_hashes(batch: pa.RecordBatch) -> Any:
