@@ -307,4 +307,7 @@ def test_records_of_one_name(tmp_path: Path) -> None:
     pair: Callable[[str], pa.DataType] = lambda name: pa.struct([(name, pa.struct([("x", pa.int32())]))])  # noqa: E731
     schema = pa.schema([("a", pair("b_c")), ("a_b", pair("c"))])
     table = pa.Table.from_pylist([{"a": {"b_c": {"x": 1}}, "a_b": {"c": {"x": 2}}}], schema)
-    assert read(written(task(tmp_path, schema, "avro"), *table.to_batches()), schema, "avro") == table
+    [output] = outputs = written(task(tmp_path, schema, "avro", compression="null"), *table.to_batches())
+    assert read(outputs, schema, "avro") == table
+    with local(output).open("rb") as file:
+        assert list(fastavro.reader(file)) == table.to_pylist()
