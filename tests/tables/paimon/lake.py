@@ -226,9 +226,10 @@ class Lake(PaimonWriter):
         for number in reversed(self.numbers()):
             if number > version:
                 (self.path / f"{self.own}snapshot/snapshot-{number}").unlink()
-        for number in self.numbers("changelog"):
+        for number in reversed(self.numbers("changelog")):
             if number > version:
                 (self.path / f"{self.own}changelog/changelog-{number}").unlink()
+                self.put("changelog/LATEST", str(number - 1).encode())
         for name in [name for name, (number, _) in self.tagged.items() if number > version]:
             self.untag(name)
         self.restore(version, self.states[version], self.needs[version], data)
@@ -268,8 +269,8 @@ class Lake(PaimonWriter):
             for path in self.changes[number][1] - needed:
                 (self.path / path).unlink(missing_ok=True)
             (self.path / f"{self.own}changelog/changelog-{number}").unlink(missing_ok=True)
-        if outdated:
-            self.put("changelog/EARLIEST", str(outdated[-1] + 1).encode())
+        if left:
+            self.put("changelog/EARLIEST", str(left[len(outdated)]).encode())
 
     def root_needs(self, exclude: Sequence[int] = (), left: Sequence[int] | None = None) -> set[str]:
         """All that is needed by what is there, but for snapshots of this branch itself. ``left``: its changelogs, by
