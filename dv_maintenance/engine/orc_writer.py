@@ -63,6 +63,12 @@ class OrcFiles:
             )
         self.codec = codec
         self.stored = pa.schema([_stored(field) for field in schema])
+        if lost := next((field.name for field in schema if _loses(field.type)), None):
+            raise RefusedError(
+                f"column {lost} holds rows in arrays or maps in rows: Arrow loses values of such where one of them is "
+                "null, in ORC files",
+                next_step="let Paimon compact the table, or set its file.format to parquet",
+            )
 
     def begin(self, uri: str, footer: Any, origins: Mapping[str, int]) -> OrcFile:
         """The encodings of sources say nothing here."""
@@ -140,9 +146,21 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
     return found
 
 
+def _loses(type: pa.DataType, below: bool = False) -> bool:
+    """Whether a struct is in a list or a map that is ``below`` a struct."""
+    if types.is_struct(type):
+        return any(_loses(field.type, True) for field in type)
+    return any((below and _has_struct(each)) or _loses(each, below) for each in _inner(type))
+
+
 def _has_struct(type: pa.DataType) -> bool:
-    inner = (type.field(index).type for index in range(type.num_fields))
-    return types.is_struct(type) or any(map(_has_struct, inner))
+    return types.is_struct(type) or any(map(_has_struct, _inner(type)))
+
+
+def _inner(type: pa.DataType) -> list[pa.DataType]:
+    if types.is_map(type):
+        return [type.key_type, type.item_type]
+    return [type.field(index).type for index in range(type.num_fields)]
 
 
 def _is_broken(array: pa.Array) -> bool:

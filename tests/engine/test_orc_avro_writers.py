@@ -14,11 +14,11 @@ from urllib.parse import unquote
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pyarrow import orc
 
-from dv_maintenance.engine import orc_file
+from dv_maintenance.engine import orc_file, orc_writer
 from dv_maintenance.engine.bounds import BoundsCollector
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.engine.scan import scan
@@ -122,6 +122,7 @@ def test_every_value_comes_back(tmp_path_factory: pytest.TempPathFactory, kind: 
     [whole] = table.to_batches()
     # As parts of something larger, which is how batches come.
     cut = data.draw(st.integers(0, len(found)))
+    assume(kind == "avro" or not any(orc_writer._loses(type_) for type_, _ in chosen))
     work = task(tmp_path_factory.mktemp("t"), schema, kind, compression=data.draw(st.sampled_from(["zstd", "snappy"])))
     if kind == "orc" and any(holds_time(type_) for type_, _ in chosen):
         work = replace(work, compression="zlib")
@@ -148,7 +149,7 @@ def test_slices_of_rows_that_are_null(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", FORMATS)
 def test_files_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """What a library of the format gets wrong is no rewrite."""
-    from dv_maintenance.engine import avro_writer, orc_writer
+    from dv_maintenance.engine import avro_writer
 
     values, cast = avro_writer._values, orc_writer._cast
 
@@ -269,6 +270,7 @@ def test_bounds(type_: pa.DataType, values: list[Any], least: Any, greatest: Any
 # -- refused ------------------------------------------------------------------------------------------------------
 
 REFUSED: list[tuple[str, pa.Array, str]] = [
+    ("orc", pa.array([{"o": [None, {"f": 1}]}]), "rows in arrays or maps in rows"),
     ("orc", pa.array([datetime(1969, 12, 31, 23, 59, 59, 999000)], pa.timestamp("ms")), "before 1970 with a part"),
     ("orc", pa.array([[None, datetime(1900, 1, 1, 0, 0, 0, 1)]], pa.list_(pa.timestamp("us", "UTC"))), "before 1970"),
     ("orc", pa.array([{"t": datetime(1600, 1, 1)}], pa.struct([("t", pa.timestamp("us"))])), "before 1677"),
