@@ -37,8 +37,8 @@ class Lake(PaimonWriter):
     commit, and files are as old as the moment that they are written at says.
 
     ``needs``: by snapshot, the paths that it needs, for ever. ``states``: what it takes to go back to one. ``tagged``:
-    by name of the tag, the same. ``changes``: by snapshot, what its changelog needs once it is gone, and in front of
-    that the part of it that a reader of the changes opens.
+    by name of the tag, the same. ``trunk``: what a branch is one of. ``changes``: by snapshot, what its changelog needs
+    once it is gone, and in front of that the part of it that a reader of the changes opens.
     """
 
     branch: str | None = None
@@ -47,6 +47,7 @@ class Lake(PaimonWriter):
     tagged: dict[str, tuple[int, frozenset[str]]] = field(default_factory=dict)
     changes: dict[int, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     lakes: dict[str, Lake] = field(default_factory=dict)
+    trunk: Lake | None = field(default=None, repr=False, compare=False)
     index_paths: frozenset[str] = frozenset()
     letter: str = "a"
 
@@ -201,6 +202,7 @@ class Lake(PaimonWriter):
             branch=name,
             now=self.now,
             letter=chr(ord(self.letter) + len(self.lakes) + 1),
+            trunk=self,
         )
         lake.restore(version, self.states[version], self.needs[version], data)
         lake.changes[version] = self.changes[version]
@@ -276,10 +278,27 @@ class Lake(PaimonWriter):
         """All that is needed by what is there, but for snapshots of this branch itself. ``left``: its changelogs, by
         default those that are there.
         """
+        elsewhere = [lake.needed_here() for lake in self.whole_table() if lake is not self]
+        return self.needed_here(exclude, left).union(*elsewhere)
+
+    def whole_table(self) -> Iterator[Lake]:
+        """The table and all of its branches."""
+        if self.trunk is not None:
+            yield from self.trunk.whole_table()
+            return
+        todo = [self]
+        while todo:
+            lake = todo.pop()
+            yield lake
+            todo += lake.lakes.values()
+
+    def needed_here(self, exclude: Sequence[int] = (), left: Sequence[int] | None = None) -> set[str]:
+        """The same, by this branch alone."""
         own = {path for number in self.numbers() if number not in exclude for path in self.needs[number]}
         own |= {path for _, needs in self.tagged.values() for path in needs}
-        own |= {path for n in (self.numbers("changelog") if left is None else left) for path in self.changes[n][1]}
-        return own.union(*(lake.root_needs() for lake in self.lakes.values()))
+        return own | {
+            path for n in (self.numbers("changelog") if left is None else left) for path in self.changes[n][1]
+        }
 
     # -- checks ---------------------------------------------------------------------------------------------------
 

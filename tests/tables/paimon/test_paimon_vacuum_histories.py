@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lake import DAY, HOUR, CrashError, Lake, before_each_call, copied, gone, lake
 
@@ -93,6 +93,7 @@ def needed(table: Lake, numbers: set[int]) -> set[str]:
 
 
 @settings(max_examples=15)
+@example(steps=["branch", "on branch", "expire branch"], back=0, least=1)
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=14), back=st.integers(-1, 6), least=st.integers(1, 3))
 def test_histories(tmp_path_factory: pytest.TempPathFactory, steps: list[str], back: int, least: int) -> None:
     check_history(tmp_path_factory.mktemp("h") / "t", steps, back, least)
