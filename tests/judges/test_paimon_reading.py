@@ -159,6 +159,32 @@ def test_every_type(paimon_engine: PaimonEngine, tmp_path: Path, format: str) ->
     judge_files(engine, path, 2)
 
 
+@pytest.mark.parametrize(
+    "format",
+    ["orc", pytest.param("parquet", marks=pytest.mark.deep), pytest.param("avro", marks=pytest.mark.deep)],
+)
+def test_rows_in_lists_in_rows(paimon_engine: PaimonEngine, tmp_path: Path, format: str) -> None:
+    engine, path = paimon_engine, tmp_path / "table"
+    listed = array(struct(140, x="INT", y="STRING"))
+    mapped = mapping("STRING NOT NULL", struct(150, z="BIGINT", w=array("INT")))
+    columns = {
+        "id": "INT",
+        "r": struct(130, l=listed, m=mapped, s="STRING"),
+        "a": array(struct(160, b=array(struct(170, c="INT", d="STRING")), e="STRING")),
+    }
+    lists = [None, [], [None], [[1, "a"], None, [None, "b"], [2, None]], [None, [3, "c"]], [[4, "d"]]]
+    maps = [None, [], [["k", None]], [["k", [7, [1, None]]], ["n", None], ["o", [None, None]]]]
+    rows: list[Any] = []
+    for number in range(60):
+        row = None if number % 11 == 10 else [lists[number % 6], maps[number % 4], f"s{number}" if number % 7 else None]
+        many = [None if (number + at) % 4 == 0 else [lists[(number + at) % 6], f"e{at}"] for at in range(number % 4)]
+        rows.append([number, row, None if number % 13 == 12 else many])
+    engine.create(path, columns, options={**DV, "file.format": format})
+    engine.append(path, rows)
+    engine.delete(path, lambda row: row["id"] in {0, 5, 13})
+    assert len(judge_rows(engine, path)) == 57
+
+
 # Without bytes: by the legacy rule nobody can foretell their folder, and by the other Paimon cannot commit deletes.
 PARTITIONS: dict[str, list[Any]] = {
     **{name: values for name, values in VALUES.items() if not name.startswith(("BINARY", "BYTES", "TIME("))},
