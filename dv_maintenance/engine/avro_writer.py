@@ -19,7 +19,8 @@ from pyarrow import types
 
 from dv_maintenance.engine.bounds import BoundsCollector
 from dv_maintenance.engine.faults import writing
-from dv_maintenance.errors import RefusedError, VerificationError
+from dv_maintenance.engine.sinks import close_sink
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.paimon.avro import library
 from dv_maintenance.tables.paimon.avro_schema import parse_schema, spelled
 from dv_maintenance.tables.paimon.avro_writer import PACKERS, block_bytes, header_bytes
@@ -120,12 +121,7 @@ class AvroFile:
     def finish(self) -> OutputFile:
         """See ``writer.NewFile``."""
         self._flush()
-        with writing(self.uri):
-            written = self._sink.tell()
-            self._sink.close()
-            info = self._files.storage.head(self.uri)
-        if info.size != written:
-            raise VerificationError(f"{self.uri} has {info.size} bytes, but {written} were written")
+        info = close_sink(self._sink, self._files.storage, self.uri)
         return OutputFile(self.uri, info.size, self._rows, info.modified, self._stats.found())
 
     def abandon(self) -> None:

@@ -18,6 +18,7 @@ from pyarrow import orc, types
 from dv_maintenance.engine.bounds import BoundsCollector
 from dv_maintenance.engine.faults import writing
 from dv_maintenance.engine.orc_file import range_is_checked, timestamps_in
+from dv_maintenance.engine.sinks import close_sink
 from dv_maintenance.errors import RefusedError, VerificationError
 from dv_maintenance.tables.work import OutputFile
 
@@ -110,16 +111,11 @@ class OrcFile:
         storage = self._files.storage
         with writing(self.uri):
             self._writer.close()
-            written = self._sink.tell()
-            self._sink.close()
-            info = storage.head(self.uri)
-            with storage.open_input(self.uri) as file:
-                rows = orc.ORCFile(file).nrows
-        if (info.size, rows) != (written, self._rows):
-            raise VerificationError(
-                f"{self.uri} has {info.size} bytes and {rows} rows, "
-                f"but {written} bytes and {self._rows} rows were written"
-            )
+        info = close_sink(self._sink, storage, self.uri)
+        with writing(self.uri), storage.open_input(self.uri) as file:
+            rows = orc.ORCFile(file).nrows
+        if rows != self._rows:
+            raise VerificationError(f"{self.uri} has {rows} rows, but {self._rows} were written")
         return OutputFile(self.uri, info.size, self._rows, info.modified, self._stats.found())
 
     def abandon(self) -> None:

@@ -16,6 +16,7 @@ from pyarrow import types
 
 from dv_maintenance.engine.faults import writing
 from dv_maintenance.engine.footer import dictionary_pays
+from dv_maintenance.engine.sinks import close_sink
 from dv_maintenance.engine.stats import StatsCollector
 from dv_maintenance.errors import RefusedError, VerificationError
 from dv_maintenance.tables.work import OutputFile
@@ -106,16 +107,11 @@ class ParquetFile:
         storage = self._files.storage
         with writing(self.uri):
             self._writer.close()
-            written = self._sink.tell()
-            self._sink.close()
-            info = storage.head(self.uri)
-            with storage.open_input(self.uri) as file:
-                footer = pq.read_metadata(file)
-        if (info.size, footer.num_rows) != (written, self._rows):
-            raise VerificationError(
-                f"{self.uri} has {info.size} bytes and {footer.num_rows} rows, "
-                f"but {written} bytes and {self._rows} rows were written"
-            )
+        info = close_sink(self._sink, storage, self.uri)
+        with writing(self.uri), storage.open_input(self.uri) as file:
+            footer = pq.read_metadata(file)
+        if footer.num_rows != self._rows:
+            raise VerificationError(f"{self.uri} has {footer.num_rows} rows, but {self._rows} were written")
         return OutputFile(self.uri, info.size, self._rows, info.modified, self._stats.fold(footer))
 
     def abandon(self) -> None:

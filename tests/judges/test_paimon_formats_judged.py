@@ -44,7 +44,8 @@ def kinds(path: Path) -> set[str]:
 @contextmanager
 def time_zone(spark: SparkSession, name: str) -> Iterator[None]:
     """Of the JVM."""
-    zones: Any = spark._jvm.java.util.TimeZone  # type: ignore[union-attr]
+    jvm: Any = spark._jvm
+    zones = jvm.java.util.TimeZone
     before = zones.getDefault()
     zones.setDefault(zones.getTimeZone(name))
     try:
