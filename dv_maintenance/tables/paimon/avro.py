@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Final
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
-from dv_maintenance.tables.paimon.avro_schema import Rebuilt, Wanted, parse_schema, projected, spelled
+from dv_maintenance.tables.paimon.avro_schema import Rebuilt, Wanted, parse_schema, projected, record_of, spelled
 
 __all__ = [
     "MAGIC",
@@ -78,7 +78,8 @@ def read_records(data: bytes, wanted: Wanted | None) -> Iterator[Record]:
         left -= sum(map(len, block))
         blocks += block
     with _records(fastavro):
-        yield from fastavro.reader(io.BytesIO(b"".join(blocks)), reader_schema=reader)
+        for record in fastavro.reader(io.BytesIO(b"".join(blocks)), reader_schema=reader):
+            yield _checked(record)
 
 
 class AvroFile:
@@ -96,18 +97,19 @@ class AvroFile:
             raise DamagedTableError("it is no Avro file: the magic number is missing")
         metadata = _metadata(self._cursor)
         self._sync = self._cursor.take(SYNC)
-        self.schema: Rebuilt = parse_schema(metadata.get("avro.schema", b""))
+        self._writer = parse_schema(metadata.get("avro.schema", b""))
+        self.schema: Rebuilt = record_of(self._writer)
         self._codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
 
     def blocks(self, wanted: Wanted) -> Iterator[list[Record]]:
         """The records of each block, with the ``wanted`` fields. Can be gone through once. Raises as the class."""
         stream = _Stream(self._pieces())
         with _records(self._fastavro):
-            for block in self._fastavro.block_reader(stream, reader_schema=projected(self.schema, wanted)):
-                yield list(block)
+            for block in self._fastavro.block_reader(stream, reader_schema=projected(self._writer, wanted)):
+                yield [_checked(record) for record in block]
 
     def _pieces(self) -> Iterator[bytes]:
-        yield _header(self.schema, self._sync)
+        yield _header(self._writer, self._sync)
         while not self._cursor.at_end():
             yield b"".join(_framed(self._cursor, self._codec, self._sync, _MAX_BLOCK))
 
@@ -160,6 +162,12 @@ def _records(fastavro: Any) -> Iterator[None]:
         fastavro.schema.UnknownType,
     ) as error:
         raise DamagedTableError(f"its records cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _checked(record: Record | None) -> Record:
+    if record is None:
+        raise DamagedTableError("one of its records is null")
+    return record
 
 
 def writer_schema(data: bytes) -> Rebuilt:

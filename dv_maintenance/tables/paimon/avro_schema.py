@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dv_maintenance.errors import DamagedTableError
 
-__all__ = ["Rebuilt", "Wanted", "parse_schema", "projected", "spelled", "unknown_texts"]
+__all__ = ["Rebuilt", "Wanted", "parse_schema", "projected", "record_of", "spelled", "unknown_texts"]
 
 Wanted = Mapping[str, "Wanted | None"]
 """Names of the fields to read; ``None`` for all of a field, else those of the record (or of the array's records) in it.
@@ -32,16 +32,24 @@ _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doub
 
 
 def parse_schema(text: bytes) -> Rebuilt:
-    """The schema of records that each take at least one byte, as does every value in them.
+    """The schema of records that each take at least one byte, as does every value in them. Paimon in Rust writes
+    records that might be null, and never are.
 
     Raises
     ------
     DamagedTableError : with the reason.
     """
     schema = _Schema().rebuilt(_parsed(text), 0)
-    if schema["type"] != "record" or _least_bytes(schema) < 1:
+    branches = schema["branches"] if schema["type"] == "union" else [schema]
+    kinds = sorted(each["type"] for each in branches)
+    if kinds not in (["record"], ["null", "record"]) or _least_bytes(schema) < 1:
         raise DamagedTableError("its records are none of Paimon's")
     return schema
+
+
+def record_of(schema: Rebuilt) -> Rebuilt:
+    """The record that a schema of :func:`parse_schema` is of."""
+    return next(each for each in schema.get("branches", [schema]) if each["type"] == "record")
 
 
 def _parsed(text: bytes) -> Any:

@@ -32,7 +32,7 @@ class Template:
 
     def fields(self, *path: str) -> dict[str, Any]:
         """The types of a record's fields by name, ``path`` leading through fields to the record."""
-        found = json.loads(self.schema)
+        found = _record_in(json.loads(self.schema))
         for name in path:
             found = _record_in(next(each["type"] for each in found["fields"] if each["name"] == name))
         return {each["name"]: each["type"] for each in found["fields"]}

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.tables.paimon import avro
 from dv_maintenance.tables.paimon.avro import read_records
+from dv_maintenance.tables.paimon.avro_writer import template_of, write_records
 
 INNER = {
     "type": "record",
@@ -106,6 +107,28 @@ def test_files_of_many_blocks_by_fastavros_own_writer(codec: str) -> None:
     assert list(read_records(sink.getvalue(), {"x": None})) == records
 
 
+@pytest.mark.parametrize("schema", [["null", INNER], [INNER, "null"]], ids=["null first", "record first"])
+def test_records_that_might_be_null_as_paimon_in_rust_writes_them(schema: list[Any]) -> None:
+    values = [{"a": "x", "b": None, "c": [1]}, {"a": "y", "b": 2, "c": []}]
+    data = avro_file(schema, values, "deflate")
+    assert list(read_records(data, None)) == values
+    assert list(read_records(data, {"b": None})) == [{"b": None}, {"b": 2}]
+    file = avro.AvroFile(io.BytesIO(data), len(data))
+    assert [field["name"] for field in file.schema["fields"]] == ["a", "b", "c"]
+    assert [record for block in file.blocks({"a": None}) for record in block] == [{"a": "x"}, {"a": "y"}]
+    # What is written after the same template has the same shape.
+    template = template_of(data)
+    assert list(template.fields()) == ["a", "b", "c"]
+    again = write_records(template, values)
+    assert list(fastavro.reader(io.BytesIO(again))) == values
+    assert json.loads(avro.header_of(again)["avro.schema"]) == json.loads(avro.header_of(data)["avro.schema"])
+    none = header(schema) + block(1, long(schema.index("null")))
+    with pytest.raises(DamagedTableError, match="one of its records is null"):
+        list(read_records(none, None))
+    with pytest.raises(DamagedTableError, match="one of its records is null"):
+        list(avro.AvroFile(io.BytesIO(none), len(none)).blocks({"a": None}))
+
+
 def test_no_fastavro(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastavro", None)
     with pytest.raises(RefusedError, match=r"install dv-maintenance\[paimon\]"):
@@ -137,6 +160,8 @@ def test_each_damage_has_its_reason() -> None:
     assert "truncated" in reason(good[:-1])
     assert "sync marker" in reason(good[:-1] + b"!")
     assert "none of Paimon's" in reason(header({"type": "array", "items": "long"}))
+    assert "none of Paimon's" in reason(header(["null", INNER, {**INNER, "name": "other"}]))
+    assert "none of Paimon's" in reason(header(["null", "long"]))
     assert "none of Paimon's" in reason(header({"type": "record", "name": "r", "fields": []}) + block(9, b"x"))
     assert "cannot fit" in reason(header(PLAIN) + block(2**60, long(7)))
     assert "-1 records" in reason(header(PLAIN) + block(-1, long(7)))
