@@ -172,6 +172,12 @@ def open_source(source: SourceFile, task: ScanTask, storage: Storage) -> Iterato
 
         yield LanceReader(source, task, storage)
         return
+    if source.parts:
+        from dv_maintenance.engine.side_by_side import open_parts
+
+        with open_parts(source, task, storage) as together:
+            yield together
+        return
     if source.format != "parquet":
         from dv_maintenance.engine.whole_file import open_whole
 

@@ -84,8 +84,10 @@ def _spans(size: int, target_bytes: int) -> Iterator[tuple[int, Span]]:
 
 
 def _can_be_cut(source: SourceFile) -> bool:
-    return source.fragment is None and source.format == "parquet"
+    return source.fragment is None and not source.parts and source.format == "parquet"
 
 
 def _alike(one: ScanTask, other: ScanTask) -> bool:
-    return one.match_by == other.match_by and (one.schema is other.schema or one.schema.equals(other.schema))
+    return one.match_by == other.match_by and (
+        one.schema is other.schema or one.schema.equals(other.schema, check_metadata=True)
+    )

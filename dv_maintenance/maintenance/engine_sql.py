@@ -101,7 +101,7 @@ def engine_sql(table: Table, session: SqlSession, job: str, *, catalog: str | No
         )
     name = table.engine_name(_settings(session), catalog)
     _check_meant(table, session, name, before)
-    statements = table.engine_statements(job, name)
+    statements = table.engine_statements(job, name, before)
     for number, statement in enumerate(statements):
         _run(table, session, statement, before.version, statements[:number])
     changes = table.changes_since(before.version)
@@ -202,12 +202,12 @@ def _compare(table: EngineSqlTable, session: SqlSession, name: EngineName, versi
     have the same files.
     """
     old, new = table.snapshot(version - 1), table.snapshot(version)
-    old_keys, new_keys = _keys(old), _keys(new)
     waiting = table.engine_waiting(old, new)
-    if old_keys == new_keys and waiting is None:
-        return None
     problem = None
     try:
+        old_keys, new_keys = _keys(table, old), _keys(table, new)
+        if old_keys == new_keys and waiting is None:
+            return None
         left_out = None if waiting is None else _hashes(table, waiting.all)
         keys = () if waiting is None else waiting.keys
         prints = [
@@ -264,19 +264,28 @@ def _hashes(table: Table, tasks: Iterable[ScanTask]) -> Any:
     return np.concatenate([np.empty(0, np.uint64), *parts])
 
 
-def _keys(snapshot: Snapshot) -> set[FileKey]:
-    return {FileKey(**row) for row in snapshot.files.select(["path", "dv_id"]).to_pylist()}
+_Key = tuple[FileKey | str, ...]
+
+
+def _keys(table: Table, snapshot: Snapshot) -> set[_Key]:
+    return {_key(task) for task in table.scan_tasks(snapshot)}
+
+
+def _key(task: ScanTask) -> _Key:
+    """What is read for a row of ``snapshot.files``: the files that hold its rows, with their DV."""
+    (source,) = task.sources
+    return (source.key, source.uri, *(part.uri for part in source.parts))
 
 
 def _fingerprint(
-    table: Table, snapshot: Snapshot, keys: set[FileKey], columns: Sequence[str], left_out: Any
+    table: Table, snapshot: Snapshot, keys: set[_Key], columns: Sequence[str], left_out: Any
 ) -> Fingerprint:
     """Of the rows of some files, without those of which the hash of these ``columns`` is ``left_out``."""
     from dv_maintenance.engine.scan import scan
 
     def batches() -> Iterator[pa.RecordBatch]:
         for task in table.scan_tasks(snapshot):
-            if task.sources[0].key in keys:
+            if _key(task) in keys:
                 for batch in scan(task, table.storage.options):
                     if left_out is None:
                         yield batch

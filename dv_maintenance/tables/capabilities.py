@@ -280,7 +280,7 @@ class EngineSqlTable(Table, Protocol):
         another one.
         """
 
-    def engine_statements(self, job: str, name: EngineName) -> tuple[str, ...]:
+    def engine_statements(self, job: str, name: EngineName, snapshot: Snapshot) -> tuple[str, ...]:
         """The statements for ``optimize``, ``purge`` or ``vacuum`` of the whole table. Raises UsageError."""
 
     def engine_moves(self, change: Change) -> bool:

@@ -90,7 +90,9 @@ class SourceFile:
     they are, floats and decimals as strings, dates as days and timestamps as microseconds since the epoch, binary as
     base64. ``row_defaults``: by output field name, what null stands for. ``schema``: the fields of the task's schema
     with the metadata they are found by in this file, where it is an older one than others of the task. ``format``: of
-    the file, ``parquet``, ``orc`` or ``avro``. ``only``: which of its rows count, where not all do.
+    the file, ``parquet``, ``orc`` or ``avro``. ``only``: which of its rows count, where not all do. ``parts``: where
+    several files hold the rows together, each of them other columns: what to read of each, those of its ``schema``;
+    ``dv`` and ``rows`` are the same for all, ``size`` is that of all.
     """
 
     key: FileKey
@@ -104,6 +106,28 @@ class SourceFile:
     schema: pa.Schema | None = None
     format: str = "parquet"
     only: RowFilter | None = None
+    parts: tuple[SourceFile, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        body = {**asdict(self), "parts": [part.to_json() for part in self.parts]}
+        return {**body, "schema": None if self.schema is None else _schema_text(self.schema)}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> SourceFile:
+        return cls(
+            key=FileKey(**body["key"]),
+            uri=body["uri"],
+            size=body["size"],
+            rows=body["rows"],
+            dv=DvRef(**body["dv"]) if body["dv"] else None,
+            constants=body["constants"],
+            row_defaults={name: RowDefault(**value) for name, value in body["row_defaults"].items()},
+            fragment=FragmentRef(**body["fragment"]) if body["fragment"] else None,
+            schema=_schema_of(body["schema"]) if body["schema"] else None,
+            format=body["format"],
+            only=RowFilter.from_json(body["only"]) if body["only"] else None,
+            parts=tuple(cls.from_json(part) for part in body["parts"]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,29 +145,12 @@ class ScanTask:
     match_by: str = "name"
 
     def to_json(self) -> dict[str, Any]:
-        body = asdict(self)
-        for source, described in zip(self.sources, body["sources"], strict=True):
-            described["schema"] = None if source.schema is None else _schema_text(source.schema)
-        return {**body, "schema": _schema_text(self.schema)}
+        sources = [source.to_json() for source in self.sources]
+        return {"sources": sources, "schema": _schema_text(self.schema), "match_by": self.match_by}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> ScanTask:
-        sources = tuple(
-            SourceFile(
-                key=FileKey(**source["key"]),
-                uri=source["uri"],
-                size=source["size"],
-                rows=source["rows"],
-                dv=DvRef(**source["dv"]) if source["dv"] else None,
-                constants=source["constants"],
-                row_defaults={name: RowDefault(**value) for name, value in source["row_defaults"].items()},
-                fragment=FragmentRef(**source["fragment"]) if source.get("fragment") else None,
-                schema=_schema_of(source["schema"]) if source.get("schema") else None,
-                format=source.get("format", "parquet"),
-                only=RowFilter.from_json(source["only"]) if source.get("only") else None,
-            )
-            for source in body["sources"]
-        )
+        sources = tuple(SourceFile.from_json(source) for source in body["sources"])
         return cls(sources, _schema_of(body["schema"]), body["match_by"])
 
 

@@ -230,9 +230,10 @@ class DeltaTable:
         del name, snapshot
         return None
 
-    def engine_statements(self, job: str, name: EngineName) -> tuple[str, ...]:
+    def engine_statements(self, job: str, name: EngineName, snapshot: Snapshot) -> tuple[str, ...]:
         from dv_maintenance.tables.delta.engine_sql import statements
 
+        del snapshot
         return statements(job, name)
 
     def engine_moves(self, change: Change) -> bool:

@@ -53,6 +53,8 @@ _STATEMENTS: Final = {
         "CALL {catalog}.sys.remove_orphan_files(table => '{table}')",
     ),
 }
+# A compaction of a data-evolution table keeps its deletion vectors.
+_MATERIALIZE: Final = ("CALL {catalog}.sys.materialize_deletion_vectors(table => '{table}')",)
 _ADDED: Final = RowFilter("_VALUE_KIND", kept=(0, 2), dropped=(1, 3))
 _TAKEN: Final = RowFilter("_VALUE_KIND", kept=(1, 3), dropped=(0, 2))
 # Options by which a row that was added may rightly not be there.
@@ -127,12 +129,13 @@ def _place(uri: str) -> str:
     return f"{_SCHEMES.get(scheme, scheme)}:/{rest}"
 
 
-def statements(job: str, name: EngineName) -> tuple[str, ...]:
+def statements(job: str, name: EngineName, *, data_evolution: bool = False) -> tuple[str, ...]:
     """Raises UsageError: there is no such job."""
     if job not in _STATEMENTS:
         raise UsageError(f"unknown job {job!r}", next_step=f"use one of {', '.join(_STATEMENTS)}")
     table = f"{name.database}.{name.table}"
-    return tuple(each.format(catalog=name.catalog, table=table) for each in _STATEMENTS[job])
+    found = _MATERIALIZE if data_evolution and job == "purge" else _STATEMENTS[job]
+    return tuple(each.format(catalog=name.catalog, table=table) for each in found)
 
 
 def probe(name: EngineName, snapshot: PaimonSnapshot) -> tuple[str, tuple[Any, ...]]:
@@ -207,7 +210,9 @@ def sources(layout: Layout, snapshots: Iterator[PaimonSnapshot]) -> Iterator[Sou
     """Every live file of the snapshots once, whether or not a reader opens it."""
     seen = set()
     for snapshot in snapshots:
-        for files in (snapshot.files, snapshot.hidden):
+        # Of those that several files make up, the size is that of all.
+        made_up = pc.is_in(snapshot.files["path"], value_set=snapshot.parts["path"].combine_chunks())
+        for files in (snapshot.files.filter(pc.invert(made_up)), snapshot.parts, snapshot.hidden):
             for batch in files.select(COLUMNS).to_batches(max_chunksize=65_536):
                 for row in batch.to_pylist():
                     source = stored_source(layout, snapshot, row)

@@ -111,8 +111,6 @@ def check_rows_readable(schema: Schema, table: str, version: int) -> None:
         )
     elif found := next((name for name in _OTHER_READS if options.primary_key and options.flag(name)), None):
         reason = f"a primary-key table with {found} is read in another way, which this release does not know"
-    elif options.data_evolution:
-        reason = "rows of a data-evolution table are put together from several files: this release does not do that"
     elif schema.options.get("scan.fallback-branch"):
         reason = "partitions that it lacks are read from another branch (scan.fallback-branch)"
     elif options.flag("query-auth.enabled"):

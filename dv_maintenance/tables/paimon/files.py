@@ -40,6 +40,8 @@ FILES: Final = pa.schema(
         # Rows of a kind that takes others back: no reader sees them, whatever deletion vectors say.
         pa.field("retractions", pa.int64()),
         pa.field("first_row_id", pa.int64()),
+        # The columns that it has, as a JSON list; null: those of its schema.
+        pa.field("write_cols", pa.string()),
         # Files that go with it: file indexes, changelogs.
         pa.field("extra_files", pa.int64(), nullable=False),
         # Where the DV is: path of the index file, offset and length as the index manifest has them; null without one.
@@ -62,18 +64,22 @@ class Matched:
     dangling: tuple[DvEntry, ...]
 
 
-def visible(entries: pa.Table, options: Options) -> pa.BooleanArray:
+def visible(files: pa.Table, options: Options) -> pa.BooleanArray:
     """Which files a batch reader opens: not level 0 of a primary-key table with deletion vectors, unless these are
     merged on read, nor what waits for a bucket.
     """
-    seen = pc.not_equal(entries["bucket"], integer(POSTPONE_BUCKET))
-    return pc.and_(seen, pc.greater(entries["level"], integer(0))) if options.hides_level_0 else seen
+    seen = pc.not_equal(files["bucket"], integer(POSTPONE_BUCKET))
+    return pc.and_(seen, pc.greater(files["level"], integer(0))) if options.hides_level_0 else seen
 
 
-def match(entries: pa.Table, dvs: Sequence[DvEntry]) -> Matched:
-    """Which DV each of the live ``entries`` has: that of its partition, bucket and name."""
+def match(entries: pa.Table, dvs: Sequence[DvEntry], bearers: pa.BooleanArray | None = None) -> Matched:
+    """Which DV each of the live ``entries`` has: that of its partition, bucket and name. ``bearers``: the entries whose
+    DV a reader applies, where these are not all.
+    """
     names = ["partition", "bucket", "file_name"]
     keys = pc.binary_join_element_wise(*[entries[name].cast(pa.string()).combine_chunks() for name in names], text("/"))
+    if bearers is not None:
+        keys = pc.if_else(bearers, keys, pa.nulls(len(keys), keys.type))
     wanted = strings([f"{dv.partition}/{dv.bucket}/{dv.data_file}" for dv in dvs])
     live = pc.is_in(wanted, value_set=keys).to_pylist()
     found = pc.index_in(keys, value_set=wanted)

@@ -246,21 +246,22 @@ class _Story:
             for key in gone.keys() & came.keys()
             if counts_gone[key] is not None and counts_gone[key] == counts_came[key]
         }
-        leaving = self._leaving(delta)
+        others = self._leaving(delta) | self._arriving(delta)
         rows = sum((counts_came[key] or 0) - (counts_gone.get(key) or 0) for key in came.keys() - moved)
         return _DvDifference(
             added=len(came.keys() - moved),
             removed=len(gone.keys() - moved),
             rows=rows,
-            of_staying=bool(((came.keys() | gone.keys()) - moved) - leaving),
+            of_staying=bool(((came.keys() | gone.keys()) - moved) - others),
         )
 
     def _leaving(self, delta: pa.Table) -> set[tuple[int, int, str]]:
         """The data files that a snapshot takes out for good: not those that only change their level."""
-        names = ["kind", "partition", "bucket", "file_name"]
-        rows: list[tuple[int, int, int, str]] = list(zip(*(delta[name].to_pylist() for name in names), strict=True))
-        added = {row[1:] for row in rows if row[0] == ADD}
-        return {row[1:] for row in rows if row[0] == DELETE} - added
+        return _files(delta, DELETE) - _files(delta, ADD)
+
+    def _arriving(self, delta: pa.Table) -> set[tuple[int, int, str]]:
+        """The data files that a snapshot puts in: with DVs where deletes were carried over to them."""
+        return _files(delta, ADD) - _files(delta, DELETE)
 
     def _counts(self, dvs: _Dvs, version: int) -> dict[tuple[int, int, str], int | None]:
         """Rows that each DV names; ``None`` where neither the manifest nor the index file says any more."""
@@ -269,6 +270,12 @@ class _Story:
             return {key: dv.cardinality for key, dv in zip(dvs, whole, strict=True)}
         except DamagedDeletionVectorError:
             return {key: dv.cardinality for key, dv in dvs.items()}
+
+
+def _files(delta: pa.Table, kind: int) -> set[tuple[int, int, str]]:
+    """Partition, bucket and name of what a delta adds, or deletes."""
+    rows = delta.filter(pc.equal(delta["kind"], integer(kind)))
+    return set(zip(*(rows[name].to_pylist() for name in ("partition", "bucket", "file_name")), strict=True))
 
 
 def _count(values: pa.ChunkedArray) -> int:

@@ -7,6 +7,7 @@ that go with it, and the path that it has outside of the table; it is added once
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -68,6 +69,8 @@ ENTRIES: Final = pa.schema(
         # 0: written, 1: compacted.
         pa.field("source", pa.int64()),
         pa.field("first_row_id", pa.int64()),
+        # The columns that it has, as a JSON list; null: those of its schema.
+        pa.field("write_cols", pa.string()),
         # The manifest that has the entry: its place in ``Live.manifests``.
         pa.field("manifest", pa.int64(), nullable=False),
     ]
@@ -97,7 +100,7 @@ _ENTRY: Final[Wanted] = {
     "_PARTITION": None,
     "_BUCKET": None,
     "_TOTAL_BUCKETS": None,
-    "_FILE": {**dict.fromkeys(_FILE), "_EXTRA_FILES": None, "_EMBEDDED_FILE_INDEX": None},
+    "_FILE": {**dict.fromkeys(_FILE), "_EXTRA_FILES": None, "_EMBEDDED_FILE_INDEX": None, "_WRITE_COLS": None},
 }
 _IDENTITY: Final = ("partition", "bucket", "level", "companions", "file_name", "external_path")
 
@@ -238,8 +241,18 @@ def _columns(records: Sequence[dict[str, Any]], place: int) -> dict[str, list[An
             _companions(extra, index) if extra or index else "" for extra, index in zip(extras, indexes, strict=True)
         ],
         "extra_files": [len(extra) for extra in extras],
+        "write_cols": [_names(file.get("_WRITE_COLS")) for file in files],
         "manifest": [place] * len(records),
     }
+
+
+def _names(columns: Any) -> str | None:
+    """Raises TypeError."""
+    if columns is None:
+        return None
+    if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
+        raise TypeError("_WRITE_COLS is no list of names")
+    return json.dumps(columns)
 
 
 def _companions(extra: Any, index: Any) -> str:

@@ -41,6 +41,7 @@ _STATS: Final[Wanted] = {
         "_SCHEMA_ID": None,
         "_VALUE_STATS": None,
         "_VALUE_STATS_COLS": None,
+        "_WRITE_COLS": None,
     },
 }
 _Known = Mapping[Column, Bounds]
@@ -72,11 +73,13 @@ def may_match(layout: Layout, snapshot: PaimonSnapshot, predicate: Predicate) ->
     kept = [possible[code] for code in codes]
     stored = [each for name, each in wanted.items() if name not in snapshot.partition_columns]
     if stored and any(kept):
-        rows = snapshot.files.select(["bucket", "file_name"]).to_pylist()
+        rows = snapshot.files.select(["bucket", "file_name", "path"]).to_pylist()
+        # What an anchor's statistics say of a column, a newer file may have put out of date.
+        overlaid = set(snapshot.parts["path"].to_pylist())
         places = {
             (snapshot.partitions[code].row, row["bucket"], row["file_name"]): at
             for at, (code, row) in enumerate(zip(codes, rows, strict=True))
-            if kept[at]
+            if kept[at] and row["path"] not in overlaid
         }
         for file, known in _bounds(layout, snapshot, stored, places):
             at = places[file]
@@ -139,7 +142,10 @@ def _bounds(
 def _of_file(file: Mapping[str, Any], schema: Schema, columns: list[Field]) -> _Known:
     """``schema``: that the file was written with. Columns of another type then are unknown."""
     by_name = {each.name: each for each in schema.fields}
+    # Statistics are of all that is in the file, if it does not say of what.
     names = file.get("_VALUE_STATS_COLS")
+    if names is None:
+        names = file.get("_WRITE_COLS")
     kept = [by_name[name] for name in names if name in by_name] if names is not None else list(schema.fields)
     stats = file["_VALUE_STATS"]
     # Writers without statistics give a row without fields.

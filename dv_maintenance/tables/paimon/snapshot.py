@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.config import format_size
 from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.arrays import bools
 from dv_maintenance.tables.model import Snapshot
+from dv_maintenance.tables.paimon.evolution import anchors, grouped
 from dv_maintenance.tables.paimon.features import Options, check_known_kind, delete_ratio
 from dv_maintenance.tables.paimon.files import counted, files_table, match, visible
 from dv_maintenance.tables.paimon.index_manifest import DvEntry, IndexManifest, read_index_manifest
 from dv_maintenance.tables.paimon.layout import Layout, table_layout
-from dv_maintenance.tables.paimon.manifests import Live, live_entries, no_entries
+from dv_maintenance.tables.paimon.manifests import Live, live_entries, no_entries, placed
 from dv_maintenance.tables.paimon.partitions import Partition, Partitions
 from dv_maintenance.tables.paimon.refs import tagged
 from dv_maintenance.tables.paimon.schema import Schema, newest_schema, read_schema
@@ -29,7 +32,8 @@ __all__ = ["PaimonSnapshot", "load_snapshot", "schema_at", "snapshot_file"]
 class PaimonSnapshot(Snapshot):
     """One snapshot of a Paimon table. ``files``: schema ``files.FILES``, those that a batch reader opens; ``hidden``:
     the other live ones, of the same schema (level 0 of a primary-key table with deletion vectors, and rows that wait
-    for a bucket). ``properties``: the options that the newest schema has, those of the moment.
+    for a bucket). ``parts``: where several files make up the rows of one of ``files`` (data evolution), these, see
+    ``evolution.grouped``. ``properties``: the options that the newest schema has, those of the moment.
 
     ``file``: the snapshot's own file, ``None`` before the first. ``table_schema``: the one that ``schema`` is of.
     ``live``: its files as manifests have them. ``index``: its index manifest, with cardinalities where a DV is of a
@@ -40,6 +44,7 @@ class PaimonSnapshot(Snapshot):
     file: SnapshotFile | None
     table_schema: Schema
     hidden: pa.Table = field(repr=False)
+    parts: pa.Table = field(repr=False)
     live: Live = field(repr=False)
     index: IndexManifest = field(repr=False)
     partitions: tuple[Partition, ...] = field(repr=False)
@@ -86,16 +91,18 @@ def load_snapshot(
         live = live_entries(layout, file, partitions, None if known is None else known.live)
         index = read_index_manifest(layout, file.index_manifest, partitions, newest.options, file.id)
     at_version = 0 if file is None else file.id
-    matched = match(live.entries, index.dvs)
+    anchor = _anchors(layout, live.entries, options, at_version)
+    matched = match(live.entries, index.dvs, None if anchor is None else _are_own(anchor))
     gone = {dv.id for dv in matched.dangling}
     alive = iter(counted(layout, [dv for dv in index.dvs if dv.id not in gone], at_version))
     dvs = tuple(dv if dv.id in gone else next(alive) for dv in index.dvs)
     files = files_table(layout, live.entries, matched.at, dvs, partitions, options.data_folder)
+    files, parts = (files, files.slice(0, 0)) if anchor is None else grouped(files, anchor)
     _check_counts(layout, files, at_version)
-    seen = visible(live.entries, options)
+    seen = visible(files, options)
     shown, hidden = files.filter(seen), files.filter(pc.invert(seen))
     notes = (
-        *(() if options.primary_key else _over_ratio(shown, delete_ratio(options))),
+        *(() if options.primary_key else _over_ratio(shown, options)),
         *(_upkeep(layout, file, index, options, waits=bool(hidden.num_rows)) if version is None and file else ()),
     )
     return PaimonSnapshot(
@@ -112,6 +119,7 @@ def load_snapshot(
         file=file,
         table_schema=schema,
         hidden=hidden,
+        parts=parts,
         live=live,
         index=IndexManifest(index.files, dvs),
         partitions=tuple(partitions.found),
@@ -133,6 +141,21 @@ def snapshot_file(layout: Layout, version: int | None) -> SnapshotFile | None:
 def schema_at(layout: Layout, file: SnapshotFile, known: Schema) -> Schema:
     """The schema that a snapshot's columns are of; ``known``: one that was read before."""
     return known if known.id == file.schema_id else read_schema(layout, file.schema_id)
+
+
+def _anchors(layout: Layout, entries: pa.Table, options: Options, version: int) -> pa.Int64Array | None:
+    """``None``: every file has rows of its own."""
+    if not options.data_evolution:
+        return None
+    try:
+        return anchors(entries)
+    except DamagedTableError as damage:
+        raise placed(layout, damage, version) from None
+
+
+def _are_own(anchor: pa.Int64Array) -> pa.BooleanArray:
+    """Which files are anchors themselves."""
+    return bools(anchor.to_numpy() == np.arange(len(anchor)))
 
 
 def _check_counts(layout: Layout, files: pa.Table, version: int) -> None:
@@ -169,8 +192,6 @@ def _warnings(
         warnings.append(
             f"{taken} of the physical rows only take others back (-D): no reader sees them, though live rows count them"
         )
-    if options.data_evolution and files.num_rows:
-        warnings.append("it is a data-evolution table: files that hold other columns of the same rows are counted, too")
     if dangling:
         warnings.append(
             f"{len(dangling)} deletion vectors are of data files that are not live, the first of "
@@ -190,10 +211,18 @@ def _upkeep(layout: Layout, file: SnapshotFile, index: IndexManifest, options: O
     ]
 
 
-def _over_ratio(files: pa.Table, ratio: float) -> list[str]:
+def _over_ratio(files: pa.Table, options: Options) -> list[str]:
     with_dv = files.filter(pc.is_valid(files["dv_id"]))
     if not with_dv.num_rows:
         return []
+    if options.data_evolution:
+        return [
+            (
+                f"{with_dv.num_rows} files have deletion vectors that Paimon's compaction keeps, as it keeps row ids "
+                "(data-evolution.enabled): sys.materialize_deletion_vectors applies them"
+            )
+        ]
+    ratio = delete_ratio(options)
     counts = zip(with_dv["deleted_rows"].to_pylist(), with_dv["physical_rows"].to_pylist(), strict=True)
     over = sum(deleted > rows * ratio for deleted, rows in counts)
     if not over:

@@ -207,10 +207,10 @@ class PaimonTable:
 
         return probe(name, cast("PaimonSnapshot", snapshot))
 
-    def engine_statements(self, job: str, name: EngineName) -> tuple[str, ...]:
+    def engine_statements(self, job: str, name: EngineName, snapshot: Snapshot) -> tuple[str, ...]:
         from dv_maintenance.tables.paimon.engine_sql import statements
 
-        return statements(job, name)
+        return statements(job, name, data_evolution=cast("PaimonSnapshot", snapshot).options.data_evolution)
 
     def engine_moves(self, change: Change) -> bool:
         from dv_maintenance.tables.paimon.engine_sql import moves

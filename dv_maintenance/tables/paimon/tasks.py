@@ -2,7 +2,8 @@
 
 The rows of an append table are those of its files, minus those that deletion vectors name. So are those of a
 primary-key table whose files a batch reader does not merge, but for rows that only take others back: its files are of
-keys and values, and have the kind of each row in a column of their own.
+keys and values, and have the kind of each row in a column of their own. Those of a data-evolution table may be in
+several files, side by side.
 
 A data file has the columns of the schema that it was written with, under the names they had then; a column is the same
 in two schemas if its id is. Files need not have field ids of their own (Paimon wrote none for long), so columns are
@@ -11,7 +12,7 @@ found by the name that the file's schema has for their id.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -22,6 +23,7 @@ from pyarrow import types
 from dv_maintenance.dv import paimon
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
 from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.paimon.evolution import PARTS_OF, holders
 from dv_maintenance.tables.paimon.features import check_nanoseconds, check_rows_readable
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.schema import Schema, read_schema
@@ -56,7 +58,7 @@ _DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
 
 
 def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
-    """One task per file, in the order of ``snapshot.files``, with partition values as constants.
+    """One task per row of ``snapshot.files``, in their order, with partition values as constants.
 
     Raises
     ------
@@ -71,17 +73,44 @@ def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] 
     schemas = {snapshot.table_schema.id: snapshot.table_schema}
     shapes: dict[int, pa.Schema] = {}
     formats: set[str] = set()
-    tasks = []
-    for row in _rows(snapshot):
+
+    def schema_of(schema_id: int) -> Schema:
+        if schema_id not in schemas:
+            schemas[schema_id] = read_schema(layout, schema_id)
+        return schemas[schema_id]
+
+    def checked(row: Mapping[str, Any]) -> SourceFile:
         source = source_of(layout, snapshot, row)
         if source.format not in formats:
             check_nanoseconds(chosen, source.format, layout.uri, snapshot.version)
             formats.add(source.format)
-        schema_id = row["schema_id"]
+        return source
+
+    def side_by_side(anchor: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> ScanTask:
+        """Each of the files has the anchor's DV, as all have its rows."""
+        constants = snapshot.partitions[anchor["partition_code"]].constants
+        whole = stored_source(layout, snapshot, anchor)
+        read = []
+        for row, stored, fields in holders(parts, schema_of, wanted, constants):
+            shape = pa.schema([field_in(each, stored) for each in fields], instants(stored))
+            read.append(replace(checked(row), key=whole.key, dv=whole.dv, schema=shape))
+        if len(read) == 1:
+            return ScanTask((replace(read[0], schema=None),), read[0].schema)
+        plain = pa.schema([arrow_field(each) for each in wanted])
+        size = sum(each.size for each in read)
+        return ScanTask((replace(whole, size=size, parts=tuple(read), constants={}),), plain)
+
+    parts: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for part in snapshot.parts.to_pylist():
+        parts[part[PARTS_OF]].append(part)
+    tasks = []
+    for row in _rows(snapshot):
+        if row["path"] in parts:
+            tasks.append(side_by_side(row, parts[row["path"]]))
+            continue
+        source, schema_id = checked(row), row["schema_id"]
         if schema_id not in shapes:
-            stored = schemas.setdefault(schema_id, snapshot.table_schema)
-            if stored.id != schema_id:
-                stored = schemas[schema_id] = read_schema(layout, schema_id)
+            stored = schema_of(schema_id)
             shapes[schema_id] = pa.schema([field_in(each, stored) for each in wanted], instants(stored))
         tasks.append(ScanTask((source,), shapes[schema_id]))
     return tasks

@@ -25,6 +25,7 @@ _UNAWARE: Final = -1
 _SNAPSHOT_VERSION: Final = 3
 _MICROS: Final = 6
 _UNWRITTEN: Final = {"VARIANT": "variants, which may be shredded", "BLOB": "blobs", "VECTOR": "vectors"}
+_MATERIALIZE: Final = ", which keeps deletion vectors; sys.materialize_deletion_vectors applies them"
 _NEXT: Final = {
     "rewrite": "let Paimon compact it: CALL sys.compact(table => 'db.table') in its Spark session",
     "delete": "use DELETE in a Spark session with Paimon's connector",
@@ -50,11 +51,12 @@ def check_writable(snapshot: PaimonSnapshot, operation: str) -> None:
 
 def refused(snapshot: PaimonSnapshot, operation: str, reason: str = "") -> RefusedError:
     """Why, and what else does it."""
+    keeps = operation == "rewrite" and snapshot.options.data_evolution
     return RefusedError(
         f"no {operation} here: {reason or _WHOLE[operation]}",
         table=snapshot.table,
         version=snapshot.version,
-        next_step=_NEXT[operation],
+        next_step=f"{_NEXT[operation]}{_MATERIALIZE if keeps else ''}",
     )
 
 

@@ -61,6 +61,7 @@ def entry_schema(writer: str) -> Any:
         "_VALUE_STATS_COLS": optional({"type": "array", "items": "string"}),
         "_EXTERNAL_PATH": optional("string"),
         "_FIRST_ROW_ID": optional("long"),
+        "_WRITE_COLS": optional({"type": "array", "items": "string"}),
     }
     file = {
         "_FILE_NAME": "string",
@@ -114,7 +115,7 @@ class DataFile:
     bucket: int = 0
     level: int = 0
     size: int = 100
-    entry: tuple[tuple[str, Any], ...] = ()
+    entry: tuple[tuple[str, Any], ...] = field(default=(), hash=False)
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -188,8 +189,11 @@ class PaimonWriter:
         return file
 
     def data_file(self, rows: Sequence[Mapping[str, Any]], partition: tuple[Any, ...] = (), **entry: Any) -> DataFile:
-        """``kinds``: of each row, for a file of keys and values; ``suffix``: of its name; ``write``: of its bytes."""
-        schema = pa.schema([(name, arrow_type(parse_type(kind))) for name, kind in self.columns.items()])
+        """``kinds``: of each row, for a file of keys and values; ``suffix``: of its name; ``write``: of its bytes;
+        ``_WRITE_COLS``: which of the columns it has.
+        """
+        written = entry.get("_WRITE_COLS") or list(self.columns)
+        schema = pa.schema([(name, arrow_type(parse_type(self.columns[name]))) for name in written])
         bucket, level = entry.pop("bucket", 0), entry.pop("level", 0)
         kinds, write = entry.pop("kinds", None), entry.pop("write", pq.write_table)
         name = self.name("data", entry.pop("suffix", ".parquet"))

@@ -235,6 +235,74 @@ def test_append_tables_are_compared_by_content(tmp_path: Path) -> None:
     assert not run(table, lambda: act([{"id": 2, "v": "z"}]), "optimize")[0].verified
 
 
+# -- data evolution -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def evolving(tmp_path: Path) -> PaimonWriter:
+    """Three rows, one of them deleted, with a column in a newer file."""
+    options = {"bucket": "-1", "deletion-vectors.enabled": "true", "data-evolution.enabled": "true"}
+    table = PaimonWriter(tmp_path / "lake" / "db.db" / "t", options=options)
+    anchor = table.append([{"id": each, "v": "old"} for each in range(3)], **of_rows(0, 1))
+    table.append([{"v": f"v{each}"} for each in range(3)], **of_rows(0, 2), _WRITE_COLS=["v"])
+    table.delete({anchor: [1]})
+    return table
+
+
+def of_rows(first: int, age: int) -> dict[str, Any]:
+    return {"_FIRST_ROW_ID": first, "_MIN_SEQUENCE_NUMBER": age, "_MAX_SEQUENCE_NUMBER": age}
+
+
+def test_a_purge_applies_deletion_vectors(evolving: PaimonWriter) -> None:
+    def act() -> None:
+        old = list(evolving.files.values())
+        evolving.dvs.clear()
+        evolving.write_index()
+        rows = [{"id": each, "v": f"v{each}"} for each in (0, 2)]
+        evolving.commit("COMPACT", add=[evolving.data_file(rows, **of_rows(3, 4))], delete=old)
+
+    report, session = run(evolving, act)
+    assert session.calls == ["CALL lake.sys.materialize_deletion_vectors(table => 'db.t')"]
+    assert (report.verified, report.by, report.checked) == (True, "content", (4,))
+    assert (report.dvs_before, report.dvs_after) == (1, 0)
+    # Every one of the files has to be there after a vacuum.
+    assert run(evolving, lambda: None, "vacuum")[0].verified
+
+
+def test_a_compaction_keeps_them(evolving: PaimonWriter) -> None:
+    def act(rows: list[dict[str, Any]], age: int) -> None:
+        old = list(evolving.files.values())
+        new = evolving.data_file(rows, **of_rows(0, age))
+        evolving.dvs = {new.key: next(iter(evolving.dvs.values()))}
+        evolving.write_index()
+        evolving.commit("COMPACT", add=[new], delete=old)
+
+    good = [{"id": each, "v": f"v{each}"} for each in range(3)]
+    report, session = run(evolving, lambda: act(good, 2), "optimize")
+    assert session.calls == ["CALL lake.sys.compact(table => 'db.t', compact_strategy => 'minor')"]
+    assert (report.verified, report.by, report.checked, report.dvs_after) == (True, "content", (4,), 1)
+    wrong = [{"id": each, "v": "old"} for each in range(3)]
+    assert not run(evolving, lambda: act(wrong, 2), "optimize")[0].verified
+
+
+def test_a_newer_file_beside_the_same_anchor_is_looked_at(evolving: PaimonWriter) -> None:
+    def act(value: str) -> None:
+        patch = max(evolving.files.values(), key=lambda file: file.name)
+        new = evolving.data_file([{"v": f"{value}{each}"} for each in range(3)], **of_rows(0, 9), _WRITE_COLS=["v"])
+        evolving.commit("COMPACT", add=[new], delete=[patch])
+
+    report, _ = run(evolving, lambda: act("v"), "optimize")
+    assert (report.verified, report.checked) == (True, (4,))
+    report, _ = run(evolving, lambda: act("w"), "optimize")
+    assert (report.verified, report.checked) == (False, (5,))
+
+
+def test_files_beside_the_anchor_have_to_be_there(evolving: PaimonWriter) -> None:
+    patch = max(evolving.path.glob("bucket-0/*"))
+    report, _ = run(evolving, lambda: patch.unlink(missing_ok=True), "vacuum")
+    assert [patch.name in problem for problem in report.problems] == [True]
+
+
 # -- names --------------------------------------------------------------------------------------------------------
 
 
@@ -341,6 +409,8 @@ def test_spark_takes_the_statements(spark: SparkSession, keyed: PaimonWriter) ->
             for statement in paimon_sql.statements(job, name):
                 parser.parsePlan(statement)
                 parser.parseMultipartIdentifier(statement.split("'")[1])
+        (statement,) = paimon_sql.statements("purge", name, data_evolution=True)
+        parser.parsePlan(statement)
         for query in (paimon_sql.probe(name, snapshot)[0], paimon_sql.rows_query(name, snapshot)):
             parser.parsePlan(query)
 

@@ -1,0 +1,326 @@
+"""Data-evolution tables: rows that several files hold together, and what deletion vectors and health are of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paimon_writer import DataFile, PaimonWriter
+from test_paimon_scan import rows
+
+from dv_maintenance.engine.live_rows import LiveRows
+from dv_maintenance.engine.scan import open_source
+from dv_maintenance.engine.side_by_side import SideBySide
+from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.paimon import PaimonTable
+from dv_maintenance.tables.paimon.engine_sql import sources
+from dv_maintenance.tables.paimon.types import parse_type
+from dv_maintenance.tables.predicate import Compare
+from dv_maintenance.tables.work import ScanTask
+
+COLUMNS = {"id": "BIGINT", "a": "STRING", "b": "BIGINT"}
+OPTIONS = {
+    "bucket": "-1",
+    "row-tracking.enabled": "true",
+    "data-evolution.enabled": "true",
+    "deletion-vectors.enabled": "true",
+}
+
+
+def evolving(path: Path, **more: Any) -> PaimonWriter:
+    return PaimonWriter(path / "t", COLUMNS, options=OPTIONS, **more)
+
+
+def opened(written: PaimonWriter) -> PaimonTable:
+    return PaimonTable(Storage(str(written.path)))
+
+
+def numbered(ids: Iterable[int]) -> list[dict[str, Any]]:
+    return [{"id": each, "a": f"a{each}", "b": each * 10} for each in ids]
+
+
+def put(
+    written: PaimonWriter, values: list[dict[str, Any]], first: int, columns: list[str] | None = None, **entry: Any
+) -> DataFile:
+    """One more file of the rows from id ``first`` on, as old as its snapshot."""
+    age = {"_MIN_SEQUENCE_NUMBER": written.version + 1, "_MAX_SEQUENCE_NUMBER": written.version + 1}
+    return written.append(values, **{"_FIRST_ROW_ID": first, "_WRITE_COLS": columns, **age, **entry})
+
+
+def test_a_column_is_in_the_newest_file_that_has_it(tmp_path: Path) -> None:
+    written = evolving(tmp_path)
+    anchor = put(written, numbered(range(4)), 0)
+    put(written, numbered(range(4, 6)), 4)
+    put(written, [{"b": -each} for each in range(4)], 0, ["b"])
+    put(written, [{"a": f"new{each}", "b": each * 100} for each in range(4)], 0, ["b", "a"])
+    put(written, [{"b": each * 1000} for each in range(4)], 0, ["b"])
+    written.delete({anchor: [1]})
+    found = rows(written.path)
+    assert [row for row in found if row["id"] < 4] == [
+        {"id": each, "a": f"new{each}", "b": each * 1000} for each in (0, 2, 3)
+    ]
+    assert [row["b"] for row in rows(written.path, 4)][:4] == [0, 100, 200, 300]
+    assert [row["b"] for row in rows(written.path, 3)][:4] == [0, -1, -2, -3]
+    assert [row["b"] for row in rows(written.path, 1)] == [0, 10, 20, 30]
+    for columns in (["b"], ["a"], ["id"], ["b", "id"], ["a", "b"], ["b", "a"]):
+        assert rows(written.path, columns=columns) == [{name: row[name] for name in columns} for row in found]
+
+
+def test_health_counts_rows_once_and_the_bytes_of_all_files(tmp_path: Path) -> None:
+    written = evolving(tmp_path)
+    anchor = put(written, numbered(range(10)), 0)
+    patch = put(written, [{"b": 1}] * 10, 0, ["b"])
+    alone = put(written, numbered(range(10, 15)), 10)
+    written.delete({anchor: [0, 1, 2]})
+    table = opened(written)
+    snapshot = table.snapshot()
+    counts = health(snapshot).counts
+    assert (counts.files, counts.physical_rows, counts.deleted_rows, counts.files_with_dv) == (2, 15, 3, 1)
+    by_name = dict(zip(snapshot.files["file_name"].to_pylist(), snapshot.files["size"].to_pylist(), strict=True))
+    assert by_name == {anchor.name: anchor.size + patch.size, alone.name: alone.size}
+    assert any("sys.materialize_deletion_vectors" in note for note in snapshot.notes)
+    # What has to be there is every file, with its own size.
+    sizes = {source.uri.rsplit("/", 1)[-1]: source.size for source in sources(table.layout, iter([snapshot]))}
+    assert sizes == {each.name: each.size for each in (anchor, patch, alone)}
+
+
+def test_the_anchor_is_the_oldest_file_and_no_other_has_a_deletion_vector(tmp_path: Path) -> None:
+    written = evolving(tmp_path)
+    anchor = put(written, numbered(range(4)), 0)
+    patch = put(written, [{"b": 1}] * 4, 0, ["b"])
+    written.delete({anchor: [0], patch: [1, 2]})
+    snapshot = opened(written).snapshot()
+    assert [dv.data_file for dv in snapshot.dangling] == [patch.name]
+    assert [row["id"] for row in rows(written.path)] == [1, 2, 3]
+    # Of two that are as old as each other, that with the lesser name.
+    both = evolving(tmp_path / "both")
+    first = both.data_file(
+        [{"a": "x"}], _FIRST_ROW_ID=0, _WRITE_COLS=["a"], _MIN_SEQUENCE_NUMBER=1, _MAX_SEQUENCE_NUMBER=1
+    )
+    second = both.data_file(
+        [{"id": 1, "b": 2}], _FIRST_ROW_ID=0, _WRITE_COLS=["id", "b"], _MIN_SEQUENCE_NUMBER=1, _MAX_SEQUENCE_NUMBER=1
+    )
+    both.commit("APPEND", add=[second, first])
+    assert opened(both).snapshot().files["file_name"].to_pylist() == [min(first.name, second.name)]
+    assert rows(both.path) == [{"id": 1, "a": "x", "b": 2}]
+
+
+def test_columns_that_came_later(tmp_path: Path) -> None:
+    written = evolving(tmp_path)
+    put(written, numbered(range(3)), 0)
+    written.alter({**COLUMNS, "c": "INT", "d": "STRING"})
+    put(written, [{"c": each} for each in range(3)], 0, ["c"])
+    put(written, [{"id": 9, "a": "nine", "b": 9, "c": 9, "d": "nine"}], 3)
+    # A name changes: columns are the same by their ids.
+    written.alter({"id": "BIGINT", "aa": "STRING", "b": "BIGINT", "c": "BIGINT", "d": "STRING"}, {"aa": "a"})
+    put(written, [{"aa": "renamed"}] * 3, 0, ["aa"])
+    assert rows(written.path) == [
+        *({"id": each, "aa": "renamed", "b": each * 10, "c": each, "d": None} for each in range(3)),
+        {"id": 9, "aa": "nine", "b": 9, "c": 9, "d": "nine"},
+    ]
+    assert rows(written.path, columns=["d"]) == [{"d": None}] * 3 + [{"d": "nine"}]
+    assert rows(written.path, columns=["c", "d"])[0] == {"c": 0, "d": None}
+
+
+def test_partitions_and_rows_before_there_were_ids(tmp_path: Path) -> None:
+    written = PaimonWriter(tmp_path / "t", {**COLUMNS, "p": "STRING"}, ["p"], options=OPTIONS)
+    age = {"_MIN_SEQUENCE_NUMBER": 1, "_MAX_SEQUENCE_NUMBER": 1}
+    written.append([{**row, "p": "x"} for row in numbered(range(2))], ("x",), _FIRST_ROW_ID=0, **age)
+    written.append([{**row, "p": "y"} for row in numbered(range(2, 4))], ("y",), _FIRST_ROW_ID=2, **age)
+    written.append([{**row, "p": "y"} for row in numbered(range(4, 6))], ("y",))
+    age = {"_MIN_SEQUENCE_NUMBER": 4, "_MAX_SEQUENCE_NUMBER": 4}
+    written.append([{"b": 7}, {"b": 8}], ("x",), _FIRST_ROW_ID=0, _WRITE_COLS=["b"], **age)
+    assert [(row["id"], row["b"], row["p"]) for row in rows(written.path)] == [
+        *((0, 7, "x"), (1, 8, "x"), (2, 20, "y"), (3, 30, "y"), (4, 40, "y"), (5, 50, "y"))
+    ]
+    assert rows(written.path, columns=["p"])[0] == {"p": "x"}
+
+
+def test_blobs_in_files_of_their_own_are_left_out(tmp_path: Path) -> None:
+    written = PaimonWriter(tmp_path / "t", {**COLUMNS, "pic": "BLOB"}, options=OPTIONS)
+    age = {"_MIN_SEQUENCE_NUMBER": 1, "_MAX_SEQUENCE_NUMBER": 1}
+    anchor = written.data_file(numbered(range(4)), _FIRST_ROW_ID=0, _WRITE_COLS=["id", "a", "b"], **age)
+    blobs = [
+        DataFile(f"data-blob-{first}.blob", 2, size=1000, entry=(("_FIRST_ROW_ID", first), ("_WRITE_COLS", ["pic"])))
+        for first in (0, 2)
+    ]
+    written.commit("APPEND", add=[blobs[1], anchor, blobs[0]])
+    written.delete({anchor: [2]})
+    snapshot = opened(written).snapshot()
+    assert snapshot.files.select(["physical_rows", "size"]).to_pylist() == [
+        {"physical_rows": 4, "size": anchor.size + 2000}
+    ]
+    assert [row["id"] for row in rows(written.path, columns=["id", "b"])] == [0, 1, 3]
+    with pytest.raises(RefusedError, match="pic hold blobs"):
+        rows(written.path)
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "columns", "why"),
+    [
+        (0, 3, ["b"], "ids 0 to 2, another file only some"),
+        (2, 4, ["b"], "ids 2 to 5, another file only some"),
+        (1, 2, ["b"], "ids 1 to 2, another file only some"),
+    ],
+)
+def test_ranges_that_overlap_are_damage(tmp_path: Path, first: int, count: int, columns: list[str], why: str) -> None:
+    written = evolving(tmp_path)
+    put(written, numbered(range(4)), 0)
+    put(written, [{"b": 1}] * count, first, columns)
+    with pytest.raises(DamagedTableError, match=why) as caught:
+        opened(written).snapshot()
+    assert caught.value.version == 2
+
+
+def test_other_damage_and_what_is_not_known(tmp_path: Path) -> None:
+    lone = evolving(tmp_path / "lone")
+    lone.commit("APPEND", add=[DataFile("x.blob", 2, entry=(("_FIRST_ROW_ID", 0),))])
+    with pytest.raises(DamagedTableError, match=r"x\.blob belongs to rows from id 0 on, which no data file has"):
+        opened(lone).snapshot()
+
+    tie = evolving(tmp_path / "tie")
+    put(tie, numbered(range(2)), 0)
+    for value in (1, 2):
+        put(tie, [{"b": value}] * 2, 0, ["b"], _MAX_SEQUENCE_NUMBER=5)
+    with pytest.raises(UnsupportedFeatureError, match="both have the column b, and none is newer"):
+        rows(tie.path)
+    assert len(rows(tie.path, columns=["id"])) == 2
+
+    unknown = evolving(tmp_path / "unknown")
+    put(unknown, numbered(range(2)), 0)
+    file = unknown.data_file([{"b": 1}] * 2, _FIRST_ROW_ID=0, _WRITE_COLS=["b"], _MAX_SEQUENCE_NUMBER=9)
+    entry = tuple((key, ["b", "b.part"] if key == "_WRITE_COLS" else value) for key, value in file.entry)
+    unknown.commit("APPEND", add=[DataFile(file.name, file.rows, size=file.size, entry=entry)])
+    with pytest.raises(UnsupportedFeatureError, match=r"holds 'b.part', which is no column"):
+        rows(unknown.path)
+
+    short = evolving(tmp_path / "short")
+    put(short, numbered(range(4)), 0)
+    file = put(short, [{"b": 1}] * 4, 0, ["b"])
+    pq.write_table(pa.table({"b": pa.array([1, 2, 3], pa.int64())}), short.path / "bucket-0" / file.name)
+    with pytest.raises(DamagedTableError, match=f"{file.name} has 3 rows, but the table's log says 4"):
+        rows(short.path)
+
+
+def test_statistics_of_an_anchor_say_nothing_of_newer_columns(tmp_path: Path) -> None:
+    written = evolving(tmp_path)
+    bounds = {"_VALUE_STATS_COLS": ["b"], "_VALUE_STATS": stats(0, 30)}
+    put(written, numbered(range(4)), 0, None, **bounds)
+    put(written, numbered(range(4)), 4, None, **bounds)
+    put(written, [{"b": 1000}] * 4, 0, ["b"])
+    table = opened(written)
+    snapshot = table.snapshot()
+    where = Compare(("b",), ">", 500)
+    assert table.may_match(snapshot, where).to_pylist() == [True, False]
+    # Without a list of their own, statistics are of the columns that were written.
+    partly = evolving(tmp_path / "partly")
+    put(partly, [{"b": each * 10} for each in range(4)], 0, ["b"], _VALUE_STATS=stats(0, 30))
+    table = opened(partly)
+    assert table.may_match(table.snapshot(), where).to_pylist() == [False]
+    assert table.may_match(table.snapshot(), Compare(("b",), "=", 20)).to_pylist() == [True]
+
+
+def stats(least: int, greatest: int) -> dict[str, Any]:
+    from binary_rows import encode_row
+
+    rows = {
+        key: encode_row([value], [parse_type("BIGINT")])
+        for key, value in (("_MIN_VALUES", least), ("_MAX_VALUES", greatest))
+    }
+    return {**rows, "_NULL_COUNTS": [0]}
+
+
+def test_tasks_travel_and_are_cut_nowhere(tmp_path: Path) -> None:
+    from dv_maintenance.engine.splits import plan_splits, scan_split
+
+    written = evolving(tmp_path)
+    anchor = put(written, numbered(range(50)), 0)
+    put(written, [{"b": -each} for each in range(50)], 0, ["b"])
+    written.delete({anchor: range(0, 50, 3)})
+    table = opened(written)
+    (task,) = table.scan_tasks(table.snapshot())
+    assert len(task.sources[0].parts) == 2
+    assert ScanTask.from_json(json.loads(json.dumps(task.to_json()))) == task
+    got = [row for split in plan_splits([task], 1) for batch in scan_split(split) for row in batch.to_pylist()]
+    assert got == [{"id": each, "a": f"a{each}", "b": -each} for each in range(50) if each % 3]
+    with open_source(task.sources[0], task, table.storage) as reader:
+        assert (reader.rows, reader.purged) == (50, 17)
+        assert reader.size == sum(part.size for part in task.sources[0].parts)
+        places = [place for live in reader.live() for place in live.positions().to_pylist()]
+    assert places == [each for each in range(50) if each % 3]
+
+
+# -- any layout of the files --------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_rows_come_together_whatever_the_files_are_cut_into(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Row groups, formats and ages at random, against rows in a dictionary."""
+    written = evolving(tmp_path_factory.mktemp("any"))
+    count = data.draw(st.integers(1, 40))
+    expected = numbered(range(count))
+    columns: Mapping[str, Any] = {"a": st.text("xy", max_size=3) | st.none(), "b": st.integers(-9, 9) | st.none()}
+
+    def cut() -> dict[str, Any]:
+        if data.draw(st.sampled_from(["parquet", "parquet", "orc"])) == "orc":
+            from pyarrow import orc
+
+            return {"suffix": ".orc", "write": lambda table, path: orc.write_table(table, str(path))}
+        return {"write": partial(pq.write_table, row_group_size=data.draw(st.integers(1, 50)))}
+
+    anchor = put(written, expected, 0, None, **cut())
+    for _ in range(data.draw(st.integers(0, 4))):
+        names = data.draw(st.sampled_from([["a"], ["b"], ["a", "b"]]))
+        values = [{name: data.draw(columns[name]) for name in names} for _ in range(count)]
+        put(written, values, 0, names, **cut())
+        expected = [{**old, **new} for old, new in zip(expected, values, strict=True)]
+    deleted = data.draw(st.sets(st.integers(0, count - 1)))
+    if deleted:
+        written.delete({anchor: deleted})
+    wanted = data.draw(st.lists(st.sampled_from(["id", "a", "b"]), min_size=1, max_size=3, unique=True))
+    left = [{name: row[name] for name in wanted} for at, row in enumerate(expected) if at not in deleted]
+    assert rows(written.path, columns=wanted) == left
+    snapshot = opened(written).snapshot()
+    counts = health(snapshot).counts
+    assert (counts.files, counts.physical_rows, counts.deleted_rows) == (1, count, len(deleted))
+
+
+def test_parts_of_different_lengths_are_damage() -> None:
+    """However a reader of one part comes to give other rows than that of another."""
+
+    class Part:
+        rows, purged, size = 9, 0, 1
+
+        def __init__(self, name: str, *batches: int) -> None:
+            self.name, self.counts = name, batches
+
+        def live(self) -> Iterator[LiveRows]:
+            first = 0
+            for count in self.counts:
+                batch = pa.record_batch({self.name: pa.nulls(count, pa.int64())})
+                yield LiveRows(batch, first, count, None)
+                first += count
+
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+
+    def lengths(*parts: Part) -> list[int]:
+        return [batch.num_rows for batch in SideBySide("file:///anchor", parts, schema).batches()]  # type: ignore[arg-type]
+
+    assert lengths(Part("a", 4, 5), Part("b", 3, 3, 3)) == [3, 1, 2, 3]
+    assert lengths(Part("a"), Part("b")) == []
+    for parts in [(Part("a", 4), Part("b", 3)), (Part("a", 4), Part("b", 4, 1)), (Part("a"), Part("b", 2))]:
+        with pytest.raises(DamagedTableError, match="anchor together have different numbers of rows"):
+            lengths(*parts)
