@@ -98,7 +98,7 @@ def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] 
             return ScanTask((replace(read[0], schema=None),), read[0].schema)
         plain = pa.schema([arrow_field(each) for each in wanted])
         size = sum(each.size for each in read)
-        return ScanTask((replace(whole, size=size, parts=tuple(read), constants={}),), plain)
+        return ScanTask((replace(whole, size=size, parts=tuple(read)),), plain)
 
     parts: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for part in snapshot.parts.to_pylist():

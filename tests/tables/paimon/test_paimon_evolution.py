@@ -17,7 +17,7 @@ from paimon_writer import DataFile, PaimonWriter
 from test_paimon_scan import rows
 
 from dv_maintenance.engine.live_rows import LiveRows
-from dv_maintenance.engine.scan import open_source
+from dv_maintenance.engine.scan import Span, open_source
 from dv_maintenance.engine.side_by_side import SideBySide
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
 from dv_maintenance.maintenance.health import health
@@ -115,6 +115,16 @@ def test_the_anchor_is_the_oldest_file_and_no_other_has_a_deletion_vector(tmp_pa
     assert rows(both.path) == [{"id": 1, "a": "x", "b": 2}]
 
 
+def test_age_is_told_by_sequence_numbers_not_by_names(tmp_path: Path) -> None:
+    written = evolving(tmp_path)
+    newer = written.data_file([{"b": 2}], _FIRST_ROW_ID=0, _WRITE_COLS=["b"], _MAX_SEQUENCE_NUMBER=2)
+    older = written.data_file(numbered([1]), _FIRST_ROW_ID=0, _MAX_SEQUENCE_NUMBER=1)
+    written.commit("APPEND", add=[newer, older])
+    assert newer.name < older.name
+    assert rows(written.path) == [{"id": 1, "a": "a1", "b": 2}]
+    assert opened(written).snapshot().files["file_name"].to_pylist() == [older.name]
+
+
 def test_columns_that_came_later(tmp_path: Path) -> None:
     written = evolving(tmp_path)
     put(written, numbered(range(3)), 0)
@@ -144,6 +154,9 @@ def test_partitions_and_rows_before_there_were_ids(tmp_path: Path) -> None:
         *((0, 7, "x"), (1, 8, "x"), (2, 20, "y"), (3, 30, "y"), (4, 40, "y"), (5, 50, "y"))
     ]
     assert rows(written.path, columns=["p"])[0] == {"p": "x"}
+    # Nothing is opened for a partition's value.
+    table = opened(written)
+    assert not table.scan_tasks(table.snapshot(), ["b", "p"])[0].sources[0].parts
 
 
 def test_blobs_in_files_of_their_own_are_left_out(tmp_path: Path) -> None:
@@ -156,11 +169,15 @@ def test_blobs_in_files_of_their_own_are_left_out(tmp_path: Path) -> None:
     ]
     written.commit("APPEND", add=[blobs[1], anchor, blobs[0]])
     written.delete({anchor: [2]})
+    later = written.data_file(numbered(range(4, 6)), _FIRST_ROW_ID=4, _WRITE_COLS=["id", "a", "b"], **age)
+    entry = (("_FIRST_ROW_ID", 4), ("_WRITE_COLS", ["pic"]))
+    written.commit("APPEND", add=[DataFile("data-blob-4.blob", 2, size=7, entry=entry), later])
     snapshot = opened(written).snapshot()
     assert snapshot.files.select(["physical_rows", "size"]).to_pylist() == [
-        {"physical_rows": 4, "size": anchor.size + 2000}
+        {"physical_rows": 4, "size": anchor.size + 2000},
+        {"physical_rows": 2, "size": later.size + 7},
     ]
-    assert [row["id"] for row in rows(written.path, columns=["id", "b"])] == [0, 1, 3]
+    assert [row["id"] for row in rows(written.path, columns=["id", "b"])] == [0, 1, 3, 4, 5]
     with pytest.raises(RefusedError, match="pic hold blobs"):
         rows(written.path)
 
@@ -244,19 +261,22 @@ def test_tasks_travel_and_are_cut_nowhere(tmp_path: Path) -> None:
     from dv_maintenance.engine.splits import plan_splits, scan_split
 
     written = evolving(tmp_path)
-    anchor = put(written, numbered(range(50)), 0)
-    put(written, [{"b": -each} for each in range(50)], 0, ["b"])
+    anchor = put(written, numbered(range(50)), 0, None, write=partial(pq.write_table, row_group_size=7))
+    put(written, [{"b": -each} for each in range(50)], 0, ["b"], write=partial(pq.write_table, row_group_size=11))
     written.delete({anchor: range(0, 50, 3)})
     table = opened(written)
     (task,) = table.scan_tasks(table.snapshot())
     assert len(task.sources[0].parts) == 2
     assert ScanTask.from_json(json.loads(json.dumps(task.to_json()))) == task
-    got = [row for split in plan_splits([task], 1) for batch in scan_split(split) for row in batch.to_pylist()]
+    splits = plan_splits([task], 1)
+    assert len(splits) == 1
+    got = [row for split in splits for batch in scan_split(split) for row in batch.to_pylist()]
     assert got == [{"id": each, "a": f"a{each}", "b": -each} for each in range(50) if each % 3]
     with open_source(task.sources[0], task, table.storage) as reader:
         assert (reader.rows, reader.purged) == (50, 17)
         assert reader.size == sum(part.size for part in task.sources[0].parts)
         places = [place for live in reader.live() for place in live.positions().to_pylist()]
+        assert list(reader.batches(Span(1))) == []
     assert places == [each for each in range(50) if each % 3]
 
 
