@@ -19,8 +19,8 @@ setup: .venv/.ready java ## Install what the project needs (uv, the environment,
 java: ## Check for Java 17+; install it where that is possible
 	@scripts/java
 
-judges: .venv/.ready ## Fetch the jars of the engines that judge our results
-	@scripts/judges
+judges: .venv/.ready ## Fetch the engines that judge our results
+	@UV=$(UV) scripts/judges
 
 lint: .venv/.ready ## Style
 	$(RUN) ruff check .

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from hypothesis import settings
-from places import GOLDEN, JARS, JUDGED_SPARK, PAIMON
+from places import GOLDEN, JARS, JUDGED_SPARK, PAIMON, PYPAIMON
 
 if TYPE_CHECKING:
     from paimon_engine import PaimonEngine
+    from pypaimon_judge import PyPaimon
     from pyspark.sql import SparkSession
 
 
@@ -151,6 +152,18 @@ def delta_spark(spark: SparkSession) -> SparkSession:
     if not spark.version.startswith(JUDGED_SPARK):
         missing("delta-spark", f"it was built for Spark {JUDGED_SPARK}*, this is {spark.version}")
     return spark
+
+
+@pytest.fixture(scope="session")
+def pypaimon() -> Iterator[PyPaimon]:
+    """Paimon's package for Python, in a process and an environment of its own: a judge, too."""
+    from pypaimon_judge import PyPaimon
+
+    if not (PYPAIMON / ".complete").is_file():
+        missing("pypaimon", "run 'make judges' (needs network)")
+    judge = PyPaimon(PYPAIMON / "bin" / "python")
+    yield judge
+    judge.close()
 
 
 @pytest.fixture(scope="session")

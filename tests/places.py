@@ -12,3 +12,4 @@ JARS = ROOT / ".cache" / "jars" / "delta-4.4.0"
 JUDGED_SPARK = "4.1."
 # Paimon's own engine, without an engine around it.
 PAIMON = ROOT / ".cache" / "jars" / "paimon-1.4.2" / "paimon-bundle-1.4.2.jar"
+PYPAIMON = ROOT / ".cache" / "pypaimon-2.1.0"

@@ -1,0 +1,160 @@
+"""Tables that Paimon 2.1 writes, through its package for Python: read, deleted from, purged and vacuumed here; and
+tables of Paimon's engine in Java, of which all three read the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from paimon_engine import DV, PaimonEngine
+from pypaimon_judge import PyPaimon
+
+from dv_maintenance.dml.delete import delete
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables import open_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = {"id": "int64", "p": "string", "a": "string", "b": "int64"}
+EVOLVING = {
+    "bucket": "-1",
+    "row-tracking.enabled": "true",
+    "data-evolution.enabled": "true",
+    "deletion-vectors.enabled": "true",
+    "snapshot.num-retained.min": "1",
+}
+FORMATS = ["parquet", "orc", "avro"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a catalog over ``tmp_path`` has ``db.t``."""
+    return tmp_path / "db.db" / "t"
+
+
+def ours(path: Path, version: int | None = None, columns: list[str] | None = None) -> list[dict[str, Any]]:
+    return [row for batch in read(open_table(str(path)), version, columns)[1] for row in batch.to_pylist()]
+
+
+def same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
+    assert sorted(map(repr, one)) == sorted(map(repr, other))
+
+
+def kinds() -> Iterator[Any]:
+    """Each format in the suite, every combination in the deep one."""
+    chosen = {(False, False, "orc"), (True, True, "parquet"), (True, False, "avro")}
+    for parted, blob, kind in itertools.product((False, True), (False, True), FORMATS):
+        name = f"{kind}{'-partitioned' * parted}{'-blobs' * blob}"
+        marks = [] if (parted, blob, kind) in chosen else [pytest.mark.deep]
+        yield pytest.param(parted, blob, kind, id=name, marks=marks)
+
+
+@pytest.mark.parametrize(("parted", "blob", "kind"), list(kinds()))
+def test_data_evolution(pypaimon: PyPaimon, path: Path, parted: bool, blob: bool, kind: str) -> None:
+    """Appends, updates of a column and deletes by row ids: every snapshot has the same rows, before and after a
+    vacuum.
+    """
+    draw, ids = random.Random(f"{parted} {blob} {kind}"), itertools.count()
+    columns = COLUMNS | ({"pic": "large_binary"} if blob else {})
+    options = EVOLVING | {"file.format": kind}
+    pypaimon("create", path, columns=columns, partition=["p"] if parted else [], options=options)
+
+    def append() -> None:
+        rows = [
+            {"id": next(ids), "p": "xy"[each % 2], "a": f"a{each}", "b": each, "pic": f"p{each}"}
+            for each in range(draw.randint(3, 20))
+        ]
+        pypaimon("append", path, columns=columns, rows=[{key: row[key] for key in columns} for row in rows])
+
+    def row_ids(most: int) -> list[int]:
+        known = [row["_ROW_ID"] for row in pypaimon("rows", path, columns=["_ROW_ID", "id"])]
+        return draw.sample(known, min(len(known), most))
+
+    def update() -> None:
+        column, new = draw.choice([("a", f"new{draw.randint(1, 9)}"), ("b", draw.randint(100, 999))])
+        pypaimon("update", path, column=column, values=dict.fromkeys(row_ids(draw.randint(1, 4)), new))
+
+    def remove() -> None:
+        pypaimon("delete", path, ids=row_ids(2))
+
+    for act in [append, update, remove, *(draw.choice([append, update, update, remove]) for _ in range(7))]:
+        act()
+    table = open_table(str(path))
+    for version in range(1, table.version() + 1):
+        theirs = pypaimon("rows", path, version=version, columns=list(COLUMNS))
+        same(ours(path, version, list(COLUMNS)), theirs)
+        counts = health(table.snapshot(version)).counts
+        assert counts.physical_rows - counts.deleted_rows == len(theirs)
+    assert table.snapshot().parts.num_rows  # type: ignore[attr-defined]
+    whole = pypaimon("rows", path)
+    vacuum(table, retention=0, allow_short_retention=True)
+    assert len(list(path.glob("snapshot/snapshot-*"))) == 1
+    same(pypaimon("rows", path), whole)
+    append()
+    same(ours(path, None, list(COLUMNS)), pypaimon("rows", path, columns=list(COLUMNS)))
+
+
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("orc", marks=pytest.mark.deep)])
+def test_append_tables_are_maintained(pypaimon: PyPaimon, path: Path, spark: SparkSession, kind: str) -> None:
+    options = {
+        "bucket": "-1",
+        "deletion-vectors.enabled": "true",
+        "file.format": kind,
+        "snapshot.num-retained.min": "1",
+    }
+    pypaimon("create", path, columns=COLUMNS, partition=["p"], options=options)
+    rows = [{"id": each, "p": "xy"[each % 2], "a": f"a{each}", "b": each} for each in range(60)]
+    for first in range(0, 60, 20):
+        pypaimon("append", path, columns=COLUMNS, rows=rows[first : first + 20])
+    table = open_table(str(path))
+    same(ours(path), rows)
+    delete(table, spark, "id % 3 = 0")
+    rows = [row for row in rows if row["id"] % 3]
+    same(pypaimon("rows", path), rows)
+    assert purge(table, LocalEngine()).verified
+    assert health(table.snapshot()).counts.files_with_dv == 0
+    same(pypaimon("rows", path), rows)
+    more = [{"id": 100, "p": "z", "a": "new", "b": 1}]
+    pypaimon("append", path, columns=COLUMNS, rows=more)
+    delete(table, spark, "id = 1")
+    vacuum(table, retention=0, allow_short_retention=True)
+    assert len(list(path.glob("snapshot/snapshot-*"))) == 1
+    rows = [row for row in [*rows, *more] if row["id"] != 1]
+    same(pypaimon("rows", path), rows)
+    same(ours(path), rows)
+
+
+@pytest.mark.parametrize(
+    ("key", "options"),
+    [([], DV), (["id"], DV), (["id"], DV | {"file.format": "orc"})],
+    ids=["append", "keys", "keys-orc"],
+)
+def test_tables_of_paimon_in_java(
+    pypaimon: PyPaimon, path: Path, paimon_engine: PaimonEngine, key: list[str], options: dict[str, str]
+) -> None:
+    kinds = {"id": "INT NOT NULL" if key else "INT", "v": "STRING"}
+    paimon_engine.create(path, kinds, key=key, options=options)
+    paimon_engine.append(path, [(each, f"v{each}") for each in range(50)])
+    if key:
+        paimon_engine.append(path, [(each, "new") for each in range(0, 50, 5)])
+        paimon_engine.append(path, [(3, "gone")], kinds=["-D"])
+    else:
+        paimon_engine.delete(path, lambda row: row["id"] % 4 == 0)
+    # It does not read deletion vectors of 64 bits.
+    assert health(open_table(str(path)).snapshot()).counts.files_with_dv
+    theirs = paimon_engine.rows(path)
+    same(ours(path), theirs)
+    same(pypaimon("rows", path), theirs)
+    if not key:
+        purge(open_table(str(path)), LocalEngine())
+        same(pypaimon("rows", path), theirs)

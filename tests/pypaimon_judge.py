@@ -1,0 +1,45 @@
+"""Paimon's own package for Python, the newest Paimon that can be had: a writer and a reader of its own process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+__all__ = ["PyPaimon", "PyPaimonError"]
+
+
+class PyPaimonError(Exception):
+    """What it said."""
+
+
+class PyPaimon:
+    """See ``pypaimon_worker.Worker`` for what it does."""
+
+    def __init__(self, python: Path) -> None:
+        worker = Path(__file__).parent / "pypaimon_worker.py"
+        self._process = subprocess.Popen(
+            [str(python), str(worker)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def __call__(self, do: str, table: Path, **arguments: Any) -> Any:
+        """Tables are at ``WAREHOUSE/DATABASE.db/TABLE``. Raises PyPaimonError."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps({"do": do, "path": str(table), **arguments}) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise PyPaimonError(f"it ended with {self._process.wait()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise PyPaimonError(answer["error"])
+        return answer["answer"]
+
+    def close(self) -> None:
+        self._process.communicate()

@@ -1,0 +1,96 @@
+"""Paimon's own package for Python at work, in an environment of its own: its pyarrow is an older one than ours. Takes a
+request as a line of JSON, answers with one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pyarrow as pa
+from pypaimon import CatalogFactory, Schema
+
+
+class Worker:
+    """Tables are named by their paths, ``WAREHOUSE/DATABASE.db/TABLE``."""
+
+    def table(self, path: str, version: int | None = None) -> Any:
+        catalog, name = _named(path)
+        found = catalog.get_table(name)
+        return found if version is None else found.copy({"scan.snapshot-id": str(version)})
+
+    def create(self, path: str, columns: dict[str, str], partition: list[str], options: dict[str, str]) -> None:
+        catalog, name = _named(path)
+        catalog.create_database(name.split(".")[0], True)
+        schema = pa.schema([(column, pa.type_for_alias(kind)) for column, kind in columns.items()])
+        told = Schema.from_pyarrow_schema(schema, partition_keys=partition, options=options)
+        catalog.create_table(name, told, False)
+
+    def append(self, path: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> None:
+        schema = pa.schema([(column, pa.type_for_alias(kind)) for column, kind in columns.items()])
+        builder = self.table(path).new_batch_write_builder()
+        writer = builder.new_write()
+        writer.write_arrow(pa.Table.from_pylist([_with_bytes(row, schema) for row in rows], schema))
+        _commit(builder, writer.prepare_commit())
+        writer.close()
+
+    def update(self, path: str, column: str, values: dict[str, Any]) -> None:
+        """``values``: by row id."""
+        ids = pa.array([int(each) for each in values], pa.int64())
+        builder = self.table(path).new_batch_write_builder()
+        update = builder.new_update().with_update_type([column])
+        found = pa.table({"_ROW_ID": ids, column: pa.array(list(values.values()))})
+        _commit(builder, update.update_by_arrow_with_row_id(found))
+
+    def delete(self, path: str, ids: list[int]) -> None:
+        """By row ids."""
+        builder = self.table(path).new_batch_write_builder()
+        _commit(builder, builder.new_update().delete_by_row_id(ids))
+
+    def rows(self, path: str, version: int | None = None, columns: list[str] | None = None) -> list[dict[str, Any]]:
+        builder = self.table(path, version).new_read_builder()
+        if columns is not None:
+            builder = builder.with_projection(columns)
+        found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+        return [{key: _plain(value) for key, value in row.items()} for row in found.to_pylist()]
+
+
+def _named(path: str) -> tuple[Any, str]:
+    """A catalog, and what it calls the table."""
+    warehouse, database, table = path.rsplit("/", 2)
+    return CatalogFactory.create({"warehouse": warehouse}), f"{database.removesuffix('.db')}.{table}"
+
+
+def _commit(builder: Any, messages: Any) -> None:
+    commit = builder.new_commit()
+    commit.commit(messages)
+    commit.close()
+
+
+def _with_bytes(row: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
+    binary = [field.name for field in schema if pa.types.is_large_binary(field.type)]
+    return {**row, **{name: row[name].encode() for name in binary}}
+
+
+def _plain(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def main() -> None:
+    """Until the input ends."""
+    answers = sys.stdout
+    sys.stdout = sys.stderr
+    worker = Worker()
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = {"answer": getattr(worker, request.pop("do"))(**request)}
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test has to hear of it
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
