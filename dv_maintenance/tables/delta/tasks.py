@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dv import DvDescriptor
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError, UsageError
+from dv_maintenance.tables.bins import taken
 from dv_maintenance.tables.delta.columns import strings
 from dv_maintenance.tables.delta.layout import file_schema, row_id_field, stores_partitions
 from dv_maintenance.tables.delta.partitions import constants, hive_folder, partition_columns
@@ -91,7 +92,7 @@ def rewrite_tasks(
     return [
         RewriteTask(
             id=wanted.id,
-            scan=ScanTask(_inputs(live, wanted, snapshot), schema, match_by),
+            scan=ScanTask(tuple(taken(live, wanted, snapshot)), schema, match_by),
             output_uri=storage.uri_of(output_folder(snapshot, wanted)).rstrip("/"),
             target_bytes=target_bytes,
             compression=codec,
@@ -228,23 +229,3 @@ def _live_inputs(
     partitions = tuple(replace(column, name=column.key) for column in partitions)
     sources = _sources(storage, chosen, partitions, stored_columns(protocol, metadata))
     return {source.key: (partition, source) for partition, source in sources}
-
-
-def _inputs(
-    live: dict[FileKey, tuple[str, SourceFile]], bin: RewriteBin, snapshot: DeltaSnapshot
-) -> tuple[SourceFile, ...]:
-    """Takes the bin's files out of ``live``, so that none is rewritten twice."""
-    sources = []
-    for key in bin.inputs:
-        partition, source = live.pop(key, (None, None))
-        if source is None or partition != bin.partition:
-            problem = "is not live, or in two bins" if source is None else f"is in the partition {partition!r}"
-            with_dv = f" with the deletion vector {key.dv_id}" if key.dv_id else ""
-            raise UsageError(
-                f"the file {key.path}{with_dv}, in bin {bin.id} of the partition {bin.partition!r}, {problem}",
-                table=snapshot.table,
-                version=snapshot.version,
-                next_step="plan again on this version",
-            )
-        sources.append(source)
-    return tuple(sources)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.arrays import strings
-from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.bins import taken
 from dv_maintenance.tables.paimon.formats import arrow_fields, check_instants, codec_of, format_of
 from dv_maintenance.tables.paimon.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.tasks import COLUMNS, field_in, instants, source_of
@@ -39,10 +38,11 @@ def rewrite_tasks(
     """
     kind, codec, stats = format_of(snapshot), codec_of(snapshot), stats_columns(snapshot.table_schema)
     schemas = {snapshot.table_schema.id: snapshot.table_schema}
-    live = {source.key: (row, source) for row, source in _sources(layout, snapshot, bins, schemas)}
+    found = _sources(layout, snapshot, bins, schemas)
+    live = {source.key: (row["partition"], (row, source)) for row, source in found}
     tasks = []
     for wanted in bins:
-        rows, sources = _inputs(live, wanted, snapshot)
+        rows, sources = zip(*taken(live, wanted, snapshot), strict=True)
         check_instants(snapshot, (source.format for source in sources))
         folder = rows[0]["path"].rpartition("/")[0]
         task = RewriteTask(
@@ -87,24 +87,3 @@ def _sources(
 def _shape(newest: Schema, stored: Schema) -> pa.Schema | None:
     """The newest columns by the names that files of a schema have for them; ``None`` where these are the same."""
     return None if stored.id == newest.id else pa.schema([field_in(each, stored) for each in newest.fields])
-
-
-def _inputs(
-    live: dict[FileKey, tuple[dict[str, Any], SourceFile]], wanted: RewriteBin, snapshot: PaimonSnapshot
-) -> tuple[list[dict[str, Any]], tuple[SourceFile, ...]]:
-    """Takes the bin's files out of ``live``, so that none is rewritten twice."""
-    rows, sources = [], []
-    for key in wanted.inputs:
-        row, source = live.pop(key, (None, None))
-        if row is None or source is None or row["partition"] != wanted.partition:
-            problem = "is not live, or in two bins" if row is None else f"is in the partition {row['partition']!r}"
-            with_dv = f" with the deletion vector {key.dv_id}" if key.dv_id else ""
-            raise UsageError(
-                f"the file {key.path}{with_dv}, in bin {wanted.id} of the partition {wanted.partition!r}, {problem}",
-                table=snapshot.table,
-                version=snapshot.version,
-                next_step="plan again on this version",
-            )
-        rows.append(row)
-        sources.append(source)
-    return rows, tuple(sources)

@@ -1,0 +1,41 @@
+"""The files that a plan wants merged, looked up among those that are live: the same for every format."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from dv_maintenance.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from dv_maintenance.tables.model import FileKey, Snapshot
+    from dv_maintenance.tables.work import RewriteBin
+
+__all__ = ["taken"]
+
+T = TypeVar("T")
+
+
+def taken(live: MutableMapping[FileKey, tuple[str, T]], wanted: RewriteBin, snapshot: Snapshot) -> list[T]:
+    """What is ``live`` of the bin's files, each behind its partition there; and no longer is, so that none is rewritten
+    twice.
+
+    Raises
+    ------
+    UsageError : a file that is not live, or in another partition than the bin.
+    """
+    found = []
+    for key in wanted.inputs:
+        partition, file = live.pop(key, (None, None))
+        if file is None or partition != wanted.partition:
+            problem = "is not live, or in two bins" if file is None else f"is in the partition {partition!r}"
+            with_dv = f" with the deletion vector {key.dv_id}" if key.dv_id else ""
+            raise UsageError(
+                f"the file {key.path}{with_dv}, in bin {wanted.id} of the partition {wanted.partition!r}, {problem}",
+                table=snapshot.table,
+                version=snapshot.version,
+                next_step="plan again on this version",
+            )
+        found.append(file)
+    return found
