@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +13,8 @@ import pytest
 from paimon_engine import PaimonEngine, Row, plain_rows
 
 from dv_maintenance.dv import load
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.maintenance.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
@@ -19,7 +22,20 @@ from dv_maintenance.tables import open_table
 from dv_maintenance.tables.paimon import PaimonTable
 from dv_maintenance.tables.work import DvRef
 
-__all__ = ["Intruder", "in_order", "judge_files", "judge_rows", "opened", "our_rows"]
+__all__ = [
+    "ALL_DELETED_FILES",
+    "History",
+    "Intruder",
+    "in_order",
+    "judge_files",
+    "judge_rows",
+    "opened",
+    "our_rows",
+    "stored_files",
+]
+
+ALL_DELETED_FILES = {"compaction.delete-ratio-threshold": "0", "compaction.min.file-num": "2"}
+"""Options by which Paimon's compaction takes every file with a deletion vector."""
 
 
 T = TypeVar("T")
@@ -70,6 +86,57 @@ def judge_files(engine: PaimonEngine, path: Path, version: int) -> None:
     assert counts.physical_rows == sum(file["rows"] for file in seen)
     assert counts.files_with_dv == sum("deleted" in file for file in seen)
     assert counts.deleted_rows == sum(len(file.get("deleted", ())) for file in seen)
+
+
+class History:
+    """What happens to a table of the columns id, pt and v, of the engine's doing and of ours: an append table, or one
+    with a primary key.
+    """
+
+    def __init__(
+        self, engine: PaimonEngine, path: Path, draw: random.Random, *, keyed: bool, options: Mapping[str, str]
+    ) -> None:
+        self.engine, self.path, self.draw, self.keyed = engine, path, draw, keyed
+        self.tags: list[str] = []
+        columns = {"id": "INT NOT NULL", "pt": "STRING NOT NULL", "v": "STRING"}
+        key = ["pt", "id"] if keyed else []
+        engine.create(path, columns, partition=["pt"][: draw.randint(int(keyed), 1)], key=key, options=options)
+        self._ids = iter(range(100_000))
+
+    def rows(self, count: int) -> Iterator[tuple[int, str, str]]:
+        """New ones."""
+        for number, _ in zip(self._ids, range(count), strict=False):
+            yield number, "ab"[number % 2], f"v{number}"
+
+    def delete_some(self, every: int, rest: int) -> None:
+        """As Paimon does: by deletion vectors, or rows that take others back."""
+        if self.keyed:
+            gone = [row for row in self.engine.rows(self.path) if row["id"] % every == rest]
+            self.engine.append(self.path, [list(row.values()) for row in gone], kinds=["-D"] * len(gone))
+        else:
+            self.engine.delete(self.path, lambda row: row["id"] % every == rest)
+
+    def compact(self) -> None:
+        self.engine.compact(self.path, options=ALL_DELETED_FILES)
+
+    def purge(self) -> None:
+        if not self.keyed:
+            assert purge(opened(self.path), LocalEngine()).verified
+
+    def tag(self) -> None:
+        self.tags.append(f"tag{len(self.tags)}")
+        self.engine.tag(self.path, self.tags[-1])
+
+    def branch(self) -> None:
+        if not (self.path / "branch").is_dir():
+            self.tag()
+            self.engine.branch(self.path, "side", self.tags[-1])
+
+
+def stored_files(path: Path) -> set[str]:
+    """All files of a table but the hints, which are rewritten."""
+    found = (each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file())
+    return {name for name in found if name.rpartition("/")[2] not in {"LATEST", "EARLIEST"}}
 
 
 class Intruder:

@@ -9,25 +9,22 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from paimon_engine import DV, EngineError, PaimonEngine
-from paimon_judging import Intruder, opened
+from paimon_judging import ALL_DELETED_FILES, History, Intruder, opened, stored_files
 
-from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import ConflictError
-from dv_maintenance.maintenance.apply import purge
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.paimon.avro import read_records
 from dv_maintenance.tables.paimon.avro_schema import Wanted
 from dv_maintenance.tables.paimon.plan import LEFT
 
 HISTORIES = int(os.environ.get("DVM_HISTORIES", "2"))
-ALL_DELETED_FILES = {"compaction.delete-ratio-threshold": "0", "compaction.min.file-num": "2"}
 # Until the test says otherwise, commits expire nothing.
 PATIENT = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1000", "changelog.num-retained.max": "2000"}
 KINDS: dict[str, dict[str, str]] = {
@@ -41,23 +38,14 @@ KINDS: dict[str, dict[str, str]] = {
 }
 
 
-class Changes:
-    """What happens to a table of one kind."""
+class Changes(History):
+    """A table of one kind."""
 
     def __init__(self, engine: PaimonEngine, path: Path, kind: str, seed: int = 0) -> None:
-        self.engine, self.path, self.draw = engine, path, random.Random(f"{kind}-{seed}")
-        self.keyed, self.dvs = not kind.startswith("append"), "DVs" in kind
-        self.tags: list[str] = []
-        columns = {"id": "INT NOT NULL", "pt": "STRING NOT NULL", "v": "STRING"}
-        key = ["pt", "id"] if self.keyed else []
-        partition = ["pt"][: self.draw.randint(int(self.keyed), 1)]
-        engine.create(path, columns, partition=partition, key=key, options={**PATIENT, **KINDS[kind]})
-        self.ids = iter(range(100_000))
+        draw, options = random.Random(f"{kind}-{seed}"), {**PATIENT, **KINDS[kind]}
+        super().__init__(engine, path, draw, keyed=not kind.startswith("append"), options=options)
+        self.deletes = self.keyed or "DVs" in kind
         self.append()
-
-    def rows(self, count: int) -> Iterator[tuple[int, str, str]]:
-        for number, _ in zip(self.ids, range(count), strict=False):
-            yield number, "ab"[number % 2], f"v{number}"
 
     def append(self) -> None:
         again = [(number, "ab"[number % 2], f"again{number}") for number in range(self.draw.randint(0, 3))]
@@ -65,27 +53,8 @@ class Changes:
 
     def delete(self) -> None:
         rest = self.draw.randint(0, 2)
-        if self.keyed:
-            gone = [row for row in self.engine.rows(self.path) if row["id"] % 3 == rest]
-            self.engine.append(self.path, [list(row.values()) for row in gone], kinds=["-D"] * len(gone))
-        elif self.dvs:
-            self.engine.delete(self.path, lambda row: row["id"] % 3 == rest)
-
-    def compact(self) -> None:
-        self.engine.compact(self.path, options=ALL_DELETED_FILES)
-
-    def purge(self) -> None:
-        if not self.keyed:
-            assert purge(opened(self.path), LocalEngine()).verified
-
-    def tag(self) -> None:
-        self.tags.append(f"tag{len(self.tags)}")
-        self.engine.tag(self.path, self.tags[-1])
-
-    def branch(self) -> None:
-        if not (self.path / "branch").is_dir():
-            self.tag()
-            self.engine.branch(self.path, "side", self.tags[-1])
+        if self.deletes:
+            self.delete_some(3, rest)
 
     def expire(self) -> None:
         kept = self.draw.randint(1, 4)
@@ -109,12 +78,6 @@ class Changes:
 
 def numbers(path: Path, kind: str) -> list[int]:
     return sorted(int(each.name.rpartition("-")[2]) for each in (path / kind).glob(f"{kind}-*"))
-
-
-def files(path: Path) -> set[str]:
-    """All but the hints, which are rewritten."""
-    found = (each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file())
-    return {name for name in found if name.rpartition("/")[2] not in {"LATEST", "EARLIEST"}}
 
 
 def names(paths: Iterable[str]) -> set[str]:
@@ -145,9 +108,9 @@ def said(path: Path) -> list[dict[str, Any]]:
 def judge(engine: PaimonEngine, path: Path, theirs: Path) -> None:
     assert numbers(path, "snapshot") == numbers(theirs, "snapshot")
     assert numbers(path, "changelog") == numbers(theirs, "changelog")
-    assert files(theirs) <= files(path)
+    assert stored_files(theirs) <= stored_files(path)
     # Paimon takes the changes of a tagged snapshot away when their time has come; here a tag keeps all that it names.
-    assert names(files(path) - files(theirs)) <= changes_of_tags(path)
+    assert names(stored_files(path) - stored_files(theirs)) <= changes_of_tags(path)
     assert said(path) == said(theirs)
     ids = numbers(path, "changelog")
     if ids:
@@ -165,10 +128,10 @@ def check_history(engine: PaimonEngine, folder: Path, kind: str, seed: int) -> N
     before = engine.changes(path, 1) if not numbers(path, "changelog") and 1 in numbers(path, "snapshot") else None
     shutil.copytree(path, theirs)
     told = vacuum(opened(path), dry_run=True)
-    stored = files(path)
+    stored = stored_files(path)
     assert vacuum(opened(path)).kept == told.kept
-    assert sorted(stored - files(path)) == sorted(told.paths or ())
-    assert len(files(path) - stored) <= told.kept.get(LEFT, 0)
+    assert sorted(stored - stored_files(path)) == sorted(told.paths or ())
+    assert len(stored_files(path) - stored) <= told.kept.get(LEFT, 0)
     engine.expire_by_options(theirs)
     judge(engine, path, theirs)
     # Rollbacks leave some.

@@ -9,70 +9,44 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from paimon_engine import DV, DV64, EngineError, PaimonEngine
-from paimon_judging import Intruder, in_order, judge_files, judge_rows, opened
+from paimon_judging import (
+    ALL_DELETED_FILES,
+    History,
+    Intruder,
+    in_order,
+    judge_files,
+    judge_rows,
+    opened,
+    stored_files,
+)
 
-from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import ConflictError
-from dv_maintenance.maintenance.apply import purge
 from dv_maintenance.maintenance.vacuum import vacuum
 
 HOUR = 3_600_000
 HISTORIES = int(os.environ.get("DVM_HISTORIES", "3"))
-ALL_DELETED_FILES = {"compaction.delete-ratio-threshold": "0", "compaction.min.file-num": "2"}
 # How long a snapshot may be looked at is told to both; how many of them are kept is an option of the table.
 ONE = {"snapshot.num-retained.min": "1", "snapshot.time-retained": "100 d"}
 
 
-class History:
-    """What happens to an append table or one with a primary key, of the engine's doing and of ours."""
+class Vacuumed(History):
+    """An append table with deletion vectors of either width, or one with a primary key."""
 
     def __init__(self, engine: PaimonEngine, path: Path, seed: int) -> None:
-        self.engine, self.path, self.draw = engine, path, random.Random(seed)
-        self.keyed = seed % 3 == 2
-        self.tags: list[str] = []
         options = {**(DV64 if seed % 2 else DV), **ONE}
-        columns = {"id": "INT NOT NULL", "pt": "STRING NOT NULL", "v": "STRING"}
-        key = ["pt", "id"] if self.keyed else []
-        engine.create(path, columns, partition=["pt"][: self.draw.randint(self.keyed, 1)], key=key, options=options)
-        self.ids = iter(range(100_000))
+        super().__init__(engine, path, random.Random(seed), keyed=seed % 3 == 2, options=options)
         self.append()
-
-    def rows(self, count: int) -> Iterator[tuple[int, str, str]]:
-        for number, _ in zip(self.ids, range(count), strict=False):
-            yield number, "ab"[number % 2], f"v{number}"
 
     def append(self) -> None:
         self.engine.append(self.path, list(self.rows(self.draw.randint(5, 60))))
 
     def delete(self) -> None:
-        every, rest = self.draw.choice([(3, 1), (5, 2), (7, 4)])
-        if self.keyed:
-            gone = [row for row in self.engine.rows(self.path) if row["id"] % every == rest]
-            self.engine.append(self.path, [list(row.values()) for row in gone], kinds=["-D"] * len(gone))
-        else:
-            self.engine.delete(self.path, lambda row: row["id"] % every == rest)
-
-    def compact(self) -> None:
-        self.engine.compact(self.path, options=ALL_DELETED_FILES)
-
-    def purge(self) -> None:
-        if not self.keyed:
-            assert purge(opened(self.path), LocalEngine()).verified
-
-    def tag(self) -> None:
-        self.tags.append(f"tag{len(self.tags)}")
-        self.engine.tag(self.path, self.tags[-1])
-
-    def branch(self) -> None:
-        if not (self.path / "branch").is_dir():
-            self.tag()
-            self.engine.branch(self.path, "side", self.tags[-1])
+        self.delete_some(*self.draw.choice([(3, 1), (5, 2), (7, 4)]))
 
     def expire(self) -> None:
         self.engine.expire(self.path, keep=self.draw.randint(1, 4))
@@ -88,16 +62,10 @@ class History:
         self.draw.choice([*often, *often, self.tag, self.branch, self.expire, self.litter])()
 
 
-def files(path: Path) -> set[str]:
-    """All but the hints, which are rewritten."""
-    found = (each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file())
-    return {name for name in found if name.rpartition("/")[2] not in {"LATEST", "EARLIEST"}}
-
-
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_it_leaves_what_paimon_leaves(paimon_engine: PaimonEngine, tmp_path: Path, seed: int) -> None:
     engine, path, theirs = paimon_engine, tmp_path / "table", tmp_path / "theirs"
-    history = History(engine, path, seed)
+    history = Vacuumed(engine, path, seed)
     for _ in range(12):
         history.step()
     later = time.time_ns() // 1_000_000 + HOUR
@@ -111,7 +79,7 @@ def test_it_leaves_what_paimon_leaves(paimon_engine: PaimonEngine, tmp_path: Pat
     vacuum(opened(path), retention=0, allow_short_retention=True, now=later)
     engine.expire(theirs)
     engine.orphans(theirs, later, dry_run=False)
-    assert files(path) == files(theirs)
+    assert stored_files(path) == stored_files(theirs)
     assert in_order(judge_rows(engine, path)) == before
     assert {name: in_order(engine.rows(path, tag=name)) for name in history.tags} == tagged
     judge_files(engine, path, engine.version(path))
