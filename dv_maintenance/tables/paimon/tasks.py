@@ -70,50 +70,60 @@ def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] 
     # Paimon reads an older snapshot by the options of now; those of then tell whether that is right.
     for options in (snapshot.properties, chosen.options):
         check_rows_readable(replace(chosen, options=options), layout.uri, snapshot.version)
-    schemas = {snapshot.table_schema.id: snapshot.table_schema}
-    shapes: dict[int, pa.Schema] = {}
-    formats: set[str] = set()
-
-    def schema_of(schema_id: int) -> Schema:
-        if schema_id not in schemas:
-            schemas[schema_id] = read_schema(layout, schema_id)
-        return schemas[schema_id]
-
-    def checked(row: Mapping[str, Any]) -> SourceFile:
-        source = source_of(layout, snapshot, row)
-        if source.format not in formats:
-            check_nanoseconds(chosen, source.format, layout.uri, snapshot.version)
-            formats.add(source.format)
-        return source
-
-    def side_by_side(anchor: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> ScanTask:
-        """Each of the files has the anchor's DV, as all have its rows."""
-        constants = snapshot.partitions[anchor["partition_code"]].constants
-        whole = stored_source(layout, snapshot, anchor)
-        read = []
-        for row, stored, fields in holders(parts, schema_of, wanted, constants):
-            shape = pa.schema([field_in(each, stored) for each in fields], instants(stored))
-            read.append(replace(checked(row), key=whole.key, dv=whole.dv, schema=shape))
-        if len(read) == 1:
-            return ScanTask((replace(read[0], schema=None),), read[0].schema)
-        plain = pa.schema([arrow_field(each) for each in wanted])
-        size = sum(each.size for each in read)
-        return ScanTask((replace(whole, size=size, parts=tuple(read)),), plain)
-
+    scan = _Scan(layout, snapshot, wanted)
     parts: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for part in snapshot.parts.to_pylist():
         parts[part[PARTS_OF]].append(part)
-    tasks = []
-    for row in _rows(snapshot):
-        if row["path"] in parts:
-            tasks.append(side_by_side(row, parts[row["path"]]))
-            continue
-        source, schema_id = checked(row), row["schema_id"]
-        if schema_id not in shapes:
-            stored = schema_of(schema_id)
-            shapes[schema_id] = pa.schema([field_in(each, stored) for each in wanted], instants(stored))
-        tasks.append(ScanTask((source,), shapes[schema_id]))
-    return tasks
+    return [
+        scan.side_by_side(row, parts[row["path"]]) if row["path"] in parts else scan.plain(row)
+        for row in _rows(snapshot)
+    ]
+
+
+class _Scan:
+    """What the tasks of a scan have in common."""
+
+    def __init__(self, layout: Layout, snapshot: PaimonSnapshot, wanted: tuple[Field, ...]) -> None:
+        self._layout, self._snapshot, self._wanted = layout, snapshot, wanted
+        self._schemas = {snapshot.table_schema.id: snapshot.table_schema}
+        self._shapes: dict[int, pa.Schema] = {}
+        self._formats: set[str] = set()
+
+    def plain(self, row: Mapping[str, Any]) -> ScanTask:
+        source, schema_id = self._source(row), row["schema_id"]
+        if schema_id not in self._shapes:
+            self._shapes[schema_id] = _shape(self._wanted, self._schema(schema_id))
+        return ScanTask((source,), self._shapes[schema_id])
+
+    def side_by_side(self, anchor: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> ScanTask:
+        """Each of the files has the anchor's DV, as all have its rows."""
+        constants = self._snapshot.partitions[anchor["partition_code"]].constants
+        whole = stored_source(self._layout, self._snapshot, anchor)
+        read = [
+            replace(self._source(row), key=whole.key, dv=whole.dv, schema=_shape(fields, stored))
+            for row, stored, fields in holders(parts, self._schema, self._wanted, constants)
+        ]
+        if len(read) == 1:
+            return ScanTask((replace(read[0], schema=None),), read[0].schema)
+        schema = pa.schema([arrow_field(each) for each in self._wanted])
+        return ScanTask((replace(whole, size=sum(each.size for each in read), parts=tuple(read)),), schema)
+
+    def _schema(self, schema_id: int) -> Schema:
+        if schema_id not in self._schemas:
+            self._schemas[schema_id] = read_schema(self._layout, schema_id)
+        return self._schemas[schema_id]
+
+    def _source(self, row: Mapping[str, Any]) -> SourceFile:
+        source = source_of(self._layout, self._snapshot, row)
+        if source.format not in self._formats:
+            chosen = replace(self._snapshot.table_schema, fields=self._wanted)
+            check_nanoseconds(chosen, source.format, self._layout.uri, self._snapshot.version)
+            self._formats.add(source.format)
+        return source
+
+
+def _shape(fields: Sequence[Field], stored: Schema) -> pa.Schema:
+    return pa.schema([field_in(each, stored) for each in fields], instants(stored))
 
 
 def _selected(snapshot: PaimonSnapshot, columns: Sequence[str] | None) -> tuple[Field, ...]:
