@@ -81,6 +81,10 @@ def _hashes(array: pa.Array) -> Any:
         values = array.view(pa.int32()).cast(pa.int64())
     elif types.is_timestamp(kind):
         values = array.view(pa.int64())
+    elif types.is_string(kind) or types.is_large_string(kind):
+        return _with_nulls(_of_bytes(array.cast(pa.large_string())), array)
+    elif types.is_binary(kind) or types.is_large_binary(kind):
+        return _with_nulls(_of_bytes(array.cast(pa.large_binary())), array)
     else:
         return _hashed(array)
     words = values.fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64)
@@ -88,7 +92,7 @@ def _hashes(array: pa.Array) -> Any:
 
 
 def _hashed(array: pa.Array) -> Any:
-    """Of text, decimals and what is nested: every distinct value once, where Arrow can tell them apart."""
+    """Of decimals, what is nested and other values: every distinct one once, where Arrow can tell them apart."""
     nested = types.is_nested(array.type) or types.is_null(array.type)
     encoded = None if nested else array.dictionary_encode()
     distinct = array if encoded is None else encoded.dictionary
@@ -98,6 +102,39 @@ def _hashed(array: pa.Array) -> Any:
         codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
         words = words[codes] if len(words) else np.zeros(len(array), np.uint64)
     return _with_nulls(words, array)
+
+
+def _of_bytes(array: pa.LargeStringArray | pa.LargeBinaryArray) -> Any:
+    """Of text and bytes, all at once: a sum of the bytes, each weighted by its place; long values are hashed one by
+    one.
+    """
+    words = np.zeros(len(array), np.uint64)
+    _, offsets_buffer, data_buffer = array.buffers()
+    if not len(array) or data_buffer is None:
+        return words
+    offsets = np.frombuffer(offsets_buffer, np.int64)[array.offset : array.offset + len(array) + 1]
+    data, lengths = np.frombuffer(data_buffer, np.uint8), np.diff(offsets)
+    first = 0
+    while first < len(array):
+        stop = max(first + 1, int(np.searchsorted(offsets, offsets[first] + _AT_ONCE, side="right")) - 1)
+        if stop - first > 1 or lengths[first] <= _LONG:
+            words[first:stop] = _weighted(data[offsets[first] : offsets[stop]], lengths[first:stop])
+        first = stop
+    for at in np.flatnonzero(lengths > _LONG):
+        digest = blake2b(data[offsets[at] : offsets[at + 1]].tobytes(), digest_size=8).digest()
+        words[at] = int.from_bytes(digest, "little")
+    return words
+
+
+def _weighted(data: Any, lengths: Any) -> Any:
+    """A uint64 for each value, of ``lengths`` bytes, one behind the other in ``data``."""
+    stops = np.cumsum(lengths)
+    starts = stops - lengths
+    places = np.arange(len(data)) - np.repeat(starts, lengths)
+    sums = np.zeros(len(data) + 1, np.uint64)
+    # Both wrap around, and what wraps in a sum is gone in the difference of two.
+    np.cumsum(data * _WEIGHTS[np.minimum(places, _LONG)], out=sums[1:])
+    return _mixed((sums[stops] - sums[starts]) ^ lengths.view(np.uint64))
 
 
 def _with_nulls(words: Any, array: pa.Array) -> Any:
@@ -112,3 +149,9 @@ def _mixed(words: Any) -> Any:
         words = (words ^ (words >> np.uint64(30))) * _MIX[0]
         words = (words ^ (words >> np.uint64(27))) * _MIX[1]
         return words ^ (words >> np.uint64(31))
+
+
+# Bytes of one value that are weighted, and of all values that are at a time.
+_LONG: Final = 4096
+_AT_ONCE: Final = 1 << 16
+_WEIGHTS: Final = _mixed(np.arange(1, _LONG + 2, dtype=np.uint64)) | np.uint64(1)
