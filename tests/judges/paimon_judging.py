@@ -31,6 +31,7 @@ __all__ = [
     "judge_rows",
     "opened",
     "our_rows",
+    "same",
     "stored_files",
 ]
 
@@ -47,8 +48,8 @@ def opened(path: Path) -> PaimonTable:
     return table
 
 
-def our_rows(path: Path, version: int | None = None) -> list[Row]:
-    schema, batches = read(opened(path), version)
+def our_rows(path: Path, version: int | None = None, columns: list[str] | None = None) -> list[Row]:
+    schema, batches = read(opened(path), version, columns)
     return plain_rows(pa.Table.from_batches(batches, schema))
 
 
@@ -56,10 +57,14 @@ def in_order(rows: list[Row]) -> list[str]:
     return sorted(map(repr, rows))
 
 
+def same(one: list[Row], other: list[Row]) -> None:
+    """But for their order."""
+    assert in_order(one) == in_order(other)
+
+
 def judge_rows(engine: PaimonEngine, path: Path, version: int | None = None) -> list[Row]:
-    ours = our_rows(path, version)
     theirs = engine.rows(path, version)
-    assert in_order(ours) == in_order(theirs)
+    same(our_rows(path, version), theirs)
     return theirs
 
 

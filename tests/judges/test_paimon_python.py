@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from paimon_engine import DV, PaimonEngine
+from paimon_judging import opened, our_rows, same
 from pypaimon_judge import PyPaimon
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.apply import purge
 from dv_maintenance.maintenance.health import health
-from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.vacuum import vacuum
-from dv_maintenance.tables import open_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,14 +39,6 @@ FORMATS = ["parquet", "orc", "avro"]
 def path(tmp_path: Path) -> Path:
     """Where a catalog over ``tmp_path`` has ``db.t``."""
     return tmp_path / "db.db" / "t"
-
-
-def ours(path: Path, version: int | None = None, columns: list[str] | None = None) -> list[dict[str, Any]]:
-    return [row for batch in read(open_table(str(path)), version, columns)[1] for row in batch.to_pylist()]
-
-
-def same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
-    assert sorted(map(repr, one)) == sorted(map(repr, other))
 
 
 def kinds() -> Iterator[Any]:
@@ -89,19 +80,19 @@ def test_data_evolution(pypaimon: PyPaimon, path: Path, parted: bool, blob: bool
 
     for act in [append, update, remove, *(draw.choice([append, update, update, remove]) for _ in range(7))]:
         act()
-    table = open_table(str(path))
+    table = opened(path)
     for version in range(1, table.version() + 1):
         theirs = pypaimon("rows", path, version=version, columns=list(COLUMNS))
-        same(ours(path, version, list(COLUMNS)), theirs)
+        same(our_rows(path, version, list(COLUMNS)), theirs)
         counts = health(table.snapshot(version)).counts
         assert counts.physical_rows - counts.deleted_rows == len(theirs)
-    assert table.snapshot().parts.num_rows  # type: ignore[attr-defined]
+    assert table.snapshot().parts.num_rows
     whole = pypaimon("rows", path)
     vacuum(table, retention=0, allow_short_retention=True)
     assert len(list(path.glob("snapshot/snapshot-*"))) == 1
     same(pypaimon("rows", path), whole)
     append()
-    same(ours(path, None, list(COLUMNS)), pypaimon("rows", path, columns=list(COLUMNS)))
+    same(our_rows(path, None, list(COLUMNS)), pypaimon("rows", path, columns=list(COLUMNS)))
 
 
 @pytest.mark.parametrize("kind", ["parquet", pytest.param("orc", marks=pytest.mark.deep)])
@@ -116,8 +107,8 @@ def test_append_tables_are_maintained(pypaimon: PyPaimon, path: Path, spark: Spa
     rows = [{"id": each, "p": "xy"[each % 2], "a": f"a{each}", "b": each} for each in range(60)]
     for first in range(0, 60, 20):
         pypaimon("append", path, columns=COLUMNS, rows=rows[first : first + 20])
-    table = open_table(str(path))
-    same(ours(path), rows)
+    table = opened(path)
+    same(our_rows(path), rows)
     delete(table, spark, "id % 3 = 0")
     rows = [row for row in rows if row["id"] % 3]
     same(pypaimon("rows", path), rows)
@@ -131,7 +122,7 @@ def test_append_tables_are_maintained(pypaimon: PyPaimon, path: Path, spark: Spa
     assert len(list(path.glob("snapshot/snapshot-*"))) == 1
     rows = [row for row in [*rows, *more] if row["id"] != 1]
     same(pypaimon("rows", path), rows)
-    same(ours(path), rows)
+    same(our_rows(path), rows)
 
 
 @pytest.mark.parametrize(
@@ -151,10 +142,10 @@ def test_tables_of_paimon_in_java(
     else:
         paimon_engine.delete(path, lambda row: row["id"] % 4 == 0)
     # It does not read deletion vectors of 64 bits.
-    assert health(open_table(str(path)).snapshot()).counts.files_with_dv
+    assert health(opened(path).snapshot()).counts.files_with_dv
     theirs = paimon_engine.rows(path)
-    same(ours(path), theirs)
+    same(our_rows(path), theirs)
     same(pypaimon("rows", path), theirs)
     if not key:
-        purge(open_table(str(path)), LocalEngine())
+        purge(opened(path), LocalEngine())
         same(pypaimon("rows", path), theirs)

@@ -22,7 +22,7 @@ from dv_maintenance.tables.arrays import int64s
 from dv_maintenance.tables.paimon.schema import Schema
 from dv_maintenance.tables.paimon.types import Field
 
-__all__ = ["PARTS_OF", "anchors", "grouped", "holders", "written_columns"]
+__all__ = ["PARTS_OF", "anchors", "grouped", "holders"]
 
 PARTS_OF: Final = "part_of"
 """Column of the files that make up rows together: the path of their anchor."""
@@ -115,7 +115,7 @@ def _overlapping(name: str, first: int, rows: int) -> DamagedTableError:
 # -- which file has which column ----------------------------------------------------------------------------------
 
 
-def written_columns(row: Mapping[str, Any], schema: Schema) -> Schema:
+def _written(row: Mapping[str, Any], schema: Schema) -> Schema:
     """The schema that a file was written with, without what is not in it. ``row``: of the files, with ``write_cols``.
 
     Raises
@@ -145,11 +145,11 @@ def holders(
 
     Raises
     ------
-    UnsupportedFeatureError : as :func:`written_columns`; two files of the same age have a column.
+    UnsupportedFeatureError : as :func:`_written`; two files of the same age have a column.
     """
     # Newest first; the anchor, the last, gives the rows where no column is wanted.
     ordered = sorted((part for part in parts if not _is_dedicated(part["file_name"])), key=_age, reverse=True)
-    stored = [written_columns(part, schema_of(part["schema_id"])) for part in ordered]
+    stored = [_written(part, schema_of(part["schema_id"])) for part in ordered]
     held: dict[int, int] = {}  # by field id, the place of the file
     for field in wanted:
         having = [at for at, schema in enumerate(stored) if any(each.id == field.id for each in schema.fields)]
