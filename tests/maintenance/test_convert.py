@@ -17,6 +17,7 @@ from dv_maintenance.cli import main
 from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError
 from dv_maintenance.maintenance.convert import convert
 from dv_maintenance.maintenance.read import read
+from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.memory import MemoryTable
 
@@ -78,6 +79,18 @@ def test_who_is_faster_makes_the_table(tmp_path: Path, monkeypatch: pytest.Monke
     convert(open_table(str(tmp_path), "delta"))
     monkeypatch.setattr(type(table), "adopted", lambda _: None)
     assert not convert(table).converted
+
+
+def test_a_commit_whose_answer_got_lost_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a.parquet", {"id": [1]})
+    create = Storage.create
+
+    def repeated_by_the_client(self: Storage, path: str, data: bytes) -> None:
+        create(self, path, data)
+        create(self, path, data)
+
+    monkeypatch.setattr(Storage, "create", repeated_by_the_client)
+    assert convert(open_table(str(tmp_path), "delta")).converted
 
 
 def test_statistics_come_from_the_footers_where_they_can_be_trusted(tmp_path: Path) -> None:

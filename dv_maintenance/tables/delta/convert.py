@@ -69,10 +69,12 @@ def adopt(
     actions: list[Action] = [{"protocol": protocol.to_json()}, {"metaData": metadata.to_json()}]
     actions += (_add(storage, file, schema, metadata) for file in files)
     times = commit_times(protocol, metadata, None, now)
+    body = commit_body({**times, **info, "txnId": str(uuid4())}, actions)
     try:
-        storage.create(commit_path(0), commit_body({**times, **info, "txnId": str(uuid4())}, actions))
+        storage.create(commit_path(0), body)
     except FileExistsAlreadyError:
-        return None
+        # Somebody else's, or our own: storage clients repeat a request whose answer got lost.
+        return 0 if storage.get(commit_path(0)) == body else None
     return 0
 
 

@@ -29,13 +29,13 @@ class _Placed:
 
 @dataclass(slots=True)
 class CommitDvs:
-    """DVs of one commit, which each attempt may want anew. ``keep``: those of the last attempt may be needed."""
+    """DVs of one commit; each attempt may want others. ``keep``: those of the last attempt may be needed."""
 
     storage: Storage
     keep: bool = True
     _wanted: tuple[DeletionVector, ...] = ()
-    _placed: _Placed = field(default_factory=_Placed)
-    _superseded: list[str] = field(default_factory=list)
+    _placed: _Placed = field(default_factory=_Placed)  # of _wanted
+    _begun: list[str] = field(default_factory=list)  # every file that may exist by now
 
     def place(self, dvs: tuple[DeletionVector, ...]) -> tuple[DvDescriptor, ...]:
         """Write what does not go into the log, once for the same DVs. Nobody needs the files until a commit names them.
@@ -43,13 +43,27 @@ class CommitDvs:
         Raises
         ------
         ValueError : a DV is empty; see ``dv.delta.pack``.
-        StorageError : what was written stays for vacuum.
+        StorageError : a file could not be written; the next call writes all of them, under other names.
         """
         if dvs != self._wanted:
-            self._superseded += self._placed.paths
-            self._wanted, self._placed = dvs, _Placed()
-            self._placed = _place(self.storage, dvs)
+            placed = self._write(dvs)
+            # Only what was written is remembered: a wish that failed must be tried again.
+            self._wanted, self._placed = dvs, placed
         return self._placed.descriptors
+
+    def _write(self, dvs: Sequence[DeletionVector]) -> _Placed:
+        descriptors = [delta.inline(dv) if _is_small(dv) else None for dv in dvs]
+        packed = delta.pack(dv for dv, done in zip(dvs, descriptors, strict=True) if done is None)
+        for file in packed:
+            self._begun.append(file.path)
+            # No put-if-absent: the name is random, and a client that repeats a put whose answer got lost would find
+            # its own file in the way.
+            self.storage.put(file.path, file.data)
+        of_files = (descriptor for file in packed for descriptor in file.descriptors)
+        return _Placed(
+            tuple(done if done is not None else next(of_files) for done in descriptors),
+            tuple(file.path for file in packed),
+        )
 
     @contextmanager
     def cleaned_up(self) -> Iterator[None]:
@@ -60,22 +74,11 @@ class CommitDvs:
             self.keep = False
             raise
         finally:
-            unused = [*self._superseded, *(() if self.keep else self._placed.paths)]
+            needed = self._placed.paths if self.keep else ()
+            unused = [path for path in self._begun if path not in needed]
             if unused:
                 with suppress(StorageError):  # vacuum finds what stays
                     self.storage.delete(unused)
-
-
-def _place(storage: Storage, dvs: Sequence[DeletionVector]) -> _Placed:
-    descriptors = [delta.inline(dv) if _is_small(dv) else None for dv in dvs]
-    packed = delta.pack(dv for dv, done in zip(dvs, descriptors, strict=True) if done is None)
-    for file in packed:
-        storage.create(file.path, file.data)
-    of_files = (descriptor for file in packed for descriptor in file.descriptors)
-    return _Placed(
-        tuple(done if done is not None else next(of_files) for done in descriptors),
-        tuple(file.path for file in packed),
-    )
 
 
 def _is_small(dv: DeletionVector) -> bool:

@@ -28,8 +28,12 @@ def new_deletion_file(fragment: int, version: int, deleted: DeletionVector) -> D
 
 
 def write_deletions(storage: Storage, file: DeletionFile, deleted: DeletionVector) -> None:
-    """Raises StorageError, FileExistsAlreadyError."""
-    storage.create(f"{DELETIONS}/{file.name}", encode(file.codec, deleted))
+    """Raises StorageError.
+
+    No put-if-absent: the name is random, and a client that repeats a put whose answer got lost would find its own file
+    in the way.
+    """
+    storage.put(f"{DELETIONS}/{file.name}", encode(file.codec, deleted))
 
 
 def described(file: DeletionFile) -> dict[str, Any]:

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from readers import with_deltalake
 from test_delta_rebase import ROWS, SCHEMA, SETS, STEP, Others, Raced, ids_of, no_orphans
 
-from dv_maintenance.dv import DeletionVector
-from dv_maintenance.errors import RefusedError, VerificationError
+from dv_maintenance.dv import DeletionVector, delta
+from dv_maintenance.errors import RefusedError, StorageError, VerificationError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta import publish
+from dv_maintenance.tables.delta import dv_files, publish
 from dv_maintenance.tables.delta.changeset import commit_changes
 from dv_maintenance.tables.delta.log import read_commit
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
@@ -303,6 +303,63 @@ def test_a_new_file_must_be_there(others: Others) -> None:
             operation={"name": "MERGE", "parameters": {}},
             reads=lambda _: False,
         )
+
+
+class FailingDvs(Storage):
+    """Writes of DV files fail as ``faults`` says, one entry a write: "before", "after" it was done, or not."""
+
+    def __init__(self, place: str, faults: list[str]) -> None:
+        super().__init__(place)
+        self.faults = faults
+
+    def put(self, path: str, data: bytes) -> None:
+        self._write(super().put, path, data)
+
+    def create(self, path: str, data: bytes, *, staging: str | None = None) -> None:
+        self._write(super().create, path, data)
+
+    def _write(self, write: Callable[[str, bytes], None], path: str, data: bytes) -> None:
+        fault = self.faults.pop(0) if path.endswith(".bin") and self.faults else ""
+        if fault != "before":
+            write(path, data)
+        if fault:
+            raise StorageError("no space left on the disk, or no answer")
+
+
+@pytest.mark.parametrize("faults", [["before"], ["after"], ["", "before"], ["", "after", "before", "", "before"]])
+def test_a_dv_file_that_fails_to_be_written_is_written_again(
+    others: Others, faults: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dv_files, "_INLINE", 0)
+    monkeypatch.setattr(delta.pack, "__kwdefaults__", {"target_size": 1, "prefix": ""})  # a file for each DV
+    storage = FailingDvs(others.place, list(faults))
+    changes = RowChanges(deletions(others, {15, 30, 70}))
+    outcome = commit_changes(
+        storage,
+        load_snapshot(storage),
+        changes,
+        operation={"name": "DELETE", "parameters": {}},
+        reads=lambda _: False,
+    )
+    assert (outcome.version is not None, storage.faults) == (True, [])
+    assert ids_of(others.place) == others.live - {15, 30, 70}
+    no_orphans(others.place)
+
+
+def test_what_was_begun_is_deleted_when_it_fails_to_the_end(others: Others, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dv_files, "_INLINE", 0)
+    storage = FailingDvs(others.place, ["after"] * 10)
+    changes = RowChanges(deletions(others, {15, 30}))
+    with pytest.raises(StorageError, match="no space left") as caught:
+        commit_changes(
+            storage,
+            load_snapshot(storage),
+            changes,
+            operation={"name": "DELETE", "parameters": {}},
+            reads=lambda _: False,
+        )
+    assert "nothing was committed" in (caught.value.done or "")
+    no_orphans(others.place)
 
 
 def test_append_only_tables_keep_their_rows(tmp_path: Path) -> None:
