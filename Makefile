@@ -28,6 +28,7 @@ lint: .venv/.ready ## Style
 
 types: .venv/.ready ## Types
 	$(RUN) mypy
+	$(RUN) mypy tests/public_types.py
 
 imports: .venv/.ready ## Layer rules
 	$(RUN) lint-imports

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dv_maintenance.dagster.component import DvMaintainedTables
+    from dv_maintenance.dml.delete import delete
+    from dv_maintenance.dml.merge import merge
+    from dv_maintenance.dml.update import update
+    from dv_maintenance.spark_source import register
+
+__all__ = ["DvMaintainedTables", "delete", "merge", "register", "update"]
 
 __version__ = "0.1.0"
 
@@ -11,13 +20,13 @@ _HOMES = {
     "DvMaintainedTables": "dv_maintenance.dagster.component",
     "delete": "dv_maintenance.dml.delete",
     "merge": "dv_maintenance.dml.merge",
-    "update": "dv_maintenance.dml.update",
     "register": "dv_maintenance.spark_source",
+    "update": "dv_maintenance.dml.update",
 }
 
 
 def __getattr__(name: str) -> Any:
-    # By name only: what lies below must not depend on Dagster or PySpark by importing this.
+    # On first use only: this import costs nothing, and the layers below do not depend on Dagster or PySpark.
     if name in _HOMES:
         from importlib import import_module
 
@@ -26,4 +35,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted({*globals(), *_HOMES})

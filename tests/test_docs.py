@@ -33,7 +33,7 @@ from dv_maintenance.storage import Storage
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
 # What a shell, an installer or make does is not ours to test.
-FOREIGN = {"cd", "make", "mkdir", "pip", "uv"}
+FOREIGN = {"cd", "make", "mkdir", "pip", "pytest", "uv"}
 
 
 def fenced(page: Path, language: str) -> list[str]:
@@ -182,7 +182,7 @@ def test_versions_are_those_of_the_package() -> None:
     extras = project["optional-dependencies"]
     wanted = {"python": project["requires-python"]} | dict(
         re.fullmatch(r"([a-z-]+)(.*)", each).groups()
-        for each in [*project["dependencies"], *extras["lance"], *extras["paimon"]]
+        for each in [*project["dependencies"], *extras["dagster"], *extras["lance"], *extras["paimon"]]
     )
     shown = dict(re.findall(r"^\| `([a-z-]+)` \| `(.*?)` \|", (DOCS / "install.md").read_text(), re.MULTILINE))
     assert shown.keys() == {"python", "pyspark", "dagster", "pylance", "fastavro"}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
+import platform
 import shutil
-import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from dv_maintenance.cli.output import Output, bytes_text, table
 from dv_maintenance.engine.spark_session import MIN_JAVA, java_version
@@ -17,27 +18,14 @@ from dv_maintenance.errors import DvMaintenanceError
 
 __all__ = ["doctor"]
 
-_PYTHON = (3, 11)
-# What a format can't do without.
-_OF_FORMAT = {"lance": "pylance", "paimon": "fastavro"}
+_PROJECT = "dv-maintenance"
 # Rows of a Spark task are spilled and new files are buffered here.
 _TEMP_BYTES = 1 << 30
-_PACKAGES = {
-    "pyspark": ("4.0", "5"),
-    "pyarrow": ("18", None),
-    "pandas": ("2.2", "3"),
-    "pyroaring": ("1.0", None),
-    "obstore": ("0.8", "1"),
-    "dagster": ("1.11", "2"),
-    "dagster-webserver": ("1.11", "2"),
-    # As tables.lance.library says; importing that would need what is looked for here.
-    "pylance": ("12.0.0", None),
-    "fastavro": ("1.9", None),
-}
-_OPTIONAL = {
-    "dagster-webserver": "for the UI",
-    "pylance": "to read and rewrite Lance tables, on Spark's workers too",
-    "fastavro": "for Paimon tables: even to look at them",
+# Extra -> what it is for. Of a format, the extra has the format's name.
+_EXTRAS = {
+    "dagster": "for assets, sensors and checks",
+    "lance": "to read and rewrite Lance tables, on Spark's workers too",
+    "paimon": "for Paimon tables: even to look at them",
 }
 
 
@@ -54,8 +42,7 @@ class Check:
 
 def doctor(args: Namespace, out: Output) -> int:
     of_table, kind = _table(args, out) if args.table else (None, None)
-    optional = {name: why for name, why in _OPTIONAL.items() if name != _OF_FORMAT.get(kind or "")}
-    checks = [_python(), _java(), *(_package(name, optional) for name in _PACKAGES), _temp()]
+    checks = [_python(), _java(), *(_package(*each) for each in _requirements(kind)), _temp()]
     checks += [] if of_table is None else [of_table]
     out.result({"checks": [asdict(check) for check in checks]}, lambda: _text(checks))
     return 0 if all(check.ok for check in checks) else 1
@@ -69,8 +56,11 @@ def _text(checks: list[Check]) -> str:
 
 
 def _python() -> Check:
-    found = ".".join(map(str, sys.version_info[:3]))
-    return _checked("python", sys.version_info[:2] >= _PYTHON, found, "3.11 or newer", "install Python 3.11 or newer")
+    """Holds this interpreter to the package's own ``Requires-Python``."""
+    needed = SpecifierSet(metadata.metadata(_PROJECT)["Requires-Python"])
+    found = platform.python_version()
+    good = needed.contains(found, prereleases=True)
+    return _checked("python", good, found, _range(needed), f"install Python {_range(needed)}")
 
 
 def _java() -> Check:
@@ -85,24 +75,40 @@ def _java() -> Check:
     )
 
 
-def _package(name: str, optional: Mapping[str, str]) -> Check:
-    """``optional``: may be missing, but not be of a wrong version; and what it is for."""
-    low, below = _PACKAGES[name]
-    needed = f"{low} or newer" + (f", below {below}" if below else "")
-    if name in optional:
-        needed += f" ({optional[name]})"
+def _requirements(kind: str | None) -> list[tuple[Requirement, str | None]]:
+    """What the installed package declares in its metadata, with the extra that has it where it can be left out.
+
+    ``kind``: the format of the table at hand, whose extra can't.
+    """
+    declared = [Requirement(text) for text in metadata.requires(_PROJECT) or ()]
+    base = [each for each in declared if each.marker is None or each.marker.evaluate({"extra": ""})]
+    of_extras = [
+        (each, None if extra == kind else extra)
+        for extra in _EXTRAS
+        for each in declared
+        if each not in base and each.marker is not None and each.marker.evaluate({"extra": extra})
+    ]
+    return [*((each, None) for each in base), *of_extras]
+
+
+def _package(requirement: Requirement, extra: str | None) -> Check:
+    """``extra``: the package may be missing, but not be of a wrong version."""
+    needed = _range(requirement.specifier) + (f" ({_EXTRAS[extra]})" if extra else "")
     found: str | None = None
     try:
-        found = metadata.version(name)
-        good = _numbers(low) <= _numbers(found) and (below is None or _numbers(found) < _numbers(below))
+        found = metadata.version(requirement.name)
+        good = requirement.specifier.contains(found, prereleases=True)
     except metadata.PackageNotFoundError:
-        good = name in optional
-    wanted = f"{name}>={low}" + (f",<{below}" if below else "")
-    return _checked(name, good, found, needed, f"pip install '{wanted}'")
+        good = extra is not None
+    how = f"pip install '{requirement.name}{requirement.specifier}'"
+    return _checked(requirement.name, good, found, needed, how)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+def _range(specifier: SpecifierSet) -> str:
+    """A version range in words: ``>=4.0,<5`` is "4.0 or newer, below 5"."""
+    words = {">=": "{} or newer", "<": "below {}"}
+    ordered = sorted(specifier, key=lambda each: each.operator, reverse=True)
+    return ", ".join(words.get(each.operator, each.operator + "{}").format(each.version) for each in ordered)
 
 
 def _temp() -> Check:

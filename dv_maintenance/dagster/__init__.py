@@ -7,6 +7,7 @@ Names are loaded on first use, so that importing this package does not import Da
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ __all__ = [
     "restore_op",
     "zorder_op",
 ]
+
+if find_spec("dagster") is None:
+    raise ModuleNotFoundError(
+        "dv_maintenance.dagster needs Dagster: pip install 'dv-maintenance[dagster]'", name="dagster"
+    )
 
 _HOMES = {
     "DvMaintainedTables": "component",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
-from importlib import import_module, metadata
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -376,6 +377,28 @@ def test_the_extra_has_the_library_s_floor() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     least = ".".join(map(str, FLOOR))
     assert project["optional-dependencies"]["lance"] == [f"pylance>={least}"]
-    doctor = import_module("dv_maintenance.cli.doctor")
-    assert doctor._PACKAGES["pylance"] == (least, None)
-    assert project["optional-dependencies"]["paimon"] == [f"fastavro>={doctor._PACKAGES['fastavro'][0]}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "floor"),
+    [("pyarrow", "20.0.0", "21"), ("obstore", "0.11.9", "0.12"), ("dagster", "1.11.6", "1.11.7")],
+)
+def test_doctor_refuses_what_the_package_itself_refuses(
+    dvm: Dvm, monkeypatch: pytest.MonkeyPatch, name: str, old: str, floor: str
+) -> None:
+    original = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda asked: old if asked == name else original(asked))
+    code, body = dvm("doctor")
+    (found,) = [check for check in body["checks"] if check["name"] == name]
+    assert (code, found["ok"], found["found"]) == (1, False, old)
+    assert found["needed"].startswith(f"{floor} or newer")
+    assert f"{name}" in found["how"]
+    assert f">={floor}" in found["how"]
+
+
+def test_doctor_names_everything_that_the_package_requires(dvm: Dvm) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    declared = [*project["dependencies"], *extras["dagster"], *extras["lance"], *extras["paimon"]]
+    names = {check["name"] for check in dvm("doctor")[1]["checks"]}
+    assert {re.split(r"[<>=\[]", each)[0] for each in declared} <= names

@@ -53,12 +53,9 @@ def demo(args: Namespace, out: Output) -> int:
 
 
 def _checkout() -> str:
-    """The repository: its ``sensors`` are the code location, and no wheel has them."""
+    """The repository: its ``sensors`` are the code location. No wheel has this module."""
     here = os.path.abspath(__file__)
-    root = os.path.normpath(os.path.join(here, *[os.pardir] * 4))
-    if not os.path.exists(os.path.join(root, "sensors", "definitions.py")):
-        raise RefusedError("the demo runs the repository's code location", next_step="run it from a git checkout")
-    return root
+    return os.path.normpath(os.path.join(here, *[os.pardir] * 4))
 
 
 def _ui_command(root: str, folder: str, *, listed: bool) -> str:

@@ -1,0 +1,68 @@
+"""The line between public and private: docs/api.md names it, imports keep it, types survive it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+from places import ROOT
+
+PAGE = ROOT / "docs" / "api.md"
+
+
+def public() -> dict[str, set[str]]:
+    """Module -> names, as the page's table has them."""
+    rows = re.findall(r"^\| `(dv_maintenance[\w.]*)` \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
+    return {module: set(re.findall(r"`(\w+)`", names)) for module, names in rows}
+
+
+@pytest.mark.parametrize("module", sorted(public()))
+def test_public_names_exist(module: str) -> None:
+    loaded = import_module(module)
+    missing = {name for name in public()[module] if not hasattr(loaded, name)}
+    assert not missing
+
+
+@pytest.mark.parametrize("module", ["dv_maintenance", "dv_maintenance.dagster", "dv_maintenance.errors"])
+def test_public_modules_export_what_the_page_lists(module: str) -> None:
+    assert set(import_module(module).__all__) == public()[module]
+
+
+def test_documentation_imports_public_names_only() -> None:
+    """What a user copies from a page must be what a release keeps."""
+    allowed = public()
+    found = 0
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dv_maintenance"):
+                    found += 1
+                    private = {alias.name for alias in node.names} - allowed.get(node.module or "", set())
+                    assert not private, f"{page.name}: {node.module} {private}"
+    assert found > 10
+
+
+def test_the_example_location_imports_public_names_only() -> None:
+    allowed = public()
+    for source in sorted((ROOT / "sensors").rglob("*.py")):
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dv_maintenance"):
+                assert {alias.name for alias in node.names} <= allowed[node.module or ""], source.name
+
+
+def test_dagster_says_which_extra_it_needs() -> None:
+    """Without Dagster the package works, and its Dagster face names the extra."""
+    script = (
+        "import sys; sys.modules['dagster'] = None\n"
+        "import importlib.util as u; real = u.find_spec\n"
+        "u.find_spec = lambda name, package=None: None if name == 'dagster' else real(name, package)\n"
+        "import dv_maintenance.cli\n"
+        "try:\n    from dv_maintenance import DvMaintainedTables\n"
+        "except ModuleNotFoundError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "pip install 'dv-maintenance[dagster]'" in done.stdout, done.stderr
