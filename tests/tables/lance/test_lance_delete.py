@@ -233,18 +233,18 @@ def test_conflicts_leave_nothing_behind(
         files.update(deletion_files(place))
 
     if late:
-        create = Storage.create
+        put = Storage.put
 
         def racing(self: Storage, path: str, data: bytes) -> None:
             if not files:
                 others()
-            create(self, path, data)
+            put(self, path, data)
 
-        monkeypatch.setattr(Storage, "create", racing)
+        monkeypatch.setattr(Storage, "put", racing)
     else:
         others()
         if what != "restore":  # of other fragments: only Lance tells
-            monkeypatch.setattr(Storage, "create", lambda *_: pytest.fail("nothing need be written"))
+            monkeypatch.setattr(Storage, "put", lambda *_: pytest.fail("nothing need be written"))
     outcome = commit(table, base, {0: [1, 2]})
     assert outcome.version is None
     assert outcome.conflict
@@ -468,14 +468,14 @@ def test_conflicts_are_tried_again(
     wide: str, spark: SparkSession, pylance: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = opened(wide)
-    create, raced = Storage.create, []
+    put, raced = Storage.put, []
 
     def racing(self: Storage, path: str, data: bytes) -> None:
         if not raced:
             raced.append(pylance.dataset(wide).delete("id = 11"))
-        create(self, path, data)
+        put(self, path, data)
 
-    monkeypatch.setattr(Storage, "create", racing)
+    monkeypatch.setattr(Storage, "put", racing)
     report = delete(table, spark, "id < 15")
     assert (report.attempts, report.rows_deleted, report.version_after) == (2, 13, 4)
     assert ids(pylance.dataset(wide)) == [at for at in range(15, 60) if at not in {21, 22}]
