@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote, urlsplit
 
+from dv_maintenance.access import Access
 from dv_maintenance.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -27,16 +28,6 @@ __all__ = ["FileExistsAlreadyError", "FileInfo", "Storage", "absolute_uri"]
 _SAFE = "/!$&'()*+,;=:@-._~"
 _DELETE_THREADS = 16
 _PAGE = 1000  # what object stores list in one request
-_CLIENT_OPTIONS = {
-    "allow_http",
-    "allow_invalid_certificates",
-    "connect_timeout",
-    "http1_only",
-    "pool_idle_timeout",
-    "proxy_url",
-    "timeout",
-    "user_agent",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +65,19 @@ _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
 
 
 class Storage:
-    """Files of one table. Cheap to make, safe to share between threads, never shows its options."""
+    """Files of one table. Cheap to make, safe to share between threads, never shows its options.
+
+    ``access``: how this one reaches its files; ``default_access`` when it was made.
+    """
+
+    default_access: ClassVar[Access] = Access()
 
     def __init__(self, place: str, options: Mapping[str, str] | None = None) -> None:
         self.uri = absolute_uri(place)
         self.options = dict(options or {})
         self.is_local = self.uri.startswith("file://")
         self._root = unquote(self.uri[7:]) if self.is_local else self.uri
+        self.access = self.default_access
         self._stores: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -121,8 +118,7 @@ class Storage:
         with _errors(path):
             if self._local_path(path):
                 # A log is a thousand small files: the store's own thread hops would cost more than reading them.
-                with open(self.local(path), "rb") as file:
-                    return file.read()
+                return self.access.read(self.local(path))
             return bytes(store.get(key).bytes())
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
@@ -130,9 +126,7 @@ class Storage:
         store, key = self._at(path)
         with _errors(path):
             if self._local_path(path):
-                with open(self.local(path), "rb") as file:
-                    file.seek(start)
-                    return file.read(length)
+                return self.access.read_range(self.local(path), start, length)
             try:
                 return bytes(store.get_range(key, start=start, length=length))
             except FileNotFoundError:
@@ -180,7 +174,7 @@ class Storage:
         """
         if self._local_path(folder):
             try:
-                with _errors(folder), os.scandir(self.local(folder)) as entries:
+                with _errors(folder), self.access.scan(self.local(folder)) as entries:
                     return tuple(entry.name for entry in entries if not entry.is_dir()), True
             except FileNotFoundError:
                 return (), True
@@ -194,7 +188,7 @@ class Storage:
         """Names of the folders right below a folder, sorted; none where it is missing. Links are not followed."""
         if self._local_path(path):
             try:
-                with _errors(path), os.scandir(self.local(path)) as entries:
+                with _errors(path), self.access.scan(self.local(path)) as entries:
                     return tuple(sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False)))
             except FileNotFoundError:
                 return ()
@@ -228,7 +222,7 @@ class Storage:
         while todo:
             folder = todo.pop()
             try:
-                entries = os.scandir(os.path.join(self._root, folder))
+                entries = self.access.scan(os.path.join(self._root, folder))
             except FileNotFoundError:
                 continue  # removed while we walked
             with entries:
@@ -248,11 +242,10 @@ class Storage:
 
         with _errors(path):
             if self._local_path(path):
-                return pa.OSFile(self.local(path), "rb")
-            import obstore
+                return self.access.open_input(self.local(path))
 
             store, key = self._at(path)
-            return pa.PythonFile(_Handle(obstore.open_reader(store, key)), mode="r")
+            return pa.PythonFile(_Handle(self.access.open_reader(store, key)), mode="r")
 
     # -- writing -----------------------------------------------------------------------------------------------
 
@@ -278,14 +271,13 @@ class Storage:
                 store.put(key, data, mode="create")
                 return
             target, staged = self.local(path), self.local(staging)
-            with open(staged, "xb") as file:
-                file.write(data)
+            self.access.write_new(staged, data)
             try:
-                os.link(staged, target)
+                self.access.link(staged, target)
             except FileExistsError as error:
                 raise FileExistsAlreadyError(f"{path} exists already") from error
             finally:
-                os.unlink(staged)
+                self.access.unlink(staged)
 
     def open_output(self, path: str) -> pa.NativeFile:
         """A sink for Arrow; what is written shows up at the latest on close."""
@@ -294,12 +286,10 @@ class Storage:
         with _errors(path):
             if self._local_path(path):
                 target = self.local(path)
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                return pa.OSFile(target, "wb")
-            import obstore
-
+                self.access.make_folders(os.path.dirname(target))
+                return self.access.open_output(target)
             store, key = self._at(path)
-            return pa.PythonFile(_Handle(obstore.open_writer(store, key)), mode="w")
+            return pa.PythonFile(_Handle(self.access.open_writer(store, key)), mode="w")
 
     def delete(self, paths: Iterable[str]) -> int:
         """Delete files in parallel; one that is gone already counts as deleted. Returns how many were there."""
@@ -311,7 +301,7 @@ class Storage:
     def _unlink(self, path: str) -> int:
         with _errors(path):
             try:
-                os.unlink(self.local(path))
+                self.access.unlink(self.local(path))
             except FileNotFoundError:
                 return 0
         return 1
@@ -342,14 +332,8 @@ class Storage:
 
     def _store(self, root: str) -> Any:
         if root not in self._stores:
-            from obstore import store
-
             try:
-                if root == "file://":
-                    self._stores[root] = store.LocalStore("/")
-                else:
-                    config, client = _split_options(self.options)
-                    self._stores[root] = store.from_url(root, config=config, client_options=client)
+                self._stores[root] = self.access.open_store(root, self.options)
             except BaseException as error:  # pyo3's PanicException (an unknown option) is no Exception
                 if isinstance(error, KeyboardInterrupt | SystemExit):
                     raise
@@ -374,20 +358,6 @@ class _Handle:
         if not self.closed:
             self.closed = True
             self._inner.close()
-
-
-def _split_options(options: Mapping[str, str]) -> tuple[Any, Any]:
-    """Options as every Delta tool spells them (any case, ``aws_`` before a client's own) as obstore takes them."""
-    client: dict[str, str | bool] = {}
-    config: dict[str, str] = {}
-    for key, value in options.items():
-        name = key.lower()
-        plain = re.sub(r"^(aws|google|azure)_", "", name)
-        if plain in _CLIENT_OPTIONS:
-            client[plain] = value.lower() == "true" if value.lower() in {"true", "false"} else value
-        else:
-            config[name] = value
-    return config, client
 
 
 def _millis(when: Any) -> int:

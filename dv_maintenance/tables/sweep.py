@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -46,7 +45,7 @@ def remove_empty_folders(storage: Storage, paths: Iterable[str], *, below: str =
     removed = 0
     for folder in sorted(folders, key=lambda folder: folder.count("/"), reverse=True):
         try:
-            os.rmdir(storage.local(folder))
+            storage.access.rmdir(storage.local(folder))
         except OSError:
             continue  # in use, which is the rule rather than the exception
         removed += 1

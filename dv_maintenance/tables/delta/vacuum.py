@@ -6,7 +6,6 @@ after ``VACUUM START`` is committed, and only files that this newest version doe
 
 from __future__ import annotations
 
-import os
 import stat
 import time
 from collections import Counter
@@ -162,7 +161,7 @@ def _stat(storage: Storage, infos: Sequence[FileInfo]) -> Iterator[FileInfo]:
 
 def _stat_local(storage: Storage, path: str) -> FileInfo | None:
     try:
-        found = os.lstat(storage.local(path))
+        found = storage.access.lstat(storage.local(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

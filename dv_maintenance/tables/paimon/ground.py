@@ -7,7 +7,6 @@ again, so that nothing is missed by being renamed. Whoever deletes looks once mo
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -159,7 +158,7 @@ def _check_no_links(layout: Layout) -> None:
     if not layout.storage.is_local:
         return
     try:
-        with os.scandir(layout.storage.local("branch")) as entries:
+        with layout.storage.access.scan(layout.storage.local("branch")) as entries:
             links = [entry.name for entry in entries if entry.is_symlink()]
     except FileNotFoundError:
         return

@@ -46,7 +46,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from dv_maintenance.errors import DvMaintenanceError, StorageError
@@ -58,6 +58,9 @@ from dv_maintenance.tables.paimon.layout import CHANGELOG, SNAPSHOT, Layout, num
 from dv_maintenance.tables.paimon.plan import MovedError, Plan, check_options, is_there
 from dv_maintenance.tables.paimon.schema import newest_schema
 from dv_maintenance.tables.sweep import delete_batch
+
+if TYPE_CHECKING:
+    from dv_maintenance.access import Access
 
 __all__ = ["check_cleanable", "vacuum"]
 
@@ -214,7 +217,7 @@ class _Deletion:
         path, layout = changelog.path, self.plan.layout
         folder, _, name = path.rpartition("/")
         if self.storage.is_local:
-            os.makedirs(self.storage.local(folder), exist_ok=True)
+            self.storage.access.make_folders(self.storage.local(folder))
         created = True
         try:
             self.storage.create(path, changelog.data, staging=f"{folder}/.{name}.{uuid4()}.tmp")
@@ -287,20 +290,19 @@ class _Deletion:
             if not is_there(self.storage, ref) and self.storage.exists(ref.path):
                 return None
             return self.storage.delete([ref.path])
-        place = self.storage.local(ref.path)
+        access, place = self.storage.access, self.storage.local(ref.path)
         folder, name = os.path.split(place)
         aside = os.path.join(folder, f".{name}.{uuid4()}.tmp")
         try:
             try:
-                os.rename(place, aside)
+                access.rename(place, aside)
             except FileNotFoundError:
                 return 0
-            with open(aside, "rb") as file:
-                same = file.read() == ref.data
+            same = access.read(aside) == ref.data
             if not same:
-                _move_back(aside, place)
+                _move_back(access, aside, place)
             else:
-                os.unlink(aside)
+                access.unlink(aside)
         except OSError as error:
             raise StorageError(f"cannot delete {ref.path}: {error.strerror}", table=self.plan.layout.uri) from error
         return 1 if same else None
@@ -348,13 +350,13 @@ class _Deletion:
         return True
 
 
-def _move_back(aside: str, place: str) -> None:
+def _move_back(access: Access, aside: str, place: str) -> None:
     """Unless there is another one by now. Not every file system has links."""
     try:
-        os.link(aside, place)
+        access.link(aside, place)
     except FileExistsError:
         pass
     except OSError:
-        os.rename(aside, place)
+        access.rename(aside, place)
         return
-    os.unlink(aside)
+    access.unlink(aside)

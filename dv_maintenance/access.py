@@ -1,0 +1,116 @@
+"""The calls by which :class:`~dv_maintenance.storage.Storage` reaches disks and object stores, each a single step.
+
+Nothing else in ``Storage`` touches bytes, so what stands in for :class:`Access` sees and may disturb all of it, below
+the mapping of errors: ``testing.faults`` does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Access"]
+
+_CLIENT_OPTIONS = {
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "http1_only",
+    "pool_idle_timeout",
+    "proxy_url",
+    "timeout",
+    "user_agent",
+}
+
+
+class Access:
+    """Paths are the system's. Raises what the system and obstore raise."""
+
+    # -- object stores, and the local disk as one ----------------------------------------------------------------------
+
+    def open_store(self, root: str, options: Mapping[str, str]) -> Any:
+        """The obstore store of ``root``: ``file://`` for the whole local disk, or a URI down to the bucket."""
+        from obstore import store
+
+        if root == "file://":
+            return store.LocalStore("/")
+        config, client = _split_options(options)
+        return store.from_url(root, config=config, client_options=client)
+
+    def open_reader(self, store: Any, key: str) -> Any:
+        """A random-access Python file of ranged gets."""
+        import obstore
+
+        return obstore.open_reader(store, key)
+
+    def open_writer(self, store: Any, key: str) -> Any:
+        """A Python file that becomes an object when it is closed."""
+        import obstore
+
+        return obstore.open_writer(store, key)
+
+    # -- local disk ----------------------------------------------------------------------------------------------------
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        with open(path, "rb") as file:
+            file.seek(start)
+            return file.read(length)
+
+    def scan(self, folder: str) -> os._ScandirIterator[str]:
+        return os.scandir(folder)
+
+    def lstat(self, path: str) -> os.stat_result:
+        return os.lstat(path)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        import pyarrow as pa
+
+        return pa.OSFile(path, "rb")
+
+    def open_output(self, path: str) -> pa.NativeFile:
+        import pyarrow as pa
+
+        return pa.OSFile(path, "wb")
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """Not atomic. Raises FileExistsError."""
+        with open(path, "xb") as file:
+            file.write(data)
+
+    def make_folders(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+
+def _split_options(options: Mapping[str, str]) -> tuple[Any, Any]:
+    """Options as every Delta tool spells them (any case, ``aws_`` before a client's own) as obstore takes them."""
+    client: dict[str, str | bool] = {}
+    config: dict[str, str] = {}
+    for key, value in options.items():
+        name = key.lower()
+        plain = re.sub(r"^(aws|google|azure)_", "", name)
+        if plain in _CLIENT_OPTIONS:
+            client[plain] = value.lower() == "true" if value.lower() in {"true", "false"} else value
+        else:
+            config[name] = value
+    return config, client
