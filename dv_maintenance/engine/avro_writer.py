@@ -100,6 +100,11 @@ class AvroFile:
         self._sink = files.storage.open_output(uri)
         self._sink.write(header_bytes(files.text, files.codec, self._sync))
 
+    def takes(self, footer: Any, origins: Mapping[str, int]) -> bool:
+        """See ``writer.NewFile``."""
+        del footer, origins
+        return True
+
     def add(self, batch: pa.RecordBatch) -> bool:
         """See ``writer.NewFile``.
 

@@ -92,6 +92,11 @@ class OrcFile:
             dictionary_key_size_threshold=_DICTIONARY,
         )
 
+    def takes(self, footer: Any, origins: Mapping[str, int]) -> bool:
+        """See ``writer.NewFile``."""
+        del footer, origins
+        return True
+
     def add(self, batch: pa.RecordBatch) -> bool:
         """See ``writer.NewFile``.
 

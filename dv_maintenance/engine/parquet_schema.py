@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
+from dv_maintenance.engine.calendars import Mark
 from dv_maintenance.engine.faults import reading
 from dv_maintenance.engine.projection import leaf_count
 from dv_maintenance.engine.stats import StatsCollector
@@ -92,7 +93,8 @@ class _Normal:
 
 def _stats(schema: pa.Schema, footer: Any) -> tuple[ColumnStats, ...]:
     """Of the leaves that a footer says enough about: not of lists and maps, whose nulls it does not tell from empty
-    ones; no bounds of floats, as it leaves NaN out, nor of timestamps in other units than ours.
+    ones; no bounds of floats, as it leaves NaN out, of timestamps in other units than ours, nor of dates and timestamps
+    that are not the same in every calendar.
     """
     found = []
     for name, leaf, kind in _leaves(schema):
@@ -101,6 +103,7 @@ def _stats(schema: pa.Schema, footer: Any) -> tuple[ColumnStats, ...]:
             continue
         (stats,) = StatsCollector(schema, [name]).fold(footer)
         vague = types.is_floating(kind) or (types.is_timestamp(kind) and kind.unit != "us")
+        vague = vague or Mark.of(footer, [leaf]) is not Mark.NONE
         found.append(ColumnStats(name, stats.null_count) if vague else stats)
     return tuple(found)
 

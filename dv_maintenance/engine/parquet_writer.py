@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
+from dv_maintenance.engine.calendars import PROLEPTIC, Mark
 from dv_maintenance.engine.faults import writing
 from dv_maintenance.engine.footer import dictionary_pays
 from dv_maintenance.engine.sinks import close_sink
@@ -76,6 +77,8 @@ class ParquetFile:
     def __init__(self, files: ParquetFiles, uri: str, repetitive: list[str]) -> None:
         self.uri, self._files = uri, files
         self._rows = 0
+        self._mark = Mark.NONE
+        self._seen: Any = None
         self._stats = StatsCollector(files.schema, files.task.stats_columns)
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = self._pending_rows = 0
@@ -89,6 +92,19 @@ class ParquetFile:
             store_decimal_as_integer=True,
             write_page_index=True,
         )
+
+    def takes(self, footer: Any, origins: Mapping[str, int]) -> bool:
+        """See ``writer.NewFile``: its footer can't speak for dates of which it is not said what calendar they are in,
+        and for others.
+        """
+        if footer is not None and footer is self._seen:
+            return True
+        mark = Mark.of(footer, origins.values())
+        if Mark.NONE not in (mark, self._mark) and mark is not self._mark:
+            return False
+        self._seen = footer
+        self._mark = self._mark if mark is Mark.NONE else mark
+        return True
 
     def add(self, batch: pa.RecordBatch) -> bool:
         """See ``writer.NewFile``."""
@@ -106,6 +122,8 @@ class ParquetFile:
         self._flush()
         storage = self._files.storage
         with writing(self.uri):
+            if self._mark is not Mark.UNSAID:
+                self._writer.add_key_value_metadata(PROLEPTIC)
             self._writer.close()
         info = close_sink(self._sink, storage, self.uri)
         with writing(self.uri), storage.open_input(self.uri) as file:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dv_maintenance.engine.calendars import FileCalendar
 from dv_maintenance.engine.values import scalar_of
 from dv_maintenance.engine.widening import Convert, same, widening
 from dv_maintenance.errors import DamagedTableError, RefusedError
@@ -36,13 +37,14 @@ class Projection:
     ``leaves``: indexes of the Parquet leaf columns to read, ascending; batches must hold just these. ``fields``: those
     of the file's columns that they are of, ascending.
     ``origins``: for each leaf of ``schema`` that the file stores, by its dotted path in a Parquet schema, the index of
-    the file's leaf.
+    the file's leaf. ``hybrid``: those of the file's leaves whose values are in another calendar than the table's.
     """
 
     schema: pa.Schema
     leaves: tuple[int, ...]
     fields: tuple[int, ...]
     origins: Mapping[str, int]
+    hybrid: frozenset[int]
     # Per field of `schema`: position in the batch read and what to do with it, or the one value of all rows.
     _columns: tuple[tuple[int, Convert] | pa.Scalar, ...]
 
@@ -57,10 +59,12 @@ class Projection:
         file: str,
         found_by: pa.Schema | None = None,
         prunes: bool = True,
+        calendar: FileCalendar | None = None,
     ) -> Projection:
         """Match ``stored``, the Arrow schema of all of a file's leaves, with the wanted ``schema``. ``found_by``: where
         its fields have the metadata that they are found by, if not in ``schema`` itself. ``prunes``: whether the file's
-        reader leaves out what is not read of a column, or has the whole of it.
+        reader leaves out what is not read of a column, or has the whole of it. ``calendar``: of the file's dates and
+        timestamps, where it is not the table's.
 
         Raises
         ------
@@ -68,7 +72,7 @@ class Projection:
             Names ``file`` and the column.
         RefusedError : a shredded variant.
         """
-        binder = _Binder(match_by, file, prunes)
+        binder = _Binder(match_by, file, prunes, calendar)
         wanted = [field for field in schema if field.name not in constants]
         if found_by is not None:
             wanted = [_found_as(field, found_by.field(field.name)) for field in wanted]
@@ -83,7 +87,8 @@ class Projection:
                 columns.append(scalar_of(constants.get(field.name), field.type, field.name))
             else:
                 columns.append(child)
-        return cls(schema, tuple(children.leaves), children.read, binder.origins, tuple(columns))
+        leaves = tuple(children.leaves)
+        return cls(schema, leaves, children.read, binder.origins, frozenset(binder.hybrid), tuple(columns))
 
     def __call__(self, batch: pa.RecordBatch | None, rows: int) -> pa.RecordBatch:
         """``rows`` rows of ``schema``. ``batch`` may be ``None`` where there is nothing to read."""
@@ -112,11 +117,13 @@ class _Children:
 class _Binder:
     """Walks the two schemas together. Leaves are numbered depth first, as Parquet stores them."""
 
-    def __init__(self, match_by: str, file: str, prunes: bool) -> None:
+    def __init__(self, match_by: str, file: str, prunes: bool, calendar: FileCalendar | None) -> None:
         self.match_by = match_by
         self.file = file
         self.prunes = prunes
+        self.calendar = calendar
         self.origins: dict[str, int] = {}
+        self.hybrid: set[int] = set()
 
     def children(
         self, stored: Sequence[pa.Field], wanted: Sequence[pa.Field], *, first_leaf: int, path: tuple[str, ...]
@@ -185,6 +192,9 @@ class _Binder:
             raise self._mismatch(path, stored, wanted)
         if not types.is_nested(stored):
             self.origins[".".join(path)] = first
+            if self.calendar is not None and (moved := self.calendar.conversion(first, stored, wanted)) is not None:
+                self.hybrid.add(first)
+                leaf = moved
         return self._checked(leaf, path, stored, wanted), list(range(first, first + leaf_count(stored)))
 
     def _bind_struct(

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from dv_maintenance.engine.calendars import Mark
 from dv_maintenance.engine.footer import BATCH_BYTES
 from dv_maintenance.engine.ordering import Ordering
 from dv_maintenance.engine.scan import SourceReader, open_source
 from dv_maintenance.engine.writer import RollingWriter, as_optional
-from dv_maintenance.errors import RetryableError, VerificationError
+from dv_maintenance.errors import RefusedError, RetryableError, VerificationError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
@@ -42,7 +43,7 @@ def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None)
     DamagedTableError : a source or its DV is missing, damaged or not what the log says.
     VerificationError : rows got lost or doubled on the way, or a file did not arrive as written.
     StorageError : the storage did not answer.
-    RefusedError : the compression codec is unknown.
+    RefusedError : the compression codec is unknown, or dates of two calendars are to be put in one order.
     """
     if any(source.fragment is not None for source in task.scan.sources):
         from dv_maintenance.engine.lance_rewrite import rewrite_fragments
@@ -100,18 +101,34 @@ def _sink(task: RewriteTask, scan: ScanTask, writer: RollingWriter, storage: Sto
     if not task.order_by:
         yield writer.write
         return
-    like: list[tuple[Any, Mapping[str, int]]] = []
+    like: dict[Mark, tuple[Any, Mapping[str, int]]] = {}
+    seen: Any = None
     with Ordering.of(scan, task.order_by, storage) as ordering:
 
         def write(batch: pa.RecordBatch, footer: Any, origins: Mapping[str, int]) -> None:
+            nonlocal seen
+            if footer is None or footer is not seen:
+                seen = footer
+                like.setdefault(Mark.of(footer, origins.values()), (footer, origins))
+                if Mark.SAID in like and Mark.UNSAID in like:
+                    raise _two_calendars(task)
             ordering.add(batch)
-            like[:] = like or [(footer, origins)]
 
         yield write
         # Small against a file, so that files end where they should.
         for batch in ordering.batches(min(BATCH_BYTES, task.target_bytes // 8)):
-            # Rows of all sources are in every file: the first source says as much of encodings as any.
-            writer.write(batch, *like[0])
+            # Rows of all sources are in every file: any source says as much of encodings, and the one whose dates are
+            # old says what calendar they are in.
+            writer.write(batch, *next(like[mark] for mark in (Mark.UNSAID, Mark.SAID, Mark.NONE) if mark in like))
+
+
+def _two_calendars(task: RewriteTask) -> RefusedError:
+    return RefusedError(
+        f"files to be ordered in {task.output_uri} hold dates before 1582 or timestamps before 1900, and only some of "
+        "them say in which calendar: Spark takes the others as its session is set to, so they can't share new files",
+        next_step="let Spark rewrite the files without org.apache.spark.version in their footers, or order the table "
+        "with its own engine",
+    )
 
 
 def rewrite_retrying(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> RewriteResult:

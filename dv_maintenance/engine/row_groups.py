@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow import types
 
+from dv_maintenance.engine.calendars import may_be_ancient
 from dv_maintenance.tables.predicate import Bounds, Column, Predicate, comparable, may_be_true
 
 if TYPE_CHECKING:
@@ -31,7 +33,9 @@ def _bounds_in(group: Any, projection: Projection) -> Callable[[Column], Bounds]
         # By its dotted path a leaf of a struct could be taken for a column with a dot in its name.
         if len(column) != 1 or "." in column[0] or column[0] not in projection.origins:
             return _UNKNOWN
-        return _bounds_of(group.column(projection.origins[column[0]]), projection.schema.field(column[0]).type)
+        leaf = projection.origins[column[0]]
+        found = _bounds_of(group.column(leaf), projection.schema.field(column[0]).type)
+        return found if leaf not in projection.hybrid else _in_both_calendars(found, group.column(leaf))
 
     return bounds
 
@@ -53,6 +57,11 @@ def _bounds_of(chunk: Any, type_: pa.DataType) -> Bounds:
         nulls=nulls != 0,
         nans=nans,
     )
+
+
+def _in_both_calendars(bounds: Bounds, chunk: Any) -> Bounds:
+    """Without the bounds, where values may be from before the calendars agree."""
+    return replace(bounds, lower=None, upper=None) if may_be_ancient(chunk) else bounds
 
 
 def _bound(stats: Any, side: str, type_: pa.DataType) -> Any:

@@ -17,6 +17,7 @@ from dv_maintenance.engine.row_defaults import fill_defaults
 from dv_maintenance.errors import DamagedTableError
 
 if TYPE_CHECKING:
+    from dv_maintenance.engine.calendars import FileCalendar
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.work import RowFilter, ScanTask, SourceFile
 
@@ -27,13 +28,22 @@ _KIND: Final = "\0kind"
 
 
 class RowShape:
-    """What becomes of the ``rows`` rows of a file with the columns of ``stored``. ``prunes``: see ``Projection.build``.
+    """What becomes of the ``rows`` rows of a file with the columns of ``stored``. ``prunes``, ``calendar``: see
+    ``Projection.build``.
 
     ``purged``: rows that the DV names. Raises as ``scan.scan``, also where the file has other rows than the log says.
     """
 
     def __init__(
-        self, stored: pa.Schema, rows: int, source: SourceFile, task: ScanTask, storage: Storage, *, prunes: bool = True
+        self,
+        stored: pa.Schema,
+        rows: int,
+        source: SourceFile,
+        task: ScanTask,
+        storage: Storage,
+        *,
+        prunes: bool = True,
+        calendar: FileCalendar | None = None,
     ) -> None:
         if source.rows is not None and source.rows != rows:
             raise DamagedTableError(
@@ -50,6 +60,7 @@ class RowShape:
             file=source.uri,
             found_by=None if source.schema is None else _with_kind(source.schema, self._only),
             prunes=prunes,
+            calendar=calendar,
         )
         self._row_defaults = source.row_defaults
         self._dv = None if source.dv is None else load(source.dv, storage.get_range, rows=rows)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dv_maintenance.engine.calendars import FileCalendar
 from dv_maintenance.engine.faults import reading
 from dv_maintenance.engine.footer import batch_rows, compressed_bytes, middle, row_bytes
 from dv_maintenance.engine.row_groups import may_hold
@@ -93,7 +94,8 @@ class SourceReader:
         self.footer: Any = parquet.metadata
         self.rows: int = self.footer.num_rows
         self.size: int = file.size()
-        self._shape = RowShape(parquet.schema_arrow, self.rows, source, task, storage)
+        calendar = FileCalendar.of(self.footer, source.uri) if source.spark_keys else None
+        self._shape = RowShape(parquet.schema_arrow, self.rows, source, task, storage, calendar=calendar)
         self.projection = self._shape.projection
         self.purged: int = self._shape.purged
         buffer_bytes = self._buffer_bytes()

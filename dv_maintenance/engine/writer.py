@@ -32,6 +32,9 @@ __all__ = ["Format", "NewFile", "RollingWriter", "as_optional"]
 class NewFile(Protocol):
     """A file being written. What is held of it in memory is bounded, whatever its size."""
 
+    def takes(self, footer: Any, origins: Mapping[str, int]) -> bool:
+        """Whether rows of this source may be added to what is in the file. Asked before each batch of it."""
+
     def add(self, batch: pa.RecordBatch) -> bool:
         """Append rows; whether the file is as large as it is to be."""
 
@@ -83,8 +86,11 @@ class RollingWriter:
         """
         if not batch.num_rows:
             return
+        if self._file is not None and not self._file.takes(footer, origins):
+            self._end(self._file)
         if self._file is None:
             self._file = self._begin(footer, origins)
+            self._file.takes(footer, origins)
         if self._sums is not None:
             self._sums.add(batch)
         if self._file.add(batch):

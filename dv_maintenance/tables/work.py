@@ -92,7 +92,8 @@ class SourceFile:
     with the metadata they are found by in this file, where it is an older one than others of the task. ``format``: of
     the file, ``parquet``, ``orc`` or ``avro``. ``only``: which of its rows count, where not all do. ``parts``: where
     several files hold the rows together, each of them other columns: what to read of each, those of its ``schema``;
-    ``dv`` and ``rows`` are the same for all, ``size`` is that of all.
+    ``dv`` and ``rows`` are the same for all, ``size`` is that of all. ``spark_keys``: whether the table's readers heed
+    Spark's keys in a Parquet footer, which tell the calendar of dates and timestamps.
     """
 
     key: FileKey
@@ -107,6 +108,7 @@ class SourceFile:
     format: str = "parquet"
     only: RowFilter | None = None
     parts: tuple[SourceFile, ...] = ()
+    spark_keys: bool = True
 
     def to_json(self) -> dict[str, Any]:
         body = {**asdict(self), "parts": [part.to_json() for part in self.parts]}
@@ -127,6 +129,7 @@ class SourceFile:
             format=body["format"],
             only=RowFilter.from_json(body["only"]) if body["only"] else None,
             parts=tuple(cls.from_json(part) for part in body["parts"]),
+            spark_keys=body["spark_keys"],
         )
 
 

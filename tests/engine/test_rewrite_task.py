@@ -151,7 +151,7 @@ def test_files_are_written_as_spark_writes_them(lake: Any) -> None:
     ):
         assert line in text
     # No Arrow schema, no notes of ours: nothing but Parquet's own types.
-    assert not footer.metadata
+    assert footer.metadata == {b"org.apache.spark.version": b"3.1.0"}
     assert output.uri.startswith(lake.uri("out put/part-"))
     assert output.uri.endswith(".snappy.parquet")
     assert output.size == lake.outputs()[0].stat().st_size

@@ -245,4 +245,5 @@ def stored_source(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, An
         format=path.rsplit(".", 1)[-1].lower(),
         # Nobody need look at the kinds where all rows are known to be there; old writers did not count.
         only=_KINDS if snapshot.options.primary_key and row["retractions"] != 0 else None,
+        spark_keys=False,
     )
