@@ -8,9 +8,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
-
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, StorageError
+from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.tables.rows import DeletedRows, RowChanges, RowLevelTable
 
 if TYPE_CHECKING:
@@ -179,7 +178,7 @@ def deleted_rows(
         rows = source.rows
         if rows is None:
             with table.storage.open_input(source.uri) as file:
-                rows = pq.read_metadata(file).num_rows
+                rows = read_footer(file).num_rows
         return DeletedRows(source.key, positions, rows)
 
     return tuple(of(at, positions) for at, positions in sorted(found.items()))

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import types
 
 from dv_maintenance.engine.calendars import Mark
@@ -14,6 +13,7 @@ from dv_maintenance.engine.faults import reading
 from dv_maintenance.engine.projection import leaf_count
 from dv_maintenance.engine.stats import StatsCollector
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.files.parquet_footer import open_parquet_file
 from dv_maintenance.tables.work import ColumnStats, OutputFile
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def describe(storage: Storage, path: str) -> tuple[pa.Schema, OutputFile]:
     """
     uri = storage.uri_of(path)
     with reading(uri), storage.open_input(path) as source:
-        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        file = open_parquet_file(source, coerce_int96_timestamp_unit="us")
         footer, stored = file.metadata, file.schema_arrow
         schema = pa.schema(_Normal(uri, footer).fields(stored))
         info = storage.head(path)
@@ -101,8 +101,8 @@ def _stats(schema: pa.Schema, footer: Any) -> tuple[ColumnStats, ...]:
         chunks = [footer.row_group(group).column(leaf).statistics for group in range(footer.num_row_groups)]
         if any(chunk is None or not chunk.has_null_count for chunk in chunks):
             continue
-        (stats,) = StatsCollector(schema, [name]).fold(footer)
-        vague = types.is_floating(kind) or (types.is_timestamp(kind) and kind.unit != "us")
+        (stats,) = StatsCollector(schema, [name]).fold(footer, {leaf} if types.is_floating(kind) else ())
+        vague = types.is_timestamp(kind) and kind.unit != "us"
         vague = vague or Mark.of(footer, [leaf]) is not Mark.NONE
         found.append(ColumnStats(name, stats.null_count) if vague else stats)
     return tuple(found)

@@ -11,15 +11,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import types
 
 from dv_maintenance.engine.calendars import PROLEPTIC, Mark
 from dv_maintenance.engine.faults import writing
 from dv_maintenance.engine.footer import dictionary_pays
+from dv_maintenance.engine.parquet_output import ParquetOutput
 from dv_maintenance.engine.sinks import close_sink
 from dv_maintenance.engine.stats import StatsCollector
 from dv_maintenance.errors import RefusedError, VerificationError
+from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.tables.work import OutputFile
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class ParquetFile:
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = self._pending_rows = 0
         self._sink = files.storage.open_output(uri)
-        self._writer = pq.ParquetWriter(
+        self._output = ParquetOutput(
             self._sink,
             files.schema,
             compression=files.codec,
@@ -122,21 +123,20 @@ class ParquetFile:
         self._flush()
         storage = self._files.storage
         with writing(self.uri):
-            if self._mark is not Mark.UNSAID:
-                self._writer.add_key_value_metadata(PROLEPTIC)
-            self._writer.close()
+            self._output.close({} if self._mark is Mark.UNSAID else PROLEPTIC)
         info = close_sink(self._sink, storage, self.uri)
         with writing(self.uri), storage.open_input(self.uri) as file:
-            footer = pq.read_metadata(file)
+            footer = read_footer(file)
         if footer.num_rows != self._rows:
             raise VerificationError(f"{self.uri} has {footer.num_rows} rows, but {self._rows} were written")
-        return OutputFile(self.uri, info.size, self._rows, info.modified, self._stats.fold(footer))
+        stats = self._stats.fold(footer, self._output.nan_leaves)
+        return OutputFile(self.uri, info.size, self._rows, info.modified, stats)
 
     def abandon(self) -> None:
         """See ``writer.NewFile``."""
         # In this order: Arrow's writer, left open, would write its footer into a closed sink when collected.
         with suppress(Exception):
-            self._writer.close()
+            self._output.close()
         with suppress(Exception):
             self._sink.close()
 
@@ -150,10 +150,9 @@ class ParquetFile:
     def _flush(self) -> None:
         if not self._pending:
             return
-        table = pa.Table.from_batches(self._pending, self._files.schema)
         before = self._sink.tell()
         with writing(self.uri):
-            self._writer.write_table(table, row_group_size=self._pending_rows)
+            self._output.write(self._pending)
         self._files.shrink = max(self._sink.tell() - before, 1) / max(self._pending_bytes, 1)
         self._rows += self._pending_rows
         self._pending = []

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dv_maintenance.engine.calendars import FileCalendar
 from dv_maintenance.engine.faults import reading
@@ -18,6 +17,7 @@ from dv_maintenance.engine.footer import batch_rows, compressed_bytes, middle, r
 from dv_maintenance.engine.row_groups import may_hold
 from dv_maintenance.engine.row_shape import RowShape
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.parquet_footer import open_parquet_file
 from dv_maintenance.storage import Storage
 
 if TYPE_CHECKING:
@@ -202,9 +202,9 @@ def open_parquet(source: SourceFile, task: ScanTask, storage: Storage) -> Iterat
 
 
 def _open(file: pa.NativeFile, footer: Any = None, buffer_bytes: int = 0) -> Any:
-    return pq.ParquetFile(
+    return open_parquet_file(
         file,
-        metadata=footer,
+        footer,
         buffer_size=buffer_bytes,
         # Arrow's own read-ahead fetches the whole row group at once, and ignores the buffer size.
         pre_buffer=not buffer_bytes,

@@ -1,14 +1,14 @@
 """Statistics of a finished file, folded from its own footer.
 
 The Parquet writer has compared every value already; adding up its column chunks costs nothing. Two things it does not
-tell are counted while the rows pass by: NaN, which Parquet leaves out of its bounds though readers compare it, and
-null lists and maps, which a leaf below them can't tell from empty ones.
+tell come from the rows themselves: NaN, which Parquet leaves out of its bounds though readers compare it
+(``nan_leaves``), and null lists and maps, which a leaf below them can't tell from empty ones.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,17 +34,16 @@ class StatsCollector:
     def __init__(self, schema: pa.Schema, columns: Iterable[tuple[str, ...]]) -> None:
         self._columns = [locate(schema, column) for column in columns]
         self._nulls = {column.name: 0 for column in self._columns if types.is_nested(column.type)}
-        self._nan = {column.name: False for column in self._columns if types.is_floating(column.type)}
 
     def add(self, batch: pa.RecordBatch) -> None:
         for column in self._columns:
             if column.name in self._nulls:
                 self._nulls[column.name] += column.pick(batch).null_count
-            elif self._nan.get(column.name) is False:
-                self._nan[column.name] = bool(pc.any(pc.is_nan(column.pick(batch))).as_py())
 
-    def fold(self, footer: Any) -> tuple[ColumnStats, ...]:
-        """``footer``: the ``pyarrow.parquet.FileMetaData`` of the file that holds all batches added."""
+    def fold(self, footer: Any, nan: Collection[int]) -> tuple[ColumnStats, ...]:
+        """``footer``: the ``pyarrow.parquet.FileMetaData`` of the file that holds all batches added; ``nan``: leaves in
+        which there is or may be NaN.
+        """
         groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
         found = []
         for column in self._columns:
@@ -52,7 +51,7 @@ class StatsCollector:
                 found.append(ColumnStats(column.name, self._nulls[column.name]))
                 continue
             chunks = [group.column(column.leaf).statistics for group in groups]
-            least, greatest = (None, None) if self._nan.get(column.name) else _bounds(chunks, column.type)
+            least, greatest = (None, None) if column.leaf in nan else _bounds(chunks, column.type)
             found.append(ColumnStats(column.name, sum(chunk.null_count for chunk in chunks), least, greatest))
         return tuple(found)
 

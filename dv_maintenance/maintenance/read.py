@@ -8,6 +8,7 @@ import tempfile
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -108,18 +109,18 @@ def _write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[
 
 
 def _write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> int:
-    import pyarrow.parquet as pq
+    from dv_maintenance.engine.parquet_output import ParquetOutput
 
     schema, batches = _plain(schema, batches)
     try:
-        writer = pq.ParquetWriter(file, schema)
+        output = ParquetOutput(file, schema)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise RefusedError(
             f"not every column can be written to Parquet: {error}",
             next_step="write a .arrow or .jsonl file, or choose the columns",
         ) from error
-    with writer:
-        return _write_batches(batches, writer.write_batch)
+    with closing(output):
+        return _write_batches(batches, lambda batch: output.write([batch]))
 
 
 def _write_batches(batches: Iterable[pa.RecordBatch], write: Callable[[pa.RecordBatch], None]) -> int:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dv_maintenance.dv import DeletionVector, delta, load
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, UsageError
+from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.tables.capabilities import CHANGE_COLUMNS, ChangeFeed, ChangeTask
 from dv_maintenance.tables.delta.actions import Action, Metadata, Protocol
 from dv_maintenance.tables.delta.conflicts import logical_key
@@ -375,7 +375,7 @@ class _Reader:
         """Physical rows by the file's own footer, where no statistics tell."""
         try:
             with self.storage.open_input(self.storage.path_of(file.path)) as data:
-                return int(pq.read_metadata(data).num_rows)
+                return int(read_footer(data).num_rows)
         except (FileNotFoundError, pa.ArrowInvalid) as error:
             raise DamagedTableError(f"{file.path} cannot be read: {error}", table=self.storage.uri) from error
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dv_maintenance.errors import DamagedTableError, StorageError
+from dv_maintenance.files.parquet_footer import open_parquet_file
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.actions import Action
 from dv_maintenance.tables.delta.bulk import ADD_TYPES, DV_TYPE, REMOVE_TYPES, bulk_table
@@ -112,7 +113,7 @@ def _read_json(storage: Storage, path: str, columns: Mapping[str, Sequence[str]]
 def _read_parquet(storage: Storage, path: str, columns: Mapping[str, Sequence[str]]) -> Checkpoint:
     result = Checkpoint()
     try:
-        with storage.open_input(path) as source, pq.ParquetFile(source, pre_buffer=not storage.is_local) as file:
+        with storage.open_input(path) as source, open_parquet_file(source, pre_buffer=not storage.is_local) as file:
             result.actions = _small_actions(file)
             for kind, names in columns.items():
                 if names and kind in file.schema_arrow.names:

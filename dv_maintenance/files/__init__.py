@@ -1,0 +1,1 @@
+"""File formats that tables and engine share. Bytes in, bytes out."""

@@ -1,0 +1,152 @@
+"""Parquet footers as bytes: what Arrow's writer and reader of them do not leave to their user.
+
+Field ids are those of parquet.thrift (apache/parquet-format).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dv_maintenance.files.thrift_compact import STRUCT, Struct, ThriftError, Value, binary, list_of
+
+__all__ = ["encoded", "framed", "open_parquet_file", "read_footer", "without_bounds"]
+
+_MAGIC: Final = b"PAR1"
+_END: Final = 8  # the footer's length, and the magic
+_TAIL: Final = 64 << 10
+
+_ARROW_SCHEMA: Final = b"ARROW:schema"
+# FileMetaData
+_ROW_GROUPS, _KEY_VALUES = 4, 5
+# KeyValue
+_KEY: Final = 1
+# RowGroup
+_COLUMNS: Final = 1
+# ColumnChunk
+_META_DATA, _COLUMN_INDEX = 3, (6, 7)
+# ColumnMetaData
+_STATISTICS: Final = 12
+# Statistics: max, min, max_value, min_value, is_max_value_exact, is_min_value_exact
+_BOUNDS: Final = (1, 2, 5, 6, 7, 8)
+
+
+def open_parquet_file(file: pa.NativeFile, footer: Any = None, **options: Any) -> pq.ParquetFile:
+    """The file with the types that Parquet itself tells of. ``footer``: as :func:`read_footer` gives it, where it has
+    been read; ``options``: of ``ParquetFile``.
+
+    Writers that use Arrow store an Arrow schema as well. It is left out of account, as by Spark: it can say what
+    Parquet can't, in layouts that Arrow then has no conversion for, or be damaged.
+
+    Raises
+    ------
+    pa.ArrowException, OSError : it is no Parquet file.
+    """
+    return pq.ParquetFile(file, metadata=read_footer(file) if footer is None else footer, **options)
+
+
+def read_footer(file: pa.NativeFile) -> Any:
+    """The ``pyarrow.parquet.FileMetaData`` of a file, without an Arrow schema. Raises as ``open_parquet_file``."""
+    data = _read(file)
+    if data is None:
+        return pq.ParquetFile(file).metadata  # which says what is wrong
+    if _ARROW_SCHEMA in data:
+        try:
+            data = _without_arrow_schema(data)
+        except ThriftError as error:
+            raise pa.ArrowInvalid(f"the footer is damaged: {error}") from error
+    return pq.ParquetFile(pa.BufferReader(_MAGIC + framed(data))).metadata
+
+
+def encoded(footer: Any) -> bytes:
+    """The bytes of a ``pyarrow.parquet.FileMetaData``: the very ones that a writer of this Arrow stores."""
+    sink = pa.BufferOutputStream()
+    footer.write_metadata_file(sink)
+    stored: bytes = sink.getvalue().to_pybytes()
+    return stored[len(_MAGIC) : -_END]
+
+
+def framed(footer: bytes) -> bytes:
+    """What a file ends with. Readers begin there: of several footers in a file the last one is the only one."""
+    return footer + len(footer).to_bytes(4, "little") + _MAGIC
+
+
+def without_bounds(footer: bytes, leaves: Sequence[Collection[int]]) -> bytes:
+    """A footer that tells neither the least nor the greatest value of some columns, by its statistics or by the index
+    of their pages, but still how many are null. ``leaves``: those columns by number, for each row group.
+
+    Raises
+    ------
+    ThriftError : it is no footer, or has not these row groups and columns.
+    """
+    file = Struct.parse(footer)
+    groups = file.list(_ROW_GROUPS, STRUCT)
+    if len(groups) != len(leaves):
+        raise ThriftError(f"there are {len(groups)} row groups, not {len(leaves)}")
+    changed = [_group_without(group, wanted) if wanted else group for group, wanted in zip(groups, leaves, strict=True)]
+    file.fields[_ROW_GROUPS] = list_of(STRUCT, changed)
+    return file.encode()
+
+
+def _group_without(data: bytes, leaves: Collection[int]) -> bytes:
+    group = Struct.parse(data)
+    chunks = group.list(_COLUMNS, STRUCT)
+    if max(leaves) >= len(chunks):
+        raise ThriftError(f"there is no column {max(leaves)}")
+    for leaf in leaves:
+        chunks[leaf] = _chunk_without(chunks[leaf])
+    group.fields[_COLUMNS] = list_of(STRUCT, chunks)
+    return group.encode()
+
+
+def _chunk_without(data: bytes) -> bytes:
+    chunk = Struct.parse(data)
+    for id_ in _COLUMN_INDEX:
+        chunk.fields.pop(id_, None)
+    meta = chunk.struct(_META_DATA)
+    stats = None if meta is None else meta.struct(_STATISTICS)
+    if meta is not None and stats is not None:
+        for id_ in _BOUNDS:
+            stats.fields.pop(id_, None)
+        meta.fields[_STATISTICS] = Value(STRUCT, stats.encode())
+        chunk.fields[_META_DATA] = Value(STRUCT, meta.encode())
+    return chunk.encode()
+
+
+def _without_arrow_schema(footer: bytes) -> bytes:
+    # A footer that is signed has its signature behind it.
+    file, end = Struct.parse_first(footer)
+    pairs = file.list(_KEY_VALUES, STRUCT)
+    kept = [pair for pair in pairs if _key(pair) != _ARROW_SCHEMA]
+    if len(kept) == len(pairs):
+        return footer
+    if kept:
+        file.fields[_KEY_VALUES] = list_of(STRUCT, kept)
+    else:
+        del file.fields[_KEY_VALUES]
+    return file.encode() + footer[end:]
+
+
+def _key(pair: bytes) -> bytes | None:
+    key = Struct.parse(pair).fields.get(_KEY)
+    return None if key is None else binary(key)
+
+
+def _read(file: pa.NativeFile) -> bytes | None:
+    """A footer's bytes; ``None`` where the file's end is none of a Parquet file that can be read without a key."""
+    size = file.size()
+    if size < len(_MAGIC) + _END:
+        return None
+    start = max(0, size - _TAIL)
+    tail = file.read_at(size - start, start)
+    if tail[-len(_MAGIC) :] != _MAGIC:
+        return None
+    length = int.from_bytes(tail[-_END : -len(_MAGIC)], "little")
+    if length > size - _END - len(_MAGIC):
+        return None
+    if length > len(tail) - _END:
+        tail = file.read_at(length + _END, size - _END - length)
+    return bytes(tail[-_END - length : -_END])

@@ -1,0 +1,222 @@
+"""Structs of Thrift's compact protocol, taken apart without a schema and put together again.
+
+A value stays the bytes that it was until somebody asks for what is in it. So a change leaves everything else as it is,
+to the byte, fields that a newer writer added included. Source: thrift-compact-protocol.md of Apache Thrift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
+
+__all__ = ["BINARY", "LIST", "STRUCT", "Struct", "ThriftError", "Value", "binary", "elements", "list_of"]
+
+BINARY: Final = 8
+LIST: Final = 9
+STRUCT: Final = 12
+_STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _SET, _MAP, _UUID = 0, 1, 2, 3, 7, 10, 11, 13
+_WIDTHS: Final = {_BYTE: 1, _DOUBLE: 8, _UUID: 16}
+_INTEGERS: Final = frozenset({4, 5, 6})
+
+# Nobody nests that deep; damaged bytes do.
+_DEPTH: Final = 32
+_VARINT_BYTES: Final = 10
+_SHORT_LIST: Final = 15
+_LEAST_ID, _GREATEST_ID = -(1 << 15), (1 << 15) - 1
+
+
+class ThriftError(ValueError):
+    """Bytes that are none of the compact protocol."""
+
+
+class Value(NamedTuple):
+    """``kind``: of the protocol's types; of a boolean it is the value itself. ``data``: encoded."""
+
+    kind: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class Struct:
+    """``fields`` by id, in the order in which they are stored."""
+
+    fields: dict[int, Value]
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """Of all of ``data``. Raises ThriftError."""
+        found, end = cls.parse_first(data)
+        if end != len(data):
+            raise ThriftError(f"{len(data) - end} bytes follow a struct")
+        return found
+
+    @classmethod
+    def parse_first(cls, data: bytes) -> tuple[Self, int]:
+        """The struct that ``data`` begins with, and where it ends. Raises ThriftError."""
+        fields: dict[int, Value] = {}
+        at, last = 0, 0
+        try:
+            while (header := data[at]) != _STOP:
+                kind = header & 0x0F
+                last, at = _field_id(data, at, last)
+                if last in fields:
+                    raise ThriftError(f"field {last} is there twice")
+                end = _end(data, at, kind, _DEPTH)
+                if end > len(data):
+                    raise IndexError
+                fields[last] = Value(kind, data[at:end])
+                at = end
+        except IndexError:
+            raise ThriftError("a struct is cut off") from None
+        return cls(fields), at + 1
+
+    def encode(self) -> bytes:
+        parts, last = [], 0
+        for id_, (kind, data) in self.fields.items():
+            step = id_ - last
+            parts.append(
+                bytes([step << 4 | kind]) if 0 < step <= 0x0F else bytes([kind]) + _varint(id_ << 1 ^ id_ >> 63)
+            )
+            parts.append(data)
+            last = id_
+        parts.append(bytes([_STOP]))
+        return b"".join(parts)
+
+    def list(self, id_: int, kind: int) -> list[bytes]:
+        """The elements of a list of ``kind``; none where there is no such field. Raises ThriftError."""
+        value = self.fields.get(id_)
+        return [] if value is None else elements(value, kind)
+
+    def struct(self, id_: int) -> Struct | None:
+        """Raises ThriftError."""
+        value = self.fields.get(id_)
+        if value is None:
+            return None
+        if value.kind != STRUCT:
+            raise ThriftError(f"field {id_} has the type {value.kind}")
+        return Struct.parse(value.data)
+
+
+def elements(value: Value, kind: int) -> list[bytes]:
+    """Each element of a list of ``kind``, encoded. Raises ThriftError."""
+    data = value.data
+    if value.kind != LIST:
+        raise ThriftError(f"a list is a value of type {value.kind}")
+    found = []
+    size, of, at = _list_header(data, 0)
+    if size and of != kind:
+        raise ThriftError(f"a list holds values of type {of}, not {kind}")
+    for _ in range(size):
+        end = _end(data, at, kind, _DEPTH)
+        found.append(data[at:end])
+        at = end
+    return found
+
+
+def list_of(kind: int, items: Iterable[bytes]) -> Value:
+    """A list of encoded elements."""
+    items = list(items)
+    size = len(items)
+    header = bytes([size << 4 | kind]) if size < _SHORT_LIST else bytes([0xF0 | kind]) + _varint(size)
+    return Value(LIST, header + b"".join(items))
+
+
+def binary(value: Value) -> bytes:
+    """What is in a binary or text. Raises ThriftError."""
+    if value.kind != BINARY:
+        raise ThriftError(f"a text is a value of type {value.kind}")
+    _, at = _read_varint(value.data, 0)
+    return value.data[at:]
+
+
+def _field_id(data: bytes, at: int, last: int) -> tuple[int, int]:
+    """Of the header at ``at``, and where the value begins."""
+    step = data[at] >> 4
+    if step:
+        found, at = last + step, at + 1
+    else:
+        number, at = _read_varint(data, at + 1)
+        found = number >> 1 ^ -(number & 1)
+    if not _LEAST_ID <= found <= _GREATEST_ID:
+        raise ThriftError(f"{found} is no id of a field")
+    return found, at
+
+
+def _end(data: bytes, at: int, kind: int, depth: int) -> int:
+    """Where a value ends that begins at ``at``. Raises ThriftError; IndexError where the bytes end before, though not
+    always: the end may be beyond them.
+    """
+    if kind in _INTEGERS:
+        stop = at + _VARINT_BYTES
+        while data[at] & 0x80:
+            at += 1
+            if at == stop:
+                raise ThriftError("a number has too many bytes")
+        return at + 1
+    if kind == BINARY:
+        length, at = _read_varint(data, at)
+        return at + length
+    if kind in (_TRUE, _FALSE):
+        return at
+    if kind in _WIDTHS:
+        return at + _WIDTHS[kind]
+    if not depth:
+        raise ThriftError("values are nested too deep")
+    if kind == STRUCT:
+        while (header := data[at]) != _STOP:
+            at = at + 1 if header >> 4 else _read_varint(data, at + 1)[1]
+            at = _end(data, at, header & 0x0F, depth - 1)
+        return at + 1
+    if kind in (LIST, _SET):
+        size, of, at = _list_header(data, at)
+        kinds: tuple[int, ...] = (of,)
+    elif kind == _MAP:
+        size, at = _read_varint(data, at)
+        if not size:
+            return at
+        kinds, at = (data[at] >> 4, data[at] & 0x0F), at + 1
+    else:
+        raise ThriftError(f"there is no type {kind}")
+    # As elements, booleans are a byte each.
+    kinds = tuple(_BYTE if each in (_TRUE, _FALSE) else each for each in kinds)
+    # Each takes a byte at least: what a damaged size asks for ends with the bytes.
+    for _ in range(size):
+        for each in kinds:
+            at = _end(data, at, each, depth - 1)
+            if at > len(data):
+                raise IndexError
+    return at
+
+
+def _list_header(data: bytes, at: int) -> tuple[int, int, int]:
+    """Size, kind of the elements, and where they begin."""
+    size, kind, at = data[at] >> 4, data[at] & 0x0F, at + 1
+    if size == _SHORT_LIST:
+        size, at = _read_varint(data, at)
+    return size, kind, at
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    if byte < 0x80:
+        return byte, at + 1
+    found, shift = byte & 0x7F, 7
+    while True:
+        at += 1
+        byte = data[at]
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return found, at + 1
+        shift += 7
+        if shift == 7 * _VARINT_BYTES:
+            raise ThriftError("a number has too many bytes")
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)

@@ -1,0 +1,93 @@
+"""Footers that say less: no Arrow schema, no bounds. Everything else as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dv_maintenance.files.parquet_footer import encoded, framed, open_parquet_file, read_footer, without_bounds
+from dv_maintenance.files.thrift_compact import ThriftError
+
+TABLE = pa.table({"a": [1.0, 2.0, 3.0], "b": [4.0, None, 6.0], "s": ["x", "y", "z"]})
+
+
+def stored(table: pa.Table = TABLE, **options: Any) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **{"row_group_size": 2, "write_page_index": True, **options})
+    return sink.getvalue()
+
+
+def chunks(footer: Any) -> list[Any]:
+    return [
+        footer.row_group(group).column(leaf)
+        for group in range(footer.num_row_groups)
+        for leaf in range(footer.num_columns)
+    ]
+
+
+def test_bounds_go_and_nothing_else_does() -> None:
+    data = stored()
+    before = pq.read_metadata(pa.BufferReader(data))
+    file = pa.BufferReader(data.to_pybytes() + framed(without_bounds(encoded(before), [{1}, {0, 1}])))
+    after = pq.read_metadata(file)
+    assert [each.statistics.has_min_max for each in chunks(after)] == [True, False, True, False, False, True]
+    assert [each.has_column_index for each in chunks(after)] == [True, False, True, False, False, True]
+    assert all(each.has_offset_index for each in chunks(after))
+    assert [each.statistics.null_count for each in chunks(after)] == [0, 1, 0, 0, 0, 0]
+    assert (after.metadata, after.created_by, after.schema) == (before.metadata, before.created_by, before.schema)
+    for one, other in zip(chunks(before), chunks(after), strict=True):
+        for key in ("data_page_offset", "total_compressed_size", "encodings", "path_in_schema", "num_values"):
+            assert getattr(one, key) == getattr(other, key)
+    assert pq.read_table(file).equals(TABLE)
+
+
+@pytest.mark.parametrize("leaves", [[set()], [set(), {3}], [set(), set(), {0}]])
+def test_bounds_of_what_is_not_there(leaves: Any) -> None:
+    footer = encoded(pq.read_metadata(pa.BufferReader(stored())))
+    with pytest.raises(ThriftError):
+        without_bounds(footer, leaves)
+
+
+@pytest.mark.parametrize("kept", [{}, {b"k": b"v", b"l": b""}], ids=["alone", "with others"])
+def test_the_arrow_schema_goes_and_other_keys_stay(kept: dict[bytes, bytes]) -> None:
+    table = pa.table({"t": pa.array(["a"], pa.string_view()), "ARROW:schema": ["ARROW:schema"]}, metadata=kept)
+    with open_parquet_file(pa.BufferReader(stored(table))) as file:
+        assert file.schema_arrow.types == [pa.string(), pa.string()]
+        assert (file.metadata.metadata or {}) == kept
+        assert file.read().column("ARROW:schema").to_pylist() == ["ARROW:schema"]
+
+
+def test_footers_of_any_length() -> None:
+    """One that is longer than what is read at first, with field ids."""
+    fields = [pa.field(f"c{n}", pa.large_string(), metadata={b"PARQUET:field_id": b"%d" % n}) for n in range(1500)]
+    table = pa.Table.from_arrays([pa.array(["x"], pa.large_string())] * 1500, schema=pa.schema(fields))
+    data = stored(table)
+    assert int.from_bytes(data.to_pybytes()[-8:-4], "little") > 1 << 16
+    with open_parquet_file(pa.BufferReader(data)) as file:
+        assert set(file.schema_arrow.types) == {pa.string()}
+        assert file.schema_arrow.field(7).metadata == {b"PARQUET:field_id": b"7"}
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"garbage", b"\xff\x00", b"AAAA" * 100], ids=["empty", "text", "bytes", "base64"]
+)
+def test_an_arrow_schema_that_is_none(value: bytes) -> None:
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, TABLE.schema, store_schema=False) as writer:
+        writer.write_table(TABLE)
+        writer.add_key_value_metadata({b"ARROW:schema": value})
+    with open_parquet_file(pa.BufferReader(sink.getvalue())) as file:
+        assert file.read().equals(TABLE)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"PAR1", b"PAR1" * 3, b"PAR1" + b"\xff" * 4 + b"PAR1", b"x" * 100, b"PAR1ARROW:schema\x0c\0\0\0PAR1"],
+    ids=["nothing", "magic", "magics", "length", "text", "footer"],
+)
+def test_what_is_no_parquet_file(data: bytes) -> None:
+    with pytest.raises((pa.ArrowException, OSError)):
+        read_footer(pa.BufferReader(data))
