@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote, urlsplit
 
 from dv_maintenance.access import Access
-from dv_maintenance.errors import StorageError, UsageError
+from dv_maintenance.errors import DvMaintenanceError, RefusedError, StorageError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +29,9 @@ __all__ = ["FileExistsAlreadyError", "FileInfo", "Storage", "absolute_uri"]
 _SAFE = "/!$&'()*+,;=:@-._~"
 _DELETE_THREADS = 16
 _PAGE = 1000  # what object stores list in one request
+_NO_NAMES = {"", ".", ".."}
+# What obstore stages bytes under on local disk, before they get their name.
+_STAGED = re.compile(r"#\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,8 @@ _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
 class Storage:
     """Files of one table. Cheap to make, safe to share between threads, never shows its options.
 
-    ``access``: how this one reaches its files; ``default_access`` when it was made.
+    ``access``: how this one reaches its files; ``default_access`` when it was made. ``outside``: URIs of folders
+    elsewhere in which it may write and delete as well, since the table's own options name them.
     """
 
     default_access: ClassVar[Access] = Access()
@@ -79,6 +84,7 @@ class Storage:
         self._root = unquote(self.uri[7:]) if self.is_local else self.uri
         self.access = self.default_access
         self._stores: dict[str, Any] = {}
+        self.outside: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Storage({self.uri!r})"
@@ -154,8 +160,13 @@ class Storage:
     def list(self, prefix: str = "", *, after: str | None = None) -> list[FileInfo]:
         """Every file below ``prefix`` (a folder), by name; with ``after``, only those that sort behind that path.
 
-        A missing folder is empty. Not for whole tables: see :meth:`walk`.
+        On local disk a link to a folder is listed as a file of -1 bytes, and not followed. A missing folder is empty.
+        Not for whole tables: see :meth:`walk`.
         """
+        if self._local_path(prefix):
+            with _errors(prefix):
+                found = [info for info in self._list_local(prefix) if after is None or info.path > after]
+            return sorted(found, key=lambda info: info.path)
         store, key = self._at(prefix)
         cut = len(key) - len(prefix)
         with _errors(prefix):
@@ -165,6 +176,27 @@ class Storage:
                 for meta in batch
             ]
         return sorted(found, key=lambda info: info.path)
+
+    def _list_local(self, prefix: str) -> Iterator[FileInfo]:
+        todo = [(self.local(prefix), prefix)]
+        while todo:
+            folder, path = todo.pop()
+            try:
+                entries = self.access.scan(folder)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            with entries:
+                for entry in entries:
+                    name = f"{path}/{entry.name}" if path else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        todo.append((entry.path, name))
+                    elif not _STAGED.search(entry.name):
+                        try:
+                            found = entry.stat()
+                        except FileNotFoundError:
+                            continue  # removed while we looked, or a link to nowhere
+                        size = -1 if stat.S_ISDIR(found.st_mode) else found.st_size
+                        yield FileInfo(name, size, found.st_mtime_ns // 1_000_000)
 
     def first_names(self, folder: str) -> tuple[tuple[str, ...], bool]:
         """Names of the files right in a folder, and whether these are all of them.
@@ -248,9 +280,57 @@ class Storage:
             return pa.PythonFile(_Handle(self.access.open_reader(store, key)), mode="r")
 
     # -- writing -----------------------------------------------------------------------------------------------
+    #
+    # Nothing is written or deleted outside of the table's root, nor, on local disk, through a link to a folder below
+    # it. The root itself may be reached through links. Who swaps a folder for a link between our look and the write
+    # is not kept from it.
+
+    def check_target(self, path: str) -> None:
+        """Refuse to write or delete at ``path``.
+
+        Raises
+        ------
+        RefusedError : it is outside of the table, or beyond a link.
+        """
+        root, rest = self._below(path)
+        if not _NO_NAMES.isdisjoint(rest.split("/")):
+            raise self._refused(f"{path!r} is no plain path below the table")
+        with _errors(path):
+            link = _link(root, rest.rpartition("/")[0]) if root else None
+        if link is not None:
+            raise self._refused(f"{path} lies beyond {link}, which is a link")
+
+    def beyond_link(self, path: str) -> bool:
+        """Whether, on local disk, one of the folders between the table's root and ``path`` is a link."""
+        if not self.is_local or "://" in path:
+            return False
+        return _link(self._root, path.rpartition("/")[0]) is not None
+
+    def _below(self, path: str) -> tuple[str, str]:
+        """The local folder ("" if not on local disk) that ``path`` has to be below of, and the rest of the path."""
+        if "://" not in path:
+            return self._root if self.is_local else "", path
+        for place in (self.uri, *self.outside):
+            root = absolute_uri(place)
+            if path.startswith(f"{root}/"):
+                return unquote(root[7:]) if root.startswith("file://") else "", unquote(path[len(root) + 1 :])
+        raise self._refused(f"{path} lies outside of the table")
+
+    def _refused(self, problem: str) -> RefusedError:
+        return RefusedError(
+            f"nothing is written or deleted there: {problem}",
+            table=self.uri,
+            next_step="put the folder itself in the place of the link, or take the path out of the table",
+        )
 
     def put(self, path: str, data: bytes) -> None:
-        """Write all bytes, replacing what is there, as one atomic step."""
+        """Write all bytes, replacing what is there, as one atomic step.
+
+        Raises
+        ------
+        RefusedError : see :meth:`check_target`; by all that write or delete.
+        """
+        self.check_target(path)
         store, key = self._at(path)
         with _errors(path):
             store.put(key, data)
@@ -265,11 +345,13 @@ class Storage:
         ------
         FileExistsAlreadyError : somebody else has that name.
         """
+        self.check_target(path)
         store, key = self._at(path)
         with _errors(path):
             if staging is None or not self._local_path(path):
                 store.put(key, data, mode="create")
                 return
+            self.check_target(staging)
             target, staged = self.local(path), self.local(staging)
             self.access.write_new(staged, data)
             try:
@@ -283,16 +365,29 @@ class Storage:
         """A sink for Arrow; what is written shows up at the latest on close."""
         import pyarrow as pa
 
+        self.check_target(path)
         with _errors(path):
             if self._local_path(path):
                 target = self.local(path)
+                if os.path.islink(target):
+                    raise self._refused(f"{path} is a link")
                 self.access.make_folders(os.path.dirname(target))
                 return self.access.open_output(target)
             store, key = self._at(path)
             return pa.PythonFile(_Handle(self.access.open_writer(store, key)), mode="w")
 
     def delete(self, paths: Iterable[str]) -> int:
-        """Delete files in parallel; one that is gone already counts as deleted. Returns how many were there."""
+        """Delete files in parallel; one that is gone already counts as deleted. Returns how many were there. A link is
+        deleted itself, not what it points to. Nothing is deleted where one of the paths is refused.
+        """
+        paths = list(paths)
+        folders: set[str] = set()
+        for path in paths:
+            folder, slash, name = path.rpartition("/")
+            # Once for each folder: there may be a million files.
+            if folder + slash not in folders or name in _NO_NAMES:
+                self.check_target(path)
+                folders.add(folder + slash)
         if self.is_local:
             return sum(self._unlink(path) for path in paths)
         with ThreadPoolExecutor(_DELETE_THREADS) as pool:
@@ -360,6 +455,20 @@ class _Handle:
             self._inner.close()
 
 
+def _link(root: str, folder: str) -> str | None:
+    """The first link on the way from ``root`` (not looked at) down to ``folder``, itself included; ``None``: none."""
+    at = root
+    for part in folder.split("/") if folder else ():
+        at = f"{at}/{part}"
+        try:
+            mode = os.lstat(at).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if stat.S_ISLNK(mode):
+            return at
+    return None
+
+
 def _millis(when: Any) -> int:
     return int(when.timestamp() * 1000)
 
@@ -369,7 +478,7 @@ def _errors(path: str) -> Iterator[None]:
     """Storage failures as our errors; FileNotFoundError stays what it is."""
     try:
         yield
-    except (FileNotFoundError, StorageError):
+    except (FileNotFoundError, DvMaintenanceError):
         raise
     except Exception as error:
         name = type(error).__name__

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dv_maintenance.errors import StorageError, UsageError
+from dv_maintenance.errors import RefusedError, StorageError, UsageError
 from dv_maintenance.storage import FileExistsAlreadyError, Storage, absolute_uri
 
 AWKWARD = ["a b", "a%20b", "é", "x#y?", "a=b&c", "a:b", "100%", "~t", "{z}", "[b]", "star*"]
@@ -148,3 +149,93 @@ def test_one_spelling_per_place(place: str, uri: str) -> None:
 def test_an_empty_place_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="empty"):
         absolute_uri(" ")
+
+
+# -- nothing outside of the root -------------------------------------------------------------------------------------
+
+
+def writes(storage: Storage, path: str) -> list[Callable[[], object]]:
+    return [
+        lambda: storage.put(path, b"x"),
+        lambda: storage.create(path, b"x"),
+        lambda: storage.create(path, b"x", staging=f"{path}.tmp"),
+        lambda: storage.create("plain", b"x", staging=path) if storage.is_local else storage.put(path, b"x"),
+        lambda: storage.open_output(path),
+        lambda: storage.delete(["fine", path]),
+    ]
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("path", ["link/f", "link/sub/f", "a/link/f"])
+def test_nothing_is_written_or_deleted_through_a_link(tmp_path: Path, path: str, outside: bool) -> None:
+    root, target = tmp_path / "t", tmp_path / ("elsewhere" if outside else "t/here")
+    for folder in (root / "a", target / "sub"):
+        folder.mkdir(parents=True)
+    for kept in (root / "fine", target / "f", target / "sub" / "f"):
+        kept.write_text("kept")
+    (root / path.partition("link")[0] / "link").symlink_to(target)
+    before = {each: each.read_bytes() for each in tmp_path.rglob("*") if each.is_file()}
+    storage = Storage(str(root))
+    assert storage.get(path) == b"kept", "reading is fine"
+    for write in (*writes(storage, path), *writes(storage, storage.uri_of(path))):
+        with pytest.raises(RefusedError, match="link"):
+            write()
+    assert {each: each.read_bytes() for each in tmp_path.rglob("*") if each.is_file()} == before
+    assert storage.beyond_link(path)
+
+
+@pytest.mark.parametrize(
+    "path", ["../f", "a/../../f", "/f", "a//f", "./f", "a/./f", "..", "", "a/", "file:///f", "s3://b/f"]
+)
+def test_nothing_is_written_or_deleted_outside_of_the_table(storage: Storage, path: str) -> None:
+    storage.put("fine", b"x")
+    for write in writes(storage, path):
+        with pytest.raises(RefusedError, match="nothing is written or deleted there"):
+            write()
+    assert [info.path for info in storage.walk()] == ["fine"]
+
+
+def test_what_the_table_names_elsewhere_is_its_own(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "link").symlink_to(tmp_path)
+    storage, place = Storage(str(tmp_path / "t")), absolute_uri(str(tmp_path / "elsewhere"))
+    storage.outside = (place,)
+    storage.put(f"{place}/a%20b", b"x")
+    assert (tmp_path / "elsewhere" / "a b").read_bytes() == b"x"
+    assert storage.delete([f"{place}/a%20b"]) == 1
+    for path in (f"{place}/link/f", f"{place}/../f", f"{place}2/f"):
+        with pytest.raises(RefusedError):
+            storage.put(path, b"x")
+
+
+def test_a_link_is_deleted_and_replaced_itself(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    (tmp_path / "really").mkdir()
+    (tmp_path / "t").symlink_to(tmp_path / "really")
+    storage = Storage(str(tmp_path / "t"))
+    for write in (
+        lambda: storage.put("f", b"x"),
+        lambda: storage.delete(["f"]),
+    ):
+        (tmp_path / "t" / "f").symlink_to(precious)
+        write()
+        assert not (tmp_path / "t" / "f").is_symlink()
+        (tmp_path / "t" / "f").unlink(missing_ok=True)
+    (tmp_path / "t" / "f").symlink_to(precious)
+    with pytest.raises(RefusedError):
+        storage.open_output("f")
+    with pytest.raises(FileExistsAlreadyError):
+        storage.create("f", b"x")
+    assert precious.read_text() == "kept"
+
+
+def test_a_listing_names_links_to_folders_and_does_not_follow_them(tmp_path: Path) -> None:
+    (tmp_path / "t" / "a").mkdir(parents=True)
+    (tmp_path / "t" / "a" / "f").write_text("abc")
+    (tmp_path / "t" / "a" / "f#1").write_text("staged by the store")
+    (tmp_path / "t" / "loop").symlink_to(tmp_path / "t")
+    (tmp_path / "t" / "nowhere").symlink_to(tmp_path / "gone")
+    (tmp_path / "t" / "linked").symlink_to(tmp_path / "t" / "a" / "f")
+    found = [(info.path, info.size) for info in Storage(str(tmp_path / "t")).list()]
+    assert found == [("a/f", 3), ("linked", 3), ("loop", -1)]

@@ -233,6 +233,8 @@ class _Files:
             task = self._task
             folder = hive_folder(parse_partition(partition)) if task.hive_folders else ""
             base = Storage(task.output_uri, self._job.options)
+            if folder:
+                base.check_target(f"{folder}/new")
             uri = base.uri_of(folder).rstrip("/") if folder else task.output_uri
             scan = ScanTask((), self._schema)
             rewrite = RewriteTask(partition, scan, uri, task.target_bytes, task.compression, task.stats_columns)

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from dv_maintenance.errors import StorageError
+from dv_maintenance.errors import RefusedError, StorageError
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -15,7 +15,12 @@ __all__ = ["delete_batch", "remove_empty_folders"]
 
 
 def delete_batch(storage: Storage, paths: Sequence[str]) -> tuple[int, StorageError | None]:
-    """How many are gone, and the first failure. One file that can't be deleted stops no other."""
+    """How many are gone, and the first failure. One file that can't be deleted stops no other.
+
+    Raises
+    ------
+    RefusedError : see ``Storage.delete``.
+    """
     try:
         return storage.delete(paths), None
     except StorageError:
@@ -45,8 +50,9 @@ def remove_empty_folders(storage: Storage, paths: Iterable[str], *, below: str =
     removed = 0
     for folder in sorted(folders, key=lambda folder: folder.count("/"), reverse=True):
         try:
+            storage.check_target(folder)
             storage.access.rmdir(storage.local(folder))
-        except OSError:
+        except (OSError, RefusedError):
             continue  # in use, which is the rule rather than the exception
         removed += 1
     return removed

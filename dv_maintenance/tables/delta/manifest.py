@@ -39,13 +39,15 @@ def write_manifests(storage: Storage, snapshot: DeltaSnapshot) -> ManifestResult
 
     Raises
     ------
-    RefusedError : files have DVs, or a name that fits in no line.
+    RefusedError : files have DVs, or a name that fits in no line; or a folder of manifests is a link.
     UnsupportedFeatureError : the table maps columns, or has features that we don't know.
     """
     check_writable(snapshot, "manifest")
     _refuse_dvs(snapshot)
     manifests = dict(_manifests(storage, snapshot))
     found = {info.path for info in storage.list(_ROOT)}
+    for path in (*manifests, *found):
+        storage.check_target(path)  # before the first one is written
     stale = sorted(path for path in found - manifests.keys() if path.rpartition("/")[2] == _NAME)
     storage.delete(path for path in found if path.rpartition("/")[2] == _CHECKSUM)
     for path, lines in manifests.items():

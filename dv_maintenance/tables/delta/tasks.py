@@ -82,7 +82,7 @@ def rewrite_tasks(
     Raises
     ------
     UsageError : a bin names a file that is not live in the snapshot, or in another partition, or one twice.
-    RefusedError : the table asks for a compression that we can't write.
+    RefusedError : the table asks for a compression that we can't write, or the folder of a partition is a link.
     DamagedTableError : rows are tracked, but the log does not say where the ids of a file begin.
     """
     metadata = snapshot.metadata
@@ -93,7 +93,7 @@ def rewrite_tasks(
         RewriteTask(
             id=wanted.id,
             scan=ScanTask(tuple(taken(live, wanted, snapshot)), schema, match_by),
-            output_uri=storage.uri_of(output_folder(snapshot, wanted)).rstrip("/"),
+            output_uri=_output_uri(storage, output_folder(snapshot, wanted)),
             target_bytes=target_bytes,
             compression=codec,
             stats_columns=stats,
@@ -101,6 +101,13 @@ def rewrite_tasks(
         )
         for wanted in bins
     ]
+
+
+def _output_uri(storage: Storage, folder: str) -> str:
+    if not folder:
+        return storage.uri
+    storage.check_target(f"{folder}/new")
+    return storage.uri_of(folder)
 
 
 def output_folder(snapshot: DeltaSnapshot, bin: RewriteBin) -> str:

@@ -6,6 +6,7 @@ after ``VACUUM START`` is committed, and only files that this newest version doe
 
 from __future__ import annotations
 
+import posixpath
 import stat
 import time
 from collections import Counter
@@ -148,10 +149,14 @@ def _scope(snapshot: DeltaSnapshot) -> Scope:
 
 
 def _stat(storage: Storage, infos: Sequence[FileInfo]) -> Iterator[FileInfo]:
-    """Sizes and times of files whose listing lacks them. Leaves out what is gone, and links: who set them has plans."""
+    """Sizes and times of files whose listing lacks them. Leaves out what is gone, and links and what lies beyond them:
+    who set them has plans.
+    """
     if storage.is_local:
         # Not Storage.head: twenty times as fast, and it does not follow links.
-        yield from filter(None, (_stat_local(storage, info.path) for info in infos))
+        beyond = {folder: storage.beyond_link(f"{folder}/") for folder in {posixpath.dirname(i.path) for i in infos}}
+        own = (info.path for info in infos if not beyond[posixpath.dirname(info.path)])
+        yield from filter(None, (_stat_local(storage, path) for path in own))
     elif any(info.modified < 0 for info in infos):
         with ThreadPoolExecutor(_STAT_THREADS) as pool:
             yield from filter(None, pool.map(lambda info: _head(storage, info.path), infos))

@@ -34,7 +34,7 @@ from dv_maintenance.tables.lance import expired
 from dv_maintenance.tables.lance.expired import Committed
 from dv_maintenance.tables.lance.features import check_cleanable, check_no_overlays
 from dv_maintenance.tables.lance.ground import TREE, Seen, look, unreadable
-from dv_maintenance.tables.lance.layout import DATA
+from dv_maintenance.tables.lance.layout import DATA, check_folders
 from dv_maintenance.tables.lance.manifest import Manifest, parse_fragment
 from dv_maintenance.tables.lance.protobuf import BYTES, Shape, parse
 from dv_maintenance.tables.lance.refs import root
@@ -90,7 +90,8 @@ def vacuum(
     Raises
     ------
     UsageError : ``retention`` is negative; a protected place is the table itself.
-    RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``); a clone cannot be read.
+    RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``); a clone cannot be read;
+        a folder of the table is a link.
     UnsupportedFeatureError : a version has features by which it may need more than it names.
     DamagedTableError : a manifest, a tag or a branch cannot be read, so that nobody knows what it needs.
     ConflictError : the table was replaced or its manifests were renamed meanwhile.
@@ -99,6 +100,7 @@ def vacuum(
     del lite
     _, newest = load_manifest(storage)
     check_cleanable(newest, storage.uri)
+    check_folders(storage)
     kept_for = retention_of(newest, storage.uri, retention, allow_short=allow_short_retention)
     now = time.time_ns() // 1_000_000 if now is None else now
     cleanup = _Cleanup(

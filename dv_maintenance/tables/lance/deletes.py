@@ -21,7 +21,7 @@ from dv_maintenance.errors import (
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.deletion_files import described, new_deletion_file, write_deletions
 from dv_maintenance.tables.lance.files import deletions_of
-from dv_maintenance.tables.lance.layout import DELETIONS
+from dv_maintenance.tables.lance.layout import DELETIONS, check_folders
 from dv_maintenance.tables.lance.library import lance_errors, library, open_dataset, reason_of, translated
 from dv_maintenance.tables.lance.manifest import DeletionFile, Fragment
 from dv_maintenance.tables.lance.preflight import check_sound
@@ -66,7 +66,7 @@ def commit_deletes(
     VerificationError : the changes can't be right; nothing was changed.
     ConflictError : the race for the next version was lost ``max_attempts`` times; nothing was committed.
     StorageError : the storage did not answer; the message says whether the commit is known to have failed.
-    RefusedError : there is no pylance, or an old one.
+    RefusedError : there is no pylance, or an old one; or a folder of the table is a link.
     """
     if changes.added or changes.change_files:
         raise VerificationError(
@@ -74,6 +74,7 @@ def commit_deletes(
         )
     if not changes.deleted:
         return ChangesOutcome(None, 0)
+    check_folders(storage)
     lance = library()
     shrinkings = _shrinkings(storage, base, changes.deleted)
     if others := _changed_by_others(storage, base, [each.fragment.id for each in shrinkings]):

@@ -13,10 +13,17 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.storage import Storage, absolute_uri
 from dv_maintenance.tables.lance.manifest import DataFile, DeletionFile, Manifest
 
-__all__ = ["DATA", "DELETIONS", "data_path", "deletion_path"]
+__all__ = ["DATA", "DELETIONS", "check_folders", "data_path", "deletion_path"]
 
 DATA: Final = "data"
 DELETIONS: Final = "_deletions"
+_WRITTEN: Final = (DATA, DELETIONS, "_versions", "_transactions", "_indices")
+
+
+def check_folders(storage: Storage) -> None:
+    """Lance's library writes and deletes through links; we don't. Raises RefusedError where a folder is one."""
+    for folder in _WRITTEN:
+        storage.check_target(f"{folder}/new")
 
 
 def data_path(storage: Storage, manifest: Manifest, file: DataFile) -> str:

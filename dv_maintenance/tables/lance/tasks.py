@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dv_maintenance.errors import UsageError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.lance.layout import DATA
+from dv_maintenance.tables.lance.layout import DATA, check_folders
 from dv_maintenance.tables.lance.preflight import check_sound
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 from dv_maintenance.tables.model import FileKey
@@ -59,6 +59,7 @@ def rewrite_tasks(
         sources = tuple(_sources(storage, replace(snapshot, files=chosen)))
         ids += chosen["fragment_id"].to_pylist()
         tasks.append(RewriteTask(each.id, ScanTask(sources, snapshot.schema), storage.uri_of(DATA), target_bytes))
+    check_folders(storage)
     check_sound(storage, snapshot.version, ids)
     return tasks
 

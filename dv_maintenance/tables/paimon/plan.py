@@ -190,13 +190,17 @@ class Plan:
         """The URI of a file outside of the table; ``None`` where its options do not say that it has files there: what
         manifests say is not enough to delete anything anywhere.
         """
-        texts = [self.schema.options.get(key, "") for key in ("data-file.external-paths", "global-index.external-path")]
-        roots = [absolute_uri(text.strip()) for text in ",".join(texts).split(",") if is_external(text.strip())]
         path = self.storage.path_of(spelled)
         parts = path.split("/")
         if "://" not in path or ".." in parts or parts[-1] != absolute_uri(f"file:///{name}").rpartition("/")[2]:
             return None
-        return path if any(path.startswith(f"{root}/") for root in roots) else None
+        return path if any(path.startswith(f"{root}/") for root in self.external_roots) else None
+
+    @property
+    def external_roots(self) -> list[str]:
+        """URIs of the folders outside of the table that its options say it has files in."""
+        texts = [self.schema.options.get(key, "") for key in ("data-file.external-paths", "global-index.external-path")]
+        return [absolute_uri(text.strip()) for text in ",".join(texts).split(",") if is_external(text.strip())]
 
     def _stored(self, files: Sequence[Named]) -> list[ExpiredFile]:
         """Those that are there, with size and time: from the listing, where it covers them, else by a look at each."""
@@ -209,7 +213,7 @@ class Plan:
             path, row = str(files[place].path), at[place]
             if row is not None:
                 return FileInfo(path, sizes[row], times[row])
-            if full and "://" not in path:
+            if (full and "://" not in path) or self.storage.beyond_link(path):
                 return None
             try:
                 return self.storage.head(path)

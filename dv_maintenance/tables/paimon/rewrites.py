@@ -33,7 +33,7 @@ def rewrite_tasks(
     ------
     UsageError : a bin names a file that is not live in the snapshot, or in another partition, or one twice.
     RefusedError : the table asks for a compression that we can't write, or has files that we can't read, or whose
-        timestamps would be others in files of its own format.
+        timestamps would be others in files of its own format; or the folder of a bucket is a link.
     UnsupportedFeatureError : a column's type was another one when a file was written.
     """
     kind, codec, stats = format_of(snapshot), codec_of(snapshot), stats_columns(snapshot.table_schema)
@@ -45,6 +45,7 @@ def rewrite_tasks(
         rows, sources = zip(*taken(live, wanted, snapshot), strict=True)
         check_instants(snapshot, (source.format for source in sources))
         folder = rows[0]["path"].rpartition("/")[0]
+        layout.storage.check_target(f"{folder}/new")
         task = RewriteTask(
             id=wanted.id,
             scan=ScanTask(sources, _schema(snapshot, [schemas[row["schema_id"]] for row in rows])),

@@ -49,6 +49,23 @@ def test_an_unpartitioned_table_has_one_manifest(tmp_path: Path) -> None:
     assert (table.path / ROOT / "manifest").read_bytes().endswith(b"\n")
 
 
+@pytest.mark.parametrize("linked", [ROOT, f"{ROOT}/p=1"])
+def test_no_manifest_is_written_or_deleted_through_a_link(tmp_path: Path, linked: str) -> None:
+    table = LogWriter(tmp_path / "t", partitions=("p",), at=NOW)
+    table.commit(add(table.data(NOW), None, {"p": "0"}), add(table.data(NOW), None, {"p": "1"}), at=NOW)
+    outside = tmp_path / "of another table"
+    (outside / "p=2").mkdir(parents=True)
+    for name in ("manifest", ".manifest.crc", "p=2/manifest"):
+        (outside / name).write_text("precious")
+    (table.path / linked).parent.mkdir(exist_ok=True)
+    (table.path / linked).symlink_to(outside)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(RefusedError, match="which is a link"):
+        write(table)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert {(outside / name).read_text() for name in ("manifest", ".manifest.crc", "p=2/manifest")} == {"precious"}
+
+
 def test_a_partitioned_table_has_one_for_each_partition_and_none_for_others(tmp_path: Path) -> None:
     table = LogWriter(tmp_path / "t", partitions=("p", "path"), at=NOW)
     partitions: list[dict[str, str | None]] = [

@@ -270,6 +270,26 @@ def test_links_are_left_alone(table: LogWriter, lite: bool) -> None:
     assert all(link.is_symlink() for link in links)
 
 
+@pytest.mark.parametrize("lite", [False, True])
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_lies_beyond_a_link_is_left_alone(table: LogWriter, lite: bool, inside: bool) -> None:
+    """Not for its own sake: ``link/x`` may be the live file of another path, or of another table."""
+    place = table.path / "live" if inside else table.path.parent / "elsewhere"
+    place.mkdir()
+    (table.path / "link").symlink_to(place)
+    name = table.data(OLD, "link")
+    others = table.data(OLD)
+    table.commit(add(name), add(others), at=OLD)
+    if inside:
+        table.commit(add(f"live/{name.rpartition('/')[2]}"), at=OLD)
+    table.commit(remove(name, OLD), remove(others, OLD), at=OLD)
+    result = vacuum(table.storage, lite=lite, retention=0, allow_short_retention=True, now=NOW)
+    gone = {file.path for file in result.expired.files}
+    assert (others in gone, name in gone, (table.path / others).exists()) == (True, False, False)
+    assert (table.path / name).exists()
+    assert (table.path / "link").is_symlink()
+
+
 # -- what breaks -------------------------------------------------------------------------------------------------
 
 
