@@ -217,6 +217,7 @@ class _Deletion:
         path, layout = changelog.path, self.plan.layout
         folder, _, name = path.rpartition("/")
         if self.storage.is_local:
+            self.storage.check_target(path)
             self.storage.access.make_folders(self.storage.local(folder))
         created = True
         try:
@@ -290,6 +291,7 @@ class _Deletion:
             if not is_there(self.storage, ref) and self.storage.exists(ref.path):
                 return None
             return self.storage.delete([ref.path])
+        self.storage.check_target(ref.path)
         access, place = self.storage.access, self.storage.local(ref.path)
         folder, name = os.path.split(place)
         aside = os.path.join(folder, f".{name}.{uuid4()}.tmp")
