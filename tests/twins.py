@@ -14,7 +14,7 @@ from readers import with_delta_spark, with_deltalake
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.delta import DeltaTable
+from dv_maintenance.tables.delta.table import DeltaTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,18 +15,14 @@ from packaging.specifiers import SpecifierSet
 from dv_maintenance.cli.output import Output, bytes_text, table
 from dv_maintenance.engine.spark_session import MIN_JAVA, java_version
 from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.tables.registry import formats, known_format
 
 __all__ = ["doctor"]
 
 _PROJECT = "dv-maintenance"
 # Rows of a Spark task are spilled and new files are buffered here.
 _TEMP_BYTES = 1 << 30
-# Extra -> what it is for. Of a format, the extra has the format's name.
-_EXTRAS = {
-    "dagster": "for assets, sensors and checks",
-    "lance": "to read and rewrite Lance tables, on Spark's workers too",
-    "paimon": "for Paimon tables: even to look at them",
-}
+_FACES = {"dagster": "for assets, sensors and checks"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,30 +72,32 @@ def _java() -> Check:
 
 
 def _requirements(kind: str | None) -> list[tuple[Requirement, str | None]]:
-    """What the installed package declares in its metadata, with the extra that has it where it can be left out.
+    """What the installed package declares in its metadata; with what it is for, where it can be left out.
 
     ``kind``: the format of the table at hand, whose extra can't.
     """
     declared = [Requirement(text) for text in metadata.requires(_PROJECT) or ()]
     base = [each for each in declared if each.marker is None or each.marker.evaluate({"extra": ""})]
+    wanted = known_format(kind)
+    of_formats = {each.extra: f"for {each.title} tables" for each in formats() if each.extra}
     of_extras = [
-        (each, None if extra == kind else extra)
-        for extra in _EXTRAS
+        (each, None if wanted is not None and wanted.extra == extra else why)
+        for extra, why in {**_FACES, **of_formats}.items()
         for each in declared
         if each not in base and each.marker is not None and each.marker.evaluate({"extra": extra})
     ]
     return [*((each, None) for each in base), *of_extras]
 
 
-def _package(requirement: Requirement, extra: str | None) -> Check:
-    """``extra``: the package may be missing, but not be of a wrong version."""
-    needed = _range(requirement.specifier) + (f" ({_EXTRAS[extra]})" if extra else "")
+def _package(requirement: Requirement, optional: str | None) -> Check:
+    """``optional``: what it is for; the package may be missing, but not be of a wrong version."""
+    needed = _range(requirement.specifier) + (f" ({optional})" if optional else "")
     found: str | None = None
     try:
         found = metadata.version(requirement.name)
         good = requirement.specifier.contains(found, prereleases=True)
     except metadata.PackageNotFoundError:
-        good = extra is not None
+        good = optional is not None
     how = f"pip install '{requirement.name}{requirement.specifier}'"
     return _checked(requirement.name, good, found, needed, how)
 

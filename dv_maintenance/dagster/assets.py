@@ -26,6 +26,7 @@ from dv_maintenance.maintenance.steps import MaintenancePlan
 from dv_maintenance.maintenance.tables_file import Job, WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import Snapshot, Table
+from dv_maintenance.tables.registry import known_format
 
 try:
     from dagster import FreshnessPolicy
@@ -36,7 +37,6 @@ __all__ = ["GROUP", "build_dv_assets"]
 
 GROUP = "dv_maintenance"
 # What Dagster's page calls a format.
-_KINDS = {"delta": "deltalake", "lance": "lance", "paimon": "paimon"}
 # The resource that rewrites run on: a SparkResource, or whatever else has a `spark_session`.
 _SPARK = "spark"
 # Dagster's tag of a run for one partition; a run over a range has none.
@@ -69,6 +69,11 @@ def _open(table: WatchedTable) -> Table:
     return open_table(table.path, table.format, table.storage_options)
 
 
+def _kinds(format: str | None) -> set[str] | None:
+    known = known_format(format)
+    return {known.kind} if known is not None and known.kind else None
+
+
 def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     key = naming.table_key(table)
     spec = dg.AssetSpec(
@@ -77,7 +82,7 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         description="The table. Its data version is the last version that changed what a query returns.",
         metadata={"dagster/uri": table.path},
         # Of a table that nobody has looked at yet the format is not known unless it was given.
-        kinds={_KINDS[table.format]} if table.format in _KINDS else None,
+        kinds=_kinds(table.format),
     )
 
     def observe(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:

@@ -14,6 +14,7 @@ from dv_maintenance.dagster import naming
 from dv_maintenance.maintenance.checks import CHECKS, READABLE, Finding, check_table
 from dv_maintenance.maintenance.tables_file import WatchedTable
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.registry import known_format
 
 __all__ = ["build_dv_checks", "check_names", "check_result"]
 
@@ -35,7 +36,8 @@ def check_names(table: WatchedTable) -> list[str]:
     unless the format is known to have checksums.
     """
     without = {"manifest_lag"} if "manifest" not in table.jobs else set()
-    without |= {"deletion_files"} if table.format in {"delta", "paimon"} else set()
+    known = known_format(table.format)
+    without |= {"deletion_files"} if known is not None and known.dv_checksums else set()
     return [check for check in CHECKS if check not in without]
 
 

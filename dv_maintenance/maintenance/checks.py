@@ -17,10 +17,11 @@ from dv_maintenance.errors import DvMaintenanceError, RetryableError
 from dv_maintenance.maintenance.facts import file_facts
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.limits import Severity
+from dv_maintenance.maintenance.manifest import no_manifests
 from dv_maintenance.maintenance.policy import Policy, target_file_size
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.maintenance.watch import manifests_written
-from dv_maintenance.tables.capabilities import OwnManifestsTable, PreflightTable
+from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot, Table
@@ -190,8 +191,8 @@ def _deletion_files(look: _Look) -> Finding:
 
 
 def _manifest_lag(look: _Look) -> Finding:
-    if isinstance(look.table, OwnManifestsTable):
-        return Finding("manifest_lag", None, look.table.own_manifests, {})
+    if not isinstance(look.table, SymlinkManifestTable):
+        return Finding("manifest_lag", None, no_manifests(look.table), {})
     limits, written = look.policy.checks.manifest_lag, manifests_written(look.table)
     if written is None:
         severity: Severity | None = "error" if limits.error is not None else "warn" if limits.on else None

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dv_maintenance.tables.capabilities import OwnManifestsTable
+from dv_maintenance.tables.capabilities import SymlinkManifestTable
+from dv_maintenance.tables.registry import known_format
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
     from dv_maintenance.tables.model import Table
 
-__all__ = ["ManifestReport", "write_manifests"]
+__all__ = ["ManifestReport", "no_manifests", "write_manifests"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,8 @@ class ManifestReport:
 
 
 def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> ManifestReport:
-    """Manifests of the newest version. The engine works only if ``purge_first`` is set and there are DVs, and never for
-    a table that has manifests of its own: nothing is done to that.
+    """Write the manifests of the newest version. The engine works only if ``purge_first`` is set and there are DVs.
+    Nothing is done to a table whose format has no symlink manifests.
 
     Raises
     ------
@@ -55,8 +56,11 @@ def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> 
     snapshot = table.snapshot()
     # Before anything is rewritten for a manifest that can't be.
     table.check_writable(snapshot, "manifest")
-    note = table.own_manifests if isinstance(table, OwnManifestsTable) else None
-    purged = purge_first and note is None and snapshot.files["dv_id"].null_count < snapshot.files.num_rows
+    if not isinstance(table, SymlinkManifestTable):
+        return ManifestReport(
+            table.uri, table.format, snapshot.version, (), snapshot.files.num_rows, (), False, no_manifests(table)
+        )
+    purged = purge_first and snapshot.files["dv_id"].null_count < snapshot.files.num_rows
     if purged:
         from dv_maintenance.maintenance.apply import purge
 
@@ -71,5 +75,10 @@ def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> 
         files=result.files,
         removed=result.removed,
         purged=purged,
-        note=note,
     )
+
+
+def no_manifests(table: Table) -> str:
+    """Why there is nothing to generate for a table without symlink manifests."""
+    known = known_format(table.format)
+    return f"{known.title if known else table.format} writes its own manifests: nothing to generate"

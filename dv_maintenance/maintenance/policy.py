@@ -17,6 +17,7 @@ from dv_maintenance.config import Document, Duration, Size, load_yaml, parse_siz
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.limits import CheckLimits
 from dv_maintenance.tables.model import parse_partition
+from dv_maintenance.tables.registry import formats
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TARGET_FILE_SIZE", "PartitionFilter", "Policy", "target_file_size"]
 
 DEFAULT_TARGET_FILE_SIZE = 256 << 20
-
-# Last part of the table properties by which formats say how large a file should be (delta.targetFileSize,
-# target-file-size): the one place where a policy listens to the table.
-_TARGET_PROPERTIES = frozenset({"targetFileSize", "target-file-size"})
 
 
 def _partition_filter(value: Any) -> Any:
@@ -129,8 +126,10 @@ def target_file_size(policy: Policy, snapshot: Snapshot) -> int:
     """
     if policy.target_file_size is not None:
         return policy.target_file_size
+    # The one place where a policy listens to the table.
+    wanted = {each.size_property for each in formats()}
     for name in sorted(snapshot.properties):
-        if name.rsplit(".", 1)[-1] in _TARGET_PROPERTIES:
+        if name in wanted:
             try:
                 size = parse_size(snapshot.properties[name])
             except ValueError as error:

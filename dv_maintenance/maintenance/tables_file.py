@@ -30,8 +30,8 @@ from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.maintenance.partitioning import PartitioningSetting
 from dv_maintenance.maintenance.policy import Policy
 from dv_maintenance.storage import absolute_uri
-from dv_maintenance.tables import FORMATS_WITH_OWN_MANIFESTS, FORMATS_WITHOUT_PARTITIONS
 from dv_maintenance.tables.find import FoundTable, find_tables
+from dv_maintenance.tables.registry import known_format
 
 __all__ = ["Job", "TablesFolder", "WatchConfig", "WatchedTable"]
 
@@ -63,7 +63,7 @@ class _Settings(BaseModel):
 
     @model_validator(mode="after")
     def _only_what_the_format_has(self) -> Self:
-        if self.partitions is not None and self.format in FORMATS_WITHOUT_PARTITIONS:
+        if self.partitions is not None and not _is_partitioned(self.format):
             raise ValueError(f"{self.format} tables have no partitions: leave out 'partitions'")
         return self
 
@@ -118,7 +118,7 @@ class TablesFolder(_Settings):
         place = f"{self.path.rstrip('/')}/{path}" if path else self.path
         last = place.rstrip("/").rsplit("/", 1)[-1]
         name = "/".join(part for part in (self.name.strip("/"), path or last) if part)
-        if self.partitions is not None and found.format in FORMATS_WITHOUT_PARTITIONS:
+        if self.partitions is not None and not _is_partitioned(found.format):
             raise UsageError(
                 f"'partitions' does not go with {found.format} tables, which have none",
                 table=absolute_uri(place),
@@ -213,7 +213,15 @@ class WatchConfig(BaseModel):
 
 
 def _jobs_of(format: str | None, jobs: tuple[Job, ...]) -> tuple[Job, ...]:
-    return tuple(job for job in jobs if job != "manifest") if format in FORMATS_WITH_OWN_MANIFESTS else jobs
+    """Without ``manifest`` where the format is known to have no symlink manifests."""
+    known = known_format(format)
+    return jobs if known is None or known.symlink_manifests else tuple(job for job in jobs if job != "manifest")
+
+
+def _is_partitioned(format: str | None) -> bool:
+    """Whether tables of the format can be partitioned; they may be, as long as it is not known."""
+    known = known_format(format)
+    return known is None or known.partitions
 
 
 def _merged(defaults: Mapping[str, Any], table: Any) -> Any:

@@ -24,7 +24,7 @@ from dv_maintenance.maintenance.policy import Policy
 from dv_maintenance.maintenance.tables_file import Job, WatchConfig, WatchedTable
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.capabilities import LeftToEngineTable, OwnManifestsTable
+from dv_maintenance.tables.capabilities import LeftToEngineTable, SymlinkManifestTable
 from dv_maintenance.tables.model import HistoryEntry, Snapshot, Table
 
 __all__ = ["Job", "Look", "WatchConfig", "WatchedTable", "look", "look_at", "manifests_written", "read_state"]
@@ -104,7 +104,7 @@ def look_at(
     if last.version != version:
         snapshot = table.snapshot(version)
         found = _look_inside(found, table, snapshot, policy, jobs)
-        if "manifest" in jobs and not isinstance(table, OwnManifestsTable):
+        if "manifest" in jobs and isinstance(table, SymlinkManifestTable):
             found = _look_at_manifests(found, table, snapshot)
     elif "manifest" in last.due:
         found = _look_at_manifests(found, table)

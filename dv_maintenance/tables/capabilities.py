@@ -16,7 +16,7 @@ from dv_maintenance.tables.model import SkippingTable, Table
 from dv_maintenance.tables.rows import RowLevelTable
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.model import Change, Snapshot
+    from dv_maintenance.tables.model import Change, ManifestResult, Snapshot
     from dv_maintenance.tables.rows import AddedFile
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
@@ -35,7 +35,6 @@ __all__ = [
     "FileFault",
     "LeftToEngineTable",
     "OrderableTable",
-    "OwnManifestsTable",
     "PreflightTable",
     "ProtectingTable",
     "QueryableTable",
@@ -43,6 +42,7 @@ __all__ = [
     "RenamedManifests",
     "RestorableTable",
     "RestoreResult",
+    "SymlinkManifestTable",
     "WaitingRows",
 ]
 
@@ -318,12 +318,11 @@ class ProtectingTable(Table, Protocol):
 
 
 @runtime_checkable
-class OwnManifestsTable(Table, Protocol):
-    """A table that has manifests of its own, so that there is none to write for other readers."""
+class SymlinkManifestTable(Table, Protocol):
+    """A table whose files other readers find by symlink manifests."""
 
-    @property
-    def own_manifests(self) -> str:
-        """That, in a sentence."""
+    def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
+        """Write them for readers that can't read DVs. Raises RefusedError while a live DV exists."""
 
 
 @runtime_checkable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,13 +9,11 @@ from typing import Final
 
 from dv_maintenance.errors import UsageError
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.registry import detect
 
-__all__ = ["FoundTable", "find_tables", "is_paimon"]
+__all__ = ["FoundTable", "find_tables"]
 
 _THREADS: Final = 16
-# The folder in which a format keeps its versions: what makes a folder a table.
-_MARKS: Final = {"_delta_log": "delta", "_versions": "lance"}
-_SCHEMA: Final = "schema"
 # A prefix full of anything but tables would be listed folder by folder: better to be asked for a closer one.
 _MAX_FOLDERS: Final = 20_000
 
@@ -30,8 +27,8 @@ class FoundTable:
 
 
 def find_tables(place: str, storage_options: Mapping[str, str] | None = None) -> list[FoundTable]:
-    """Every table below ``place``, by path. Costs one listing per folder, and one of each folder ``schema``; opens no
-    table.
+    """Every table below ``place``, by path. Costs one listing per folder, and one of each marker folder whose name
+    alone does not tell a format (Paimon's ``schema``); opens no table.
 
     Neither the inside of a table nor a folder that is hidden (``_`` or ``.`` in front) or a partition
     (``column=value``) is searched; links are not followed. So the branches of a Lance or Paimon table, which are inside
@@ -56,21 +53,11 @@ def find_tables(place: str, storage_options: Mapping[str, str] | None = None) ->
                 )
             below: list[str] = []
             for folder, children in zip(todo, pool.map(storage.folders, todo), strict=True):
-                known = next((name for mark, name in _MARKS.items() if mark in children), None)
-                if known is None and _SCHEMA in children and is_paimon(storage, folder):
-                    known = "paimon"
+                known = detect(storage, folder, children)
                 if known is not None:
-                    found.append(FoundTable(folder, known))
+                    found.append(FoundTable(folder, known.name))
                 else:
                     inside = (name for name in children if name[0] not in "_." and "=" not in name)
                     below += (f"{folder}/{name}" if folder else name for name in inside)
             todo = below
     return sorted(found)
-
-
-def is_paimon(storage: Storage, folder: str = "") -> bool:
-    """Whether the folder is a Paimon table. That has no folder that is a sign by its name alone: a schema file is one,
-    with snapshots or without.
-    """
-    names, _ = storage.first_names(f"{folder}/{_SCHEMA}" if folder else _SCHEMA)
-    return any(re.fullmatch(r"schema-\d+", name) for name in names)

@@ -288,9 +288,7 @@ class OldestDv:
 
 
 class Table(Protocol):
-    """One table of one format. Reading never writes; only ``commit``, ``vacuum`` and ``write_manifests`` change
-    anything.
-    """
+    """One table of one format. Reading never writes; only ``commit`` and ``vacuum`` change anything."""
 
     @property
     def uri(self) -> str: ...
@@ -350,9 +348,6 @@ class Table(Protocol):
         """Delete what nothing needs. ``retention`` and ``now`` in milliseconds; ``None``: the table's own property,
         the clock.
         """
-
-    def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
-        """Manifests for readers that can't read DVs. Raises RefusedError while a live DV exists."""
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Newest first."""

@@ -14,7 +14,7 @@ from twins import Twins, make_table
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.errors import ConflictError, RefusedError, UsageError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta import DeltaTable
+from dv_maintenance.tables.delta.table import DeltaTable
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 if TYPE_CHECKING:

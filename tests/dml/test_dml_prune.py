@@ -20,7 +20,7 @@ from dv_maintenance.dml.prune import files_in_range, files_that_may_match
 from dv_maintenance.dml.rows import FILE, ROW, numbered_rows
 from dv_maintenance.dml.translate import predicate_of
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta import DeltaTable
+from dv_maintenance.tables.delta.table import DeltaTable
 from dv_maintenance.tables.predicate import bind
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 

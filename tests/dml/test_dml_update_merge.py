@@ -14,7 +14,7 @@ from dv_maintenance.dml.merge import Merge, merge
 from dv_maintenance.dml.update import update
 from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta import DeltaTable
+from dv_maintenance.tables.delta.table import DeltaTable
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.paimon import PaimonTable
+from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.work import DvRef
 
 __all__ = [

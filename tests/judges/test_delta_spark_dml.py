@@ -26,7 +26,7 @@ from dv_maintenance.dml.update import update
 from dv_maintenance.maintenance.changes import read_changes
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta import DeltaTable
+from dv_maintenance.tables.delta.table import DeltaTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

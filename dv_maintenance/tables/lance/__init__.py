@@ -1,5 +1,31 @@
-"""Lance tables, read without Lance's library: it is only asked to rewrite."""
+"""Lance tables, read without Lance's library: only rewriting and reading rows asks for it."""
 
-from dv_maintenance.tables.lance.table import LanceTable
+from __future__ import annotations
 
-__all__ = ["LanceTable"]
+from typing import TYPE_CHECKING
+
+from dv_maintenance.tables.registry import TableFormat
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.model import Table
+
+__all__ = ["FORMAT"]
+
+
+def _open(storage: Storage) -> Table:
+    from dv_maintenance.tables.lance.table import LanceTable
+
+    return LanceTable(storage)
+
+
+FORMAT = TableFormat(
+    name="lance",
+    title="Lance",
+    marker="_versions",
+    open=_open,
+    partitions=False,
+    dv_checksums=False,
+    kind="lance",
+    extra="lance",
+)

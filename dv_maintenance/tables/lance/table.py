@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         Changes,
         CommitOutcome,
         HistoryEntry,
-        ManifestResult,
         OldestDv,
         Replacement,
         Snapshot,
@@ -168,15 +167,6 @@ class LanceTable:
         from dv_maintenance.tables.lance.naming import rename_manifests
 
         return rename_manifests(self.storage, dry_run=dry_run, now=now)
-
-    @property
-    def own_manifests(self) -> str:
-        return "Lance writes its own manifests: nothing to generate"
-
-    def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
-        from dv_maintenance.tables.model import ManifestResult
-
-        return ManifestResult(snapshot.version, (), snapshot.files.num_rows)
 
     def preflight(self, version: int | None = None, fragments: Sequence[int] | None = None) -> tuple[Fault, ...]:
         """Every fault of the deletion files of a version, the newest by default."""

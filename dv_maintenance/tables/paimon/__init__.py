@@ -1,5 +1,32 @@
 """Apache Paimon tables on a file system or in object storage, read from their own files."""
 
-from dv_maintenance.tables.paimon.table import PaimonTable
+from __future__ import annotations
 
-__all__ = ["PaimonTable"]
+from typing import TYPE_CHECKING
+
+from dv_maintenance.tables.registry import TableFormat
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.model import Table
+
+__all__ = ["FORMAT"]
+
+
+def _open(storage: Storage) -> Table:
+    from dv_maintenance.tables.paimon.table import PaimonTable
+
+    return PaimonTable(storage)
+
+
+FORMAT = TableFormat(
+    name="paimon",
+    title="Paimon",
+    # No folder tells a Paimon table by its name alone. A schema file does, with snapshots or without.
+    marker="schema",
+    marker_file=r"schema-\d+",
+    open=_open,
+    kind="paimon",
+    size_property="target-file-size",
+    extra="paimon",
+)

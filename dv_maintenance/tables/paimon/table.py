@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         Changes,
         CommitOutcome,
         HistoryEntry,
-        ManifestResult,
         OldestDv,
         Replacement,
         Snapshot,
@@ -173,15 +172,6 @@ class PaimonTable:
         except RefusedError as error:
             return str(error)
         return None
-
-    @property
-    def own_manifests(self) -> str:
-        return "Paimon writes its own manifests: nothing to generate"
-
-    def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
-        from dv_maintenance.tables.paimon.writable import refused
-
-        raise refused(cast("PaimonSnapshot", snapshot), "manifest")
 
     # -- the engine's own maintenance --------------------------------------------------------------------------------
 

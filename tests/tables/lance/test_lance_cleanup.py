@@ -39,8 +39,9 @@ from dv_maintenance.errors import (
     UsageError,
 )
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.lance import LanceTable, cleanup, expired
+from dv_maintenance.tables.lance import cleanup, expired
 from dv_maintenance.tables.lance.manifest import parse_manifest
+from dv_maintenance.tables.lance.table import LanceTable
 from dv_maintenance.tables.lance.versions import manifest_name
 from dv_maintenance.tables.model import VacuumResult
 

@@ -28,7 +28,7 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.lance import LanceTable
+from dv_maintenance.tables.lance.table import LanceTable
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.rows import ChangesOutcome, DeletedRows, RowChanges, RowLevelTable
 

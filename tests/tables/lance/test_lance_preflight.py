@@ -16,7 +16,7 @@ from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.lance import ARRAY, BITMAP, encode
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.lance import LanceTable
+from dv_maintenance.tables.lance.table import LanceTable
 
 
 def opened(path: Path) -> LanceTable:

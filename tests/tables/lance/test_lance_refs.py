@@ -11,8 +11,8 @@ import pytest
 
 from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.lance import LanceTable
 from dv_maintenance.tables.lance.refs import Branch, Tag
+from dv_maintenance.tables.lance.table import LanceTable
 
 
 def opened(place: str, options: dict[str, str] | None = None) -> LanceTable:

@@ -28,8 +28,8 @@ from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError,
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.lance import LanceTable
 from dv_maintenance.tables.lance.library import FLOOR, lance_errors, lance_options, library
+from dv_maintenance.tables.lance.table import LanceTable
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.predicate import Compare, bind
 from dv_maintenance.tables.rows import DeletedRows, RowChanges

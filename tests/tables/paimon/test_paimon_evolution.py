@@ -22,8 +22,8 @@ from dv_maintenance.engine.side_by_side import SideBySide
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.paimon import PaimonTable
 from dv_maintenance.tables.paimon.engine_sql import sources
+from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.paimon.types import parse_type
 from dv_maintenance.tables.predicate import Compare, Predicate
 from dv_maintenance.tables.work import ScanTask

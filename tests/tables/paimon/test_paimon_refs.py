@@ -11,7 +11,7 @@ from paimon_writer import PaimonWriter
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.paimon import PaimonTable
+from dv_maintenance.tables.paimon.table import PaimonTable
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from dv_maintenance.engine.splits import plan_splits, scan_split
 from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.paimon import PaimonTable
+from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.work import ScanTask
 
 EXPECTED: dict[str, dict[str, Any]] = {

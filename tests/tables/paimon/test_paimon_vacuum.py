@@ -31,12 +31,13 @@ from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.paimon import PaimonTable, plan, vacuum
+from dv_maintenance.tables.paimon import plan, vacuum
 from dv_maintenance.tables.paimon.avro import read_records, writer_schema
 from dv_maintenance.tables.paimon.expiry import CONSUMED, CURRENT, RECENT, RETAINED
 from dv_maintenance.tables.paimon.ground import Branch, Ref, moved
 from dv_maintenance.tables.paimon.needed import Needed
 from dv_maintenance.tables.paimon.orphans import file_kind
+from dv_maintenance.tables.paimon.table import PaimonTable
 
 TABLES = sorted(path.parent.parent.name for path in GOLDEN.glob("paimon/*/table/snapshot"))
 UUID = "00000000-dead-4000-8000-00000000000"

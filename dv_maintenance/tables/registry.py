@@ -1,0 +1,113 @@
+"""Which table formats there are, and all that anybody outside a format's own folder has to know of one.
+
+Those of this package are loaded on first use, from ``tables.NAME``. Another package adds its own with
+:func:`register`, or by an entry point in the group ``dv_maintenance.table_formats`` that names a :class:`TableFormat`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.errors import UsageError
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.model import Table
+
+__all__ = ["TableFormat", "detect", "format_called", "formats", "known_format", "register"]
+
+_ENTRY_POINTS: Final = "dv_maintenance.table_formats"
+_HERE: Final = ("delta", "lance", "paimon")
+
+
+@dataclass(frozen=True, slots=True)
+class TableFormat:
+    """A table format.
+
+    name : as users write it, such as ``delta``.
+    title : as its makers write it, such as ``Delta``.
+    marker : folder right below a table's root that tells the format.
+    marker_file : what the name of a file in that folder must match; ``None``: the folder itself is enough.
+    open : the table at a storage's root; costs nothing before it is used.
+    partitions : whether its tables can be partitioned.
+    symlink_manifests : whether other readers find its files by symlink manifests, see ``SymlinkManifestTable``.
+    dv_checksums : whether its deletion vectors carry checksums, so that reading one tells whether it is damaged.
+    kind : the asset kind that Dagster's page has an icon for.
+    size_property : table property that says how large a data file should be, ``None`` where there is none.
+    extra : extra of this package that has what the format needs, ``None`` where it needs nothing.
+    """
+
+    name: str
+    title: str
+    marker: str
+    open: Callable[[Storage], Table]
+    marker_file: str | None = None
+    partitions: bool = True
+    symlink_manifests: bool = False
+    dv_checksums: bool = True
+    kind: str | None = None
+    size_property: str | None = None
+    extra: str | None = None
+
+    def marked_by(self, names: Iterable[str]) -> bool:
+        """Whether files of these names in the marker folder make it a table of this format."""
+        return any(self.marker_file is None or re.fullmatch(self.marker_file, name) for name in names)
+
+
+_known: dict[str, TableFormat] = {}
+_complete = False
+
+
+def register(format: TableFormat) -> None:
+    """Add a format, or replace the one of the same name."""
+    formats()
+    _known[format.name] = format
+
+
+def formats() -> tuple[TableFormat, ...]:
+    """Every known format, those of this package first."""
+    global _complete  # noqa: PLW0603 - loaded once per process
+    if not _complete:
+        from importlib.metadata import entry_points
+
+        for name in _HERE:
+            _known[name] = import_module(f"dv_maintenance.tables.{name}").FORMAT
+        for entry in entry_points(group=_ENTRY_POINTS):
+            found = entry.load()
+            _known[found.name] = found
+        _complete = True
+    return tuple(_known.values())
+
+
+def format_called(name: str, table: str | None = None) -> TableFormat:
+    """The format of that name. ``table``: for the error. Raises UsageError."""
+    formats()
+    if name not in _known:
+        choice = ", ".join(_known)
+        raise UsageError(f"unknown table format {name!r}", table=table, next_step=f"use one of {choice}")
+    return _known[name]
+
+
+def known_format(name: str | None) -> TableFormat | None:
+    """The format of that name; ``None`` if there is no such format, or no name."""
+    return next((each for each in formats() if each.name == name), None)
+
+
+def detect(storage: Storage, folder: str = "", children: Iterable[str] | None = None) -> TableFormat | None:
+    """The format of the table in ``folder`` of a storage, ``None`` if there is no table.
+
+    ``children``: names of the folders in it, where the caller has listed them already. Raises StorageError.
+    """
+    for each in formats():
+        if children is not None and each.marker not in children:
+            continue
+        if children is not None and each.marker_file is None:
+            return each
+        names, _ = storage.first_names(f"{folder}/{each.marker}" if folder else each.marker)
+        if each.marked_by(names):
+            return each
+    return None

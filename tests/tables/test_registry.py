@@ -1,0 +1,120 @@
+"""A format that another package registers appears in every face, without a line changed in this one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dv_maintenance import cli
+from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_checks, build_dv_sensor
+from dv_maintenance.dagster.checks import check_names
+from dv_maintenance.errors import TableNotFoundError, UsageError
+from dv_maintenance.maintenance.tables_file import WatchConfig
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables import open_table, registry
+from dv_maintenance.tables.find import find_tables
+from dv_maintenance.testing.memory import MemoryTable
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[MemoryTable]:
+    """A table of a format that only this test knows, at ``tmp_path / "lake" / "orders"``: 100 rows, 50 deleted."""
+    table = MemoryTable(tmp_path / "lake" / "orders")
+    path = table.append("p=a", list(range(100)))
+    table.delete(path, range(50))
+    (table.folder / "_memory").mkdir()
+    (table.folder / "_memory" / "log").touch()
+    known = {each.name: each for each in registry.formats()}
+    registry.register(
+        registry.TableFormat(
+            name="memory",
+            title="Memory",
+            marker="_memory",
+            open=lambda storage: {table.uri: table}[storage.uri],
+            partitions=False,
+            dv_checksums=False,
+            kind="ram",
+        )
+    )
+    yield table
+    registry._known.clear()
+    registry._known.update(known)
+
+
+def test_it_is_detected_and_found(memory: MemoryTable, tmp_path: Path) -> None:
+    assert open_table(memory.uri) is memory
+    assert open_table(memory.uri, "memory") is memory
+    (found,) = find_tables(str(tmp_path / "lake"))
+    assert (found.path, found.format) == ("orders", "memory")
+
+
+def test_the_command_line_knows_it(memory: MemoryTable, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["health", memory.uri, "--json"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert (body["format"], body["physical_rows"], body["deleted_rows"]) == ("memory", 100, 50)
+    assert cli.main(["plan", memory.uri, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["steps"]) == 1
+    assert cli.main(["doctor", memory.uri, "--json"]) == 0
+    (check,) = [each for each in json.loads(capsys.readouterr().out)["checks"] if each["name"] == "table"]
+    assert check["found"] == "memory table at version 2"
+
+
+def test_the_tables_file_keeps_to_what_it_can_do(memory: MemoryTable, tmp_path: Path) -> None:
+    listing = {"folders": [{"path": str(tmp_path / "lake"), "jobs": ["optimize", "manifest"]}]}
+    (table,) = WatchConfig.model_validate(listing).with_found(str).tables
+    assert (table.format, table.jobs) == ("memory", ("optimize",))
+    parted = {"tables": [{"path": memory.uri, "format": "memory", "partitions": {"name": "p", "values": ["a"]}}]}
+    with pytest.raises(ValueError, match="memory tables have no partitions"):
+        WatchConfig.model_validate(parted)
+
+
+def test_dagster_watches_it(memory: MemoryTable, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"name": "orders", "path": memory.uri, "format": "memory", "jobs": ["optimize"]}
+    (table,) = WatchConfig.model_validate({"tables": [settings]}).tables
+    assert "deletion_files" in check_names(table)
+    definitions = dg.Definitions(
+        assets=build_dv_assets([table]),
+        asset_checks=build_dv_checks([table]),
+        sensors=[build_dv_sensor([table])],
+        resources={"spark": SparkResource(engine="local")},
+    )
+    observed = definitions.resolve_asset_graph().get(dg.AssetKey("orders"))
+    assert observed.kinds >= {"ram"}
+    with dg.DagsterInstance.ephemeral() as instance:
+        context = dg.build_sensor_context(instance=instance, repository_def=definitions.get_repository_def())
+        data = definitions.resolve_sensor_def("dv_accumulation").evaluate_tick(context)
+    (request,) = data.run_requests or ()
+    assert list(request.asset_selection or ()) == [dg.AssetKey(["orders", "dv", "optimize"])]
+
+
+def test_what_is_not_registered_is_named() -> None:
+    with pytest.raises(UsageError, match="unknown table format 'memory'") as refusal:
+        registry.format_called("memory")
+    assert refusal.value.next_step == "use one of delta, lance, paimon"
+    assert registry.known_format("memory") is None
+    assert registry.known_format(None) is None
+
+
+def test_an_entry_point_adds_a_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Entry:
+        def load(self) -> registry.TableFormat:
+            return registry.TableFormat(name="outside", title="Outside", marker="_outside", open=Storage)
+
+    known = {each.name: each for each in registry.formats()}
+    monkeypatch.setattr(registry, "_complete", False)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Entry()] if "table_formats" in group else [])
+    try:
+        assert [each.name for each in registry.formats()] == ["delta", "lance", "paimon", "outside"]
+    finally:
+        registry._known.clear()
+        registry._known.update(known)
+
+
+def test_a_folder_without_a_table_says_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFoundError, match="looked for _delta_log, _versions and schema"):
+        open_table(str(tmp_path))
