@@ -187,6 +187,14 @@ def _parser() -> _Parser:
     point.add_argument("--version", type=_natural, metavar="N", help="that version")
     point.add_argument("--timestamp", type=_instant, metavar="T", help="the newest version at that time, ISO 8601")
     restore.add_argument("--dry-run", action="store_true", help="show what would change and stop")
+    restore.add_argument(
+        "--vacuum-over",
+        type=_natural,
+        action="append",
+        default=[],
+        metavar="N",
+        help="the vacuum that began with version N died before its VACUUM END (repeatable)",
+    )
 
     downgrade = verb("downgrade", "downgrade:downgrade", "Give deletion vectors up, for readers without", table, access)
     downgrade.add_argument(

@@ -17,7 +17,13 @@ __all__ = ["restore"]
 def restore(args: Namespace, out: Output) -> int:
     from dv_maintenance.maintenance.restore import restore as run
 
-    report = run(open_table(args, out), version=args.version, timestamp=args.timestamp, dry_run=args.dry_run)
+    report = run(
+        open_table(args, out),
+        version=args.version,
+        timestamp=args.timestamp,
+        dry_run=args.dry_run,
+        vacuums_over=args.vacuum_over,
+    )
     out.result(report.to_json(), lambda: _text(report))
     return 0 if report.verified else 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,19 +46,28 @@ def restore(
     timestamp: int | None = None,
     dry_run: bool = False,
     max_attempts: int = 10,
+    vacuums_over: Collection[int] = (),
 ) -> RestoreReport:
     """Commit the state of ``version``, or of the newest version at ``timestamp`` (epoch milliseconds); with ``dry_run``
-    only say what that would change.
+    only say what that would change. ``vacuums_over``: versions at which vacuums began that are over, though the history
+    does not say so.
 
     Raises
     ------
-    RefusedError : the format can't, or files of that version are gone: nothing was committed.
+    RefusedError : the format can't, files of that version are gone, or a vacuum is at work: nothing was committed, or
+        what was is taken back.
     UsageError : no such version or time, both, or neither.
     ConflictError, StorageError, UnsupportedFeatureError : see ``Table.commit``.
     """
     if not isinstance(table, RestorableTable):
         raise RefusedError(f"{table.format} tables can't be restored here", table=table.uri)
-    result = table.restore(version=version, timestamp=timestamp, dry_run=dry_run, max_attempts=max_attempts)
+    result = table.restore(
+        version=version,
+        timestamp=timestamp,
+        dry_run=dry_run,
+        max_attempts=max_attempts,
+        vacuums_over=vacuums_over,
+    )
     problems = () if dry_run else _differences(table, table.snapshot(result.restored), result.version_after)
     return RestoreReport(table.uri, table.format, result, not problems, problems)
 

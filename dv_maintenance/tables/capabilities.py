@@ -6,7 +6,7 @@ Each is a protocol of its own, so that a verb finds out by ``isinstance`` whethe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -228,10 +228,12 @@ class RestorableTable(Table, Protocol):
         timestamp: int | None = None,
         dry_run: bool = False,
         max_attempts: int = 10,
+        vacuums_over: Collection[int] = (),
     ) -> RestoreResult:
         """Commit the state of an older version: ``version``, or the newest at ``timestamp`` (epoch milliseconds).
-        Raises UsageError (no such version), RefusedError (files of it are gone, or its format forbids it),
-        ConflictError when the race is lost ``max_attempts`` times.
+        ``vacuums_over``: versions at which vacuums began that are over, though the history does not say so.
+        Raises UsageError (no such version), RefusedError (files of it are gone, a vacuum is at work, or its format
+        forbids it), ConflictError when the race is lost ``max_attempts`` times.
         """
 
 

@@ -16,6 +16,7 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.delta.actions import Action, Metadata, Protocol, parse_domain
 from dv_maintenance.tables.delta.bulk import dv_id
 from dv_maintenance.tables.delta.row_tracking import stored_columns
+from dv_maintenance.tables.delta.vacuums import VacuumMark, marks_of
 from dv_maintenance.tables.model import FileKey, Replacement
 
 __all__ = ["Since", "layout_change", "logical_key", "lost_replacements"]
@@ -56,6 +57,7 @@ class Since:
     metadata: Metadata | None = None
     domains: dict[str, str | None] = field(default_factory=dict)  # those that a commit set, None if it removed one
     in_commit_timestamp: int | None = None  # of the newest commit
+    vacuums: list[VacuumMark] = field(default_factory=list)  # that began or ended, oldest first
 
     def absorb(self, actions: Iterable[Action], *, where: str) -> None:
         """Take in the commit of the next version. Raises DamagedTableError naming ``where``."""
@@ -76,9 +78,10 @@ class Since:
                     case "domainMetadata":
                         domain, configuration = parse_domain(body, where=where)
                         self.domains[domain] = configuration
-                    case "commitInfo":
-                        timestamp = body.get("inCommitTimestamp") if isinstance(body, dict) else None
+                    case "commitInfo" if isinstance(body, dict):
+                        timestamp = body.get("inCommitTimestamp")
                         self.in_commit_timestamp = timestamp if type(timestamp) is int else None
+                        self.vacuums += marks_of(self.version + 1, body)
         # Actions of one commit have no order, and no key is both added and removed in one (protocol: Action
         # Reconciliation). Where a writer breaks that, the cautious reading is that the file is gone.
         self.gone = (self.gone - added.keys()) | removed.keys()

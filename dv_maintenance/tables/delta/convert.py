@@ -13,13 +13,17 @@ import pyarrow as pa
 from dv_maintenance.errors import DamagedTableError, RefusedError, TableNotFoundError
 from dv_maintenance.storage import FileExistsAlreadyError
 from dv_maintenance.tables.delta.actions import FEATURE_READER, FEATURE_WRITER, Action, Metadata, Protocol
+from dv_maintenance.tables.delta.conflicts import Since
+from dv_maintenance.tables.delta.live_file import LiveFile
 from dv_maintenance.tables.delta.log import commit_path, latest_version
 from dv_maintenance.tables.delta.partitions import canonical
-from dv_maintenance.tables.delta.publish import commit_body, commit_times, operation_info
+from dv_maintenance.tables.delta.presence import listed, look_for
+from dv_maintenance.tables.delta.publish import Draft, commit_body, commit_times, operation_info, publish
 from dv_maintenance.tables.delta.schema_string import schema_string
+from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.tables.delta.stats import stats_json
 from dv_maintenance.tables.delta.tasks import log_path
-from dv_maintenance.tables.model import parse_partition
+from dv_maintenance.tables.model import FileKey, parse_partition
 from dv_maintenance.tables.rows import AddedFile
 
 if TYPE_CHECKING:
@@ -45,11 +49,13 @@ def adopt(
 ) -> int | None:
     """Commit version 0 with ``files``, which stay where they are; ``None`` if somebody else made the table first.
 
-    ``schema``: nullable columns, partition columns among them.
+    ``schema``: nullable columns, partition columns among them. Until there is a log, whoever has the folder may delete
+    files. So they are looked for once more after the commit, and what is gone is taken out by a second one.
 
     Raises
     ------
-    RefusedError : a column's name, or a partition value, is none for this format.
+    RefusedError : a column's name, or a partition value, is none for this format; or files went while the table was
+        made: says so.
     UsageError : a type that Delta does not have. StorageError.
     """
     _check_names(storage, schema)
@@ -67,15 +73,43 @@ def adopt(
     }
     info = operation_info(None, "CONVERT", parameters, {"numConvertedFiles": len(files)}, blind=False)
     actions: list[Action] = [{"protocol": protocol.to_json()}, {"metaData": metadata.to_json()}]
-    actions += (_add(storage, file, schema, metadata) for file in files)
+    adds = [_add(storage, file, schema, metadata) for file in files]
+    actions += adds
     times = commit_times(protocol, metadata, None, now)
     body = commit_body({**times, **info, "txnId": str(uuid4())}, actions)
     try:
         storage.create(commit_path(0), body)
     except FileExistsAlreadyError:
         # Somebody else's, or our own: storage clients repeat a request whose answer got lost.
-        return 0 if storage.get(commit_path(0)) == body else None
+        if storage.get(commit_path(0)) != body:
+            return None
+    _look_once_more(storage, [LiveFile.from_add(add["add"]) for add in adds])
     return 0
+
+
+def _look_once_more(storage: Storage, files: Sequence[LiveFile]) -> None:
+    """Take out what is not there as it was read."""
+    gone = set(look_for(storage, files).unusable)
+    lost = [file for file in files if storage.path_of(file.path) in gone]
+    if not lost:
+        return
+    base, now = load_snapshot(storage, 0), time.time_ns() // 1_000_000
+    info = operation_info(base, "DELETE", {"predicate": []}, {"numRemovedFiles": len(lost)}, blind=False)
+
+    def compose(since: Since) -> Draft | None:
+        still = [file for file in lost if FileKey(storage.path_of(file.path), None) not in since.gone]
+        return Draft(info, [file.remove(now, data_change=True) for file in still]) if still else None
+
+    version = publish(storage, base, compose, writes="delete").version
+    raise RefusedError(
+        f"{len(lost)} of {len(files)} files went, or were written again, while they were made a table: "
+        f"{listed(sorted(gone))}",
+        table=storage.uri,
+        version=version,
+        done="version 0 made a table of all of them"
+        + ("" if version is None else f", version {version} took these out again: it holds the others"),
+        next_step="see who writes this folder; then delete its _delta_log and convert again, or keep the table",
+    )
 
 
 def _check_names(storage: Storage, schema: pa.Schema) -> None:

@@ -25,6 +25,7 @@ from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.log import commit_path, latest_version, read_commit
 from dv_maintenance.tables.delta.row_tracking import PRESERVED, stored_columns
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.unvacuumed import check_unvacuumed
 
 __all__ = ["Compose", "Draft", "Published", "commit_body", "commit_times", "operation_info", "publish"]
 
@@ -38,10 +39,13 @@ _NOTHING: Final = "new files may have been written, nothing was committed"
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A commit without what belongs to one attempt. ``info``: its commitInfo, as :func:`operation_info` makes it."""
+    """A commit without what belongs to one attempt. ``info``: its commitInfo, as :func:`operation_info` makes it.
+    ``looked``: its files are old ones, and the caller sees to it that no vacuum takes them.
+    """
 
     info: Mapping[str, Any]
     actions: Sequence[Action] = ()
+    looked: bool = False
 
 
 # What to commit, given what happened since the base; None if nothing is left.
@@ -71,7 +75,8 @@ def publish(
 
     Raises
     ------
-    ConflictError : somebody else was faster in every attempt, or history since ``base`` is gone.
+    ConflictError : somebody else was faster in every attempt, or history since ``base`` is gone; or a vacuum that
+        began since with so short a retention that it may delete the commit's new files.
     StorageError : the storage failed to the end; says so where the commit may have happened all the same.
     UnsupportedFeatureError, RefusedError : the table may not be written, or not any more.
     """
@@ -138,6 +143,8 @@ class _Race:
         draft = self.compose(self.since)
         if draft is None:
             return Published(None, self.tries)
+        if not draft.looked and any(mark.started for mark in self.since.vacuums):
+            check_unvacuumed(self.storage, self.since, draft.actions)
         now = time.time_ns() // 1_000_000
         times = commit_times(self.protocol, self.metadata, self.since.in_commit_timestamp, now)
         body = commit_body({**times, **draft.info, "txnId": self.transaction}, draft.actions)

@@ -2,14 +2,24 @@
 
 No data moves. Logical files (path, DV) of the old version that are not live now come back, live ones that it did not
 have go: so the same Parquet file may come back with another DV, and deleted rows with it. What other writers commit
-meanwhile is looked at anew: a restore says what the table shall be, whatever it is.
+meanwhile is looked at again: a restore says what the table shall be, whatever it is.
+
+**Vacuums beside it** delete the very files that come back. Why none of ours can leave a table without its files:
+
+* Each attempt looks for all files *after* it read the version it builds on, and only if no vacuum is open there: every
+  START up to it has its END, behind the last delete. The commit is put-if-absent right on that version.
+* A vacuum whose START comes first makes that put fail. The next attempt sees the START, and refuses, or an END, and
+  looks for every file again.
+* A vacuum whose START comes later reads the log after it, and finds the files live.
+
+Vacuums that write no START, or do not read the log again behind it (delta-spark's), are not seen. So all files are
+looked for once more after the commit; if one is missing, a second commit takes the first back.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,19 +27,20 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError
+from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.tables.capabilities import RestoreResult
 from dv_maintenance.tables.delta.actions import Action, Metadata, Protocol
 from dv_maintenance.tables.delta.bulk import dv_ids
 from dv_maintenance.tables.delta.conflicts import Since
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.live_file import LiveFile
+from dv_maintenance.tables.delta.presence import listed, look_for
 from dv_maintenance.tables.delta.publish import Draft, operation_info, publish
 from dv_maintenance.tables.delta.replay import full_state
 from dv_maintenance.tables.delta.restored import restored_domains, restored_metadata, restored_protocol, unrestorable
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
-from dv_maintenance.tables.delta.tasks import dv_ref
 from dv_maintenance.tables.delta.timeline import version_at
+from dv_maintenance.tables.delta.vacuums import VacuumMark, at_work, marks_before
 from dv_maintenance.tables.model import FileKey
 
 if TYPE_CHECKING:
@@ -37,9 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["restore"]
 
-_HEAD_THREADS: Final = 16
-_SHOWN: Final = 5
-_DV_FRAME: Final = 8  # bytes around a bitmap in its file: size word and checksum
+_OPERATION: Final = "RESTORE"
 
 
 def restore(
@@ -49,19 +58,23 @@ def restore(
     timestamp: int | None = None,
     dry_run: bool = False,
     max_attempts: int = 10,
+    vacuums_over: Collection[int] = (),
 ) -> RestoreResult:
     """Commit the state of ``version``, or of the newest version at ``timestamp`` (epoch milliseconds).
 
-    Every data file and every DV file to bring back is looked for before the commit. Nothing is committed where the
-    table is in that state already.
+    Every data file and every DV file to bring back is looked for before the commit, and once more after it. Nothing is
+    committed where the table is in that state already. ``vacuums_over``: versions of ``VACUUM START`` whose vacuums are
+    known to be over, though the log has no END of them.
 
     Raises
     ------
     UsageError : no such version or time, both, or neither.
-    RefusedError : files are missing (names some), the table is append-only, or its features demand what the old files
-        lack; nothing was committed.
+    RefusedError : files are missing (names some), a vacuum is at work, the table is append-only, or its features
+        demand what the old files lack; nothing was committed. Or files went missing while it was committed, and a
+        second commit took it back: says so.
     UnsupportedFeatureError : the table may not be written.
-    DamagedTableError : a file to bring back has another size than the log says.
+    DamagedTableError : a file to bring back has another size than the log says; or files went missing while it was
+        committed, and that could not be taken back.
     ConflictError, StorageError : see ``publish``.
     """
     if (version is None) == (timestamp is None):
@@ -71,12 +84,15 @@ def restore(
     wanted = version if version is not None else version_at(storage, now, timestamp or 0)
     old = now if wanted == now.version else load_snapshot(storage, wanted)
     check_writable(old, "restore")
-    work = _Restore(storage, old, now, {"version": version, "timestamp": _sql_time(timestamp)})
+    work = _Restore(storage, old, now, {"version": version, "timestamp": _sql_time(timestamp)}, vacuums_over)
     if dry_run:
+        work.refuse_beside_vacuums(())
         work.plan(now)
         return work.result(now.version, now.version, attempts=0, dry_run=True)
     published = publish(storage, now, work.compose, writes="restore", max_attempts=max_attempts)
     before = work.now.version
+    if published.version is not None:
+        _look_once_more(work, published.version)
     return work.result(
         before, before if published.version is None else published.version, attempts=max(1, published.attempts)
     )
@@ -101,16 +117,26 @@ class _Restore:
     old: DeltaSnapshot
     now: DeltaSnapshot
     parameters: Mapping[str, Any]
+    vacuums_over: Collection[int] = ()
+    takes_back: bool = False  # a restore of our own, right after it
     deleted_at: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     planned: _Plan | None = None
-    found: set[FileKey] = field(default_factory=set)  # files that were looked for and are there
     _adds: pa.Table | None = None
+    _marks: Sequence[VacuumMark] = field(init=False)  # up to the version that it began with
+
+    def __post_init__(self) -> None:
+        self._marks = marks_before(self.storage, self.now.version)
 
     def compose(self, since: Since) -> Draft | None:
         if since.version != self.now.version:
+            # A vacuum may have been and gone meanwhile: what was found before counts no more.
             self.planned = None
             self.now = load_snapshot(self.storage, since.version)
+        self.refuse_beside_vacuums(since.vacuums)
         plan = self.plan(self.now)
+        return self.draft(plan)
+
+    def draft(self, plan: _Plan) -> Draft | None:
         actions: list[Action] = []
         if plan.protocol != self.now.protocol:
             actions.append({"protocol": plan.protocol.to_json()})
@@ -121,9 +147,9 @@ class _Restore:
         actions += plan.adds
         if not actions:
             return None
-        info = operation_info(self.now, "RESTORE", {}, self._metrics(plan), blind=False)
+        info = operation_info(self.now, _OPERATION, {}, self._metrics(plan), blind=False)
         # With a null for the one that was not given, as delta-spark has it.
-        return Draft({**info, "operationParameters": self.parameters}, actions)
+        return Draft({**info, "operationParameters": self.parameters}, actions, looked=True)
 
     def plan(self, now: DeltaSnapshot) -> _Plan:
         if self.planned is None:
@@ -135,7 +161,8 @@ class _Restore:
         if problem := unrestorable(self.old.protocol, now.protocol):
             raise self._refused(problem, "restore it with the engine that wrote the table")
         adds, removes = self._difference(now)
-        if removes and now.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
+        append_only = now.metadata.configuration.get("delta.appendOnly", "").lower() == "true"
+        if removes and append_only and not self.takes_back:
             raise self._refused(
                 "the table is append-only, and what was added since would have to go",
                 "set delta.appendOnly to false if that is meant",
@@ -175,42 +202,31 @@ class _Restore:
 
     # -- files that must be there ----------------------------------------------------------------------------------
 
-    def _look_for(self, adds: Sequence[Action]) -> None:
-        files = [LiveFile.from_add(add["add"]) for add in adds]
-        fresh = [file for file in files if file.key not in self.found]
-        # Path -> least size in bytes, exact for data files. Many DVs share a file.
-        data = {self.storage.path_of(file.path): file.size for file in fresh}
-        dvs: dict[str, int] = {}
-        for file in fresh:
-            ref = None if file.dv is None else dv_ref(self.storage, file.dv)
-            if ref is not None and ref.uri is not None:
-                path = self.storage.path_of(ref.uri)
-                dvs[path] = max(dvs.get(path, 0), (ref.offset or 0) + ref.size + _DV_FRAME)
-        with ThreadPoolExecutor(_HEAD_THREADS) as pool:
-            sizes = dict(zip([*data, *dvs], pool.map(self._size, [*data, *dvs]), strict=True))
-        missing = [path for path, size in sizes.items() if size is None]
-        if missing:
-            more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+    def refuse_beside_vacuums(self, since: Sequence[VacuumMark]) -> None:
+        """``since``: marks of the versions after the one that it began with."""
+        found = [mark for mark in at_work([*self._marks, *since]) if mark.version not in self.vacuums_over]
+        if found:
+            first = found[0]
             raise self._refused(
-                f"{len(missing)} of the files to bring back are gone: {', '.join(missing[:_SHOWN])}{more}",
+                f"a vacuum is at work, which may be deleting its files: VACUUM START at version {first.version} (by "
+                f"{first.engine}) has no VACUUM END",
+                f"restore when that vacuum is over; if it died before its end, say so: --vacuum-over {first.version}",
+            )
+
+    def _look_for(self, adds: Sequence[Action]) -> None:
+        look = look_for(self.storage, (LiveFile.from_add(add["add"]) for add in adds))
+        if look.missing:
+            raise self._refused(
+                f"{len(look.missing)} of the files to bring back are gone: {listed(look.missing)}",
                 "a vacuum took them: restore a newer version, or bring the files back from a backup first",
             )
-        for path, size in sizes.items():
-            wanted = data.get(path, dvs.get(path, 0))
-            if size is not None and (size != wanted if path in data else size < wanted):
-                raise DamagedTableError(
-                    f"{path} has {size} bytes, where the log says {'' if path in data else 'at least '}{wanted}",
-                    table=self.storage.uri,
-                    version=self.old.version,
-                    next_step="bring the file back from a backup first, or restore another version",
-                )
-        self.found.update(file.key for file in fresh)
-
-    def _size(self, path: str) -> int | None:
-        try:
-            return self.storage.head(path).size
-        except FileNotFoundError:
-            return None
+        if look.wrong:
+            raise DamagedTableError(
+                next(iter(look.wrong.values())),
+                table=self.storage.uri,
+                version=self.old.version,
+                next_step="bring the file back from a backup first, or restore another version",
+            )
 
     def _refused(self, problem: str, next_step: str) -> RefusedError:
         return RefusedError(
@@ -258,6 +274,71 @@ class _Restore:
             features=tuple(sorted(features)),
             attempts=attempts,
         )
+
+
+# -- after the commit ----------------------------------------------------------------------------------------------
+
+
+def _look_once_more(work: _Restore, version: int) -> None:
+    """Look for the files that came back with ``version``, and take it back if one is not there."""
+    adds = work.plan(work.now).adds
+    committed = f"version {version} restored version {work.old.version}"
+    try:
+        look = look_for(work.storage, (LiveFile.from_add(add["add"]) for add in adds))
+    except DvMaintenanceError as error:
+        error.table, error.version = work.storage.uri, version
+        error.done = f"{committed}, but whether its files are still there could not be looked at"
+        raise
+    if not look.unusable:
+        return
+    before = work.now.version
+    problem = (
+        f"{len(look.unusable)} of the files that version {version} brought back went while it was committed: "
+        f"{listed(look.unusable)}; a vacuum took them that is not in the log, or did not look at it again"
+    )
+    try:
+        undone = _take_back(work, version)
+    except DvMaintenanceError as error:
+        raise DamagedTableError(
+            f"{problem}. The version could not be taken back: {error.message}",
+            table=work.storage.uri,
+            version=version,
+            done=committed,
+            next_step=f"stop whatever vacuums the table, then restore version {before}, or a newer one than "
+            f"{work.old.version} that still has its files",
+        ) from error
+    raise RefusedError(
+        problem,
+        table=work.storage.uri,
+        version=version,
+        done=f"{committed}, version {undone} took that back: the table is as it was at version {before}",
+        next_step="stop whatever vacuums the table; then restore a newer version, or bring the files back from a "
+        "backup first",
+    )
+
+
+def _take_back(work: _Restore, version: int) -> int:
+    """Commit the reverse of ``version``, which ``work`` committed, on top of what others did since.
+
+    Raises
+    ------
+    ConflictError : others changed the files that came back, or the table's metadata. RefusedError, StorageError.
+    """
+    done = load_snapshot(work.storage, version)
+    before = {"version": work.now.version, "timestamp": None}
+    back = _Restore(work.storage, work.now, done, before, takes_back=True)
+    plan = back.plan(done)
+    gone = {FileKey(work.storage.path_of(file.path), file.key.dv_id) for file in plan.removes}
+    paths = {work.storage.path_of(add["add"]["path"]) for add in plan.adds} | {key.path for key in gone}
+
+    def compose(since: Since) -> Draft | None:
+        if since.protocol or since.metadata or gone & since.gone or paths & since.added:
+            raise ConflictError(f"others changed the table after version {version}", table=work.storage.uri)
+        return back.draft(plan)
+
+    undone = publish(work.storage, done, compose, writes="restore").version
+    assert undone is not None  # there is at least one file to take out
+    return undone
 
 
 def _keys(path: pa.ChunkedArray, ids: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -94,10 +94,18 @@ class DeltaTable:
         timestamp: int | None = None,
         dry_run: bool = False,
         max_attempts: int = 10,
+        vacuums_over: Collection[int] = (),
     ) -> RestoreResult:
         from dv_maintenance.tables.delta.restore import restore
 
-        return restore(self.storage, version=version, timestamp=timestamp, dry_run=dry_run, max_attempts=max_attempts)
+        return restore(
+            self.storage,
+            version=version,
+            timestamp=timestamp,
+            dry_run=dry_run,
+            max_attempts=max_attempts,
+            vacuums_over=vacuums_over,
+        )
 
     def checkpoint(self, *, clean_log: bool = False, dry_run: bool = False, now: int | None = None) -> CheckpointResult:
         from dv_maintenance.tables.delta.cleanup import checkpoint

@@ -1,7 +1,9 @@
 """Delete what a Delta table no longer needs: list or read the log, decide, check again, delete, and say so in the log.
 
 ``expired`` decides; this module does the looking and the deleting. The order makes it safe: the log is read once more
-after ``VACUUM START`` is committed, and only files that this newest version does not need either are deleted.
+after ``VACUUM START`` is committed, and only files that this newest version does not need either are deleted. Restores
+of ours wait for the ``VACUUM END`` (see ``restore``). For others that bring files back, the log is looked at again in
+front of each batch, and once more behind the ``VACUUM END``: what came back too late is told.
 """
 
 from __future__ import annotations
@@ -12,18 +14,21 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dv_maintenance.errors import DvMaintenanceError, RefusedError, StorageError, UsageError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, StorageError, UsageError
 from dv_maintenance.storage import FileInfo
 from dv_maintenance.tables.delta.commit import commit_info_only
-from dv_maintenance.tables.delta.expired import YOUNG, Scope, find_expired, needed_files
+from dv_maintenance.tables.delta.expired import LIVE, YOUNG, Scope, find_expired, needed_files
 from dv_maintenance.tables.delta.features import check_writable
+from dv_maintenance.tables.delta.named_since import NamedSince
+from dv_maintenance.tables.delta.presence import listed
 from dv_maintenance.tables.delta.replay import tombstones
 from dv_maintenance.tables.delta.retention import DEFAULT_RETENTION, RETENTION, interval_millis
 from dv_maintenance.tables.delta.schema import partition_physical_names
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.vacuums import END, START
 from dv_maintenance.tables.delta.watermark import read_watermark, removed_files, removed_since, write_watermark
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
 from dv_maintenance.tables.sweep import delete_batch, remove_empty_folders
@@ -76,8 +81,8 @@ def vacuum(
     forgotten = removed_since(storage, snapshot, watermark, cutoff) if kept_for > own else set()
     needed = needed_files(storage, snapshot, tombstones(storage, snapshot), cutoff, forgotten)
     scope = _scope(snapshot)
-    listed = removed_files(storage, snapshot, watermark) if lite else storage.walk(skip=scope.skip)
-    files, kept = find_expired(needed, scope, listed, lambda infos: _stat(storage, infos), cutoff)
+    found = removed_files(storage, snapshot, watermark) if lite else storage.walk(skip=scope.skip)
+    files, kept = find_expired(needed, scope, found, lambda infos: _stat(storage, infos), cutoff)
     plan = _Plan(snapshot, retention, own, cutoff, files, kept, forgotten)
     if dry_run or not files:
         result = plan.result(files, version_after=snapshot.version, dry_run=dry_run)
@@ -190,50 +195,98 @@ def _delete(storage: Storage, plan: _Plan) -> VacuumResult:
     if plan.asked is not None:
         start["specifiedRetentionMillis"] = plan.asked
     sizes = {"numFilesToDelete": len(plan.files), "sizeOfDataToDelete": sum(file.size for file in plan.files)}
-    commit_info_only(storage, "VACUUM START", start, sizes)
+    commit_info_only(storage, START, start, sizes)
 
-    files: Sequence[ExpiredFile] = ()
-    deleted = folders = 0
+    sweep = _Sweep(storage, plan)
     failure: DvMaintenanceError | None = None
     try:
-        files = _still_expired(storage, plan)
-        for at in range(0, len(files), _BATCH):
-            gone, failed = delete_batch(storage, [file.path for file in files[at : at + _BATCH]])
-            deleted += gone
-            failure = failure or failed
-            if failed and not gone:
-                break  # nothing works any more: don't try hundreds of thousands of files one by one
-        folders = remove_empty_folders(storage, (file.path for file in files))
+        failure = sweep.run()
     except DvMaintenanceError as error:
         failure = error
-    done = f"{deleted} of {len(plan.files)} expired files deleted"
+    done = f"{sweep.deleted} of {len(plan.files)} expired files deleted"
     try:
         status = {"status": "FAILED" if failure else "COMPLETED"}
         end = commit_info_only(
-            storage, "VACUUM END", status, {"numDeletedFiles": deleted, "numVacuumedDirectories": folders}
+            storage, END, status, {"numDeletedFiles": sweep.deleted, "numVacuumedDirectories": sweep.folders}
         )
     except DvMaintenanceError as error:
-        error.done = f"{done}, but VACUUM END is not in the log"
+        error.done = f"{done}, but {END} is not in the log"
         raise
+    try:
+        failure = sweep.came_back() or failure
+    except DvMaintenanceError as error:
+        failure = failure or error
     if failure is None:
-        return plan.result(files, deleted=deleted, version_after=end)
+        return plan.result(sweep.files, deleted=sweep.deleted, version_after=end)
     failure.table, failure.version, failure.done = storage.uri, plan.snapshot.version, done
     failure.next_step = failure.next_step or "run again: it goes on with what is left"
     raise failure
 
 
-def _still_expired(storage: Storage, plan: _Plan) -> list[ExpiredFile]:
-    """What the newest version does not need either: a restore may have brought files back since the first look."""
+@dataclass(slots=True)
+class _Sweep:
+    """``files``: what was to go in the end. ``folders``: how many went."""
+
+    storage: Storage
+    plan: _Plan
+    files: list[ExpiredFile] = field(default_factory=list)
+    deleted: int = 0
+    folders: int = 0
+    since: NamedSince | None = None
+
+    def run(self) -> DvMaintenanceError | None:
+        """Delete what is still expired, as much as can be; the first failure."""
+        version, still = _still_expired(self.storage, self.plan, self.plan.files)
+        since = self.since = NamedSince(self.storage, version)
+        failure: DvMaintenanceError | None = None
+        for at in range(0, len(still), _BATCH):
+            since.look()
+            batch = still[at : at + _BATCH]
+            if since.changed:
+                since.changed = False
+                _, batch = _still_expired(self.storage, self.plan, batch)
+            needed = [file for file in batch if since.needs(file.path)]
+            self.plan.kept[LIVE] += len(needed)
+            batch = [file for file in batch if not since.needs(file.path)] if needed else batch
+            gone, failed = delete_batch(self.storage, [file.path for file in batch])
+            self.deleted += gone
+            self.files += batch
+            failure = failure or failed
+            if failed and not gone:
+                break  # nothing works any more: don't try hundreds of thousands of files one by one
+        self.folders = remove_empty_folders(self.storage, (file.path for file in self.files))
+        return failure
+
+    def came_back(self) -> DvMaintenanceError | None:
+        """Whether others brought files back that are gone, in any version up to the END."""
+        since = self.since
+        if since is None or not self.files:
+            return None
+        since.look()
+        lost = [file.path for file in self.files if since.needs(file.path)]
+        if not lost:
+            return None
+        versions = sorted({since.named[path] for path in lost if path in since.named}) or [since.version]
+        return DamagedTableError(
+            f"version {versions[0]} names {len(lost)} files that were just deleted: {listed(lost)}; whoever committed "
+            f"it looked for them before, and took no notice of {START}",
+            next_step=f"restore a version other than what {versions[0]} brought back, or bring the files back from a "
+            "backup; run no restore beside a vacuum with a tool that does not look at the log",
+        )
+
+
+def _still_expired(storage: Storage, plan: _Plan, files: Sequence[ExpiredFile]) -> tuple[int, list[ExpiredFile]]:
+    """What the newest version, which comes first, does not need either: others may have brought files back since."""
     snapshot = load_snapshot(storage)
     check_writable(snapshot, "vacuum")
     longer = 0 if plan.asked is not None else max(0, _own_retention(snapshot) - plan.own)
     cutoff = plan.cutoff - longer
     needed = needed_files(storage, snapshot, tombstones(storage, snapshot), cutoff, plan.forgotten)
     still = []
-    for file in plan.files:
+    for file in files:
         reason = needed.reason(file.path) or (YOUNG if file.modified >= cutoff else None)
         if reason is None:
             still.append(file)
         else:
             plan.kept[reason] += 1
-    return still
+    return snapshot.version, still
