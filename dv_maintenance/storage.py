@@ -12,7 +12,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote, urlsplit
@@ -253,20 +253,22 @@ class Storage:
         todo = [""]
         while todo:
             folder = todo.pop()
-            try:
-                entries = self.access.scan(os.path.join(self._root, folder))
-            except FileNotFoundError:
-                continue  # removed while we walked
-            with entries:
-                for entry in entries:
-                    path = f"{folder}/{entry.name}" if folder else entry.name
-                    is_dir = entry.is_dir(follow_symlinks=False)
-                    if skip and skip(path, is_dir):
-                        continue
-                    if is_dir:
-                        todo.append(path)
-                    else:
-                        yield FileInfo(path, -1, -1)
+            for entry in self._entries(folder):
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                is_dir = entry.is_dir(follow_symlinks=False)
+                if skip and skip(path, is_dir):
+                    continue
+                if is_dir:
+                    todo.append(path)
+                else:
+                    yield FileInfo(path, -1, -1)
+
+    def _entries(self, folder: str) -> Iterator[os.DirEntry[str]]:
+        try:
+            with _errors(folder), self.access.scan(os.path.join(self._root, folder)) as entries:
+                yield from entries
+        except FileNotFoundError:
+            pass  # removed while we walked
 
     def open_input(self, path: str) -> pa.NativeFile:
         """A random-access file for Arrow. Local files are opened by Arrow itself, others by ranged gets."""
@@ -277,7 +279,7 @@ class Storage:
                 return self.access.open_input(self.local(path))
 
             store, key = self._at(path)
-            return pa.PythonFile(_Handle(self.access.open_reader(store, key)), mode="r")
+            return pa.PythonFile(_Handle(path, self.access.open_reader(store, key)), mode="r")
 
     # -- writing -----------------------------------------------------------------------------------------------
     #
@@ -353,13 +355,15 @@ class Storage:
                 return
             self.check_target(staging)
             target, staged = self.local(path), self.local(staging)
-            self.access.write_new(staged, data)
             try:
+                self.access.write_new(staged, data)
                 self.access.link(staged, target)
             except FileExistsError as error:
                 raise FileExistsAlreadyError(f"{path} exists already") from error
             finally:
-                self.access.unlink(staged)
+                # Half of it is there when the disk is full. What can't be removed is no reason to doubt the outcome.
+                with suppress(OSError):
+                    self.access.unlink(staged)
 
     def open_output(self, path: str) -> pa.NativeFile:
         """A sink for Arrow; what is written shows up at the latest on close."""
@@ -374,7 +378,7 @@ class Storage:
                 self.access.make_folders(os.path.dirname(target))
                 return self.access.open_output(target)
             store, key = self._at(path)
-            return pa.PythonFile(_Handle(self.access.open_writer(store, key)), mode="w")
+            return pa.PythonFile(_Handle(path, self.access.open_writer(store, key)), mode="w")
 
     def delete(self, paths: Iterable[str]) -> int:
         """Delete files in parallel; one that is gone already counts as deleted. Returns how many were there. A link is
@@ -440,19 +444,30 @@ class Storage:
 
 
 class _Handle:
-    """An obstore reader or writer as the Python file that Arrow expects (``closed`` is a property there)."""
+    """An obstore reader or writer as the Python file that Arrow expects (``closed`` is a property there). What it fails
+    with in the middle is a StorageError, as when it is opened.
+    """
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
+    def __init__(self, path: str, inner: Any) -> None:
+        self._path, self._inner = path, inner
         self.closed = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
+    def read(self, size: int = -1) -> Any:
+        with _errors(self._path):
+            return self._inner.read(size)
+
+    def write(self, data: Any) -> Any:
+        with _errors(self._path):
+            return self._inner.write(data)
+
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            self._inner.close()
+            with _errors(self._path):
+                self._inner.close()
 
 
 def _link(root: str, folder: str) -> str | None:

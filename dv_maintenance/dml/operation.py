@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from dv_maintenance.engine.faults import reading
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, StorageError
 from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.tables.rows import DeletedRows, RowChanges, RowLevelTable
@@ -177,7 +178,7 @@ def deleted_rows(
         (source,) = tasks[at].sources
         rows = source.rows
         if rows is None:
-            with table.storage.open_input(source.uri) as file:
+            with reading(source.uri), table.storage.open_input(source.uri) as file:
                 rows = read_footer(file).num_rows
         return DeletedRows(source.key, positions, rows)
 

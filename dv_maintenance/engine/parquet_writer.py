@@ -126,7 +126,10 @@ class ParquetFile:
             self._output.close({} if self._mark is Mark.UNSAID else PROLEPTIC)
         info = close_sink(self._sink, storage, self.uri)
         with writing(self.uri), storage.open_input(self.uri) as file:
-            footer = read_footer(file)
+            try:
+                footer = read_footer(file)
+            except pa.ArrowInvalid as error:
+                raise VerificationError(f"{self.uri} was written, and its footer can't be read: {error}") from error
         if footer.num_rows != self._rows:
             raise VerificationError(f"{self.uri} has {footer.num_rows} rows, but {self._rows} were written")
         stats = self._stats.fold(footer, self._output.nan_leaves)

@@ -20,7 +20,7 @@ import orjson
 import pyarrow as pa
 
 from dv_maintenance.dv import DeletionVector, delta, load
-from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, UsageError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, StorageError, UsageError
 from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.tables.capabilities import CHANGE_COLUMNS, ChangeFeed, ChangeTask
 from dv_maintenance.tables.delta.actions import Action, Metadata, Protocol
@@ -376,7 +376,9 @@ class _Reader:
         try:
             with self.storage.open_input(self.storage.path_of(file.path)) as data:
                 return int(read_footer(data).num_rows)
-        except (FileNotFoundError, pa.ArrowInvalid) as error:
+        except (FileNotFoundError, pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):
+                raise StorageError(f"storage failed on {file.path}: {type(error).__name__}") from error
             raise DamagedTableError(f"{file.path} cannot be read: {error}", table=self.storage.uri) from error
 
 

@@ -123,6 +123,9 @@ def _read_parquet(storage: Storage, path: str, columns: Mapping[str, Sequence[st
     except (StorageError, DamagedTableError):
         raise
     except (pa.ArrowException, OSError, _UnreadableError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            # The system's complaint about a disk; Arrow's about bytes come without a number.
+            raise StorageError(f"storage failed on {path}: {type(error).__name__}", table=storage.uri) from error
         raise DamagedTableError(
             f"checkpoint file {path} cannot be read: {_first_line(error)}",
             table=storage.uri,
