@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from dv_maintenance.errors import ConflictError, RefusedError
+from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError
 from dv_maintenance.maintenance.apply import purge
 from dv_maintenance.tables.capabilities import DowngradableTable
 
@@ -69,32 +71,45 @@ def downgrade(
     if snapshot.files["dv_id"].null_count < snapshot.files.num_rows:
         table.check_writable(snapshot, "rewrite")  # before the first step, not in the middle
     before, taken, rows = snapshot.version, list[str](), 0
-    while True:
-        steps = table.downgrade_steps(truncate_history=truncate_history, now=now)
-        step = next((each for each in steps if each.state != "done"), None)
-        if dry_run or step is None or step.state != "due":
-            break
-        if len(taken) == len(steps) + _PATIENCE:
-            raise ConflictError(
-                "other writers go on adding deletion vectors, or allow them again",
-                table=table.uri,
-                done=f"{', '.join(dict.fromkeys(taken))}",
-                next_step="stop what writes deletion vectors to the table, then run it again",
-            )
-        if step.name == "purge":
-            report = purge(table, engine, on_progress=on_progress)
-            rows += sum(each.rows_purged for each in report.steps)
-        else:
-            table.take_downgrade_step(step.name, truncate_history=truncate_history, now=now)
-        taken.append(step.name)
+    with _telling(taken):
+        while True:
+            steps = table.downgrade_steps(truncate_history=truncate_history, now=now)
+            step = next((each for each in steps if each.state != "done"), None)
+            if dry_run or step is None or step.state != "due":
+                break
+            if len(taken) == len(steps) + _PATIENCE:
+                raise ConflictError(
+                    "other writers go on adding deletion vectors, or allow them again",
+                    table=table.uri,
+                    next_step="stop what writes deletion vectors to the table, then run it again",
+                )
+            taken.append(step.name)
+            if step.name == "purge":
+                report = purge(table, engine, on_progress=on_progress)
+                rows += sum(each.rows_purged for each in report.steps)
+            else:
+                table.take_downgrade_step(step.name, truncate_history=truncate_history, now=now)
+        after = table.version(before)
     return DowngradeReport(
         table=table.uri,
         format=table.format,
         version_before=before,
-        version_after=table.version(before),
+        version_after=after,
         steps=steps,
         taken=tuple(taken),
         rows_purged=rows,
         finished=step is None,
         waits_until=None if step is None else step.waits_until,
     )
+
+
+@contextmanager
+def _telling(taken: Sequence[str]) -> Iterator[None]:
+    """Around all steps: an error names those that were begun, of which the last one may be done in part."""
+    try:
+        yield
+    except DvMaintenanceError as error:
+        if taken:
+            begun = f"steps begun: {', '.join(dict.fromkeys(taken))}"
+            error.done = f"{begun}; of the last one: {error.done or 'it may be done in part'}"
+        raise

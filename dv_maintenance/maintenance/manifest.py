@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.tables.capabilities import SymlinkManifestTable
 from dv_maintenance.tables.registry import known_format
 
@@ -64,9 +65,15 @@ def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> 
     if purged:
         from dv_maintenance.maintenance.apply import purge
 
-        purge(table, engine)
-        snapshot = table.snapshot()
-    result = table.write_manifests(snapshot)
+        report = purge(table, engine)
+        done = f"deletion vectors were purged, up to version {report.version_after}"
+    else:
+        done = ""
+    try:
+        result = table.write_manifests(table.snapshot() if done else snapshot)
+    except DvMaintenanceError as error:
+        error.done = "; ".join(filter(None, (done, error.done))) or None
+        raise
     return ManifestReport(
         table=table.uri,
         format=table.format,

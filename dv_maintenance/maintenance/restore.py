@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from dv_maintenance.errors import RefusedError
+from dv_maintenance.errors import DvMaintenanceError, RefusedError
 from dv_maintenance.tables.capabilities import RestorableTable
 from dv_maintenance.tables.model import FileKey
 
@@ -68,8 +68,15 @@ def restore(
         max_attempts=max_attempts,
         vacuums_over=vacuums_over,
     )
-    problems = () if dry_run else _differences(table, table.snapshot(result.restored), result.version_after)
+    problems = () if dry_run else _read_back(table, result)
     return RestoreReport(table.uri, table.format, result, not problems, problems)
+
+
+def _read_back(table: Table, result: RestoreResult) -> tuple[str, ...]:
+    try:
+        return _differences(table, table.snapshot(result.restored), result.version_after)
+    except DvMaintenanceError as error:  # the commit stands, whatever keeps us from looking at it
+        return (f"version {result.version_after} could not be read back: {error}",)
 
 
 def _differences(table: Table, wanted: Snapshot, version: int) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import pyarrow.compute as pc
 
-from dv_maintenance.errors import RefusedError
+from dv_maintenance.errors import RefusedError, StorageError
 from dv_maintenance.tables.delta.expired import path_of
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.partitions import hive_folder
@@ -49,10 +49,18 @@ def write_manifests(storage: Storage, snapshot: DeltaSnapshot) -> ManifestResult
     for path in (*manifests, *found):
         storage.check_target(path)  # before the first one is written
     stale = sorted(path for path in found - manifests.keys() if path.rpartition("/")[2] == _NAME)
-    storage.delete(path for path in found if path.rpartition("/")[2] == _CHECKSUM)
-    for path, lines in manifests.items():
-        storage.put(path, "".join(f"{line}\n" for line in lines).encode())
-    storage.delete(stale)
+    written = 0
+    try:
+        storage.delete(path for path in found if path.rpartition("/")[2] == _CHECKSUM)
+        for path, lines in manifests.items():
+            storage.put(path, "".join(f"{line}\n" for line in lines).encode())
+            written += 1
+        storage.delete(stale)
+    except StorageError as error:
+        error.table, error.version = storage.uri, snapshot.version
+        error.done = f"{written} of {len(manifests)} manifests were written, the next one perhaps; others are as before"
+        error.next_step = "run again: until then readers of manifests see files of different versions"
+        raise
     remove_empty_folders(storage, stale, below=_ROOT)
     return ManifestResult(snapshot.version, tuple(sorted(manifests)), snapshot.files.num_rows, tuple(stale))
 

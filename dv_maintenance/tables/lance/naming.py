@@ -76,7 +76,7 @@ def rename_manifests(storage: Storage, *, dry_run: bool = False, now: int | None
             )
     except DvMaintenanceError as error:
         error.table, error.version = storage.uri, newest.version
-        error.done = f"{len(done)} of {len(old)} manifests renamed" if done else None
+        error.done = f"{len(done)} of {len(old)} manifests renamed; others may be there under both names"
         error.next_step = error.next_step or "run again: it goes on with what is left"
         raise
     return result
