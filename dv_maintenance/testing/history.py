@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Table
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
-__all__ = ["InterferingEngine", "Moment", "TableHistory"]
+__all__ = ["InterferingEngine", "Moment", "TableHistory", "needed_files"]
 
 
 class Moment(NamedTuple):
@@ -89,10 +89,7 @@ class TableHistory:
     def needs(self, version: int) -> frozenset[str]:
         """Paths of the files without which a version can't be read, as the table told when it was first asked."""
         if version not in self._needs:
-            table = self.table
-            sources = [source for task in table.scan_tasks(table.snapshot(version)) for source in task.sources]
-            names = [source.uri for source in sources] + [source.dv.uri for source in sources if source.dv]
-            self._needs[version] = frozenset(table.storage.path_of(name) for name in names if name is not None)
+            self._needs[version] = needed_files(self.table, version)
         return self._needs[version]
 
     def moment(self) -> Moment:
@@ -121,6 +118,13 @@ class TableHistory:
 
     def live_dvs(self) -> int:
         return sum(key.dv_id is not None for key in self.live_files())
+
+
+def needed_files(table: Table, version: int | None = None) -> frozenset[str]:
+    """Paths of the files without which a version can't be read, by the table's own word."""
+    sources = [source for task in table.scan_tasks(table.snapshot(version)) for source in task.sources]
+    names = [source.uri for source in sources] + [source.dv.uri for source in sources if source.dv]
+    return frozenset(table.storage.path_of(name) for name in names if name is not None)
 
 
 @dataclass

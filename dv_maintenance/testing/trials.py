@@ -1,0 +1,145 @@
+"""One verb on one table, disturbed again and again: by faults, or by death at each of its storage calls.
+
+::
+
+    trial = Trial(DeltaBackend(str(tmp_path / "table")), tmp_path / "table", verb)
+    for point in trial.points():
+        trial.kill(Kill(point.number))
+
+Each trial begins with the same files, and ends with all that must hold, whatever happened: the table reads as before or
+as after the verb, an error says what is true, the verb runs to its end without faults, and a vacuum leaves nothing
+that no version needs. For a new format: give its verbs in ``testing.verbs``, and what only its log can say as
+``leftovers``.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.errors import DvMaintenanceError, TableNotFoundError
+from dv_maintenance.testing.faults import Call, Kill, Killed, Recorder, injected
+from dv_maintenance.testing.history import TableHistory, needed_files
+
+if TYPE_CHECKING:
+    from dv_maintenance.testing.backends import Row, TableBackend
+    from dv_maintenance.testing.faults import Script
+    from dv_maintenance.testing.verbs import Verb
+
+__all__ = ["Trial"]
+
+# What an error says that is sure that there is nothing to see.
+_NOTHING = re.compile(r"nothing was changed|(?!.*(?:not known|begun)).*nothing was committed")
+
+_HINT = re.compile(r"_last_|LATEST|EARLIEST|latest_version_hint")
+
+# Milliseconds in which a file that nothing names becomes an orphan, beyond a table's retention.
+_OLD: Final = 8 * 86_400_000
+
+# Files, besides data and DVs, that nothing needs once a vacuum is done with a table.
+Leftovers = Callable[[Path], Iterable[str]]
+
+
+class Trial:
+    """``place``: the folder of the backend's table, which is made here."""
+
+    def __init__(self, backend: TableBackend, place: Path, verb: Verb, leftovers: Leftovers = lambda _: ()) -> None:
+        self.backend, self.place, self.verb, self.leftovers = backend, place, verb, leftovers
+        history = TableHistory(backend)
+        for partition, rows in (("a", 6), ("a", 6), ("b", 4)):
+            history.append(partition, rows)
+        history.delete([0, 4])
+        history.delete([12])
+        verb.prepare(history)
+        self.history = history
+        self.before = self._rows()
+        self.version = self._version()
+        self.wanted = sorted(verb.rows(history).values(), key=lambda row: row[0])
+        self.now = backend.moment() + backend.retention
+        self._saved = place.with_name(f"{place.name} saved")
+        shutil.copytree(place, self._saved, symlinks=True)
+        self.files = self._files()
+
+    def points(self, *, all_calls: bool = False) -> list[Call]:
+        """What the verb calls when nothing goes wrong; see ``Recorder.points``."""
+        self._reset()
+        recorder = Recorder()
+        with injected(recorder):
+            self.verb.run(self.backend, self.now)
+        assert self._rows() == self.wanted, f"{self.verb.name} itself"
+        self._settle()
+        return recorder.calls if all_calls else recorder.points()
+
+    def kill(self, script: Kill) -> bool:
+        """Die at a call. Whether it came to that."""
+        self._reset()
+        # Where an error was about to be raised, death comes while it is cleaned up after.
+        with injected(script) as access, suppress(Killed, DvMaintenanceError):
+            self.verb.run(self.backend, self.now)
+        self.look()
+        return access.dead is not None
+
+    def disturb(self, script: Script) -> DvMaintenanceError | None:
+        """Run with faults. The error that the verb ended with."""
+        self._reset()
+        error = None
+        with injected(script):
+            try:
+                self.verb.run(self.backend, self.now)
+            except DvMaintenanceError as raised:
+                error = raised
+        if error is None:
+            assert self._rows() == self.wanted, "it was reported as done"
+        elif self.verb.unreadable:
+            assert not _NOTHING.fullmatch(str(error.to_json()["done"])) or self.files == self._files(), error.to_json()
+        elif _NOTHING.fullmatch(str(error.to_json()["done"])):
+            assert (self._version(), self._rows()) == (self.version, self.before), error.to_json()
+            assert self.files.items() <= self._files().items(), error.to_json()
+        self.look()
+        return error
+
+    def look(self) -> None:
+        """What holds after whatever happened; then the verb is run to its end."""
+        if not self.verb.unreadable:
+            assert self._rows() in (self.before, self.wanted)
+        self._settle()
+
+    def _settle(self) -> None:
+        self.verb.run(self.backend, self.now)
+        assert self._rows() == self.wanted
+        assert not self.verb.left(self.history)
+        from dv_maintenance.maintenance.vacuum import vacuum
+
+        vacuum(self.backend.open(), now=self.backend.moment() + self.backend.retention + _OLD)
+        assert self._rows() == self.wanted
+        table, stored = self.backend.open(), self.history.stored()
+        needed = needed_files(table)
+        assert not (gone := needed - stored), f"live files are gone: {sorted(gone)}"
+        assert not (left := {p for p in stored - needed if "#" not in p}), f"vacuum leaves files behind: {sorted(left)}"
+        assert not (left := set(self.leftovers(self.place))), f"vacuum leaves files behind: {sorted(left)}"
+
+    def _reset(self) -> None:
+        shutil.rmtree(self.place)
+        shutil.copytree(self._saved, self.place, symlinks=True)
+
+    def _rows(self) -> list[Row] | None:
+        """``None``: it is no table."""
+        try:
+            return sorted(self.backend.rows(), key=lambda row: row[0])
+        except TableNotFoundError:
+            return None
+
+    def _version(self) -> int | None:
+        try:
+            return self.backend.open().version()
+        except TableNotFoundError:
+            return None
+
+    def _files(self) -> dict[str, bytes]:
+        """What is in which file, hints aside."""
+        files = (path for path in self.place.rglob("*") if path.is_file())
+        return {str(path): path.read_bytes() for path in files if not _HINT.match(path.name)}

@@ -1,0 +1,329 @@
+"""Every verb of every format, small enough to be disturbed at each of its calls: what it starts from, how it runs, and
+what the table must hold then. No JVM: the rows that a DELETE, UPDATE or MERGE is about are found here; the product
+writes and commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from dv_maintenance.testing.backends import Row, TableBackend
+from dv_maintenance.testing.history import TableHistory
+
+if TYPE_CHECKING:
+    from dv_maintenance.dml.operation import Work
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.rows import RowLevelTable
+    from dv_maintenance.tables.work import ScanTask
+
+__all__ = ["VERBS", "Verb", "verbs_of"]
+
+# Rows by id, as ``TableHistory.rows``.
+Rows = Mapping[int, Row]
+# Rows that go, and rows that come: an id among both is an update.
+Change = Callable[[Rows], tuple[set[int], list[Row]]]
+
+_DELETED: Final = frozenset({1, 8, 13})
+_CHANGED: Final = frozenset({2, 9, 14})
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """``prepare`` brings a table of three files and two DVs to where there is something to do. ``run`` carries the verb
+    out at a time in epoch milliseconds at which the retention has just passed for all that was there before; run for
+    the second time it changes nothing. ``rows`` are those of the table behind it, given those before. ``left``: whether
+    there is anything left to do. ``unreadable``: nobody can read the table in the middle of it.
+    """
+
+    name: str
+    run: Callable[[TableBackend, int], object]
+    needs: str = ""
+    prepare: Callable[[TableHistory], object] = lambda _: None
+    rows: Callable[[TableHistory], Rows] = lambda history: history.rows
+    left: Callable[[TableHistory], bool] = lambda _: False
+    unreadable: bool = False
+
+
+def verbs_of(backend: TableBackend) -> list[Verb]:
+    """Those that the backend's format has."""
+    can = backend.supports | _CAPABILITIES[type(backend).__name__]
+    return [verb for verb in VERBS if not verb.needs or verb.needs in can]
+
+
+_CAPABILITIES: Final = {
+    "DeltaBackend": frozenset({"lite", "rows", "order", "restore", "downgrade", "convert"}),
+    "LanceBackend": frozenset({"positions", "rename"}),
+    "PaimonBackend": frozenset({"positions"}),
+}
+
+
+# -- maintenance -------------------------------------------------------------------------------------------------------
+
+
+def _engine() -> Any:
+    from dv_maintenance.engine.local import LocalEngine
+
+    # One at a time: the same calls in the same order, whenever it is run.
+    return LocalEngine(1)
+
+
+def _purge(backend: TableBackend, _: int) -> object:
+    from dv_maintenance.maintenance.apply import purge
+
+    return purge(backend.open(), _engine())
+
+
+def _optimize(backend: TableBackend, _: int) -> object:
+    from dv_maintenance.maintenance.apply import maintain
+
+    return maintain(backend.open(), _engine())
+
+
+def _zorder(backend: TableBackend, _: int) -> object:
+    from dv_maintenance.maintenance.zorder import zorder
+
+    return zorder(backend.open(), _engine(), ["id", "v"])
+
+
+def _vacuum(backend: TableBackend, now: int) -> object:
+    from dv_maintenance.maintenance.vacuum import vacuum
+
+    return vacuum(backend.open(), now=now)
+
+
+def _vacuum_lite(backend: TableBackend, now: int) -> object:
+    from dv_maintenance.maintenance.vacuum import vacuum
+
+    return vacuum(backend.open(), now=now, lite=True)
+
+
+def _restore(backend: TableBackend, _: int) -> object:
+    from dv_maintenance.maintenance.restore import restore
+
+    return restore(backend.open(), version=_RESTORED)
+
+
+def _manifest(backend: TableBackend, _: int) -> object:
+    from dv_maintenance.maintenance.manifest import write_manifests
+
+    return write_manifests(backend.open(), _engine())
+
+
+def _manifest_after_purge(backend: TableBackend, _: int) -> object:
+    from dv_maintenance.maintenance.manifest import write_manifests
+
+    return write_manifests(backend.open(), _engine(), purge_first=True)
+
+
+def _checkpoint(backend: TableBackend, _: int) -> object:
+    from dv_maintenance.maintenance.checkpoint import checkpoint
+
+    return checkpoint(backend.open())
+
+
+def _clean_log(backend: TableBackend, now: int) -> object:
+    from dv_maintenance.maintenance.checkpoint import checkpoint
+
+    return checkpoint(backend.open(), clean_log=True, now=now + _LOG_RETENTION)
+
+
+def _downgrade(backend: TableBackend, now: int) -> object:
+    from dv_maintenance.maintenance.downgrade import downgrade
+
+    return downgrade(backend.open(), _engine(), now=now)
+
+
+def _downgrade_without_history(backend: TableBackend, now: int) -> object:
+    from dv_maintenance.maintenance.downgrade import downgrade
+
+    return downgrade(backend.open(), _engine(), truncate_history=True, now=now)
+
+
+def _rename(backend: TableBackend, now: int) -> object:
+    from dv_maintenance.maintenance.rename_manifests import rename_manifests
+
+    return rename_manifests(backend.open(), now=now)
+
+
+def _convert(backend: TableBackend, _: int) -> object:
+    from dv_maintenance.maintenance.convert import convert
+
+    return convert(backend.open(), {"p": pa.string()})
+
+
+_RESTORED: Final = 4
+_LOG_RETENTION: Final = 32 * 86_400_000
+
+
+def _purged(history: TableHistory) -> None:
+    _purge(history.backend, 0)
+    history.sync()
+
+
+def _purged_and_summed_up(history: TableHistory) -> None:
+    _purged(history)
+    _checkpoint(history.backend, 0)
+
+
+def _unlogged(history: TableHistory) -> None:
+    """A folder of Parquet files, as another tool would leave it."""
+    _purged(history)
+    _vacuum(history.backend, history.backend.moment() + history.backend.retention)
+    storage = history.table.storage
+    storage.delete([info.path for info in storage.list("_delta_log")])
+    history.versions.clear()
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def _changing(name: str, change: Change) -> Callable[[TableBackend, int], object]:
+    """An operation that takes rows out and puts rows in, by the product's own way from rows found to a commit."""
+
+    def run(backend: TableBackend, _: int) -> object:
+        from dv_maintenance.dml import operation
+
+        table = operation.row_level(backend.open())
+        return operation.run(table, name, lambda snapshot: _work(table, snapshot, change), max_attempts=3)
+
+    return run
+
+
+def _work(table: RowLevelTable, snapshot: Snapshot, change: Change) -> Work:
+    from dv_maintenance.dml.operation import Work, deleted_rows
+    from dv_maintenance.dml.write import write_changes
+    from dv_maintenance.dv import DeletionVector
+    from dv_maintenance.tables.rows import RowChanges
+
+    tasks = table.scan_tasks(snapshot)
+    places = {row[0]: (row, file, position) for row, file, position in _rows(table, tasks)}
+    rows = {number: row for number, (row, _, _) in places.items()}
+    gone, new = change(rows)
+    after = {row[0]: row for row in new}
+    changed = [number for number in sorted(gone | after.keys()) if number in rows]
+    if not after:
+        found: dict[int, list[int]] = {}
+        for number in changed:
+            found.setdefault(places[number][1], []).append(places[number][2])
+        positions = {file: DeletionVector.from_positions(each) for file, each in found.items()}
+        return Work(RowChanges(deleted_rows(table, tasks, positions)), _anything)
+    stay = {number: row for number, row in after.items() if rows.get(number) != row}
+    inserted = [number for number in stay if number not in rows]
+    changed = [number for number in changed if number in gone or number in stay]
+    if not changed and not inserted:
+        return Work(RowChanges(), _anything)
+    frame: Any = _Frame(
+        [("update" if number in stay else "delete", *places[number][1:]) for number in changed]
+        + [("insert", None, None)] * len(inserted),
+        [stay.get(number) or rows[number] for number in changed] + [stay[number] for number in inserted],
+    )
+    written = write_changes(
+        frame,
+        snapshot.schema,
+        snapshot.partition_columns,
+        table.row_write_tasks(snapshot, _TARGET),
+        change_data=False,
+        options=table.storage.options,
+    )
+    changes = RowChanges(deleted_rows(table, tasks, written.positions), written.added, written.change_files)
+    return Work(changes, _anything)
+
+
+def _anything(added: Snapshot) -> bool:
+    return bool(added.files.num_rows)
+
+
+def _rows(table: RowLevelTable, tasks: Sequence[ScanTask]) -> Iterator[tuple[Row, int, int]]:
+    """Live rows, the number of their task, and where they are in their file."""
+    from dv_maintenance.dml.rows import FILE, ROW, numbered_rows
+
+    for number, task in enumerate(tasks):
+        for batch in numbered_rows(number, task, table.storage.options):
+            for row in batch.to_pylist():
+                yield (row["id"], row["p"], row["v"]), row[FILE], row[ROW]
+
+
+class _Frame:
+    """As much of a DataFrame as writing takes."""
+
+    def __init__(self, actions: list[tuple[str, int | None, int | None]], rows: list[Row]) -> None:
+        from dv_maintenance.dml.rows import FILE, ROW
+        from dv_maintenance.dml.write import ACTION
+
+        kinds, files, positions = zip(*actions, strict=True)
+        ids, partitions, values = zip(*rows, strict=True)
+        self._batch = pa.RecordBatch.from_pydict(
+            {
+                ACTION: pa.array(kinds, pa.string()),
+                FILE: pa.array(files, pa.int32()),
+                ROW: pa.array(positions, pa.int64()),
+                "id": pa.array(ids, pa.int64()),
+                "p": pa.array(partitions, pa.string()),
+                "v": pa.array(values, pa.string()),
+            }
+        )
+        self._found: list[SimpleNamespace] = []
+
+    def mapInArrow(self, work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], _: str) -> _Frame:  # noqa: N802
+        self._found = [SimpleNamespace(**row) for batch in work([self._batch]) for row in batch.to_pylist()]
+        return self
+
+    def collect(self) -> list[SimpleNamespace]:
+        return self._found
+
+
+_TARGET: Final = 128 << 20
+
+
+def _delete(_: Rows) -> tuple[set[int], list[Row]]:
+    return set(_DELETED), []
+
+
+def _update(rows: Rows) -> tuple[set[int], list[Row]]:
+    return set(), [(number, partition, "new") for number, partition, _ in rows.values() if number in _CHANGED]
+
+
+def _merge(rows: Rows) -> tuple[set[int], list[Row]]:
+    """Some go, some change, and there is a new one of an old partition, and one of a new one."""
+    _, updated = _update(rows)
+    return set(_DELETED), [*updated, (100, "a", "merged"), (101, "c", "merged")]
+
+
+def _changed(change: Change) -> Callable[[TableHistory], Rows]:
+    def rows(history: TableHistory) -> Rows:
+        gone, new = change(history.rows)
+        left = {number: row for number, row in history.rows.items() if number not in gone}
+        return left | {row[0]: row for row in new}
+
+    return rows
+
+
+def _has_dvs(history: TableHistory) -> bool:
+    return history.live_dvs() > 0
+
+
+VERBS: Final = (
+    Verb("purge", _purge, left=_has_dvs),
+    Verb("optimize", _optimize, left=_has_dvs),
+    Verb("vacuum", _vacuum, prepare=_purged),
+    Verb("delete", _changing("DELETE", _delete), needs="positions", rows=_changed(_delete)),
+    Verb("delete", _changing("DELETE", _delete), needs="rows", rows=_changed(_delete)),
+    Verb("update", _changing("UPDATE", _update), needs="rows", rows=_changed(_update)),
+    Verb("merge", _changing("MERGE", _merge), needs="rows", rows=_changed(_merge)),
+    Verb("zorder", _zorder, needs="order", left=_has_dvs),
+    Verb("vacuum --lite", _vacuum_lite, needs="lite", prepare=_purged),
+    Verb("restore", _restore, needs="restore", prepare=_purged, rows=lambda history: history.versions[_RESTORED]),
+    Verb("manifest", _manifest, needs="manifests", prepare=_purged),
+    Verb("manifest --purge-first", _manifest_after_purge, needs="manifests", left=_has_dvs),
+    Verb("checkpoint", _checkpoint, needs="checkpoints"),
+    Verb("checkpoint --clean-log", _clean_log, needs="checkpoints", prepare=_purged_and_summed_up),
+    Verb("downgrade", _downgrade, needs="downgrade", left=_has_dvs),
+    Verb("downgrade --truncate-history", _downgrade_without_history, needs="downgrade", left=_has_dvs),
+    Verb("rename-manifests", _rename, needs="rename", unreadable=True),
+    Verb("convert", _convert, needs="convert", prepare=_unlogged),
+)

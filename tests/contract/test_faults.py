@@ -1,0 +1,120 @@
+"""Every verb of every format under faults, and killed at its storage calls; the whole of it is deep.
+
+``DVM_FAULTS`` in the environment: how many runs with faults each verb has in the deep form.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dv_maintenance.tables.delta import dv_files
+from dv_maintenance.tables.delta import publish as delta_publish
+from dv_maintenance.tables.paimon import publish as paimon_publish
+from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
+from dv_maintenance.testing.faults import Fault, Faults, Kill
+from dv_maintenance.testing.trials import Trial
+from dv_maintenance.testing.verbs import Verb, verbs_of
+
+RUNS = int(os.environ.get("DVM_FAULTS", "100"))
+# Short forms kill at every so many of the calls, beginning with another one for each verb.
+SHARE = 12
+
+
+def delta(place: str, verb: str) -> TableBackend:
+    return DeltaBackend(place, properties={"delta.checkpointInterval": "5"})
+
+
+def lance(place: str, verb: str) -> TableBackend:
+    return LanceBackend(place, enable_v2_manifest_paths=verb != "rename-manifests")
+
+
+def paimon(place: str, verb: str) -> TableBackend:
+    # Small index files: what is left of them is written anew.
+    return PaimonBackend(place, options={"deletion-vector.index-file.target-size": "60"})
+
+
+Make = Callable[[str, str], TableBackend]
+CASES = [
+    pytest.param(make, verb, id=f"{make.__name__}-{verb.name}")
+    for make in (delta, lance, paimon)
+    for verb in verbs_of(make("nowhere", ""))
+]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pauses between attempts, and deletion vectors of few rows in files of their own."""
+    monkeypatch.setattr(delta_publish, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(paimon_publish, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(dv_files, "_INLINE", 0)
+
+
+@pytest.fixture
+def trial(tmp_path: Path, make: Make, verb: Verb) -> Trial:
+    place = tmp_path / "table"
+    return Trial(make(str(place), verb.name), place, verb, half_written)
+
+
+def half_written(place: Path) -> Iterator[str]:
+    """Names under which our own writing begins."""
+    return (path.name for path in place.rglob("*") if path.name.endswith(".tmp"))
+
+
+def kills(trial: Trial, *, every_call: bool) -> list[Kill]:
+    points = trial.points(all_calls=every_call)
+    found = [Kill(point.number) for point in points]
+    found += [Kill(point.number, "halfway") for point in points if Fault.FULL_HALFWAY in point.possible]
+    return found + ([Kill(point.number, "after") for point in points] if every_call else [])
+
+
+@pytest.mark.parametrize(("make", "verb"), CASES)
+def test_killed_at_some_of_its_calls(make: Make, verb: Verb, trial: Trial) -> None:
+    first = sum(map(ord, f"{make.__name__}{verb.name}")) % SHARE
+    found = kills(trial, every_call=False)
+    for kill in found[first % max(1, len(found)) :: SHARE]:
+        assert trial.kill(kill)
+
+
+@pytest.mark.parametrize(("make", "verb"), CASES)
+def test_disturbed_a_little(make: Make, verb: Verb, trial: Trial) -> None:
+    seed = sum(map(ord, f"{make.__name__}{verb.name}"))
+    for number in range(2):
+        trial.disturb(Faults(seed + number, rate=0.1, kinds=kinds_for(verb)))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("make", "verb"), CASES)
+def test_killed_at_every_call(make: Make, verb: Verb, trial: Trial) -> None:
+    found = kills(trial, every_call=True)
+    for kill in found:
+        assert trial.kill(kill), kill
+    print(f"\n{make.__name__} {verb.name}: {len(found)} kills")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("make", "verb"), CASES)
+def test_disturbed_again_and_again(make: Make, verb: Verb, trial: Trial) -> None:
+    injected: Counter[Fault] = Counter()
+    ended: Counter[str] = Counter()
+    for seed in range(RUNS):
+        script = Faults(seed, rate=(0.02, 0.1, 0.4)[seed % 3], kinds=kinds_for(verb))
+        error = trial.disturb(script)
+        injected += script.injected
+        ended[type(error).__name__ if error else "done"] += 1
+    print(f"\n{make.__name__} {verb.name}: {dict(injected)}, {dict(ended)}")
+
+
+def kinds_for(verb: Verb) -> frozenset[Fault]:
+    """Who makes a table of a folder has nothing to go by but its listing."""
+    return frozenset(Fault) - ({Fault.LATE_LIST} if verb.name == "convert" else set())
+
+
+def test_the_names_are_those_of_the_verbs() -> None:
+    assert len(CASES) == len({case.id for case in CASES})
+    assert all(re.fullmatch(r"[a-z -]+", verb.name) for _, verb in (case.values for case in CASES))
