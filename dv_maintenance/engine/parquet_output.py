@@ -51,6 +51,10 @@ class ParquetOutput:
         """
         if keys:
             self._writer.add_key_value_metadata(keys)
-        self._writer.close()
+        try:
+            self._writer.close()
+        finally:
+            # What can't be closed would be tried again when it is collected, by whoever is at work then.
+            self._writer.is_open = False
         if self._footers and self.nan_leaves:
             self._sink.write(framed(without_bounds(encoded(self._footers[0]), self._nan)))
