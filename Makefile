@@ -4,7 +4,7 @@ SHELL := /bin/bash
 UV ?= $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
 RUN := $(UV) run --frozen --no-sync
 
-.PHONY: help setup java judges lint types imports test tests deep demo ui screenshots matrix bench clean
+.PHONY: help setup java judges lint types imports check test tests deep demo ui screenshots matrix bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ imports: .venv/.ready ## Layer rules
 
 tests: setup judges ## Tests only
 	$(RUN) pytest
+
+check: .venv/.ready lint types imports ## Every check that needs no Java: the loop while working
+	JAVA_HOME=/nowhere $(RUN) pytest -n auto -m "not deep and not jvm"
 
 test: setup judges lint types imports tests ## Every check
 

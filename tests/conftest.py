@@ -28,6 +28,13 @@ settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever asks for the Spark session needs a JVM; what starts one by another way says so itself."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("jvm")
+
+
 def missing(what: str, how: str) -> NoReturn:
     """Skip loudly on a user's machine, fail where CI is set: a judge that stays silent has not agreed."""
     if os.environ.get("CI"):

@@ -155,6 +155,7 @@ def load_tables(config: WatchConfig, count: int) -> None:
     dg.Definitions.validate_loadable(defs)
 
 
+@pytest.mark.jvm
 @pytest.mark.parametrize("text", blocks("python"))
 def test_python_runs(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dagster.components.definitions import LazyDefinitions

@@ -135,6 +135,7 @@ def with_dvs(path: str) -> int:
     return health(open_table(path).snapshot()).counts.files_with_dv
 
 
+@pytest.mark.jvm
 def test_purges_through_a_connect_server(server: str, bare_python: Path, tmp_path: Path) -> None:
     tables = [dirty_table(tmp_path / name) for name in ("by_engine", "by_dagster", "without_package")]
     done = subprocess.run(

@@ -124,6 +124,7 @@ def test_a_session_that_was_given_or_found_is_left_running(lake: Any, spark: Spa
         assert spark.range(3).count() == 3
 
 
+@pytest.mark.jvm
 def test_a_session_of_its_own_is_started_and_stopped(lake: Any, tmp_path: Path) -> None:
     program = """
 import json, sys

@@ -23,8 +23,8 @@ from dv_maintenance.cli import main
         "zorder --columns id",
         "restore --version 1",
         "changes --from 1",
-        "engine-sql purge",
-        "update --set id=1",
+        pytest.param("engine-sql purge", marks=pytest.mark.jvm),
+        pytest.param("update --set id=1", marks=pytest.mark.jvm),
         "rename-manifests",
     ],
 )
