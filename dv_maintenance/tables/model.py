@@ -84,10 +84,14 @@ def partition_name(values: Mapping[str, str | None]) -> str:
     >>> partition_name({"day": "2026-01-01", "shop": None})
     'day=2026-01-01/shop=__HIVE_DEFAULT_PARTITION__'
     """
-    return "/".join(
-        f"{quote(name, safe=' ')}={NULL_PARTITION if value is None else quote(value, safe=' :+,@')}"
-        for name, value in values.items()
-    )
+    return "/".join(f"{quote(name, safe=' ')}={_value_name(value)}" for name, value in values.items())
+
+
+def _value_name(value: str | None) -> str:
+    if value is None:
+        return NULL_PARTITION
+    # A text of that name is not null.
+    return quote(value, safe=" :+,@") if value != NULL_PARTITION else f"%{ord(value[0]):02X}{value[1:]}"
 
 
 def parse_partition(name: str) -> dict[str, str | None]:

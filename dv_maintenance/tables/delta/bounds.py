@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from dv_maintenance.tables.delta.columns import bools, int32s, int64s, numbers, strings
-from dv_maintenance.tables.delta.partitions import constant, partition_columns
+from dv_maintenance.tables.delta.partitions import partition_columns
 from dv_maintenance.tables.delta.replay import replay
 from dv_maintenance.tables.delta.schema import delta_kind
-from dv_maintenance.tables.delta.skipping import StatsColumn, exactly, parsed, stats_bounds
+from dv_maintenance.tables.delta.skipping import StatsColumn, parsed, partition_bounds, stats_bounds
 from dv_maintenance.tables.model import parse_partition
 from dv_maintenance.tables.rows import ColumnBounds
 
@@ -53,11 +53,11 @@ def column_bounds(storage: Storage, snapshot: DeltaSnapshot, columns: Sequence[s
 
 
 def _of_partition(snapshot: DeltaSnapshot, column: PartitionColumn) -> ColumnBounds:
-    """From the canonical values in the files' partition names: work per partition, not per file."""
+    """From the stored values in the files' partition names: work per partition, not per file."""
     tables: list[pa.Table] = []
     for chunk in snapshot.files["partition"].chunks:
         raw = [parse_partition(each)[column.name] for each in chunk.dictionary.to_pylist()]
-        known = [exactly(constant(each, column.type), column.type) for each in raw]
+        known = [partition_bounds(each, column.type) for each in raw]
         tables.append(_table(known, column.type).take(int32s(numbers(chunk.indices))))
     return _column_bounds(pa.concat_tables([_table([], column.type), *tables]), snapshot)
 

@@ -16,7 +16,7 @@ from dv_maintenance.tables.delta.actions import FEATURE_READER, FEATURE_WRITER, 
 from dv_maintenance.tables.delta.conflicts import Since
 from dv_maintenance.tables.delta.live_file import LiveFile
 from dv_maintenance.tables.delta.log import commit_path, latest_version
-from dv_maintenance.tables.delta.partitions import canonical
+from dv_maintenance.tables.delta.partitions import constant
 from dv_maintenance.tables.delta.presence import listed, look_for
 from dv_maintenance.tables.delta.publish import Draft, commit_body, commit_times, operation_info, publish
 from dv_maintenance.tables.delta.schema_string import schema_string
@@ -142,7 +142,7 @@ def _add(storage: Storage, file: AddedFile, schema: pa.Schema, metadata: Metadat
     values = parse_partition(file.partition)
     for name, value in values.items():
         try:
-            canonical(value, schema.field(name).type)
+            constant(value, schema.field(name).type)
         except DamagedTableError as error:
             raise RefusedError(
                 f"{file.output.uri}: {error.message}",

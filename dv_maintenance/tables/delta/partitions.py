@@ -1,7 +1,9 @@
-"""Partition values of a Delta log: raw strings, their one canonical spelling, and constants for a reader.
+"""Partition values of a Delta log: the text that is stored, and constants for a reader.
 
-Writers spell one value in several ways (``1`` and ``01``, a timestamp with and without a zone), and files are in one
-partition if the values are equal, not the strings (protocol: Partition Value Serialization). An empty string is null.
+Files are in one partition here only if their stored text is the same. Writers spell one value in several ways, and what
+a text means may be the reader's to say: a timestamp without a zone is one of the session's zone to delta-spark
+(``spark.databricks.delta.write.utcTimestampPartitionValues`` = false writes them). Rewritten files keep the text, so no
+two texts ever become one. An empty string is null (protocol: Partition Value Serialization).
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PartitionColumn",
-    "canonical",
     "constant",
     "constants",
     "hive_folder",
+    "is_local_time",
     "partition_columns",
     "partition_names",
 ]
@@ -61,35 +63,20 @@ def partition_columns(metadata: Metadata) -> tuple[PartitionColumn, ...]:
     return tuple(PartitionColumn(field.name, physical_name(field), field.type) for field in fields)
 
 
-def canonical(raw: str | None, type: pa.DataType) -> str | None:
-    """The one spelling of a value: two raw strings are in one partition exactly if this is equal.
-
-    Dates are ``YYYY-MM-DD``, timestamps ``YYYY-MM-DDTHH:MM:SS[.ffffff]Z`` in UTC, those without a zone
-    ``YYYY-MM-DD HH:MM:SS[.ffffff]``; decimals have their type's scale; ``None`` is null.
-
-    Raises
-    ------
-    DamagedTableError : ``raw`` is no value of ``type``.
+def is_local_time(raw: str | None, type: pa.DataType) -> bool:
+    """Whether a value is a timestamp without a zone in a column whose values are instants: which one it is, the session
+    of each reader says. Raises DamagedTableError: ``raw`` is no value of ``type``.
     """
-    value = _parse(raw, type)
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, bytes):
-        return raw
-    if isinstance(value, datetime):
-        text = value.replace(tzinfo=None).isoformat(sep=" " if value.tzinfo is None else "T")
-        return text if value.tzinfo is None else text + "Z"
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    return _float_text(value) if isinstance(value, float | np.floating) else str(value)
+    if not (raw and pt.is_timestamp(type) and type.tz is not None):
+        return False
+    _parse(raw, type)
+    return datetime.fromisoformat(raw).tzinfo is None
 
 
 def constant(raw: str | None, type: pa.DataType) -> Any:
-    """The value as ``SourceFile.constants`` wants it. Raises DamagedTableError: ``raw`` is no value of ``type``."""
+    """The value as ``SourceFile.constants`` wants it; see :func:`is_local_time` for one that is taken as UTC here.
+    Raises DamagedTableError: ``raw`` is no value of ``type``.
+    """
     value = _parse(raw, type)
     if isinstance(value, bytes):
         return b64encode(value).decode()
@@ -111,7 +98,8 @@ def constants(
 
 
 def partition_names(partition_values: pa.ChunkedArray, columns: tuple[PartitionColumn, ...]) -> pa.ChunkedArray:
-    """``model.partition_name`` of each file, as dictionary<int32, string>: work per distinct value, not per file.
+    """``model.partition_name`` of each file by the text that is stored, as dictionary<int32, string>: work per distinct
+    text, not per file. A value that a file does not name is null.
 
     Raises
     ------
@@ -136,16 +124,16 @@ def partition_names(partition_values: pa.ChunkedArray, columns: tuple[PartitionC
 
 
 def _encode(partition_values: pa.ChunkedArray, column: PartitionColumn) -> tuple[Any, list[str | None]]:
-    """A code per file and the canonical value of each code; equal values have one code."""
+    """A code per file and the stored text of each code."""
     chunks = [_values(chunk, column.key) for chunk in partition_values.chunks]
     encoded = pa.chunked_array(chunks, pa.string()).dictionary_encode(null_encoding="encode")
-    raw: list[str | None] = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
-    values: dict[str | None, int] = {}
-    lookup = [values.setdefault(_of(column, text, canonical), len(values)) for text in raw]
-    if not lookup:
+    texts: list[str | None] = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
+    if not texts:
         return np.zeros(len(partition_values), np.int64), [None]
+    for text in texts:
+        _of(column, text, _parse)
     codes = np.concatenate([numbers(chunk.indices) for chunk in encoded.chunks])
-    return np.array(lookup, np.int64)[codes], list(values)
+    return codes.astype(np.int64), texts
 
 
 def _values(values: pa.MapArray, key: str) -> pa.Array:
@@ -211,7 +199,7 @@ def _parse_typed(raw: str, type: pa.DataType) -> Any:
         moment = datetime.fromisoformat(raw)
         if type.tz is None:
             return moment.replace(tzinfo=None)
-        # Without a zone the writer meant its session's, which the log does not tell: readers agree on UTC.
+        # See is_local_time. A reader without a session takes UTC for its zone.
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     return _fail()
 

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from dv_maintenance.tables.delta.columns import bools, int32s, numbers
-from dv_maintenance.tables.delta.partitions import constants, partition_columns
+from dv_maintenance.tables.delta.partitions import constant, is_local_time, partition_columns
 from dv_maintenance.tables.delta.replay import replay
 from dv_maintenance.tables.delta.schema import delta_kind, physical_name
 from dv_maintenance.tables.predicate import Bounds, Column, Predicate, bind, columns_of, comparable, may_be_true
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["StatsColumn", "exactly", "may_match", "parsed", "stats_bounds"]
+__all__ = ["StatsColumn", "may_match", "parsed", "partition_bounds", "stats_bounds"]
 
 _UNBOUNDED: Final = Bounds()
 _BATCH: Final = 65_536  # statistics that are Python objects at a time
@@ -90,15 +90,18 @@ def _partition_bounds(snapshot: DeltaSnapshot, wanted: list[Column]) -> tuple[An
     values = files["partition_values"].take(int32s(first))
     return dense, [
         {
-            (column.name,): exactly(value, column.type)
-            for column, value in zip(columns, constants(values[at].as_py() or (), columns).values(), strict=True)
+            (column.name,): partition_bounds(dict(values[at].as_py() or ()).get(column.key), column.type)
+            for column in columns
         }
         for at in range(len(found))
     ]
 
 
-def exactly(value: Any, type_: pa.DataType) -> Bounds:
-    """Of a partition value in the form that ``partitions.constant`` gives it."""
+def partition_bounds(raw: str | None, type_: pa.DataType) -> Bounds:
+    """Of a partition value as the log has it. Raises DamagedTableError: it is none of the type."""
+    if is_local_time(raw, type_):
+        return Bounds(nulls=False)
+    value = constant(raw, type_)
     if value is None:
         return Bounds(values=False)
     if types.is_decimal(type_):

@@ -50,17 +50,25 @@ class Partitions:
     options: Mapping[str, str]
     found: list[Partition] = field(default_factory=list)
     _codes: dict[bytes, int] = field(init=False)
+    _rows: dict[str, bytes] = field(init=False)
 
     def __post_init__(self) -> None:
         self._codes = {partition.row: code for code, partition in enumerate(self.found)}
+        self._rows = {partition.name: partition.row for partition in self.found}
 
     def code(self, row: bytes) -> int:
-        """The number of a partition. Raises DamagedTableError, UnsupportedFeatureError where a row is none of the
-        table's.
+        """The number of a partition. Raises DamagedTableError where a row is none of the table's,
+        UnsupportedFeatureError also where two partitions would have one name: their files must never be merged.
         """
         code = self._codes.get(row)
         if code is None:
             partition = self._partition(row)
+            if self._rows.setdefault(partition.name, row) != row:
+                raise UnsupportedFeatureError(
+                    f"two partitions are called {partition.name}",
+                    features=("partitions of one name",),
+                    next_step="maintain this table with Paimon itself",
+                )
             code = self._codes[row] = len(self.found)
             self.found.append(partition)
         return code

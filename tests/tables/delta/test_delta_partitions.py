@@ -1,4 +1,4 @@
-"""Partition values: one spelling per value, and constants that a reader can use."""
+"""Partition values: the text that is stored, and constants that a reader can use."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from dv_maintenance.tables.delta.actions import Metadata
 from dv_maintenance.tables.delta.columns import maps
 from dv_maintenance.tables.delta.partitions import (
     PartitionColumn,
-    canonical,
     constant,
     constants,
+    is_local_time,
     partition_columns,
     partition_names,
 )
@@ -29,46 +29,44 @@ MICROS = 1_631_099_471_000_000
 
 
 @pytest.mark.parametrize(
-    ("raw", "type", "spelling", "value"),
+    ("raw", "type", "value"),
     [
-        (None, pa.int32(), None, None),
-        ("", pa.string(), None, None),
-        ("", pa.binary(), None, None),
-        ("null", pa.string(), "null", "null"),
-        ("ä/=%", pa.string(), "ä/=%", "ä/=%"),
-        ("1", pa.int8(), "1", 1),
-        ("-007", pa.int64(), "-7", -7),
-        ("+5", pa.int16(), "5", 5),
-        ("9223372036854775807", pa.int64(), "9223372036854775807", 2**63 - 1),
-        ("TRUE", pa.bool_(), "true", True),
-        ("false", pa.bool_(), "false", False),
-        ("1.10", pa.float64(), "1.1", "1.1"),
-        ("1.0E10", pa.float64(), "10000000000.0", "10000000000.0"),
-        ("0.1", pa.float32(), "0.1", "0.1"),
-        ("NaN", pa.float32(), "NaN", "NaN"),
-        ("-Infinity", pa.float64(), "-Infinity", "-Infinity"),
-        ("-0.0", pa.float64(), "-0.0", "-0.0"),
-        ("12.5", pa.decimal128(10, 2), "12.50", "12.50"),
-        ("1E+3", pa.decimal128(10, 0), "1000", "1000"),
-        ("-0.01", pa.decimal128(3, 2), "-0.01", "-0.01"),
-        ("2021-09-08", pa.date32(), "2021-09-08", 18878),
-        ("2021-9-8", pa.date32(), "2021-09-08", 18878),
-        ("1969-12-31", pa.date32(), "1969-12-31", -1),
-        ("2021-09-08 11:11:11", TIMESTAMP, "2021-09-08T11:11:11Z", MICROS),
-        ("2021-09-08T11:11:11.000000Z", TIMESTAMP, "2021-09-08T11:11:11Z", MICROS),
-        ("2021-09-08T13:11:11+02:00", TIMESTAMP, "2021-09-08T11:11:11Z", MICROS),
-        ("2021-09-08 11:11:11.5", TIMESTAMP, "2021-09-08T11:11:11.500000Z", MICROS + 500_000),
-        ("1969-12-31 23:59:59.999999", TIMESTAMP, "1969-12-31T23:59:59.999999Z", -1),
-        ("2021-09-08 11:11:11", NTZ, "2021-09-08 11:11:11", MICROS),
-        ("2021-09-08T11:11:11.000001", NTZ, "2021-09-08 11:11:11.000001", MICROS + 1),
-        ("\x01ä", pa.binary(), "\x01ä", "AcOk"),
+        (None, pa.int32(), None),
+        ("", pa.string(), None),
+        ("", pa.binary(), None),
+        ("null", pa.string(), "null"),
+        ("ä/=%", pa.string(), "ä/=%"),
+        ("1", pa.int8(), 1),
+        ("-007", pa.int64(), -7),
+        ("+5", pa.int16(), 5),
+        ("9223372036854775807", pa.int64(), 2**63 - 1),
+        ("TRUE", pa.bool_(), True),
+        ("false", pa.bool_(), False),
+        ("1.10", pa.float64(), "1.1"),
+        ("1.0E10", pa.float64(), "10000000000.0"),
+        ("0.1", pa.float32(), "0.1"),
+        ("NaN", pa.float32(), "NaN"),
+        ("-Infinity", pa.float64(), "-Infinity"),
+        ("-0.0", pa.float64(), "-0.0"),
+        ("12.5", pa.decimal128(10, 2), "12.50"),
+        ("1E+3", pa.decimal128(10, 0), "1000"),
+        ("-0.01", pa.decimal128(3, 2), "-0.01"),
+        ("2021-09-08", pa.date32(), 18878),
+        ("2021-9-8", pa.date32(), 18878),
+        ("1969-12-31", pa.date32(), -1),
+        ("2021-09-08 11:11:11", TIMESTAMP, MICROS),
+        ("2021-09-08T11:11:11.000000Z", TIMESTAMP, MICROS),
+        ("2021-09-08T13:11:11+02:00", TIMESTAMP, MICROS),
+        ("2021-09-08 11:11:11.5", TIMESTAMP, MICROS + 500_000),
+        ("1969-12-31 23:59:59.999999", TIMESTAMP, -1),
+        ("2021-09-08 11:11:11", NTZ, MICROS),
+        ("2021-09-08T11:11:11.000001", NTZ, MICROS + 1),
+        ("\x01ä", pa.binary(), "AcOk"),
     ],
 )
-def test_values(raw: str | None, type: pa.DataType, spelling: str | None, value: object) -> None:
-    assert canonical(raw, type) == spelling
+def test_values(raw: str | None, type: pa.DataType, value: object) -> None:
     assert constant(raw, type) == value
     json.dumps(value)
-    assert canonical(spelling, type) == spelling
 
 
 @pytest.mark.parametrize(
@@ -92,14 +90,29 @@ def test_values(raw: str | None, type: pa.DataType, spelling: str | None, value:
     ],
 )
 def test_no_value_of_the_type(raw: str, type: pa.DataType) -> None:
-    for convert in (canonical, constant):
-        with pytest.raises(DamagedTableError, match="is not a partition value"):
-            convert(raw, type)
+    with pytest.raises(DamagedTableError, match="is not a partition value"):
+        constant(raw, type)
+
+
+@pytest.mark.parametrize(
+    ("raw", "type", "local"),
+    [
+        ("2026-01-01 00:00:00", TIMESTAMP, True),
+        ("2026-01-01", TIMESTAMP, True),
+        ("2026-01-01T05:00:00.000000Z", TIMESTAMP, False),
+        ("2026-01-01 05:00:00+02:00", TIMESTAMP, False),
+        ("2026-01-01 00:00:00", NTZ, False),
+        ("2026-01-01", pa.date32(), False),
+        ("", TIMESTAMP, False),
+        (None, TIMESTAMP, False),
+    ],
+)
+def test_times_that_only_a_session_knows(raw: str | None, type: pa.DataType, local: bool) -> None:
+    assert is_local_time(raw, type) is local
 
 
 @given(st.dates())
 def test_dates(value: date) -> None:
-    assert canonical(value.isoformat(), pa.date32()) == value.isoformat()
     assert constant(value.isoformat(), pa.date32()) == (value - date(1970, 1, 1)).days
 
 
@@ -108,12 +121,12 @@ def test_timestamps(value: datetime) -> None:
     micros = constant(value.isoformat(sep=" "), NTZ)
     assert pa.scalar(micros, NTZ).as_py() == value
     assert constant(value.isoformat() + "Z", TIMESTAMP) == micros
-    assert constant(canonical(value.replace(tzinfo=UTC).isoformat(), TIMESTAMP), TIMESTAMP) == micros
+    assert constant(value.replace(tzinfo=UTC).isoformat(), TIMESTAMP) == micros
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-99999, max_value=99999))
 def test_decimals(value: Decimal) -> None:
-    spelling = canonical(str(value), pa.decimal128(8, 3))
+    spelling = constant(str(value), pa.decimal128(8, 3))
     assert spelling is not None
     assert Decimal(spelling) == value
     assert len(spelling.partition(".")[2]) == 3
@@ -121,7 +134,7 @@ def test_decimals(value: Decimal) -> None:
 
 @given(st.floats(width=32) | st.floats())
 def test_floats_read_back_as_the_same_number(value: float) -> None:
-    spelling = canonical(str(value), pa.float64())
+    spelling = constant(str(value), pa.float64())
     assert spelling is not None
     assert float(spelling) == value or value != value
 
@@ -145,7 +158,7 @@ def test_names_of_many_files(rows: list[dict[str, str | None] | None], split: in
     column = pa.chunked_array([maps(rows[:split]), maps(rows[split:])], pa.map_(pa.string(), pa.string()))
     names = partition_names(column, COLUMNS)
     assert names.type == pa.dictionary(pa.int32(), pa.string())
-    expected = [{one.name: canonical((row or {}).get(one.key), one.type) for one in COLUMNS} for row in rows]
+    expected = [{one.name: (row or {}).get(one.key) for one in COLUMNS} for row in rows]
     assert [parse_partition(name) for name in names.to_pylist()] == expected
     assert [list(parse_partition(name)) for name in names.to_pylist()] == [["n", "day", "text"]] * len(rows)
 
@@ -154,7 +167,18 @@ def test_names_of_many_files(rows: list[dict[str, str | None] | None], split: in
 def test_names_of_one_column(raw: list[str | None]) -> None:
     column = pa.chunked_array([maps([{"col-1": value} for value in raw]).slice(1)], pa.map_(pa.string(), pa.string()))
     names = partition_names(column, COLUMNS[:1]).to_pylist()
-    assert [parse_partition(name)["n"] for name in names] == [value and str(int(value)) for value in raw[1:]]
+    assert [parse_partition(name)["n"] for name in names] == raw[1:]
+
+
+def test_only_one_text_is_one_partition() -> None:
+    moments = ["2026-01-01 05:00:00", "2026-01-01T05:00:00Z", "2026-01-01T05:00:00.000000Z", None, ""]
+    column = PartitionColumn("at", "at", TIMESTAMP)
+    rows = pa.chunked_array([maps([{"at": each} for each in moments])])
+    names = partition_names(rows, (column,)).to_pylist()
+    assert [parse_partition(name)["at"] for name in names] == moments
+    texts = [None, "__HIVE_DEFAULT_PARTITION__"]
+    names = partition_names(pa.chunked_array([maps([{"text": each} for each in texts])]), COLUMNS[2:]).to_pylist()
+    assert [parse_partition(name)["text"] for name in names] == texts
 
 
 def test_no_columns_no_name() -> None:

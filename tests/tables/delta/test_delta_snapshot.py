@@ -113,8 +113,8 @@ def test_shape_and_values(log: RawLog) -> None:
     assert snapshot.partition_columns == ("n", "day")
     assert (snapshot.timestamp, snapshot.in_commit_timestamp) == (1_700_000_000_123, None)
     x, y, z = snapshot.files.to_pylist()
-    assert x["partition"] == y["partition"] == "n=1/day=2026-01-02"
-    assert z["partition"] == "n=__HIVE_DEFAULT_PARTITION__/day=__HIVE_DEFAULT_PARTITION__"
+    assert (x["partition"], y["partition"]) == ("n=01/day=2026-1-2", "n=1/day=2026-01-02")
+    assert z["partition"] == "n=__HIVE_DEFAULT_PARTITION__/day="
     assert (x["physical_rows"], x["deleted_rows"], x["dv_id"]) == (10, 3, "u0123456789abcdefghij@1")
     assert (y["deleted_rows"], y["dv_id"], y["dv"], y["tags"]) == (0, None, None, None)
     assert (x["tags"], x["base_row_id"], y["default_row_commit_version"]) == ([("a", "b")], 5, 2)
