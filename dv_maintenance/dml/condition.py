@@ -1,7 +1,7 @@
 """A condition in Spark SQL: which of a table's columns it is about.
 
-Spark alone says what a condition means. What is found out here without Spark only decides how little has to be read,
-so whatever is not understood means: read it.
+Spark alone says what a condition means, see ``dml.catalyst``. What is found out here without Spark only decides how
+little has to be read, so whatever is not understood means: read it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["Condition", "JoinCondition"]
+__all__ = ["Condition", "equal_columns"]
 
 # What is not the same for all rows of a partition, though it names none of their columns.
 _VOLATILE: Final = re.compile(
@@ -20,6 +20,7 @@ _VOLATILE: Final = re.compile(
     re.IGNORECASE,
 )
 _WORD: Final = re.compile(r"\w+")
+_ODD: Final = re.compile(r"""["\\$]|--|/\*""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,48 +47,40 @@ class Condition:
         # column may be called like what is a function to one parser and none to the other (user, date).
         named = {part.name.lower() for column in tree.find_all(exp.Column) for part in column.parts}
         named.update(_WORD.findall(sql.lower()))
-        return cls(sql, tree, tuple(name for name in columns if name.lower() in named))
+        text = sql.lower()
+        # Quoted names may hold anything; how they are quoted is the session's to say.
+        return cls(
+            sql,
+            tree,
+            tuple(
+                name
+                for name in columns
+                if name.lower() in named
+                or (not _WORD.fullmatch(name) and (name.lower() in text or "`" in name or '"' in name))
+            ),
+        )
 
     def only_about(self, columns: Sequence[str]) -> bool:
         """Whether it is true or not for all rows alike that are the same in these columns."""
         return self.tree is not None and set(self.columns) <= {*columns} and not _VOLATILE.search(self.sql)
 
 
-@dataclass(frozen=True, slots=True)
-class JoinCondition:
-    """What the condition of a MERGE demands of a target row that is to match anything: ``of_target``, conditions on it
-    alone (or ``None``), and ``equal``: columns of the target -> of the source that they must be equal to.
+def equal_columns(sql: str, target: tuple[str, Sequence[str]], source: tuple[str, Sequence[str]]) -> Mapping[str, str]:
+    """Columns of the target -> of the source that they must be equal to where the condition of a MERGE is true.
+
+    ``target`` and ``source``: the alias, and the columns. Only names that say which of the two they are of are
+    understood, and nothing where the text could mean something else to Spark: quotes, escapes and comments.
     """
+    from sqlglot import exp
 
-    of_target: Condition | None
-    equal: Mapping[str, str]
-
-    @classmethod
-    def parse(cls, sql: str, target: tuple[str, Sequence[str]], source: tuple[str, Sequence[str]]) -> JoinCondition:
-        """``target`` and ``source``: the alias, and the columns. Only names that say which of the two they are of are
-        understood.
-        """
-        from sqlglot import exp
-
-        parsed = Condition.parse(sql, ())
-        if parsed.tree is None:
-            return cls(None, {})
-        alone, equal = [], {}
-        for part in _demands(parsed.tree):
-            columns = list(part.find_all(exp.Column))
-            if columns and all(_column(column, *target) for column in columns) and not _VOLATILE.search(part.sql()):
-                alone.append(part)
-            elif isinstance(part, exp.EQ):
-                for one, other in ((part.left, part.right), (part.right, part.left)):
-                    if (name := _column(one, *target)) and (of_source := _column(other, *source)):
-                        equal[name] = of_source
-        if not alone:
-            return cls(None, equal)
-        tree = exp.and_(*alone, copy=True)
-        for column in tree.find_all(exp.Column):
-            column.set("table", None)
-        of_target = Condition(sql, tree, tuple(name for name in target[1] if _is_named(name, tree)))
-        return cls(of_target, equal)
+    tree = None if _ODD.search(sql) else Condition.parse(sql, ()).tree
+    equal = {}
+    for part in () if tree is None else _demands(tree):
+        if isinstance(part, exp.EQ):
+            for one, other in ((part.left, part.right), (part.right, part.left)):
+                if (name := _column(one, *target)) and (of_source := _column(other, *source)):
+                    equal[name] = of_source
+    return equal
 
 
 def _demands(tree: Any) -> Iterator[Any]:
@@ -109,10 +102,5 @@ def _column(node: Any, alias: str, columns: Sequence[str]) -> str | None:
 
     if not isinstance(node, exp.Column) or [part.name.lower() for part in node.parts[:-1]] != [alias.lower()]:
         return None
-    return next((name for name in columns if name.lower() == node.name.lower()), None)
-
-
-def _is_named(name: str, tree: Any) -> bool:
-    from sqlglot import exp
-
-    return any(column.name.lower() == name.lower() for column in tree.find_all(exp.Column))
+    found = [name for name in columns if name.lower() == node.name.lower()]
+    return found[0] if len(found) == 1 else None

@@ -7,21 +7,25 @@ files that can hold such rows are read, and of them only the columns that the co
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dv_maintenance.dml.catalyst import is_deterministic, predicate_of
 from dv_maintenance.dml.condition import Condition
 from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
+from dv_maintenance.dml.padding import as_in_catalog
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import live_rows, positions, spark_errors
+from dv_maintenance.dml.session_time import scan_tasks
 from dv_maintenance.dml.source import Values, read_rows
-from dv_maintenance.dml.translate import predicate_of
+from dv_maintenance.dml.spark_types import for_spark, spark_schema
+from dv_maintenance.engine.values import scalar_of
 from dv_maintenance.errors import UsageError
-from dv_maintenance.tables.model import FileKey, parse_partition
+from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.predicate import bind
 from dv_maintenance.tables.rows import DeletedRows, RowChanges
 
@@ -30,12 +34,15 @@ if TYPE_CHECKING:
 
     from dv_maintenance.engine.spark import SparkEngine
     from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.rows import RowLevelTable
+    from dv_maintenance.tables.work import ScanTask
 
 __all__ = ["delete"]
 
 # Keys up to this many are sent to every worker; beyond it Spark sorts both sides.
 _BROADCAST_KEYS: Final = 4_000_000
+_PARTITION: Final = "_dvm_partition"
 
 
 def delete(
@@ -86,34 +93,36 @@ class _Matching:
         if self._sql is None:
             return _work(_whole(snapshot), _any, started, [])
         condition = Condition.parse(self._sql, snapshot.schema.names)
-        predicate = [f"({self._sql})"]
-        if condition.only_about(snapshot.partition_columns):
-            session = session_of(self._spark)
-            partitions = _matching_partitions(session, snapshot, condition)
-            chosen = _in_partitions(snapshot, partitions)
-            work = _whole(chosen)
-
-            def touches(added: Snapshot) -> bool:
-                return _any(_in_partitions(added, _matching_partitions(session, added, condition)))
-
-            return _work(work, touches, started, predicate)
+        told = [f"({self._sql})"]
         session = session_of(self._spark)
-        zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
-        chosen = files_that_may_match(self._table, snapshot, condition, zone)
+        schema = pa.schema([snapshot.schema.field(name) for name in condition.columns])
+        by_partition = condition.only_about(snapshot.partition_columns)
+        with spark_errors():
+            if by_partition and is_deterministic(session, schema, self._sql):
+                return _work(_whole(self._partitions(session, snapshot)), self._touches(session), started, told)
+            predicate = predicate_of(session, schema, self._sql)
+        chosen = files_that_may_match(self._table, snapshot, predicate)
 
         def may_match(added: Snapshot) -> bool:
-            return _any(files_that_may_match(self._table, added, condition, zone))
+            return _any(files_that_may_match(self._table, added, predicate))
 
-        return _work(self._rows(session, chosen, condition, zone), may_match, started, predicate)
+        return _work(self._rows(session, chosen, condition, predicate), may_match, started, told)
+
+    def _touches(self, session: SparkSession) -> Callable[[Snapshot], bool]:
+        return lambda added: _any(self._partitions(session, added))
+
+    def _partitions(self, session: SparkSession, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with only those partitions in it that the condition is true for."""
+        return _in_partitions(snapshot, _matching_partitions(session, self._table, snapshot, self._sql or "true"))
 
     def _rows(
-        self, session: SparkSession, chosen: Snapshot, condition: Condition, zone: str
+        self, session: SparkSession, chosen: Snapshot, condition: Condition, predicate: Predicate
     ) -> tuple[DeletedRows, ...]:
-        tasks = self._table.scan_tasks(chosen, condition.columns)
+        tasks = scan_tasks(session, self._table, chosen, condition.columns)
         schema = pa.schema([chosen.schema.field(name) for name in condition.columns])
-        predicate = bind(predicate_of(condition, schema, zone), schema)
+        bound = bind(predicate, schema)
         with spark_errors():
-            rows = live_rows(session, tasks, schema, self._table.storage.options, predicate).where(condition.sql)
+            rows = live_rows(session, tasks, schema, self._table.storage.options, bound).where(condition.sql)
         return deleted_rows(self._table, tasks, positions(rows) if tasks else {})
 
 
@@ -146,7 +155,7 @@ class _Keys:
             )
         columns = {name: name for name in self._on}
         chosen = self._values.narrow(self._table, snapshot, columns)
-        tasks = self._table.scan_tasks(chosen, self._on)
+        tasks = scan_tasks(self._session, self._table, chosen, self._on)
         schema = pa.schema([chosen.schema.field(name) for name in self._on])
         from pyspark.sql.functions import broadcast
 
@@ -175,26 +184,30 @@ def _whole(snapshot: Snapshot) -> tuple[DeletedRows, ...]:
     return tuple(DeletedRows(FileKey(path, dv)) for path, dv in names)
 
 
-def _matching_partitions(session: SparkSession, snapshot: Snapshot, condition: Condition) -> list[str]:
+def _matching_partitions(session: SparkSession, table: RowLevelTable, snapshot: Snapshot, sql: str) -> list[str]:
     """Names of the partitions that the condition is true for, as Spark sees it: it gets one row per partition."""
-    names = snapshot.files["partition"].combine_chunks().cast(pa.string()).unique().to_pylist()
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    columns = list(snapshot.partition_columns)
-    types = from_arrow_schema(pa.schema([snapshot.schema.field(name) for name in columns]), prefer_timestamp_ntz=True)
-    values = [parse_partition(name) for name in names]
-    texts = pa.table(
-        {
-            "_dvm_partition": pa.array(names, pa.string()),
-            **{name: pa.array([each[name] for each in values], pa.string()) for name in columns},
-        }
-    )
+    names = snapshot.files["partition"].combine_chunks().cast(pa.string())
+    first = pc.index_in(names.unique(), value_set=names)
+    some = replace(snapshot, files=snapshot.files.take(first))
+    columns = snapshot.partition_columns
+    schema = pa.schema([snapshot.schema.field(name) for name in columns])
+    tasks = scan_tasks(session, table, some, columns)
+    values = [
+        pa.concat_arrays([_constant(task, field) for task in tasks] or [pa.nulls(0, field.type)]) for field in schema
+    ]
+    known = spark_schema(schema.append(pa.field(_PARTITION, pa.string())))
+    rows = for_spark(pa.RecordBatch.from_arrays([*values, names.unique()], [*columns, _PARTITION]), known)
+    types = from_arrow_schema(known, prefer_timestamp_ntz=True)
     with spark_errors():
-        partitions = session.createDataFrame(texts)
-        typed = partitions.select(
-            "_dvm_partition", *[partitions[f"`{name}`"].cast(types[name].dataType).alias(name) for name in columns]
-        )
-        return [row[0] for row in typed.where(condition.sql).select("_dvm_partition").collect()]
+        partitions = as_in_catalog(session.createDataFrame(pa.Table.from_batches([rows]), types), schema)
+        return [row[0] for row in partitions.where(sql).select(_PARTITION).collect()]
+
+
+def _constant(task: ScanTask, field: pa.Field) -> pa.Array:
+    (source,) = task.sources
+    return pa.repeat(scalar_of(source.constants.get(field.name), field.type, field.name), 1)
 
 
 def _in_partitions(snapshot: Snapshot, names: list[str]) -> Snapshot:

@@ -7,15 +7,20 @@ the outcome writes the new rows and notes which ones go.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from dv_maintenance.dml.condition import JoinCondition
+import pyarrow as pa
+
+from dv_maintenance.dml.catalyst import demanded_by, shape
+from dv_maintenance.dml.condition import Condition, equal_columns
 from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, scanned, spark_types
 from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
+from dv_maintenance.dml.padding import char_length
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import FILE, ROW, live_rows, spark_errors
+from dv_maintenance.dml.session_time import scan_tasks
 from dv_maintenance.dml.source import Values
 from dv_maintenance.dml.write import ACTION, OLD, Written, write_changes
 from dv_maintenance.errors import RefusedError, UsageError
@@ -153,7 +158,8 @@ class _Running:
         started = time.perf_counter()
         rules = self.table.row_rules(snapshot)
         schema = scanned(snapshot.schema, rules)
-        tasks = self.table.scan_tasks(self._narrowed(snapshot), schema.names)
+        narrowed = self._narrowing(snapshot)
+        tasks = scan_tasks(self.session, self.table, narrowed(snapshot), schema.names)
         with spark_errors():
             rows = live_rows(self.session, tasks, schema, self.table.storage.options)
             changed = self._changed(snapshot, rules, rows)
@@ -180,25 +186,37 @@ class _Running:
         metrics = _metrics(written, self.values.count)
         return Work(
             changes,
-            lambda added: bool(self._narrowed(added).files.num_rows),
+            lambda added: bool(narrowed(added).files.num_rows),
             self._parameters(),
             {**metrics, "executionTimeMs": millis, "scanTimeMs": 0, "rewriteTimeMs": millis},
             updated=metrics["numTargetRowsUpdated"],
             inserted=metrics["numTargetRowsInserted"],
         )
 
-    def _narrowed(self, snapshot: Snapshot) -> Snapshot:
-        """With only those files in it that may hold a row that matters. One that matches nothing does where a clause is
-        about it.
+    def _narrowing(self, snapshot: Snapshot) -> Callable[[Snapshot], Snapshot]:
+        """To only those files that may hold a row that matters. One that matches nothing does where a clause is about
+        it.
         """
+        from pyspark.sql import functions as f
+
         if any(each.kind == _NOT_MATCHED_BY_SOURCE for each in self.merge.clauses):
-            return snapshot
-        target = self.merge.target_alias, snapshot.schema.names
-        join = JoinCondition.parse(self.merge.on, target, (self.merge.source_alias, self.source.columns))
-        if join.of_target is not None:
-            zone = self.session.conf.get("spark.sql.session.timeZone") or "UTC"
-            snapshot = files_that_may_match(self.table, snapshot, join.of_target, zone)
-        return self.values.narrow(self.table, snapshot, join.equal)
+            return lambda given: given
+        schema = snapshot.schema
+        named = Condition.parse(self.merge.on, schema.names).columns
+        target = shape(self.session, pa.schema([schema.field(name) for name in named]))
+        source = self.source.alias(self.merge.source_alias)
+        with spark_errors():
+            demanded = demanded_by(target.alias(self.merge.target_alias).join(source, f.expr(self.merge.on)))
+        equal = equal_columns(
+            self.merge.on,
+            (self.merge.target_alias, [name for name in schema.names if char_length(schema.field(name)) is None]),
+            (self.merge.source_alias, self.source.columns),
+        )
+
+        def narrowed(given: Snapshot) -> Snapshot:
+            return self.values.narrow(self.table, files_that_may_match(self.table, given, demanded), equal)
+
+        return narrowed
 
     @property
     def _only_deletes(self) -> bool:

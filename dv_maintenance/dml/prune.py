@@ -9,11 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.dml.translate import predicate_of
-
 if TYPE_CHECKING:
-    from dv_maintenance.dml.condition import Condition
     from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.rows import RowLevelTable
 
 __all__ = ["files_in_range", "files_that_may_match"]
@@ -22,10 +20,9 @@ __all__ = ["files_in_range", "files_that_may_match"]
 _Mask = Any
 
 
-def files_that_may_match(table: RowLevelTable, snapshot: Snapshot, condition: Condition, zone: str) -> Snapshot:
-    """The snapshot with only those files in it that the condition may be true in. ``zone``: see ``predicate_of``."""
-    may_match = table.may_match(snapshot, predicate_of(condition, snapshot.schema, zone))
-    return replace(snapshot, files=snapshot.files.filter(may_match))
+def files_that_may_match(table: RowLevelTable, snapshot: Snapshot, predicate: Predicate) -> Snapshot:
+    """The snapshot with only those files in it that the condition may be true in."""
+    return replace(snapshot, files=snapshot.files.filter(table.may_match(snapshot, predicate)))
 
 
 def files_in_range(table: RowLevelTable, snapshot: Snapshot, column: str, values: pa.Array) -> Snapshot:

@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from dv_maintenance import errors
+from dv_maintenance.dml.padding import as_in_catalog
 from dv_maintenance.dml.spark_types import for_spark, spark_schema
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
+from dv_maintenance.tables.model import LIMITED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +44,7 @@ def live_rows(
     predicate: Predicate | None = None,
 ) -> DataFrame:
     """FILE, ROW and the columns of ``schema`` for each row of the tasks that no deletion vector names. Rows that the
-    bound ``predicate`` is not true for may be left out.
+    bound ``predicate`` is not true for may be left out. CHARs are padded as Spark pads them.
 
     A Spark task reads whole files, so their rows come in order; as everywhere, Arrow reads them in the Python workers
     (see ``engine.spark``).
@@ -64,9 +66,10 @@ def live_rows(
             "spec": pa.array([json.dumps(task.to_json()) for task in tasks], pa.string()),
         }
     )
-    return session.createDataFrame(specs).mapInArrow(
+    rows = session.createDataFrame(specs).mapInArrow(
         _reader(dict(options or {}), None if known.equals(schema) else known, predicate), full
     )
+    return as_in_catalog(rows, schema)
 
 
 def _check_types(schema: pa.Schema) -> None:
@@ -82,7 +85,7 @@ def _is_opaque(field: pa.Field) -> bool:
     """Whether its Arrow type hides what it is (a variant, a user-defined type), there or further down."""
     inside = [field.type.field(at) for at in range(field.type.num_fields)]
     marks = {key for key in field.metadata or {} if key.startswith(b"dvm:")}
-    return bool(marks - {b"dvm:source", b"dvm:match"}) or any(map(_is_opaque, inside))
+    return bool(marks - {b"dvm:source", b"dvm:match", LIMITED}) or any(map(_is_opaque, inside))
 
 
 def _reader(options: dict[str, str], schema: pa.Schema | None, predicate: Predicate | None) -> _Worker:

@@ -6,12 +6,15 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from dv_maintenance.dml.catalyst import predicate_of
 from dv_maintenance.dml.condition import Condition
 from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, scanned, spark_types
 from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import FILE, ROW, live_rows, spark_errors
-from dv_maintenance.dml.translate import predicate_of
+from dv_maintenance.dml.session_time import scan_tasks
 from dv_maintenance.dml.write import ACTION, OLD, write_changes
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.predicate import bind
@@ -55,13 +58,15 @@ def update(
         rules, types = target.row_rules(snapshot), spark_types(snapshot.schema)
         values = assignments(snapshot, rules, set)
         parsed = Condition.parse("true" if condition is None else condition, snapshot.schema.names)
-        zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
-        chosen = files_that_may_match(target, snapshot, parsed, zone)
-        schema = scanned(snapshot.schema, rules)
-        tasks = target.scan_tasks(chosen, schema.names)
-        predicate = bind(predicate_of(parsed, snapshot.schema, zone), snapshot.schema)
         with spark_errors():
-            rows = live_rows(session, tasks, schema, table.storage.options, predicate).where(parsed.sql)
+            named = pa.schema([snapshot.schema.field(name) for name in parsed.columns])
+            predicate = predicate_of(session, named, parsed.sql)
+        chosen = files_that_may_match(target, snapshot, predicate)
+        schema = scanned(snapshot.schema, rules)
+        tasks = scan_tasks(session, target, chosen, schema.names)
+        bound = bind(predicate, snapshot.schema)
+        with spark_errors():
+            rows = live_rows(session, tasks, schema, table.storage.options, bound).where(parsed.sql)
             columns = [
                 (f.expr(values[name]) if name in values else f.col(f"`{name}`")).cast(types[name].dataType).alias(name)
                 for name in snapshot.schema.names
@@ -83,7 +88,7 @@ def update(
         millis = round((time.perf_counter() - started) * 1000)
         return Work(
             RowChanges(deleted_rows(table, tasks, written.positions), written.added, written.change_files),
-            lambda added: bool(files_that_may_match(target, added, parsed, zone).files.num_rows),
+            lambda added: bool(files_that_may_match(target, added, predicate).files.num_rows),
             {} if condition is None else {"predicate": f"({condition})"},
             {"numUpdatedRows": count, "executionTimeMs": millis, "scanTimeMs": 0, "rewriteTimeMs": millis},
             updated=count,

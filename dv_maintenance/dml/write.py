@@ -259,8 +259,10 @@ def _text(scalar: pa.Scalar, kind: pa.DataType) -> str | None:
             return None
         micros = scalar.cast(pa.int64()).as_py()
         when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
-        text = when.replace(tzinfo=None).isoformat(sep=" " if kind.tz is None else "T")
-        return text if kind.tz is None else text + "Z"
+        if kind.tz is None:
+            return when.replace(tzinfo=None).isoformat(sep=" ")
+        # As delta-spark writes it (spark.databricks.delta.write.utcTimestampPartitionValues).
+        return when.replace(tzinfo=None).isoformat(sep="T", timespec="microseconds") + "Z"
     value = scalar.as_py()
     match value:
         case None | "" | b"":

@@ -23,7 +23,7 @@ _NAME: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,]+?))\s*(?:,|$)")
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """``timestamp`` in epoch milliseconds; ``columns`` are ``None`` for all of them; ``storage_options`` without their
-    prefix. Never shows the latter.
+    prefix, and never shown; ``time_zone`` as it is given.
     """
 
     path: str
@@ -32,6 +32,7 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None
     split_bytes: int = _SPLIT_BYTES
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    time_zone: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
@@ -61,6 +62,7 @@ class ReadOptions:
             columns=None if columns is None else _columns(columns),
             split_bytes=_bytes(given["splitbytes"]) if "splitbytes" in given else _SPLIT_BYTES,
             storage_options=storage,
+            time_zone=given.get("timezone"),
         )
 
 

@@ -59,6 +59,7 @@ class DvDeltaReader(DataSourceReader):
 
     def _splits(self) -> Iterator[Split]:
         from dv_maintenance.engine.splits import plan_splits
+        from dv_maintenance.spark_source.local_times import in_zone
         from dv_maintenance.tables.predicate import bind
 
         table, snapshot = _open(self._options)
@@ -67,7 +68,7 @@ class DvDeltaReader(DataSourceReader):
         if predicate is not None:
             snapshot = replace(snapshot, files=snapshot.files.filter(table.may_match(snapshot, predicate)))
             predicate = bind(predicate, snapshot.schema)
-        tasks = table.scan_tasks(snapshot, self._options.columns)
+        tasks = in_zone(table, snapshot, table.scan_tasks(snapshot, self._options.columns), self._options)
         if tasks:
             schema = nullable(tasks[0].schema)
             tasks = [replace(task, schema=schema) for task in tasks]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dv_maintenance.errors import UnsupportedFeatureError
+from dv_maintenance.tables.model import LIMITED
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -40,8 +41,10 @@ def spark_schema(schema: pa.Schema) -> StructType:
                 features=(kind or str(field.type),),
                 next_step="leave the column out with the option 'columns'",
             ) from None
-        comment = metadata.get(b"comment")
-        fields.append(StructField(field.name, type_, True, {"comment": comment.decode()} if comment else None))
+        # By what is under this name Spark pads CHARs, and what they are compared with.
+        told = {"comment": metadata.get(b"comment"), "__CHAR_VARCHAR_TYPE_STRING": metadata.get(LIMITED)}
+        known = {key: value.decode() for key, value in told.items() if value and b"(n)" not in value}
+        fields.append(StructField(field.name, type_, True, known or None))
     return StructType(fields)
 
 

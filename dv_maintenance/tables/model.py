@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILES_SCHEMA",
+    "LIMITED",
     "SEQUENCE",
     "Change",
     "Changes",
@@ -64,6 +65,9 @@ SEQUENCE = pa.field("sequence", pa.int64(), nullable=False)
 """Column of formats whose rows are in the order of the files: only a file and the next one, which has the next number,
 may be merged.
 """
+
+LIMITED = b"dvm:limited"
+"""Metadata of a field: its type as Spark spells it, where that is or holds a CHAR or VARCHAR."""
 
 # What Hive, Spark and Delta call a null partition value.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -367,3 +371,8 @@ class SkippingTable(Table, Protocol):
 
     def may_match(self, snapshot: Snapshot, predicate: Predicate) -> pa.BooleanArray:
         """One value per row of ``snapshot.files``: ``False`` where no live row can fulfil ``predicate``."""
+
+    def local_times(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+        """Of those of the columns that are instants and have values without a zone, which are in the zone of whoever
+        reads: their text per file of the snapshot, in its order, null where a value is an instant itself.
+        """

@@ -28,6 +28,7 @@ __all__ = [
     "IsIn",
     "IsNull",
     "Not",
+    "Operator",
     "Or",
     "Predicate",
     "StartsWith",

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from dv_maintenance.tables.delta.columns import bools, int32s, int64s, numbers, strings
-from dv_maintenance.tables.delta.partitions import partition_columns
+from dv_maintenance.tables.delta.partitions import is_local_time, partition_columns
 from dv_maintenance.tables.delta.replay import replay
 from dv_maintenance.tables.delta.schema import delta_kind
 from dv_maintenance.tables.delta.skipping import StatsColumn, parsed, partition_bounds, stats_bounds
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
     from dv_maintenance.tables.predicate import Bounds
 
-__all__ = ["column_bounds"]
+__all__ = ["column_bounds", "local_times"]
 
 
 def column_bounds(storage: Storage, snapshot: DeltaSnapshot, columns: Sequence[str]) -> dict[str, ColumnBounds]:
@@ -50,6 +50,23 @@ def column_bounds(storage: Storage, snapshot: DeltaSnapshot, columns: Sequence[s
             known = [stats_bounds(stats, column) for stats in statistics]
             bounds[column.column[0]] = _column_bounds(_table(known, column.type), snapshot)
     return bounds
+
+
+def local_times(snapshot: DeltaSnapshot, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+    """See ``SkippingTable.local_times``. Raises as :func:`column_bounds`."""
+    found = {}
+    for column in partition_columns(snapshot.metadata):
+        if column.name not in columns or not (types.is_timestamp(column.type) and column.type.tz is not None):
+            continue
+        chunks = []
+        for chunk in snapshot.files["partition"].chunks:
+            raw = [parse_partition(each)[column.name] for each in chunk.dictionary.to_pylist()]
+            texts = strings([each if is_local_time(each, column.type) else None for each in raw])
+            chunks.append(texts.take(int32s(numbers(chunk.indices))))
+        known = pa.chunked_array(chunks, pa.string())
+        if known.null_count < len(known):
+            found[column.name] = known
+    return found
 
 
 def _of_partition(snapshot: DeltaSnapshot, column: PartitionColumn) -> ColumnBounds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -24,6 +25,7 @@ __all__ = ["row_rules", "row_write_tasks"]
 
 _CHECK: Final = "delta.constraints."
 _CHANGE_TYPE: Final = "_change_type"
+_LIMITED: Final = re.compile(r"(?:var)?char\((\d+)\)")
 
 
 def row_rules(snapshot: DeltaSnapshot) -> RowRules:
@@ -49,8 +51,14 @@ def row_rules(snapshot: DeltaSnapshot) -> RowRules:
             identity.append(name)
         if "CURRENT_DEFAULT" in notes:
             defaults[name] = str(notes["CURRENT_DEFAULT"])
-        if "__CHAR_VARCHAR_TYPE_STRING" in notes:
-            fixed[name] = "its length is limited (char or varchar)"
+        if limited := notes.get("__CHAR_VARCHAR_TYPE_STRING"):
+            # As delta-spark has it (CharVarcharConstraint): spaces count, and nothing is padded.
+            length = _LIMITED.fullmatch(str(limited).lower())
+            if length and len(path) == 1:
+                column = f"`{name.replace('`', '``')}`"
+                checks[f"{limited} of {name}"] = f"{column} IS NULL OR char_length({column}) <= {length[1]}"
+            else:
+                fixed[name] = "the length of text in it is limited (char or varchar)"
     change_data = metadata.configuration.get("delta.enableChangeDataFeed", "").lower() == "true"
     row_ids = stored_columns(snapshot.protocol, metadata) is not None
     return RowRules(checks, tuple(not_null), generated, tuple(identity), defaults, fixed, change_data, row_ids)

@@ -18,6 +18,7 @@ import orjson
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.tables.model import LIMITED
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.actions import Metadata
@@ -82,7 +83,7 @@ def arrow_schema(metadata: Metadata) -> pa.Schema:
 
     Under column mapping every field, nested ones too, carries its physical name as ``dvm:source`` and its id as
     ``PARQUET:field_id``; elements, keys and values do so where the table gives them ids (IcebergCompat). What people
-    say about a column is there as ``comment``.
+    say about a column is there as ``comment``, and a CHAR or VARCHAR as ``model.LIMITED``.
 
     Raises
     ------
@@ -166,6 +167,7 @@ class _Arrow:
         field_id: int | None = None,
         source: str | None = None,
         comment: str | None = None,
+        limited: str | None = None,
     ) -> pa.Field:
         metadata = {}
         if source is not None:
@@ -176,6 +178,8 @@ class _Arrow:
             metadata[_KIND] = self.kind.encode()
         if comment:
             metadata[_COMMENT] = comment.encode(errors="replace")
+        if limited:
+            metadata[LIMITED] = limited.encode(errors="replace")
         # Arrow knows no null type without nulls.
         return pa.field(name, self.type, nullable=nullable or pa.types.is_null(self.type), metadata=metadata or None)
 
@@ -246,13 +250,14 @@ class _Converter:
             arrow = _Arrow(arrow.type, "collated")
         if self.physical:
             return arrow.field(mapping.name, nullable=True, field_id=mapping.id)
-        comment = metadata.get("comment")
+        comment, limited = metadata.get("comment"), metadata.get("__CHAR_VARCHAR_TYPE_STRING")
         return arrow.field(
             name,
             nullable=nullable,
             field_id=mapping.id,
             source=mapping.name if self.mapped else None,
             comment=comment if isinstance(comment, str) else None,
+            limited=limited.lower() if isinstance(limited, str) else None,
         )
 
     def type(self, body: Any, inside: _Inside) -> _Arrow:

@@ -161,6 +161,11 @@ class DeltaTable:
 
         return column_bounds(self.storage, _delta(snapshot), columns)
 
+    def local_times(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+        from dv_maintenance.tables.delta.bounds import local_times
+
+        return local_times(cast("DeltaSnapshot", snapshot), columns)
+
     def row_rules(self, snapshot: Snapshot) -> RowRules:
         from dv_maintenance.tables.delta.new_rows import row_rules
 

@@ -91,6 +91,9 @@ class LanceTable:
     def column_bounds(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, ColumnBounds]:
         return {}
 
+    def local_times(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+        return {}
+
     def row_rules(self, snapshot: Snapshot) -> RowRules:
         from dv_maintenance.tables.rows import RowRules
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, TableNotFoundError, UnsupportedFeatureError
+from dv_maintenance.tables.model import LIMITED
 from dv_maintenance.tables.paimon.documents import Document
 from dv_maintenance.tables.paimon.layout import SCHEMA, Layout, numbered
-from dv_maintenance.tables.paimon.types import Field, arrow_field, parse_field
+from dv_maintenance.tables.paimon.types import DataType, Field, arrow_field, parse_field, parts_of
 
 __all__ = ["Schema", "newest_schema", "read_schema"]
 
@@ -34,12 +35,23 @@ class Schema:
     timestamp: int
 
     def arrow(self) -> pa.Schema:
-        return pa.schema([arrow_field(each) for each in self.fields])
+        return pa.schema([_marked(arrow_field(each), each.type) for each in self.fields])
 
     def partition_fields(self) -> tuple[Field, ...]:
         """In the order of the keys, which is that of partition rows."""
         by_name = {each.name: each for each in self.fields}
         return tuple(by_name[name] for name in self.partition_keys)
+
+
+def _marked(field: pa.Field, type: DataType) -> pa.Field:
+    """Arrow's types do not tell a CHAR, which Spark pads."""
+    if type.root == "CHAR":
+        limited = f"char({type.precision or 1})"
+    elif any(part.root == "CHAR" for part in parts_of(type)):
+        limited = f"{type.root.lower()} of char(n)"
+    else:
+        return field
+    return field.with_metadata({**(field.metadata or {}), LIMITED: limited.encode()})
 
 
 def newest_schema(layout: Layout) -> Schema:

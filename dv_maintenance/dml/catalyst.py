@@ -1,0 +1,244 @@
+"""What Spark makes of a condition, as one that files and row groups can be left out by.
+
+Spark's own analyzer and optimizer read the condition, with the session's settings (ANSI, case, time zone, quoting,
+types of literals) and every cast that it puts in. What is taken over of the outcome are comparisons of a column with a
+literal of its very type; the rest is ``Unknown``, and so is everything over Spark Connect, which shows no plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dv_maintenance.dml.padding import as_in_catalog
+from dv_maintenance.dml.spark_types import spark_schema
+from dv_maintenance.tables.predicate import (
+    And,
+    Compare,
+    IsIn,
+    IsNull,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["demanded_by", "is_deterministic", "predicate_of", "shape"]
+
+_OPERATORS: Final[Mapping[str, Operator]] = {
+    "EqualTo": "=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+}
+_MIRRORED: Final[Mapping[Operator, Operator]] = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_NO_ROWS: Final = Or(())
+# Nodes of a plan's conditions that are looked at: each costs some calls into the JVM.
+_MAX_NODES: Final = 400
+_SEPARATOR: Final = "\x00"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def shape(session: SparkSession, schema: pa.Schema) -> DataFrame:
+    """Columns of ``schema`` as ``rows.live_rows`` has them, to plan with: it has no rows.
+
+    Raises
+    ------
+    RefusedError : a column of a type that Spark does not know.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    types = from_arrow_schema(spark_schema(schema), prefer_timestamp_ntz=True)
+    return as_in_catalog(session.range(1).mapInArrow(_no_rows_of_the_table, types), schema)
+
+
+def _no_rows_of_the_table(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return (batch.slice(0, 0) for batch in batches)
+
+
+def predicate_of(session: SparkSession, schema: pa.Schema, sql: str) -> Predicate:
+    """What of a condition can be told from the bounds of columns of ``schema``.
+
+    Raises
+    ------
+    What Spark raises where it does not understand the condition, or can't compute a part of it; as ``shape``.
+    """
+    return demanded_by(shape(session, schema).where(sql))
+
+
+def demanded_by(rows: DataFrame) -> Predicate:
+    """What a query over a ``shape`` demands of rows of it that are to matter. Raises what Spark raises of the query."""
+    query = _query(rows)
+    if query is None:
+        return Unknown()
+    plan = query.optimizedPlan()
+    if _name(plan) == "LocalRelation":
+        return _NO_ROWS if plan.data().isEmpty() else Unknown()
+    found = _of_plan(plan)
+    return Unknown() if found is None else And(tuple(found))
+
+
+def is_deterministic(session: SparkSession, schema: pa.Schema, sql: str) -> bool:
+    """Whether a condition is known to be the same for rows that are the same. Raises as ``predicate_of``."""
+    query = _query(shape(session, schema).where(sql))
+    return query is not None and bool(query.analyzed().deterministic())
+
+
+def _query(rows: DataFrame) -> Any:
+    frame = getattr(rows, "_jdf", None)  # PySpark has no public way to a plan
+    return None if frame is None else frame.queryExecution()
+
+
+def _of_plan(plan: Any) -> list[Predicate] | None:
+    """Conditions directly on the shape; ``None``: it is not in this part of the plan."""
+    name = _name(plan)
+    if name == "MapInArrow":
+        return [] if plan.functionExpr().name() == _no_rows_of_the_table.__name__ else None
+    children = plan.children()
+    for at in range(children.size()):
+        found = _of_plan(children.apply(at))
+        if found is None:
+            continue
+        leaf = _leaf(children.apply(at))
+        return [*found, _Translator.of(leaf).predicate(plan.condition())] if name == "Filter" and leaf else found
+    return None
+
+
+def _leaf(plan: Any) -> Any:
+    """The shape if nothing but conditions are on it."""
+    while _name(plan) == "Filter":
+        plan = plan.child()
+    return plan if _name(plan) == "MapInArrow" else None
+
+
+def _name(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+@dataclass(slots=True)
+class _Translator:
+    """``columns`` by the number that Spark gave them."""
+
+    columns: Mapping[int, str]
+    nodes: int = field(default=0)
+
+    @classmethod
+    def of(cls, leaf: Any) -> _Translator:
+        output = leaf.output()
+        attributes = [output.apply(at) for at in range(output.size())]
+        return cls({each.exprId().id(): each.name() for each in attributes})
+
+    def predicate(self, node: Any) -> Predicate:
+        self.nodes += 1
+        name = _name(node)
+        if self.nodes > _MAX_NODES:
+            return Unknown()
+        if name in ("And", "Or"):
+            return (And if name == "And" else Or)((self.predicate(node.left()), self.predicate(node.right())))
+        if name == "Not":
+            return Not(self.predicate(node.child()))
+        if name in ("IsNull", "IsNotNull"):
+            column = self._column(node.child())
+            if column is None:
+                return Unknown()
+            return IsNull((column,)) if name == "IsNull" else Not(IsNull((column,)))
+        if name in _OPERATORS or name == "EqualNullSafe":
+            return self._comparison(name, node.left(), node.right())
+        if name in ("In", "InSet"):
+            return self._among(name, node)
+        if name == "StartsWith":
+            return self._prefix(node)
+        if name == "Literal":
+            value = node.value()
+            return And(()) if value is True else _NO_ROWS if value is False else Unknown()
+        column = self._column(node)
+        return Unknown() if column is None else Compare((column,), "=", True)
+
+    def _comparison(self, name: str, left: Any, right: Any) -> Predicate:
+        operator: Operator = _OPERATORS.get(name, "=")
+        if _name(left) == "Literal":
+            left, right, operator = right, left, _MIRRORED[operator]
+        column = self._column(left)
+        value = None if column is None else _literal(right, _type(left))
+        if column is None or value is None:
+            return Unknown()
+        compared = Compare((column,), operator, value)
+        return And((Not(IsNull((column,))), compared)) if name == "EqualNullSafe" else compared
+
+    def _among(self, name: str, node: Any) -> Predicate:
+        tested = node.child() if name == "InSet" else node.value()
+        column = self._column(tested)
+        if column is None:
+            return Unknown()
+        kind = _type(tested)
+        if name == "InSet":
+            values = _members(node.hset(), kind)
+        else:
+            among = node.list()
+            self.nodes += among.size()
+            if self.nodes > _MAX_NODES:
+                return Unknown()
+            values = [_literal(among.apply(at), kind) for at in range(among.size())]
+        return Unknown() if values is None or None in values else IsIn((column,), tuple(values))
+
+    def _prefix(self, node: Any) -> Predicate:
+        column = self._column(node.left())
+        prefix = None if column is None else _literal(node.right(), _type(node.left()))
+        return StartsWith((column,), prefix) if column is not None and isinstance(prefix, str) else Unknown()
+
+    def _column(self, node: Any) -> str | None:
+        return self.columns.get(node.exprId().id()) if _name(node) == "AttributeReference" else None
+
+
+def _type(node: Any) -> str:
+    return str(node.dataType().catalogString())
+
+
+def _literal(node: Any, kind: str) -> Any:
+    """The value of a literal of this very type; ``None`` where it is none, or null."""
+    if _name(node) != "Literal" or _type(node) != kind or (value := node.value()) is None:
+        return None
+    return value if isinstance(value, bytes | bool) else _value(str(value), kind)
+
+
+def _members(values: Any, kind: str) -> list[Any] | None:
+    """Of a set in the JVM, in one call."""
+    if kind in ("binary", "boolean") or values.contains(None):
+        return None
+    texts = values.mkString(_SEPARATOR).split(_SEPARATOR)
+    return [_value(text, kind) for text in texts] if len(texts) == values.size() else None
+
+
+def _value(text: str, kind: str) -> Any:
+    """From Catalyst's internal value as Java writes it, in the form that ``predicate.comparable`` takes."""
+    try:
+        if kind in ("tinyint", "smallint", "int", "bigint"):
+            return int(text)
+        if kind == "double":
+            return float(text)
+        if kind == "float":
+            return float(np.float32(text))
+        if kind.startswith("decimal("):
+            return Decimal(text)
+        if kind == "string":
+            return None if "\ufffd" in text else text  # perhaps in place of bytes that are no text
+        if kind == "date":
+            return date(1970, 1, 1) + timedelta(days=int(text))
+        if kind in ("timestamp", "timestamp_ntz"):
+            moment = _EPOCH + timedelta(microseconds=int(text))
+            return moment if kind == "timestamp" else moment.replace(tzinfo=None)
+    except (ValueError, ArithmeticError):
+        pass
+    return None

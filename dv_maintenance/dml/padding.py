@@ -1,0 +1,71 @@
+"""CHAR columns as Spark has them for a table of a catalog.
+
+Files hold the text as it was written. Spark pads it with spaces to the column's length when it reads
+(``spark.sql.readSideCharPadding``), and pads text that a CHAR column is compared with (``ApplyCharTypePadding``); the
+latter it does here as well, as the column says what it is in its metadata.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.tables.model import LIMITED
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+__all__ = ["as_in_catalog", "char_length"]
+
+SPARK_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
+_CHAR: Final = re.compile(r"char\((\d+)\)")
+_INNER_CHAR: Final = re.compile(r"\bchar\(")
+_PADS: Final = "spark.sql.readSideCharPadding"
+_AS_STRING: Final = "spark.sql.legacy.charVarcharAsString"
+
+
+def char_length(field: pa.Field) -> int | None:
+    """Of a CHAR column; ``None`` for others."""
+    found = _CHAR.fullmatch(_limited(field))
+    return int(found[1]) if found else None
+
+
+def as_in_catalog(rows: DataFrame, schema: pa.Schema) -> DataFrame:
+    """``rows`` with the CHAR columns among those of ``schema`` as Spark has them.
+
+    Raises
+    ------
+    RefusedError : a column with CHARs in an array, a map or a struct.
+    """
+    from pyspark.sql import functions as f
+
+    lengths = {field.name: _length(field) for field in schema}
+    if not any(lengths.values()):
+        return rows
+    session = rows.sparkSession
+    reads_padded = session.conf.get(_PADS) == "true" and session.conf.get(_AS_STRING) == "false"
+    columns = []
+    for name in rows.columns:
+        column = f.col("`" + name.replace("`", "``") + "`")
+        if length := lengths.get(name):
+            if reads_padded:
+                column = f.when(f.char_length(column) < length, f.rpad(column, length, " ")).otherwise(column)
+            column = column.alias(name, metadata={SPARK_KEY: f"char({length})"})
+        columns.append(column)
+    return rows.select(*columns)
+
+
+def _length(field: pa.Field) -> int | None:
+    length = char_length(field)
+    if length is None and _INNER_CHAR.search(_limited(field)):
+        raise RefusedError(
+            f"column {field.name} has CHARs in an array, a map or a struct, which Spark pads and this tool does not",
+            next_step="leave it out of the condition, or use the engine that wrote the table",
+        )
+    return length
+
+
+def _limited(field: pa.Field) -> str:
+    return str((field.metadata or {}).get(LIMITED, b"").decode())
