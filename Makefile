@@ -43,6 +43,7 @@ test: setup judges lint types imports tests ## Every check
 
 deep: setup judges ## More histories, and every table feature, against delta-spark, Lance and Paimon (about half an hour)
 	$(RUN) pytest -m deep
+	DVM_FAULTS=100 $(RUN) pytest tests/contract/test_faults_histories.py
 	DVM_HISTORIES=100 $(RUN) pytest tests/judges/test_lance_maintenance.py -k histories
 	DVM_HISTORIES=100 $(RUN) pytest tests/judges/test_paimon_vacuum_judged.py -k leaves
 

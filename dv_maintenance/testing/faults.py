@@ -10,8 +10,7 @@
 Faults are raised where :class:`~dv_maintenance.access.Access` is, as the errors of the system and of obstore, so that
 the product's own mapping is under test, and reach every :class:`~dv_maintenance.storage.Storage` that is *made* while
 they are injected, by whomever, and no other: what is left over is looked at through storages made before or after. Out
-of reach: what Lance's own library reads and writes, and other processes (see ``testing.faulty_http`` for both), and
-Spark's reading of keys and sources.
+of reach: what Lance's own library reads and writes, other processes, and Spark's reading of keys and sources.
 
 What is promised under them: a table reads as before the verb or as after it; who gets no error finds the verb's work
 done; who gets one finds it not done, unless the error says that this is not known, or what was done; the same verb, run
@@ -123,7 +122,7 @@ class Script(Protocol):
         """Raises Killed before the call: it has no effect, nor has any later one."""
 
     def done(self, call: Call) -> None:
-        """The call took effect. Raises Killed: no later one has."""
+        """The call took effect, or was answered with an error. Raises Killed: no later one has."""
 
 
 @dataclass(slots=True)
@@ -246,7 +245,11 @@ class FaultyAccess(Access):
         call, fault = self._fault(operation, path)
         match fault:
             case None:
-                result = effect()
+                try:
+                    result = effect()
+                except Exception:
+                    self._after(call)  # that something is not there is an answer, too
+                    raise
             case Fault.DELAY:
                 time.sleep(_DELAY)
                 result = effect()

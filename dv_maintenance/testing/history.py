@@ -73,6 +73,14 @@ class TableHistory:
         self._note(version + 1)
         return version
 
+    def changed(self, rows: Mapping[int, Row]) -> None:
+        """Somebody may have brought the table to these rows, with its newest commit if so."""
+        newest = self.table.version()
+        if rows == self.rows or newest == self.version:
+            self._note(newest + 1)
+        else:
+            self._changed(newest, dict(rows))
+
     # -- the model -------------------------------------------------------------------------------------------------
 
     def sync(self) -> None:

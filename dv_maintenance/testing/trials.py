@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dv_maintenance.testing.faults import Script
     from dv_maintenance.testing.verbs import Verb
 
-__all__ = ["Trial"]
+__all__ = ["ORPHAN_AGE", "Trial"]
 
 # What an error says that is sure that there is nothing to see.
 _NOTHING = re.compile(r"nothing was changed|(?!.*(?:not known|begun)).*nothing was committed")
@@ -38,7 +38,7 @@ _NOTHING = re.compile(r"nothing was changed|(?!.*(?:not known|begun)).*nothing w
 _HINT = re.compile(r"_last_|LATEST|EARLIEST|latest_version_hint")
 
 # Milliseconds in which a file that nothing names becomes an orphan, beyond a table's retention.
-_OLD: Final = 8 * 86_400_000
+ORPHAN_AGE: Final = 8 * 86_400_000
 
 # Files, besides data and DVs, that nothing needs once a vacuum is done with a table.
 Leftovers = Callable[[Path], Iterable[str]]
@@ -114,7 +114,7 @@ class Trial:
         assert not self.verb.left(self.history)
         from dv_maintenance.maintenance.vacuum import vacuum
 
-        vacuum(self.backend.open(), now=self.backend.moment() + self.backend.retention + _OLD)
+        vacuum(self.backend.open(), now=self.backend.moment() + self.backend.retention + ORPHAN_AGE)
         assert self._rows() == self.wanted
         table, stored = self.backend.open(), self.history.stored()
         needed = needed_files(table)

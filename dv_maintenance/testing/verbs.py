@@ -5,7 +5,7 @@ writes and commits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.rows import RowLevelTable
     from dv_maintenance.tables.work import ScanTask
 
-__all__ = ["VERBS", "Verb", "verbs_of"]
+__all__ = ["VERBS", "Verb", "deletion", "verbs_of"]
 
 # Rows by id, as ``TableHistory.rows``.
 Rows = Mapping[int, Row]
@@ -278,6 +278,11 @@ class _Frame:
 
 
 _TARGET: Final = 128 << 20
+
+
+def deletion(ids: Collection[int]) -> Callable[[TableBackend, int], object]:
+    """A DELETE of the rows with these ids."""
+    return _changing("DELETE", lambda _: (set(ids), []))
 
 
 def _delete(_: Rows) -> tuple[set[int], list[Row]]:

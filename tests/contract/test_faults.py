@@ -23,7 +23,7 @@ from dv_maintenance.testing.verbs import Verb, verbs_of
 
 RUNS = int(os.environ.get("DVM_FAULTS", "100"))
 # Short forms kill at every so many of the calls, beginning with another one for each verb.
-SHARE = 12
+SHARE = 20
 
 
 def delta(place: str, verb: str) -> TableBackend:
@@ -84,14 +84,14 @@ def test_killed_at_some_of_its_calls(make: Make, verb: Verb, trial: Trial) -> No
 @pytest.mark.parametrize(("make", "verb"), CASES)
 def test_disturbed_a_little(make: Make, verb: Verb, trial: Trial) -> None:
     seed = sum(map(ord, f"{make.__name__}{verb.name}"))
-    for number in range(2):
-        trial.disturb(Faults(seed + number, rate=0.1, kinds=kinds_for(verb)))
+    trial.disturb(Faults(seed, rate=0.1, kinds=kinds_for(verb)))
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("make", "verb"), CASES)
 def test_killed_at_every_call(make: Make, verb: Verb, trial: Trial) -> None:
-    found = kills(trial, every_call=True)
+    # A downgrade replays its log for each of some twenty commits: thousands of calls that only read.
+    found = kills(trial, every_call=not verb.name.startswith("downgrade"))
     for kill in found:
         assert trial.kill(kill), kill
     print(f"\n{make.__name__} {verb.name}: {len(found)} kills")
