@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import pyarrow as pa
 
-from dv_maintenance.errors import DamagedTableError, RefusedError, TableNotFoundError
+from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError, TableNotFoundError
 from dv_maintenance.storage import FileExistsAlreadyError
 from dv_maintenance.tables.delta.actions import FEATURE_READER, FEATURE_WRITER, Action, Metadata, Protocol
 from dv_maintenance.tables.delta.conflicts import Since
@@ -78,13 +79,26 @@ def adopt(
     times = commit_times(protocol, metadata, None, now)
     body = commit_body({**times, **info, "txnId": str(uuid4())}, actions)
     try:
-        storage.create(commit_path(0), body)
+        with _telling(storage, "it is not known whether version 0 was committed"):
+            storage.create(commit_path(0), body)
     except FileExistsAlreadyError:
         # Somebody else's, or our own: storage clients repeat a request whose answer got lost.
-        if storage.get(commit_path(0)) != body:
-            return None
-    _look_once_more(storage, [LiveFile.from_add(add["add"]) for add in adds])
+        with _telling(storage, "it is not known who made version 0"):
+            if storage.get(commit_path(0)) != body:
+                return None
+    with _telling(storage, "version 0 made a table of all files; nobody looked whether they are still there"):
+        _look_once_more(storage, [LiveFile.from_add(add["add"]) for add in adds])
     return 0
+
+
+@contextmanager
+def _telling(storage: Storage, done: str) -> Iterator[None]:
+    """Storage may fail behind the commit, too."""
+    try:
+        yield
+    except StorageError as error:
+        error.table, error.done = storage.uri, done
+        raise
 
 
 def _look_once_more(storage: Storage, files: Sequence[LiveFile]) -> None:
