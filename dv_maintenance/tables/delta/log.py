@@ -16,6 +16,22 @@ from dv_maintenance.errors import DamagedTableError, TableNotFoundError, UsageEr
 from dv_maintenance.storage import FileInfo, Storage
 from dv_maintenance.tables.delta.actions import Action
 
+# Protocol: Actions, and V2 Spec checkpoints. Whatever else is in a line means nothing to us, and must not.
+_KINDS = frozenset(
+    {
+        "add",
+        "remove",
+        "metaData",
+        "protocol",
+        "txn",
+        "domainMetadata",
+        "commitInfo",
+        "cdc",
+        "checkpointMetadata",
+        "sidecar",
+    }
+)
+
 __all__ = [
     "LOG",
     "CommitFile",
@@ -39,6 +55,7 @@ _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _CLASSIC = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _MULTIPART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
+_MAX_VERSION = 2**63 - 1  # what readers in Java can count up to
 _V2 = re.compile(r"(\d{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:parquet|json)")
 
 
@@ -70,6 +87,11 @@ class LogSegment:
     checksum: str | None = None
     warnings: tuple[str, ...] = ()
 
+    @property
+    def compacted(self) -> bool:
+        """Whether a compacted file stands in for commits."""
+        return any(file.start < file.end for file in self.commits)
+
 
 @dataclass(slots=True)
 class _Listing:
@@ -77,6 +99,7 @@ class _Listing:
     compacted: list[CommitFile] = field(default_factory=list)
     checksums: dict[int, str] = field(default_factory=dict)
     checkpoints: dict[int, tuple[FileInfo, ...]] = field(default_factory=dict)  # complete ones only
+    links: list[str] = field(default_factory=list)  # to folders
 
     @property
     def latest(self) -> int | None:
@@ -105,11 +128,13 @@ def latest_version(storage: Storage, known: int | None = None) -> int:
     return _latest(storage, listing)
 
 
-def segment(storage: Storage, version: int | None = None, *, checkpoint_below: int | None = None) -> LogSegment:
+def segment(
+    storage: Storage, version: int | None = None, *, checkpoint_below: int | None = None, compacted: bool = True
+) -> LogSegment:
     """The files that make up ``version`` (the newest by default).
 
     ``checkpoint_below`` leaves out checkpoints from that version on: for a table whose newest checkpoint cannot be
-    read.
+    read. Without ``compacted`` no compacted file stands in for commits.
 
     Raises
     ------
@@ -147,6 +172,9 @@ def segment(storage: Storage, version: int | None = None, *, checkpoint_below: i
             version=wanted,
             next_step="restore the file from a backup, or repair the log with the tool that wrote it",
         )
+    if not compacted:
+        listing.compacted.clear()
+    linked = (f"{path} is a link to a folder: nothing is written or deleted in it" for path in listing.links)
     own = listing.commits.get(wanted)
     return LogSegment(
         version=wanted,
@@ -156,7 +184,7 @@ def segment(storage: Storage, version: int | None = None, *, checkpoint_below: i
         modified=own.modified if own else max(file.modified for file in listing.checkpoints[wanted]),
         commit=own is not None,
         checksum=listing.checksums.get(wanted),
-        warnings=warnings,
+        warnings=(*warnings, *linked),
     )
 
 
@@ -215,7 +243,8 @@ def parse_actions(data: bytes, *, where: str, table: str) -> list[Action]:
             return actions
     except orjson.JSONDecodeError:
         pass
-    return [_parse_line(line, where, number, table) for number, line in _numbered(data)]
+    parsed = (_parse_line(line, where, number, table) for number, line in _numbered(data))
+    return [action for action in parsed if action]
 
 
 def _numbered(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -223,6 +252,7 @@ def _numbered(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse_line(line: bytes, where: str, number: int, table: str) -> Action:
+    """The action of a line; empty where it has none that we know (protocol: Requirements for Readers)."""
     try:
         action = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -230,8 +260,8 @@ def _parse_line(line: bytes, where: str, number: int, table: str) -> Action:
     if not isinstance(action, dict):
         raise DamagedTableError(f"{where}, line {number}: not a JSON object", table=table)
     # Some writers spell out the actions that a line is not.
-    present = {kind: body for kind, body in action.items() if body is not None}
-    if len(present) != 1:
+    present = {kind: body for kind, body in action.items() if kind in _KINDS and body is not None}
+    if len(present) > 1:
         raise DamagedTableError(f"{where}, line {number}: {len(present)} actions in one line", table=table)
     return present
 
@@ -275,7 +305,21 @@ def _list(storage: Storage, start: int | None) -> _Listing:
     single: dict[int, FileInfo] = {}
     for info in found:
         name = info.path[len(LOG) + 1 :]
-        if match := _COMMIT.fullmatch(name):
+        if name[:20].isdecimal() and int(name[:20]) > _MAX_VERSION:
+            raise DamagedTableError(
+                f"{info.path} names a version that no table can have",
+                table=storage.uri,
+                next_step="move the file out of the log",
+            )
+        if info.size < 0:
+            if name[:20].isdecimal():
+                raise DamagedTableError(
+                    f"{info.path} is a link to a folder, where a file of the log should be",
+                    table=storage.uri,
+                    next_step="put the file itself there, or move the link out of the log",
+                )
+            listing.links.append(info.path)
+        elif match := _COMMIT.fullmatch(name):
             listing.commits[int(match[1])] = info
         elif match := _CHECKSUM.fullmatch(name):
             listing.checksums[int(match[1])] = info.path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,22 +101,31 @@ def load_snapshot(storage: Storage, version: int | None = None) -> DeltaSnapshot
 
 
 def _replay(storage: Storage, version: int | None) -> tuple[LogSegment, State, tuple[str, ...]]:
-    """The state of a version; where its checkpoint is damaged, from an older one or from the commits alone."""
+    """The state of a version; where its checkpoint or a compacted file is damaged, from what these sum up."""
     files = segment(storage, version)
     try:
         return files, replay(storage, files, adds=ADD_COLUMNS), files.warnings
     except DamagedTableError as damage:
-        if files.checkpoint_version is None:
-            raise
-        try:
-            older = segment(storage, files.version, checkpoint_below=files.checkpoint_version)
-            state = replay(storage, older, adds=ADD_COLUMNS)
-        except DvMaintenanceError:
-            raise damage from None
-        warning = (
-            f"the checkpoint of version {files.checkpoint_version} is damaged, older files were read: {damage.message}"
-        )
-        return older, state, (*files.warnings, warning)
+        for others, warning in _other_ways(files):
+            try:
+                older = segment(storage, files.version, **others)
+                state = replay(storage, older, adds=ADD_COLUMNS)
+            except DvMaintenanceError:
+                continue
+            return older, state, (*files.warnings, f"{warning}: {damage.message}")
+        raise
+
+
+def _other_ways(files: LogSegment) -> Iterator[tuple[dict[str, Any], str]]:
+    """Other files that make up the same version, and what to say of those that were left aside."""
+    if files.compacted:
+        yield {"compacted": False}, "a compacted log file is damaged, the commits that it sums up were read"
+    if files.checkpoint_version is None:
+        return
+    below = {"checkpoint_below": files.checkpoint_version}
+    damaged = f"the checkpoint of version {files.checkpoint_version} is damaged, older files were read"
+    yield below, damaged
+    yield {**below, "compacted": False}, damaged
 
 
 def _in_commit_timestamp(storage: Storage, files: LogSegment, metadata: Metadata) -> int | None:
