@@ -1,8 +1,9 @@
 """One way to reach bytes: local disk, S3, GCS and Azure through obstore.
 
 A *path* here is either relative to the table's root, decoded (``part one/a.parquet``), or an absolute, percent-encoded
-URI (``file:///data/t/part%20one/a.parquet``); the two are told apart by ``://``. Names in table logs are URIs: turn
-them into such a path with :meth:`Storage.path_of`, and keep the raw string for identity.
+URI (``file:///data/t/part%20one/a.parquet``); the two are told apart by ``://``. Names in a Delta log are no paths, but
+percent-encoded: they have a type of their own, :class:`RawName`, since a path decoded once more is another file.
+Turn them into a path with :meth:`Storage.path_of`, and keep the raw string for identity.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dv_maintenance.errors import DvMaintenanceError, RefusedError, StorageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FileExistsAlreadyError", "FileInfo", "Storage", "absolute_uri"]
+__all__ = ["FileExistsAlreadyError", "FileInfo", "RawName", "Storage", "absolute_uri", "plain_uri"]
 
 # Characters that Hadoop's Path.toUri leaves alone; everything else in a local path is percent-encoded in our URIs.
 _SAFE = "/!$&'()*+,;=:@-._~"
@@ -41,6 +42,20 @@ class FileInfo:
     path: str
     size: int
     modified: int
+
+
+class RawName:
+    """A name as a log spells it: a URI, absolute or relative to the table, percent-encoded. No string, so that neither
+    mypy nor the interpreter lets one pass for a path, or a path for one.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return f"RawName({self.text!r})"
 
 
 class FileExistsAlreadyError(StorageError, FileExistsError):
@@ -63,6 +78,13 @@ def absolute_uri(place: str) -> str:
         scheme, rest = place.split("://", 1)
         return f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{quote(rest, safe=_SAFE + '%')}".rstrip("/")
     return "file://" + quote(os.path.abspath(os.path.expanduser(place)), safe=_SAFE)
+
+
+def plain_uri(text: str) -> str:
+    """The absolute, percent-encoded URI of a place that is spelled as Hadoop's ``Path.toString`` does it: nothing in it
+    is encoded, a ``%`` is a ``%``.
+    """
+    return absolute_uri(text.replace("%", "%25") if "://" in text or text.startswith("file:") else text)
 
 
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
@@ -94,17 +116,32 @@ class Storage:
 
     # -- names -------------------------------------------------------------------------------------------------
 
-    def path_of(self, raw: str) -> str:
+    def path_of(self, name: RawName) -> str:
         """The path of a name in a table log: percent-decoded if relative, one spelling of the URI if absolute.
 
         A URI below this table's root becomes relative, so that one file has one path whichever way a log names it.
         """
+        raw = name.text
         if re.match(r"^[A-Za-z][A-Za-z0-9+.-]+:/", raw):
             uri = absolute_uri(raw)
         elif raw.startswith("/"):
             uri = "file://" + quote(unquote(raw), safe=_SAFE)
         else:
             return unquote(raw)
+        return self._relative(uri)
+
+    def path_of_uri(self, uri: str) -> str:
+        """The path of an absolute URI: relative if it is below this table's root.
+
+        Raises
+        ------
+        ValueError : it is none.
+        """
+        if "://" not in uri:
+            raise ValueError(f"{uri!r} is no absolute URI")
+        return self._relative(absolute_uri(uri))
+
+    def _relative(self, uri: str) -> str:
         prefix = self.uri + "/"
         return unquote(uri[len(prefix) :]) if uri.startswith(prefix) else uri
 

@@ -6,13 +6,14 @@ import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dv_maintenance.errors import RefusedError, StorageError, UsageError
-from dv_maintenance.storage import FileExistsAlreadyError, Storage, absolute_uri
+from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage, absolute_uri, plain_uri
 
 AWKWARD = ["a b", "a%20b", "é", "x#y?", "a=b&c", "a:b", "100%", "~t", "{z}", "[b]", "star*"]
 
@@ -44,16 +45,41 @@ def test_a_uri_and_a_relative_path_reach_the_same_file(storage: Storage, name: s
     uri = storage.uri_of(f"dir/{name}")
     assert storage.get(uri) == b"x"
     assert storage.head(uri).size == 1
-    assert storage.path_of(uri) == f"dir/{name}"
+    assert storage.path_of_uri(uri) == f"dir/{name}"
 
 
 def test_names_in_logs_are_decoded_once(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
-    assert storage.path_of("part=a%2520b/f.parquet") == "part=a%20b/f.parquet"
-    assert storage.path_of("s3a://bucket/x%20y") == "s3://bucket/x%20y"
+    assert storage.path_of(RawName("part=a%2520b/f.parquet")) == "part=a%20b/f.parquet"
+    assert storage.path_of(RawName("s3a://bucket/x%20y")) == "s3://bucket/x%20y"
     local = storage.uri[len("file://") :]
-    assert storage.path_of(f"file:{local}/f%20g.parquet") == "f g.parquet"
-    assert storage.path_of("file:///elsewhere/f%20g.parquet") == "file:///elsewhere/f%20g.parquet"
+    assert storage.path_of(RawName(f"file:{local}/f%20g.parquet")) == "f g.parquet"
+    assert storage.path_of(RawName("file:///elsewhere/f%20g.parquet")) == "file:///elsewhere/f%20g.parquet"
+
+
+def test_paths_and_names_of_logs_are_not_mixed_up(tmp_path: Path) -> None:
+    """Whoever decodes a path once more names another file: neither mypy nor the interpreter lets them."""
+    storage: Any = Storage(str(tmp_path))
+    with pytest.raises(AttributeError):
+        storage.path_of("p=a%3Ab/f")
+    for call in (storage.get, storage.put, storage.uri_of, storage.exists):
+        with pytest.raises((TypeError, AttributeError)):
+            call(RawName("p=a%3Ab/f"), *([b""] if call == storage.put else []))
+    with pytest.raises(ValueError, match="no absolute URI"):
+        storage.path_of_uri("p=a%3Ab/f")
+
+
+@pytest.mark.parametrize(
+    ("text", "uri"),
+    [
+        ("file:/x/p=a%3Ab/f", "file:///x/p=a%253Ab/f"),
+        ("file:///x/a b", "file:///x/a%20b"),
+        ("/x/a%b", "file:///x/a%25b"),
+        ("s3a://b/p=a%3Ab", "s3://b/p=a%253Ab"),
+    ],
+)
+def test_what_hadoop_prints_is_not_encoded(text: str, uri: str) -> None:
+    assert plain_uri(text) == uri
 
 
 def test_a_short_read_gives_what_is_there(storage: Storage) -> None:

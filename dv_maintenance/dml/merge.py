@@ -174,7 +174,7 @@ class _Running:
         changes = RowChanges(deleted_rows(self.table, tasks, written.positions), written.added, written.change_files)
         if written.doubles:
             self.table.storage.delete(
-                [self.table.storage.path_of(each.output.uri) for each in (*changes.added, *changes.change_files)]
+                [self.table.storage.path_of_uri(each.output.uri) for each in (*changes.added, *changes.change_files)]
             )
             raise UsageError(
                 "several rows of the source match one row of the table, and each would change it",

@@ -166,7 +166,7 @@ def _effect(snapshot: Snapshot, deleted: Sequence[DeletedRows]) -> _Effect:
 def _discard(table: Table, changes: RowChanges) -> None:
     uris = [each.output.uri for each in (*changes.added, *changes.change_files)]
     with suppress(StorageError):  # vacuum finds what stays
-        table.storage.delete([table.storage.path_of(uri) for uri in uris])
+        table.storage.delete([table.storage.path_of_uri(uri) for uri in uris])
 
 
 def deleted_rows(

@@ -91,4 +91,4 @@ def _differences(table: Table, wanted: Snapshot, version: int) -> tuple[str, ...
 
 def _keys(table: Table, snapshot: Snapshot) -> set[FileKey]:
     columns = (snapshot.files[name].to_pylist() for name in ("path", "dv_id"))
-    return {FileKey(table.storage.path_of(path), dv_id) for path, dv_id in zip(*columns, strict=True)}
+    return {FileKey(table.path_of(path), dv_id) for path, dv_id in zip(*columns, strict=True)}

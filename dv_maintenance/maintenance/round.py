@@ -202,7 +202,7 @@ def _read_back(
     try:
         before = base if base.version == version - 1 else table.snapshot(version - 1)
         problem = check_version(
-            table.storage,
+            table,
             before,
             table.snapshot(version),
             (key for exchange in exchanges for key in exchange.inputs),
@@ -219,7 +219,7 @@ def _discard(table: Table, outputs: Sequence[OutputFile]) -> None:
     if not outputs:
         return
     try:
-        table.storage.delete([table.storage.path_of(output.uri) for output in outputs])
+        table.storage.delete([table.storage.path_of_uri(output.uri) for output in outputs])
     except (DvMaintenanceError, OSError) as error:
         _log.warning("%s: %d new files without a commit stay for vacuum: %s", table.uri, len(outputs), error)
 

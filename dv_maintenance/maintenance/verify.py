@@ -19,7 +19,7 @@ from dv_maintenance.tables.model import FileKey
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.steps import PlanStep
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.model import Snapshot, Table
     from dv_maintenance.tables.work import OutputFile, RewriteResult, RewriteTask
 
 __all__ = ["check_outputs", "check_result", "check_version"]
@@ -62,7 +62,7 @@ def check_outputs(storage: Storage, outputs: Sequence[OutputFile]) -> None:
     ------
     VerificationError : one is not.
     """
-    paths = [storage.path_of(output.uri) for output in outputs]
+    paths = [storage.path_of_uri(output.uri) for output in outputs]
     if len(set(paths)) < len(paths):
         raise VerificationError("two tasks report the same new file")
 
@@ -80,7 +80,7 @@ def check_outputs(storage: Storage, outputs: Sequence[OutputFile]) -> None:
 
 
 def check_version(
-    storage: Storage,
+    table: Table,
     before: Snapshot,
     after: Snapshot,
     inputs: Iterable[FileKey],
@@ -92,7 +92,7 @@ def check_version(
     equal row counts, and holds where the log does not know them. ``outputs``: new files with the rows deleted in them.
     ``moved``: files whose DV is in another place now, and the same.
     """
-    new = {storage.path_of(output.uri): (output, deleted) for output, deleted in outputs}
+    new = {table.storage.path_of_uri(output.uri): (output, deleted) for output, deleted in outputs}
     old_keys, new_keys = _keys(before), _keys(after)
     left = before.files.filter(pc.invert(pc.is_in(old_keys, value_set=new_keys)))
     came = after.files.filter(pc.invert(pc.is_in(new_keys, value_set=old_keys)))
@@ -109,7 +109,7 @@ def check_version(
     if left_keys - wanted:
         return f"{min(left_keys - wanted, key=_path).path} is gone, and was no input"
     for row in came_rows:
-        output, deleted = new.pop(storage.path_of(row["path"]), (None, 0))
+        output, deleted = new.pop(table.path_of(row["path"]), (None, 0))
         if output is None or row["deleted_rows"] != deleted:
             return f"{row['path']} is live and was not written by this run"
         if row["physical_rows"] not in (None, output.rows):

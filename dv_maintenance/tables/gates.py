@@ -40,7 +40,7 @@ def check_replacements(
     for what, names in (
         ("replacements share an id", [each.id for each in replacements]),
         ("replacements share an input", [key for each in replacements for key in each.inputs]),
-        ("outputs share a file", [storage.path_of(output.uri) for each in replacements for output in each.outputs]),
+        ("outputs share a file", [storage.path_of_uri(output.uri) for each in replacements for output in each.outputs]),
     ):
         if len(set(names)) < len(names):
             raise wrong(base, f"two {what}")
@@ -70,7 +70,7 @@ def check_stored(storage: Storage, base: Snapshot, outputs: Sequence[OutputFile]
     """Raise VerificationError unless every new file is there with its size."""
 
     def problem(output: OutputFile) -> str | None:
-        path = storage.path_of(output.uri)
+        path = storage.path_of_uri(output.uri)
         try:
             size = storage.head(path).size
         except FileNotFoundError:

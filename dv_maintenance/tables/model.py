@@ -307,6 +307,9 @@ class Table(Protocol):
     @property
     def storage(self) -> Storage: ...
 
+    def path_of(self, name: str) -> str:
+        """The path, for ``storage``, of a file by its name in ``Snapshot.files``: that is how the format spells it."""
+
     def version(self, known: int | None = None) -> int:
         """Newest version, by the cheapest look that is right. ``known``: one seen before, which makes it cheaper."""
 

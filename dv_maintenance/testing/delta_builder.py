@@ -249,7 +249,7 @@ class DeltaBuilder:
             (source,) = task.sources
             if not callable(where) and source.key.path not in where:
                 continue
-            with self.storage.open_input(self.storage.path_of(source.uri)) as file:
+            with self.storage.open_input(self.storage.path_of_uri(source.uri)) as file:
                 rows = pq.read_metadata(file).num_rows
             before = DeletionVector.empty() if source.dv is None else load(source.dv, self.storage.get_range)
             if callable(where):

@@ -132,7 +132,7 @@ def needed_files(table: Table, version: int | None = None) -> frozenset[str]:
     """Paths of the files without which a version can't be read, by the table's own word."""
     sources = [source for task in table.scan_tasks(table.snapshot(version)) for source in task.sources]
     names = [source.uri for source in sources] + [source.dv.uri for source in sources if source.dv]
-    return frozenset(table.storage.path_of(name) for name in names if name is not None)
+    return frozenset(table.storage.path_of_uri(name) for name in names if name is not None)
 
 
 @dataclass

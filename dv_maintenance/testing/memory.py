@@ -147,6 +147,9 @@ class MemoryTable:
 
     # -- the protocol --------------------------------------------------------------------------------------------
 
+    def path_of(self, name: str) -> str:
+        return name
+
     def version(self, known: int | None = None) -> int:
         return len(self._versions) - 1
 
@@ -233,7 +236,7 @@ class MemoryTable:
             for key in filter(None, now.values()):
                 del files[key]
             for output, dv in zip(each.outputs, deleted, strict=True):
-                key = FileKey(self.storage.path_of(output.uri), f"dv-{next(self._numbers)}" if dv else None)
+                key = FileKey(self.storage.path_of_uri(output.uri), f"dv-{next(self._numbers)}" if dv else None)
                 if not dv or len(dv) < output.rows:
                     gone = frozenset(dv.positions().tolist())
                     files[key] = _File(each.partition, output.size, output.rows, gone, self.now)
@@ -389,7 +392,7 @@ def _rewrite(task: RewriteTask, storage: Storage, path: str) -> RewriteResult:
     read: list[int] = []
     purged: list[int] = []
     for source in task.scan.sources:
-        rows = json.loads(storage.get(storage.path_of(source.uri)))
+        rows = json.loads(storage.get(storage.path_of_uri(source.uri)))
         deleted = set(json.loads(source.dv.inline or "[]")) if source.dv else set()
         kept += [row for position, row in enumerate(rows) if position not in deleted]
         read.append(len(rows))

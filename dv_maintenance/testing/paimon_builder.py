@@ -21,6 +21,7 @@ from dv_maintenance.tables.paimon.binary_row import encode_row
 from dv_maintenance.tables.paimon.entries import FileId, added_entries, read_whole, removal
 from dv_maintenance.tables.paimon.index_change import FIRST, load_dv
 from dv_maintenance.tables.paimon.layout import table_layout
+from dv_maintenance.tables.paimon.partitions import folder_name
 from dv_maintenance.tables.paimon.schema import newest_schema
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
 from dv_maintenance.tables.paimon.value_stats import EMPTY_ROW, partition_stats
@@ -93,7 +94,7 @@ class PaimonBuilder:
         schema = newest_schema(self.layout)
         fields = schema.partition_fields()
         folders = [
-            f"{each.name}={'__DEFAULT_PARTITION__' if v is None else v}"
+            f"{each.name}={'__DEFAULT_PARTITION__' if v is None else folder_name(str(v))}"
             for each, v in zip(fields, partition, strict=True)
         ]
         name = f"data-{uuid4()}-0.parquet"

@@ -79,6 +79,6 @@ def only_what_is_live_stays(backend: DeltaBackend) -> None:
     table = backend.open()
     vacuum(table, now=backend.moment() + backend.retention)
     sources = [source for task in table.scan_tasks(table.snapshot()) for source in task.sources]
-    live = {table.storage.path_of(source.uri) for source in sources}
+    live = {table.storage.path_of_uri(source.uri) for source in sources}
     assert all(source.dv is None for source in sources)
     assert {info.path for info in table.storage.walk(skip=lambda path, _: path.startswith("_"))} == live

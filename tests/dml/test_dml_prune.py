@@ -20,7 +20,7 @@ from dv_maintenance.dml.catalyst import demanded_by, predicate_of, shape
 from dv_maintenance.dml.condition import Condition, equal_columns
 from dv_maintenance.dml.prune import files_in_range, files_that_may_match
 from dv_maintenance.dml.rows import FILE, ROW, numbered_rows
-from dv_maintenance.storage import Storage
+from dv_maintenance.storage import RawName, Storage
 from dv_maintenance.tables.delta.table import DeltaTable
 from dv_maintenance.tables.predicate import And, Compare, Or, Predicate, bind
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -77,7 +77,7 @@ def judge(table: DeltaTable) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[s
     snapshot = table.snapshot()
     parts = []
     for path, partition in zip(*(snapshot.files[name].to_pylist() for name in ("path", "partition")), strict=True):
-        stored = pq.read_table(table.storage.local(table.storage.path_of(path)))
+        stored = pq.read_table(table.storage.local(table.storage.path_of(RawName(path))))
         value = None if "__HIVE" in partition else "a" if partition == "part=a" else "ü b"
         # Spark compares a float with a literal as doubles.
         stored = stored.set_column(stored.schema.get_field_index("half"), "half", stored["half"].cast(pa.float64()))

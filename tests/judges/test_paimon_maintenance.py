@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from dv_maintenance.errors import ConflictError
 from dv_maintenance.maintenance.apply import maintain, purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.testing.history import InterferingEngine
 
 if TYPE_CHECKING:
@@ -77,6 +79,26 @@ def test_a_purge(paimon_engine: PaimonEngine, tmp_path: Path, options: dict[str,
     for version, rows in was.items():
         assert in_order(engine.rows(path, version)) == rows
     go_on(engine, path, [1000, "a", "new"])
+
+
+def test_partitions_whose_folders_are_escaped(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """``at=2026-01-01T10%3A00``: the name of the folder is that, percent signs and all, and is not decoded again."""
+    engine, path = paimon_engine, tmp_path / "table"
+    engine.create(path, {"id": "INT", "at": "TIMESTAMP(3)", "s": "STRING"}, partition=["at", "s"], options=DV)
+    texts = ["a:b", "a/b", "100%", "a=b", "#?", '*"']
+    moments = [datetime(2026, 1, 1, hour, 30, 5) for hour in range(len(texts))]
+    for number, (moment, text) in enumerate(zip(moments, texts, strict=True)):
+        engine.append(path, [(10 * number + at, moment, text) for at in range(4)])
+    engine.delete(path, lambda row: row["id"] % 10 == 1)
+    rows = in_order(engine.rows(path))
+    assert len(rows) == 3 * len(texts)
+    report = purge(opened(path), LocalEngine())
+    assert (report.verified, report.problems) == (True, ())
+    assert no_dvs(path)
+    assert in_order(engine.rows(path)) == rows
+    vacuum(opened(path), retention=0, allow_short_retention=True)
+    assert in_order(engine.rows(path)) == rows
+    judge_files(engine, path, engine.version(path))
 
 
 def test_what_stays_deleted_beside_a_compaction(paimon_engine: PaimonEngine, tmp_path: Path) -> None:

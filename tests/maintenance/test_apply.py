@@ -178,7 +178,7 @@ def writes_less_than_it_says(result: RewriteResult, storage: Storage) -> Rewrite
 
 
 def loses_its_file(result: RewriteResult, storage: Storage) -> RewriteResult:
-    storage.delete([storage.path_of(output.uri) for output in result.outputs])
+    storage.delete([storage.path_of_uri(output.uri) for output in result.outputs])
     return result
 
 
@@ -226,7 +226,7 @@ def test_an_engine_that_fails_halfway(table: MemoryTable) -> None:
     def fail(result: RewriteResult, storage: Storage) -> RewriteResult:
         done.append(result.task_id)
         if len(done) == 2:
-            storage.delete([storage.path_of(output.uri) for output in result.outputs])  # as the engine's tasks do
+            storage.delete([storage.path_of_uri(output.uri) for output in result.outputs])  # as the engine's tasks do
             raise MemoryError("too much")
         return result
 

@@ -73,15 +73,15 @@ def test_a_version_differs_by_what_was_replaced(
     before = table.snapshot()
     happens(table)
     table.commit(before, [Replacement("r", "", (gone,), (output,))], operation={"name": "X", "parameters": {}})
-    found = check_version(table.storage, table.snapshot(version), table.snapshot(), [gone], [(output, 0)])
+    found = check_version(table, table.snapshot(version), table.snapshot(), [gone], [(output, 0)])
     assert found == complaint
 
 
 def test_inputs_still_live_and_outputs_missing(table: MemoryTable) -> None:
     version, gone, output = replaced(table)
     same = table.snapshot(version)
-    assert check_version(table.storage, same, same, [gone], [(output, 0)]) == "data-0.json is still live"
-    assert "is not live" in (check_version(table.storage, same, same, [], [(output, 0)]) or "")
+    assert check_version(table, same, same, [gone], [(output, 0)]) == "data-0.json is still live"
+    assert "is not live" in (check_version(table, same, same, [], [(output, 0)]) or "")
 
 
 def test_the_same_file_with_another_deletion_vector_is_another_file(table: MemoryTable) -> None:
@@ -89,5 +89,5 @@ def test_the_same_file_with_another_deletion_vector_is_another_file(table: Memor
     old = next(key for key in table.keys if key.path == "data-0.json")
     table.delete("data-0.json", [1])
     after = table.snapshot()
-    assert check_version(table.storage, before, after, [], []) == "data-0.json is gone, and was no input"
-    assert "was not written by this run" in (check_version(table.storage, before, after, [old], []) or "")
+    assert check_version(table, before, after, [], []) == "data-0.json is gone, and was no input"
+    assert "was not written by this run" in (check_version(table, before, after, [old], []) or "")

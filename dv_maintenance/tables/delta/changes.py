@@ -22,6 +22,7 @@ import pyarrow as pa
 from dv_maintenance.dv import DeletionVector, delta, load
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, StorageError, UsageError
 from dv_maintenance.files.parquet_footer import read_footer
+from dv_maintenance.storage import RawName
 from dv_maintenance.tables.capabilities import CHANGE_COLUMNS, ChangeFeed, ChangeTask
 from dv_maintenance.tables.delta.actions import Action, Metadata, Protocol
 from dv_maintenance.tables.delta.conflicts import logical_key
@@ -204,7 +205,7 @@ class _Commit:
 
 def _file(storage: Storage, body: Any, where: str) -> tuple[str, _File]:
     """Its path in one spelling, and the file of an add, remove or cdc action. The last two need no size."""
-    path = logical_key(body, storage.path_of, where=where).path
+    path = logical_key(body, lambda name: storage.path_of(RawName(name)), where=where).path
     try:
         file = LiveFile.from_add({**body, "size": body.get("size") or 0})
     except DvMaintenanceError as error:
@@ -357,7 +358,7 @@ class _Reader:
             )
         return SourceFile(
             key=file.key,
-            uri=self.storage.uri_of(self.storage.path_of(file.path)),
+            uri=self.storage.uri_of(self.storage.path_of(RawName(file.path))),
             size=file.size,
             rows=each.rows,
             dv=dv,
@@ -374,7 +375,7 @@ class _Reader:
     def _count(self, file: LiveFile) -> int:
         """Physical rows by the file's own footer, where no statistics tell."""
         try:
-            with self.storage.open_input(self.storage.path_of(file.path)) as data:
+            with self.storage.open_input(self.storage.path_of(RawName(file.path))) as data:
                 return int(read_footer(data).num_rows)
         except (FileNotFoundError, pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dv import DeletionVector, load
 from dv_maintenance.errors import RefusedError, VerificationError
-from dv_maintenance.storage import Storage
+from dv_maintenance.storage import RawName, Storage
 from dv_maintenance.tables.delta.actions import Action
 from dv_maintenance.tables.delta.bulk import dv_id
 from dv_maintenance.tables.delta.columns import strings
@@ -132,7 +132,7 @@ class _Commit:
                     raise self._wrong(problem)
 
     def _problem(self, output: OutputFile) -> str | None:
-        path = self.storage.path_of(output.uri)
+        path = self.storage.path_of_uri(output.uri)
         try:
             size = self.storage.head(path).size
         except FileNotFoundError:
@@ -191,7 +191,7 @@ class _Commit:
         if not fresh:
             return
         now = load_snapshot(self.storage, since.version)
-        identified = strings([self.storage.path_of(path) for path in now.files["path"].to_pylist()])
+        identified = strings([self.storage.path_of(RawName(path)) for path in now.files["path"].to_pylist()])
         seen = pc.is_in(identified, strings(sorted(fresh)))
         if self.reads(replace(now, files=now.files.filter(seen))):
             raise _Conflict("another writer added rows that the operation had to look at")

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError, TableNotFoundError
-from dv_maintenance.storage import FileExistsAlreadyError
+from dv_maintenance.storage import FileExistsAlreadyError, RawName
 from dv_maintenance.tables.delta.actions import FEATURE_READER, FEATURE_WRITER, Action, Metadata, Protocol
 from dv_maintenance.tables.delta.conflicts import Since
 from dv_maintenance.tables.delta.live_file import LiveFile
@@ -104,14 +104,14 @@ def _telling(storage: Storage, done: str) -> Iterator[None]:
 def _look_once_more(storage: Storage, files: Sequence[LiveFile]) -> None:
     """Take out what is not there as it was read."""
     gone = set(look_for(storage, files).unusable)
-    lost = [file for file in files if storage.path_of(file.path) in gone]
+    lost = [file for file in files if storage.path_of(RawName(file.path)) in gone]
     if not lost:
         return
     base, now = load_snapshot(storage, 0), time.time_ns() // 1_000_000
     info = operation_info(base, "DELETE", {"predicate": []}, {"numRemovedFiles": len(lost)}, blind=False)
 
     def compose(since: Since) -> Draft | None:
-        still = [file for file in lost if FileKey(storage.path_of(file.path), None) not in since.gone]
+        still = [file for file in lost if FileKey(storage.path_of(RawName(file.path)), None) not in since.gone]
         return Draft(info, [file.remove(now, data_change=True) for file in still]) if still else None
 
     version = publish(storage, base, compose, writes="delete").version

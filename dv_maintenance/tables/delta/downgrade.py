@@ -11,6 +11,7 @@ history before such a checkpoint is deleted.
 
 from __future__ import annotations
 
+import posixpath
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.config import format_duration
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.storage import RawName
 from dv_maintenance.tables.capabilities import DowngradeStep
 from dv_maintenance.tables.delta.actions import FEATURE_READER, FEATURE_WRITER, Action, Metadata, Protocol
 from dv_maintenance.tables.delta.bulk import dv_id
@@ -183,7 +185,9 @@ class _State:
         removed = tombstones(self.storage, self.snapshot)
         cutoff = self.now - self._interval(RETENTION, DEFAULT_RETENTION)
         fresh = removed.filter(pc.greater_equal(removed["deletion_timestamp"], cutoff))
-        plain = {path_of(self.storage, path) for path in fresh.filter(fresh["dv_id"].is_null())["path"].to_pylist()}
+        plain = {
+            path_of(self.storage, RawName(path)) for path in fresh.filter(fresh["dv_id"].is_null())["path"].to_pylist()
+        }
         named = {self._dv_path(dv) for dv in fresh.filter(fresh["dv_id"].is_valid())["dv"].to_pylist()}
         return tuple(sorted(path for path in named - plain if path))
 
@@ -193,9 +197,9 @@ class _State:
         found = DvDescriptor(dv["storage_type"], dv["path_or_inline"], dv["offset"], dv["size"], dv["cardinality"])
         match found.storage_type:
             case "u":
-                return path_of(self.storage, found.relative_path())
+                return posixpath.normpath(found.relative_path())
             case "p":
-                return path_of(self.storage, found.path_or_inline)
+                return path_of(self.storage, RawName(found.path_or_inline))
             case _:
                 return ""
 

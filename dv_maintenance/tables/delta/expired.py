@@ -37,6 +37,7 @@ import pyarrow.compute as pc
 from dv_maintenance.dv import z85
 from dv_maintenance.dv.descriptor import DvDescriptor, dv_file_path
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
+from dv_maintenance.storage import RawName
 from dv_maintenance.tables.model import ExpiredFile
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _paths_of(storage: Storage, raw: pa.Array | pa.ChunkedArray, elsewhere: set[
     plain = pc.invert(pc.match_substring_regex(raw, _NOT_PLAIN))
     paths = set(raw.filter(plain).to_pylist())
     for name in raw.filter(pc.invert(plain)).to_pylist():
-        path = path_of(storage, name)
+        path = path_of(storage, RawName(name))
         if "://" in path:
             elsewhere.add(unquote(path.rpartition("/")[2]))
         else:
@@ -121,7 +122,7 @@ def _paths_of(storage: Storage, raw: pa.Array | pa.ChunkedArray, elsewhere: set[
     return paths
 
 
-def path_of(storage: Storage, name: str) -> str:
+def path_of(storage: Storage, name: RawName) -> str:
     """The path that a name in a log means, its dots resolved: relative to the table, or an absolute URI."""
     path = storage.path_of(name)
     return path if "://" in path else posixpath.normpath(path)

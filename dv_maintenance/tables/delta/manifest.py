@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import RefusedError, StorageError
+from dv_maintenance.storage import RawName
 from dv_maintenance.tables.delta.expired import path_of
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.partitions import hive_folder
@@ -99,7 +100,7 @@ def _manifests(storage: Storage, snapshot: DeltaSnapshot) -> Iterator[tuple[str,
 def _lines(storage: Storage, snapshot: DeltaSnapshot, names: Sequence[str]) -> list[str]:
     """Absolute paths as Hadoop's ``Path.toString`` has them: decoded, and with a single slash behind ``file:``."""
     root = _decoded(storage.uri)
-    paths = (path_of(storage, name) for name in names)
+    paths = (path_of(storage, RawName(name)) for name in names)
     lines = sorted(_decoded(path) if "://" in path else f"{root}/{path}" for path in paths)
     broken = next((line for line in lines if "\n" in line or "\r" in line), None)
     if broken is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.dv.descriptor import DvDescriptor
 from dv_maintenance.errors import ConflictError
+from dv_maintenance.storage import RawName
 from dv_maintenance.tables.delta.expired import path_of
 from dv_maintenance.tables.delta.log import latest_version, read_commit
 
@@ -70,10 +71,10 @@ def _paths(storage: Storage, body: Mapping[str, Any]) -> Iterator[str]:
     """The paths that an action may mean: see ``expired`` for why the literal name counts, too."""
     name = body.get("path")
     if isinstance(name, str):
-        yield from (name, path_of(storage, name))
+        yield from (name, path_of(storage, RawName(name)))
     if (dv := body.get("deletionVector")) is not None:
         descriptor = DvDescriptor.from_json(dv)
         if descriptor.storage_type == "u":
             yield posixpath.normpath(descriptor.relative_path())
         elif descriptor.storage_type == "p":
-            yield path_of(storage, descriptor.path_or_inline)
+            yield path_of(storage, RawName(descriptor.path_or_inline))

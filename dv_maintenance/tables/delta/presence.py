@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from dv_maintenance.storage import RawName
 from dv_maintenance.tables.delta.tasks import dv_ref
 
 if TYPE_CHECKING:
@@ -42,10 +43,10 @@ def look_for(storage: Storage, files: Iterable[LiveFile], *, data: bool = True) 
     least: dict[str, int] = {}
     for file in files:
         if data:
-            exact[storage.path_of(file.path)] = file.size
+            exact[storage.path_of(RawName(file.path))] = file.size
         ref = None if file.dv is None else dv_ref(storage, file.dv)
         if ref is not None and ref.uri is not None:
-            path = storage.path_of(ref.uri)
+            path = storage.path_of_uri(ref.uri)
             least[path] = max(least.get(path, 0), (ref.offset or 0) + ref.size + _DV_FRAME)
     paths = [*exact, *(path for path in least if path not in exact)]
     with ThreadPoolExecutor(_HEAD_THREADS) as pool:

@@ -18,7 +18,7 @@ import orjson
 
 from dv_maintenance import __version__
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, StorageError
-from dv_maintenance.storage import FileExistsAlreadyError, Storage
+from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage
 from dv_maintenance.tables.delta.actions import Action, Metadata, Protocol
 from dv_maintenance.tables.delta.conflicts import Since
 from dv_maintenance.tables.delta.features import check_writable
@@ -103,7 +103,11 @@ class _Race:
     unsure: bool = False  # the last put failed in a way that may have left its file behind
 
     def __post_init__(self) -> None:
-        self.since = Since(self.base.version, self.storage.path_of, in_commit_timestamp=self.base.in_commit_timestamp)
+        self.since = Since(
+            self.base.version,
+            lambda name: self.storage.path_of(RawName(name)),
+            in_commit_timestamp=self.base.in_commit_timestamp,
+        )
 
     def run(self, attempts: int) -> Published:
         published: Published | None = None

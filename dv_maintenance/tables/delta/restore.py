@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, RefusedError, UsageError
+from dv_maintenance.storage import RawName
 from dv_maintenance.tables.capabilities import RestoreResult
 from dv_maintenance.tables.delta.actions import Action, Metadata, Protocol
 from dv_maintenance.tables.delta.bulk import dv_ids
@@ -198,7 +199,7 @@ class _Restore:
         )
 
     def _identity(self, dv_id: str | None, path: str) -> FileKey:
-        return FileKey(self.storage.path_of(path), dv_id)
+        return FileKey(self.storage.path_of(RawName(path)), dv_id)
 
     # -- files that must be there ----------------------------------------------------------------------------------
 
@@ -328,8 +329,8 @@ def _take_back(work: _Restore, version: int) -> int:
     before = {"version": work.now.version, "timestamp": None}
     back = _Restore(work.storage, work.now, done, before, takes_back=True)
     plan = back.plan(done)
-    gone = {FileKey(work.storage.path_of(file.path), file.key.dv_id) for file in plan.removes}
-    paths = {work.storage.path_of(add["add"]["path"]) for add in plan.adds} | {key.path for key in gone}
+    gone = {FileKey(work.storage.path_of(RawName(file.path)), file.key.dv_id) for file in plan.removes}
+    paths = {work.storage.path_of(RawName(add["add"]["path"])) for add in plan.adds} | {key.path for key in gone}
 
     def compose(since: Since) -> Draft | None:
         if since.protocol or since.metadata or gone & since.gone or paths & since.added:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from dv_maintenance.storage import RawName
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ class DeltaTable:
     @property
     def uri(self) -> str:
         return self.storage.uri
+
+    def path_of(self, name: str) -> str:
+        return self.storage.path_of(RawName(name))
 
     def version(self, known: int | None = None) -> int:
         from dv_maintenance.tables.delta.log import latest_version

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dv import DvDescriptor
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError, UsageError
+from dv_maintenance.storage import RawName
 from dv_maintenance.tables.bins import taken
 from dv_maintenance.tables.delta.columns import strings
 from dv_maintenance.tables.delta.layout import file_schema, row_id_field, stores_partitions
@@ -129,7 +130,7 @@ def log_path(storage: Storage, uri: str) -> str:
 
     ``uri`` is absolute and percent-encoded, and stays so outside of the table.
     """
-    return storage.uri_of(storage.path_of(uri)).removeprefix(f"{storage.uri}/")
+    return storage.uri_of(storage.path_of_uri(uri)).removeprefix(f"{storage.uri}/")
 
 
 def _match_by(metadata: Metadata) -> str:
@@ -188,7 +189,7 @@ def _sources(
                 partition,
                 SourceFile(
                     key=FileKey(row["path"], row["dv_id"]),
-                    uri=storage.uri_of(storage.path_of(row["path"])),
+                    uri=storage.uri_of(storage.path_of(RawName(row["path"]))),
                     size=row["size"],
                     rows=row["physical_rows"],
                     dv=None if row["dv"] is None else dv_ref(storage, _descriptor(row["dv"])),
@@ -218,7 +219,7 @@ def dv_ref(storage: Storage, descriptor: DvDescriptor) -> DvRef:
         case "u":
             path = descriptor.relative_path()
         case "p":
-            path = storage.path_of(descriptor.path_or_inline)
+            path = storage.path_of(RawName(descriptor.path_or_inline))
         case other:
             raise DamagedDeletionVectorError(f"unknown storage type {other!r}", table=storage.uri)
     return replace(ref, uri=storage.uri_of(path), offset=descriptor.offset)

@@ -16,7 +16,7 @@ import orjson
 
 from dv_maintenance.dv.descriptor import DvDescriptor
 from dv_maintenance.errors import DamagedDeletionVectorError, RefusedError
-from dv_maintenance.storage import FileInfo
+from dv_maintenance.storage import FileInfo, RawName
 from dv_maintenance.tables.delta.conflicts import logical_key
 from dv_maintenance.tables.delta.expired import path_of
 from dv_maintenance.tables.delta.log import LOG, CommitFile, commit_path, read_commits
@@ -118,7 +118,7 @@ def _removed_by(storage: Storage, action: Action, where: str) -> Iterator[str]:
     body = action.get("remove") or action.get("cdc")
     if body is None:
         return
-    yield logical_key(body, lambda name: path_of(storage, name), where=where).path
+    yield logical_key(body, lambda name: path_of(storage, RawName(name)), where=where).path
     dv = body.get("deletionVector")
     if dv is None:
         return
@@ -127,7 +127,7 @@ def _removed_by(storage: Storage, action: Action, where: str) -> Iterator[str]:
         if descriptor.storage_type == "u":
             yield posixpath.normpath(descriptor.relative_path())
         elif descriptor.storage_type == "p":
-            yield path_of(storage, descriptor.path_or_inline)
+            yield path_of(storage, RawName(descriptor.path_or_inline))
     except DamagedDeletionVectorError:
         return  # names no file to delete; a full vacuum finds the file, if there is one
 

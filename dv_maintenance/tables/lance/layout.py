@@ -49,4 +49,4 @@ def _path(storage: Storage, manifest: Manifest, folder: str, name: str, base_id:
         )
     place = f"{base.path.rstrip('/')}/{folder}" if base.is_root else base.path.rstrip("/")
     # One spelling per file: what lies below the table is relative again.
-    return storage.path_of(f"{absolute_uri(place)}/{quote(name)}")
+    return storage.path_of_uri(f"{absolute_uri(place)}/{quote(name)}")

@@ -48,6 +48,9 @@ class LanceTable:
     def uri(self) -> str:
         return self.storage.uri
 
+    def path_of(self, name: str) -> str:
+        return name
+
     def version(self, known: int | None = None) -> int:
         from dv_maintenance.tables.lance.versions import latest_version
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dv import paimon
 from dv_maintenance.errors import DamagedDeletionVectorError
+from dv_maintenance.storage import plain_uri
 from dv_maintenance.tables.arrays import int64s, strings
 from dv_maintenance.tables.model import FILES_SCHEMA
 from dv_maintenance.tables.paimon.features import POSTPONE_BUCKET, Options
@@ -124,7 +125,7 @@ def files_table(
     """One row per entry, schema ``FILES``, in the order of ``entries``. ``at``: see ``Matched``; the ``dvs`` are
     ``counted``. ``data``: the folder below the table that data files are in, ``""`` for the table's own.
 
-    ``path`` is where the file is, relative to the table or, for an external path, as ``storage.path_of`` spells it.
+    ``path`` is where the file is, relative to the table or, for an external path, a URI.
     """
     none = len(dvs)
     rows = pc.fill_null(at.cast(pa.int64()), integer(none))
@@ -172,7 +173,7 @@ def _paths(layout: Layout, entries: pa.Table, partitions: Partitions, data: str)
     external = entries["external_path"].combine_chunks()
     if external.null_count == len(external):
         return own
-    found = [None if each is None else layout.storage.path_of(each) for each in external.to_pylist()]
+    found = [None if each is None else layout.storage.path_of_uri(plain_uri(each)) for each in external.to_pylist()]
     return pc.coalesce(strings(found), own)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
+from dv_maintenance.storage import plain_uri
 from dv_maintenance.tables.paimon.avro_schema import Wanted
 from dv_maintenance.tables.paimon.layout import INDEX, Layout
 from dv_maintenance.tables.paimon.manifests import avro_records
@@ -144,7 +145,7 @@ def _file(
         raise DamagedTableError("it has an entry without the values that it must have")
     partition = partitions.code(row)
     if external:
-        path = layout.storage.path_of(external)
+        path = layout.storage.path_of_uri(plain_uri(external))
     elif in_buckets:
         folder = [data_folder, partitions.found[partition].folder, f"bucket-{bucket}", name]
         path = "/".join(each for each in folder if each)

@@ -23,7 +23,7 @@ from dv_maintenance.errors import (
     RefusedError,
     VerificationError,
 )
-from dv_maintenance.storage import FileInfo, Storage, absolute_uri
+from dv_maintenance.storage import FileInfo, Storage, plain_uri
 from dv_maintenance.tables.arrays import strings
 from dv_maintenance.tables.model import ExpiredFile
 from dv_maintenance.tables.paimon import expiry
@@ -190,9 +190,9 @@ class Plan:
         """The URI of a file outside of the table; ``None`` where its options do not say that it has files there: what
         manifests say is not enough to delete anything anywhere.
         """
-        path = self.storage.path_of(spelled)
+        path = self.storage.path_of_uri(plain_uri(spelled))
         parts = path.split("/")
-        if "://" not in path or ".." in parts or parts[-1] != absolute_uri(f"file:///{name}").rpartition("/")[2]:
+        if "://" not in path or ".." in parts or parts[-1] != plain_uri(f"file:///{name}").rpartition("/")[2]:
             return None
         return path if any(path.startswith(f"{root}/") for root in self.external_roots) else None
 
@@ -200,7 +200,7 @@ class Plan:
     def external_roots(self) -> list[str]:
         """URIs of the folders outside of the table that its options say it has files in."""
         texts = [self.schema.options.get(key, "") for key in ("data-file.external-paths", "global-index.external-path")]
-        return [absolute_uri(text.strip()) for text in ",".join(texts).split(",") if is_external(text.strip())]
+        return [plain_uri(text.strip()) for text in ",".join(texts).split(",") if is_external(text.strip())]
 
     def _stored(self, files: Sequence[Named]) -> list[ExpiredFile]:
         """Those that are there, with size and time: from the listing, where it covers them, else by a look at each."""

@@ -58,6 +58,9 @@ class PaimonTable:
     def layout(self) -> Layout:
         return table_layout(self.place)
 
+    def path_of(self, name: str) -> str:
+        return name
+
     def version(self, known: int | None = None) -> int:
         from dv_maintenance.tables.paimon.snapshots import latest_version
 

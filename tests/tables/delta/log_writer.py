@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 from dv_maintenance.dv import z85
 from dv_maintenance.dv.descriptor import dv_file_path
-from dv_maintenance.storage import Storage
+from dv_maintenance.storage import RawName, Storage
 
 HOUR = 3_600_000
 NOW = 1_700_000_000_000  # epoch milliseconds
@@ -93,7 +93,7 @@ class LogWriter:
             return None
         text = dv["pathOrInlineDv"]
         if dv["storageType"] == "p":
-            return self.storage.path_of(text)
+            return self.storage.path_of(RawName(text))
         return dv_file_path(text[:-20], UUID(bytes=z85.decode(text[-20:])))
 
     def files(self) -> set[str]:

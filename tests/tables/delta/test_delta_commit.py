@@ -24,7 +24,7 @@ from dv_maintenance.errors import (
     UnsupportedFeatureError,
     VerificationError,
 )
-from dv_maintenance.storage import FileExistsAlreadyError, Storage
+from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage
 from dv_maintenance.tables.delta import publish
 from dv_maintenance.tables.delta.commit import commit_info_only, commit_replacements
 from dv_maintenance.tables.delta.log import commit_path, latest_version, read_commit
@@ -136,7 +136,7 @@ def test_the_actions_of_a_purge(builder: DeltaBuilder) -> None:
     for add in adds:
         assert set(add) == {"path", "partitionValues", "size", "modificationTime", "dataChange", "stats"}
         assert add["dataChange"] is False
-        assert builder.storage.head(builder.storage.path_of(add["path"])).size == add["size"]
+        assert builder.storage.head(builder.storage.path_of(RawName(add["path"]))).size == add["size"]
         stats = json.loads(add["stats"])
         assert stats["tightBounds"] is True
         assert stats["nullCount"] == {"id": 0}
@@ -337,7 +337,7 @@ def test_a_damaged_winner_stops_the_commit(builder: DeltaBuilder) -> None:
 
 
 def _missing(parts: list[Replacement], storage: Storage) -> None:
-    storage.delete([storage.path_of(parts[0].outputs[0].uri)])
+    storage.delete([storage.path_of_uri(parts[0].outputs[0].uri)])
 
 
 def _longer(parts: list[Replacement], storage: Storage) -> None:
@@ -373,7 +373,7 @@ def _other_partition(parts: list[Replacement], storage: Storage) -> None:
 
 
 def _live_output(parts: list[Replacement], storage: Storage) -> None:
-    uri = storage.uri_of(storage.path_of(parts[0].inputs[0].path))
+    uri = storage.uri_of(storage.path_of(RawName(parts[0].inputs[0].path)))
     parts[0] = replace(parts[0], outputs=(replace(parts[0].outputs[0], uri=uri),))
 
 
@@ -421,7 +421,7 @@ def test_rows_are_not_compared_where_the_log_does_not_count_them(place: str) -> 
 def test_an_output_that_somebody_else_added_is_no_output(builder: DeltaBuilder) -> None:
     base, parts = plan(builder)
     (add, *_) = bodies(builder.storage, 1, "add")
-    path = builder.storage.path_of(parts[0].outputs[0].uri)
+    path = builder.storage.path_of_uri(parts[0].outputs[0].uri)
     builder.commit([{"add": {**add, "path": path.replace(" ", "%20").replace("%2F", "%252F")}}])
     with pytest.raises(DamagedTableError, match="another commit added"):
         commit(builder, base, parts)

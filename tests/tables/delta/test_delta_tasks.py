@@ -16,7 +16,7 @@ import pytest
 
 from dv_maintenance import dv
 from dv_maintenance.errors import DamagedDeletionVectorError, RefusedError, UsageError
-from dv_maintenance.storage import Storage
+from dv_maintenance.storage import RawName, Storage
 from dv_maintenance.tables.delta import tasks
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
 from dv_maintenance.tables.delta.tasks import log_path, output_folder, rewrite_tasks, scan_tasks
@@ -304,7 +304,7 @@ def test_folder_names_are_escaped_as_hive_does(opened: Callable[[str], Opened], 
     wanted = RewriteBin("b", partition_name({"c": value}), ())
     assert output_folder(snapshot, wanted) == folder
     (task,) = rewrite_tasks(storage, snapshot, [wanted], 1)
-    assert storage.path_of(log_path(storage, f"{task.output_uri}/f.parquet")) == f"{folder}/f.parquet"
+    assert storage.path_of(RawName(log_path(storage, f"{task.output_uri}/f.parquet"))) == f"{folder}/f.parquet"
 
 
 def test_mapped_and_spread_tables_get_short_folders_that_vacuum_sees(opened: Callable[[str], Opened]) -> None:
@@ -323,7 +323,7 @@ def test_log_paths_are_encoded_once_more_than_names(tmp_path: Path) -> None:
     uri = storage.uri_of("c=a%2Fb ü#/part-0.parquet")
     raw = log_path(storage, uri)
     assert raw == "c=a%252Fb%20%C3%BC%23/part-0.parquet"
-    assert storage.uri_of(storage.path_of(raw)) == uri
+    assert storage.uri_of(storage.path_of(RawName(raw))) == uri
     assert log_path(storage, "s3://other/f%20.parquet") == "s3://other/f%20.parquet"
 
 

@@ -17,7 +17,7 @@ from log_writer import HOUR, NOW, Action, LogWriter, add, encoded, remove
 from readers import READERS, with_delta_spark
 
 from dv_maintenance.errors import RefusedError, StorageError, UnsupportedFeatureError, UsageError
-from dv_maintenance.storage import Storage
+from dv_maintenance.storage import RawName, Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.checkpoint_writer import write_checkpoint
 from dv_maintenance.tables.delta.commit import commit_info_only
@@ -463,7 +463,7 @@ class History:
 
     def files_of(self, raw: str, dv: Action | None) -> set[str]:
         path = self.log.dv_path(dv) if dv else None
-        return {os.path.normpath(self.log.storage.path_of(raw))} | ({path} if path else set())
+        return {os.path.normpath(self.log.storage.path_of(RawName(raw)))} | ({path} if path else set())
 
     def needed_since(self, cutoff: int) -> set[str]:
         """Files of every version that was the newest one at some moment from the cutoff on."""
