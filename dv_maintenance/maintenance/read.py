@@ -8,7 +8,6 @@ import tempfile
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -109,6 +108,7 @@ def _write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[
 
 
 def _write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> int:
+    from dv_maintenance.engine.calendars import PROLEPTIC
     from dv_maintenance.engine.parquet_output import ParquetOutput
 
     schema, batches = _plain(schema, batches)
@@ -119,8 +119,13 @@ def _write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: I
             f"not every column can be written to Parquet: {error}",
             next_step="write a .arrow or .jsonl file, or choose the columns",
         ) from error
-    with closing(output):
-        return _write_batches(batches, lambda batch: output.write([batch]))
+    try:
+        rows = _write_batches(batches, lambda batch: output.write([batch]))
+    except BaseException:
+        output.close()
+        raise
+    output.close(PROLEPTIC)
+    return rows
 
 
 def _write_batches(batches: Iterable[pa.RecordBatch], write: Callable[[pa.RecordBatch], None]) -> int:

@@ -4,21 +4,43 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 __all__ = ["to_json"]
+
+# From 1582-10-15 (days) and 1900-01-01 (seconds) on, dates and timestamps are the same in every calendar.
+_FIRST_DAY: Final = -141_427
+_FIRST_SECOND: Final = -2_208_988_800
+_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def to_json(parsed: pa.StructArray) -> pa.Array:
     """Statistics as JSON strings (protocol: Per-file Statistics), null where the struct is null."""
     kinds = parsed.type
-    texts = [
-        None if row is None else orjson.dumps(_clean(row, kinds), default=_exact).decode() for row in parsed.to_pylist()
-    ]
+    rows = _certain(parsed).to_pylist()
+    texts = [None if row is None else orjson.dumps(_clean(row, kinds), default=_exact).decode() for row in rows]
     return pa.array(texts, pa.string())
+
+
+def _certain(array: pa.Array) -> pa.Array:
+    """Without dates and timestamps from before the calendars agree. A checkpoint that Spark wrote in the mode LEGACY
+    has them in another one, and a bound that is left out only costs a file that is not skipped.
+    """
+    kind = array.type
+    if pa.types.is_struct(kind):
+        children = [_certain(array.field(at)) for at in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
+    if pa.types.is_date32(kind):
+        old = pc.less(array.view(pa.int32()), _FIRST_DAY)
+    elif pa.types.is_timestamp(kind):
+        old = pc.less(array.view(pa.int64()), _FIRST_SECOND * _PER_SECOND[kind.unit])
+    else:
+        return array
+    return pc.if_else(old, pa.nulls(len(array), kind), array)
 
 
 def _clean(value: Any, kind: pa.DataType) -> Any:

@@ -188,6 +188,21 @@ def test_struct_statistics_as_json() -> None:
     }
 
 
+def test_bounds_of_old_dates_are_left_out_of_struct_statistics() -> None:
+    """What they stand for hangs on the calendar, and Python need not have them: 0001-01-01 as Spark 2 wrote it."""
+    kinds = pa.struct([("d", pa.date32()), ("t", pa.timestamp("us", "UTC"))])
+
+    def bounds(days: list[int], micros: list[int]) -> pa.StructArray:
+        dates = pa.array(days, pa.int32()).view(pa.date32())
+        return pa.StructArray.from_arrays([dates, pa.array(micros).view(kinds.field("t").type)], fields=list(kinds))
+
+    least, most = bounds([-719_164, -141_427], [-(1 << 62), -2_208_988_800_000_000]), bounds([0, 0], [0, 0])
+    parsed = pa.StructArray.from_arrays([least, most], ["minValues", "maxValues"])
+    old, new = (orjson.loads(text)["minValues"] for text in to_json(parsed).to_pylist())
+    assert old == {}
+    assert new == {"d": "1582-10-15", "t": "1900-01-01T00:00:00.000000Z"}
+
+
 def test_only_asked_for_columns_are_read(log: RawLog) -> None:
     classic(log)
     found = read_checkpoint(log.storage, ["_delta_log/00000000000000000001.checkpoint.parquet"], {"add": ("size",)})
