@@ -55,6 +55,7 @@ YOUNG = "younger than the retention"
 _CHANGE_DATA = "_change_data"
 _LOG = "_delta_log"
 _UUID_TEXT = 20  # Z85 characters
+_DV_FILE = re.compile(r"deletion_vector.*\.bin(?:#[0-9]+)?", re.DOTALL)
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 # Names that are not yet the path they stand for: escapes, absolute ones, and dots or empty parts to be resolved.
 _NOT_PLAIN = r"[%:]|^/|//|(^|/)\.{1,2}(/|$)"
@@ -164,12 +165,13 @@ def kind_of(path: str) -> str | None:
     foreign one.
 
     Writers name data and change files ``*.parquet`` and DV files ``deletion_vector*.bin``; some leave the ending off
-    data files, but all put a UUID into such names.
+    data files, but all put a UUID into such names. On local disk obstore, ours and others', stages a file beside its
+    place, with ``#1`` behind the name: who is killed leaves that.
     """
     folder, _, name = path.rpartition("/")
     if name.lower().endswith(".parquet"):
         kind = "data"
-    elif name.startswith("deletion_vector") and name.endswith(".bin"):
+    elif _DV_FILE.fullmatch(name):
         kind = "dv"
     elif "." not in name and _UUID.search(name):
         kind = "other"
