@@ -1,0 +1,124 @@
+"""Random conditions and assignments in sessions of random settings mean here what they mean to delta-spark.
+
+Most conditions are put to both in batches: a query that tells for each row which conditions it fulfils, over
+delta-spark's table and over the rows as DELETE, UPDATE and MERGE get them; and for each of them the files and row
+groups that are left out here hold no such row. Every so often the operation itself is run on a twin.
+
+``DVM_PREDICATES`` says how many conditions; with it they are other ones each time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random, randrange
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from predicate_judging import Count, Judged, session_with
+from random_sql import COLUMNS, FILES, NESTED, PARTITIONED, assignment, condition, rows_of_file, settings
+from twins import Twins
+
+from dv_maintenance.dml.delete import delete
+from dv_maintenance.dml.merge import merge
+from dv_maintenance.dml.update import update
+from dv_maintenance.errors import DvMaintenanceError, RefusedError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.delta.table import DeltaTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PREDICATES: Final = int(os.environ.get("DVM_PREDICATES", "0"))
+SEED: Final = randrange(1 << 30) if PREDICATES else 15
+BATCH: Final = 25
+SCHEMA: Final = ", ".join(
+    ["id INT", *(f"{each.name} {each.type}" for each in COLUMNS), *(f"{name} {kind}" for name, kind, _ in NESTED)]
+)
+# As text: Python has no values for the first and the last times.
+EVERYTHING: Final = "concat_ws('|', CAST(struct(*) AS STRING), hex(x), hex(c), hex(v))"
+UTC_VALUES: Final = "spark.databricks.delta.write.utcTimestampPartitionValues"
+
+
+def make(spark: SparkSession, place: Path, random: Random, partitioned: bool) -> Path:
+    by = f"PARTITIONED BY ({', '.join(PARTITIONED)})" if partitioned else ""
+    dvs = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    spark.sql(f"CREATE TABLE delta.`{place}` ({SCHEMA}) USING delta {by} {dvs}")
+    for number in range(FILES):
+        # Some values of partitions are texts without a zone, of whichever session.
+        with session_with(spark, {UTC_VALUES: random.choice(("true", "false"))}):
+            spark.sql(f"INSERT INTO delta.`{place}` {rows_of_file(random, number)}")
+    spark.sql(f"DELETE FROM delta.`{place}` WHERE id % 7 = 3")
+    return place
+
+
+def operate(twins: Twins, random: Random, count: Count, told: str) -> None:
+    """One DELETE, UPDATE or MERGE on both twins."""
+    sql = condition(random)
+    sets = dict(assignment(random) for _ in range(2))
+    clause = ", ".join(f"{name} = {value}" for name, value in sets.items())
+    kind = random.choice(("DELETE", "UPDATE", "UPDATE", "MERGE"))
+    ours, spark = twins.table, twins.spark
+    if kind == "DELETE":
+        statement = f"DELETE FROM {{t}} WHERE {sql}"
+        run: Callable[[], Any] = partial(delete, ours, spark, sql)
+    elif kind == "UPDATE":
+        statement = f"UPDATE {{t}} SET {clause} WHERE {sql}"
+        run = partial(update, ours, spark, sets, sql)
+    else:
+        source = "SELECT id AS key, CAST(id AS STRING) AS word, 'ab' AS short FROM range(0, 60, 2)"
+        on = random.choice(("t.id = s.key", "t.id = s.key AND t.num > 0", "t.c = s.short AND t.id = s.key"))
+        statement = f"MERGE INTO {{t}} t USING ({source}) s ON {on} WHEN MATCHED THEN UPDATE SET {clause}"
+        begun = merge(ours, spark, source, on, target_alias="t", source_alias="s")
+        run = begun.when_matched_update(sets).execute
+    count.operations += 1
+    problem = refused = None
+    try:
+        run()
+    except DvMaintenanceError as error:
+        problem, refused = str(error), isinstance(error, RefusedError) and "breaks" not in str(error)
+    theirs = None
+    try:
+        twins.sql(statement.replace("{", "{{").replace("}", "}}").replace("{{t}}", "{t}"))
+    except Exception as error:  # noqa: BLE001 - of Py4J and PySpark, of many kinds
+        theirs = str(error).splitlines()[0][:300]
+    count.refused += bool(refused)
+    if (problem is None) != (theirs is None):
+        if not refused:
+            count.differences.append(f"{told}: {statement}: {theirs} there, {problem} here")
+    elif problem is None:
+        read = (spark.read.format("delta").load(str(place)) for place in (twins.theirs, twins.ours))
+        rows = [sorted(row[0] for row in each.selectExpr(EVERYTHING).collect()) for each in read]
+        if rows[0] != rows[1]:
+            count.differences.append(f"{told}: {statement}: {sorted(set(rows[0]) ^ set(rows[1]))[:2]}")
+
+
+def judge(spark: SparkSession, folder: Path, seed: int, predicates: int, operations: int) -> Count:
+    count = Count()
+    random = Random(seed)
+    tables = [make(spark, folder / f"t{number}", random, partitioned=number == 1) for number in range(2)]
+    batch = min(BATCH, max(1, predicates // 8))
+    for number in range(0, predicates, batch):
+        wanted = settings(random)
+        with session_with(spark, wanted):
+            place = tables[number // batch % 2]
+            rows = partial(spark.read.format("delta").load, str(place))
+            conditions = [condition(random) for _ in range(batch)]
+            Judged(spark, DeltaTable(Storage(str(place))), rows, count).check(conditions, f"{wanted}")
+    for number in range(operations):
+        wanted = settings(random)
+        twins = Twins.of(spark, tables[number % 2], folder / f"twins{number}")
+        with session_with(spark, wanted):
+            operate(twins, random, count, f"{wanted}")
+    return count
+
+
+def test_some_conditions(delta_spark: SparkSession, tmp_path: Path) -> None:
+    judge(delta_spark, tmp_path, SEED, 64, 3).check(SEED)
+
+
+@pytest.mark.deep
+def test_many_conditions(delta_spark: SparkSession, tmp_path: Path) -> None:
+    judge(delta_spark, tmp_path, SEED + 1, max(1000, PREDICATES), max(40, PREDICATES // 25)).check(SEED + 1)
