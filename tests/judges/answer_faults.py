@@ -1,0 +1,185 @@
+"""Faults that maintenance had, planted into tables: what a battery of queries must notice.
+
+Each works on a table without deletion vectors and does what the faulty code did to files or to the log, so that the
+proof outlives the code.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from answer_tables import live_files
+
+__all__ = ["FAULTS", "Fault"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``table``: the one it is planted into. ``leaves``: those that are asked about; others have their own faults."""
+
+    table: str
+    leaves: tuple[str, ...]
+    plant: Callable[[Path], None]
+
+
+def recommit(place: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """A commit that replaces the entry of each live file by what ``change`` makes of it."""
+    live = live_files(place)
+    now = time.time_ns() // 1_000_000
+    actions: list[dict[str, Any]] = [
+        {"commitInfo": {"timestamp": now, "operation": "OPTIMIZE", "operationParameters": {}}}
+    ]
+    for path, add in live.items():
+        gone = {"path": path, "deletionTimestamp": now, "dataChange": False, "extendedFileMetadata": True}
+        gone |= {key: add[key] for key in ("partitionValues", "size", "deletionVector") if key in add}
+        new = change(json.loads(json.dumps(add)))
+        if new == add:
+            continue
+        actions += [{"remove": gone}] if new["path"] != path else []
+        actions.append({"add": new | {"dataChange": False}})
+    number = 1 + max(int(each.stem) for each in (place / "_delta_log").glob("*.json") if each.stem.isdigit())
+    (place / "_delta_log" / f"{number:020}.json").write_text("\n".join(map(json.dumps, actions)) + "\n")
+
+
+def rewritten(place: Path, keep: Callable[[Mapping[bytes, bytes]], Mapping[bytes, bytes]], **options: Any) -> None:
+    """Every file read and written by Arrow as its numbers are."""
+
+    def again(add: dict[str, Any]) -> dict[str, Any]:
+        old = place / unquote(add["path"])
+        rows = pq.ParquetFile(old).read()
+        plain = rows.replace_schema_metadata(dict(keep(rows.schema.metadata or {})))
+        new = old.with_name(f"again-{old.name}")
+        pq.write_table(plain, new, store_schema=False, **options)
+        path = add["path"].rsplit("/", 1)
+        return add | {"path": "/".join([*path[:-1], f"again-{path[-1]}"]), "size": new.stat().st_size}
+
+    recommit(place, again)
+
+
+def _all(metadata: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    return metadata
+
+
+def _nothing(metadata: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    return {}
+
+
+def _without_marker(metadata: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    return {key: value for key, value in metadata.items() if b"legacy" not in key and b"timeZone" not in key}
+
+
+def _merged(place: Path) -> None:
+    """Files of all partitions in one of them."""
+    values: list[dict[str, Any]] = []
+
+    def as_first(add: dict[str, Any]) -> dict[str, Any]:
+        values.append(add["partitionValues"])
+        return add | {"partitionValues": values[0]}
+
+    recommit(place, as_first)
+
+
+def _shifted(place: Path) -> None:
+    """Texts without a zone read as UTC, written as an instant."""
+
+    def in_utc(add: dict[str, Any]) -> dict[str, Any]:
+        text = add["partitionValues"]["pts"]
+        if text and "Z" not in text and "T" not in text:
+            return add | {"partitionValues": add["partitionValues"] | {"pts": text.replace(" ", "T") + ".000000Z"}}
+        return add
+
+    recommit(place, in_utc)
+
+
+def _decoded(place: Path) -> None:
+    """A name that is taken for an escaped one, once more."""
+
+    def once_more(add: dict[str, Any]) -> dict[str, Any]:
+        values = {key: value and value.replace("%", "") for key, value in add["partitionValues"].items()}
+        return add | {"partitionValues": values}
+
+    recommit(place, once_more)
+
+
+def _stats(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
+    def plant(place: Path) -> None:
+        def other(add: dict[str, Any]) -> dict[str, Any]:
+            stats = json.loads(add["stats"])
+            change(stats)
+            return add | {"stats": json.dumps(stats)}
+
+        recommit(place, other)
+
+    return plant
+
+
+def _nan_left_out(stats: dict[str, Any]) -> None:
+    stats["maxValues"]["f64"] = 50.0
+    stats["maxValues"]["dn"] = 0.0
+
+
+def _least_as_greatest(stats: dict[str, Any]) -> None:
+    stats["maxValues"]["i64"] = stats["minValues"]["i64"]
+
+
+def _padded(place: Path) -> None:
+    """CHAR without its spaces."""
+
+    def again(add: dict[str, Any]) -> dict[str, Any]:
+        old = place / unquote(add["path"])
+        rows = pq.ParquetFile(old).read()
+        texts = pa.array([value and value.rstrip() for value in rows["v6"].to_pylist()], pa.string())
+        rows = rows.set_column(rows.column_names.index("v6"), "v6", texts)
+        new = old.with_name(f"again-{old.name}")
+        pq.write_table(rows, new, store_schema=False)
+        return add | {"path": f"again-{add['path']}", "size": new.stat().st_size}
+
+    recommit(place, again)
+
+
+def _float_as_double(place: Path) -> None:
+    """0.1 as a FLOAT and negative zero lose what they are."""
+
+    def again(add: dict[str, Any]) -> dict[str, Any]:
+        old = place / unquote(add["path"])
+        rows = pq.ParquetFile(old).read()
+        values = pa.array([value and round(value, 1) for value in rows["f64"].to_pylist()], pa.float64())
+        plain = pa.array([None if value is None else value + 0.0 for value in values.to_pylist()], pa.float64())
+        rows = rows.set_column(rows.column_names.index("f64"), "f64", plain)
+        new = old.with_name(f"again-{old.name}")
+        pq.write_table(rows, new, store_schema=False)
+        return add | {"path": f"again-{add['path']}", "size": new.stat().st_size}
+
+    recommit(place, again)
+
+
+TIMES, FLOATS = ("`d`", "`ts`", "`st`.`y`.`z`"), ("`f32`", "`f64`", "`dn`", "`st`.`x`")
+
+FAULTS: Mapping[str, Fault] = {
+    "legacy calendar read raw, marker lost": Fault(
+        "legacy-micros, whole", TIMES, lambda place: rewritten(place, _without_marker)
+    ),
+    "INT96 of the legacy calendar read raw": Fault(
+        "legacy, whole", TIMES, lambda place: rewritten(place, _without_marker, coerce_timestamps="us")
+    ),
+    "no version key": Fault("current, whole", TIMES, lambda place: rewritten(place, _nothing)),
+    "NaN left out of footers": Fault("current, whole", FLOATS, lambda place: rewritten(place, _all)),
+    "NaN left out of the page index": Fault(
+        "current, whole", FLOATS, lambda place: rewritten(place, _all, write_page_index=True, data_page_size=40)
+    ),
+    "partitions merged across zones": Fault("by time, whole", ("`pts`", "`k`"), _merged),
+    "times of partitions taken for UTC": Fault("by time, whole", ("`pts`", "`k`"), _shifted),
+    "names decoded twice": Fault("by date and escaped text, whole", ("`ps`", "`pd`"), _decoded),
+    "spaces lost": Fault("current, whole", ("`v6`",), _padded),
+    "negative zero lost": Fault("current, whole", ("`f64`",), _float_as_double),
+    "NaN left out of the log": Fault("current, whole", ("`f64`", "`dn`"), _stats(_nan_left_out)),
+    "a bound too low in the log": Fault("current, whole", ("`i64`",), _stats(_least_as_greatest)),
+}
