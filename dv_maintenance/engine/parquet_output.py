@@ -45,6 +45,15 @@ class ParquetOutput:
             nan.add(batch)
         self._nan.append(nan.found)
 
+    def bounds_with_nan(self, footer: Any) -> str | None:
+        """Which column the file's ``footer``, read back, tells bounds of where there is NaN; ``None``: of none."""
+        for number, leaves in enumerate(self._nan):
+            for leaf in sorted(leaves):
+                chunk = footer.row_group(number).column(leaf)
+                if chunk.statistics is not None and chunk.statistics.has_min_max:
+                    return str(chunk.path_in_schema)
+        return None
+
     def close(self, keys: Mapping[bytes, bytes] | None = None) -> None:
         """Write the footer, with these ``keys``. An output that failed is closed, too: left open, Arrow's writer would
         write its footer into a closed sink when collected.

@@ -132,8 +132,19 @@ class ParquetFile:
                 raise VerificationError(f"{self.uri} was written, and its footer can't be read: {error}") from error
         if footer.num_rows != self._rows:
             raise VerificationError(f"{self.uri} has {footer.num_rows} rows, but {self._rows} were written")
+        self._check_meaning(footer)
         stats = self._stats.fold(footer, self._output.nan_leaves)
         return OutputFile(self.uri, info.size, self._rows, info.modified, stats)
+
+    def _check_meaning(self, footer: Any) -> None:
+        """Raise VerificationError unless the footer lets Spark find the values that are there."""
+        if (column := self._output.bounds_with_nan(footer)) is not None:
+            raise VerificationError(
+                f"{self.uri} tells bounds of {column}, in which there is NaN: filters would miss it"
+            )
+        keys = footer.metadata or {}
+        if any((key in keys) is (self._mark is Mark.UNSAID) for key in PROLEPTIC):
+            raise VerificationError(f"{self.uri} does not say which calendar its dates are in as its sources do")
 
     def abandon(self) -> None:
         """See ``writer.NewFile``."""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from dv_maintenance.engine.nan_leaves import NanLeaves
 from dv_maintenance.engine.parquet_output import ParquetOutput
 from dv_maintenance.engine.rewrite import rewrite
+from dv_maintenance.errors import VerificationError
 from dv_maintenance.maintenance.read import write_rows
 
 NAN = math.nan
@@ -121,6 +122,24 @@ def test_new_files_of_a_rewrite(lake: Any, monkeypatch: pytest.MonkeyPatch) -> N
     [path] = lake.outputs()
     assert bounded(pq.read_metadata(path)) == [["d", "s.x", "i"], ["i"]]
     assert repr(pq.read_table(path).to_pylist()) == repr(table.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("target", "stand_in", "says"),
+    [
+        ("parquet_output.without_bounds", lambda footer, _: footer, "bounds of s.x"),
+        ("parquet_output.ParquetOutput.close", lambda output, _: output._writer.close(), "which calendar"),
+    ],
+    ids=["bounds", "calendar"],
+)
+def test_a_footer_that_would_mislead_is_not_committed(
+    lake: Any, monkeypatch: pytest.MonkeyPatch, target: str, stand_in: Any, says: str
+) -> None:
+    monkeypatch.setattr(f"dv_maintenance.engine.{target}", stand_in)
+    table = pa.table({"s": [{"x": NAN if "bounds" in says else 1.0}, {"x": 2.0}]})
+    with pytest.raises(VerificationError, match=says):
+        rewrite(lake.task([lake.write(table)], table.schema))
+    assert lake.outputs() == []
 
 
 def test_rows_read_into_a_parquet_file(tmp_path: Any) -> None:
