@@ -27,6 +27,7 @@ from dv_maintenance.errors import RefusedError
 
 if TYPE_CHECKING:
     from dv_maintenance.engine.widening import Convert
+    from dv_maintenance.tables.work import ScanTask
 
 __all__ = [
     "FIRST_DAY",
@@ -35,6 +36,7 @@ __all__ = [
     "FileCalendar",
     "Mark",
     "dates_to_proleptic",
+    "heeds_keys",
     "may_be_ancient",
     "timestamps_to_proleptic",
 ]
@@ -146,6 +148,13 @@ class Mark(Enum):
         if not any(may_be_ancient(group.column(leaf)) for group in groups for leaf in temporal):
             return cls.NONE
         return cls.SAID if _VERSION in (footer.metadata or {}) else cls.UNSAID
+
+
+def heeds_keys(scan: ScanTask) -> bool:
+    """Whether readers of the table that is scanned look at the keys of a footer. Where they don't, nothing is unsaid:
+    they take every file for proleptic.
+    """
+    return all(source.spark_keys for source in scan.sources)
 
 
 def _is_temporal(column: Any) -> bool:

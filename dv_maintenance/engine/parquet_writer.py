@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import types
 
-from dv_maintenance.engine.calendars import PROLEPTIC, Mark
+from dv_maintenance.engine.calendars import PROLEPTIC, Mark, heeds_keys
 from dv_maintenance.engine.faults import writing
 from dv_maintenance.engine.footer import dictionary_pays
 from dv_maintenance.engine.parquet_output import ParquetOutput
@@ -56,6 +56,7 @@ class ParquetFiles:
 
     def __init__(self, task: RewriteTask, schema: pa.Schema, storage: Storage) -> None:
         self.task, self.schema, self.storage = task, schema, storage
+        self.heeds_keys = heeds_keys(task.scan)
         self.codec, self.suffix = _codec(task.compression)
         # Bytes on disk per byte in memory, as measured on the last row group.
         self.shrink = 1.0
@@ -98,7 +99,7 @@ class ParquetFile:
         """See ``writer.NewFile``: its footer can't speak for dates of which it is not said what calendar they are in,
         and for others.
         """
-        if footer is not None and footer is self._seen:
+        if not self._files.heeds_keys or (footer is not None and footer is self._seen):
             return True
         mark = Mark.of(footer, origins.values())
         if Mark.NONE not in (mark, self._mark) and mark is not self._mark:

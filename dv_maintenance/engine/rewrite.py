@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dv_maintenance.engine.calendars import Mark
+from dv_maintenance.engine.calendars import Mark, heeds_keys
 from dv_maintenance.engine.footer import BATCH_BYTES
 from dv_maintenance.engine.ordering import Ordering
 from dv_maintenance.engine.scan import SourceReader, open_source
@@ -110,7 +110,7 @@ def _sink(task: RewriteTask, scan: ScanTask, writer: RollingWriter, storage: Sto
             if footer is None or footer is not seen:
                 seen = footer
                 like.setdefault(Mark.of(footer, origins.values()), (footer, origins))
-                if Mark.SAID in like and Mark.UNSAID in like:
+                if Mark.SAID in like and Mark.UNSAID in like and heeds_keys(scan):
                     raise _two_calendars(task)
             ordering.add(batch)
 

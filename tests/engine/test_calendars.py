@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -286,6 +287,15 @@ def test_new_files_say_no_more_of_old_dates_than_their_sources(tmp_path: Path) -
     assert outputs(task_of(tmp_path, schema, modern, said, order_by=("d",))) == [([D1 + 2, 7], True, D1 + 2)]
     with pytest.raises(RefusedError, match=r"only some of them say in which calendar"):
         outputs(task_of(tmp_path, schema, unsaid, said, order_by=("d",)))
+
+
+def test_tables_whose_readers_look_at_no_keys_have_nothing_unsaid(tmp_path: Path) -> None:
+    schema = pa.schema([("d", pa.date32())])
+    unsaid = write(tmp_path / "unsaid.parquet", pa.table({"d": days([D1, 8])}))
+    said = write(tmp_path / "said.parquet", pa.table({"d": days([D1 + 2])}), NEW_YORK)
+    of_paimon = [replace(source, spark_keys=False) for source in (unsaid, said)]
+    assert outputs(task_of(tmp_path, schema, *of_paimon)) == [([D1, 8, D1 + 2], True, D1)]
+    assert outputs(task_of(tmp_path, schema, *of_paimon, order_by=("d",))) == [([D1, D1 + 2, 8], True, D1)]
 
 
 def test_int96_of_no_version_stays_unsaid(tmp_path: Path) -> None:
