@@ -69,6 +69,16 @@ def _natural(text: str) -> int:
     return int(text)
 
 
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share above 0 and up to 1")
+    return share
+
+
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -150,7 +160,28 @@ def _parser() -> _Parser:
         action="append",
         default=[],
         metavar="URI",
-        help="a shallow clone of the table, which it does not know of: what it needs stays (repeatable; Lance)",
+        help="a shallow clone of the table, which it does not know of: what it needs stays (repeatable; Delta, Lance)",
+    )
+    vacuum.add_argument(
+        "--protect-version",
+        type=_natural,
+        action="append",
+        default=[],
+        metavar="N",
+        help="a version that stays readable, whatever its age (repeatable; Delta)",
+    )
+    vacuum.add_argument(
+        "--protect-stream",
+        action="append",
+        default=[],
+        metavar="URI",
+        help="the checkpoint folder of a streaming reader: what it has yet to read stays (repeatable; Delta)",
+    )
+    vacuum.add_argument(
+        "--max-deleted-share",
+        type=_share,
+        metavar="0.5",
+        help="refuse to delete more of the files or bytes (default: half, of what history does not know); 1 allows all",
     )
 
     manifest = verb(

@@ -48,6 +48,7 @@ def purge(args: Namespace, out: Output) -> int:
 
 def vacuum(args: Namespace, out: Output) -> int:
     from dv_maintenance.maintenance.vacuum import vacuum as run
+    from dv_maintenance.tables.guard import VacuumGuard
 
     report = run(
         open_table(args, out),
@@ -56,6 +57,7 @@ def vacuum(args: Namespace, out: Output) -> int:
         lite=args.lite,
         allow_short_retention=args.allow_short_retention,
         clones=args.protect,
+        guard=VacuumGuard(args.max_deleted_share, tuple(args.protect_version), tuple(args.protect_stream)),
     )
     out.result(report.to_json(), lambda: _vacuum_text(report))
     return 0
@@ -122,6 +124,9 @@ def _vacuum_text(report: VacuumReport) -> str:
         ("would delete " if report.dry_run else "deleted ") + what,
     ]
     lines += [f"kept {count(files)}: {reason}" for reason, files in report.kept.items()]
+    lines += [f"protected {told}" for told in report.protected]
+    if report.refused:
+        lines.append(f"REFUSED without --dry-run: {report.refused}")
     if report.paths:
         lines += [f"  {path}" for path in report.paths[:_SHOWN]]
         if len(report.paths) > _SHOWN:

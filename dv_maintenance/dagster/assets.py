@@ -187,7 +187,7 @@ def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         with in_dagster_terms(context.retry_number):
             opened = _open(table)
             known = _data_version(context, table, opened)
-            report = run(opened, retention=table.policy.retention, clones=table.policy.clones)
+            report = run(opened, retention=table.policy.retention, clones=table.policy.clones, guard=table.policy.guard)
             if known is not None and report.version_files:
                 # Of versions that are gone nobody can tell any more whether they changed data.
                 _observe_at(context, table, opened.snapshot(), known)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from dv_maintenance.config import Document, Duration, Size, load_yaml, parse_size, parse_yaml, validate
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.limits import CheckLimits
+from dv_maintenance.tables.guard import VacuumGuard
 from dv_maintenance.tables.model import parse_partition
 from dv_maintenance.tables.registry import formats
 
@@ -84,6 +85,13 @@ class Policy(BaseModel):
     clones: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Vacuum: paths or URIs of the table's shallow clones, in formats that have them; the table does not know of them,
     and what they need stays."""
+    protected_versions: tuple[Annotated[int, Field(ge=0, strict=True)], ...] = ()
+    """Vacuum: versions whose files all stay (Delta)."""
+    protected_streams: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Vacuum: checkpoint folders of streaming readers; what they may still have to read stays (Delta)."""
+    max_deleted_share: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
+    """Vacuum: a run that would delete a larger share of the files, or of the bytes, is refused. ``None``: half of both,
+    counting only files that the history does not know, in runs that delete at least a hundred of those."""
     vacuum_every: Duration = Field(default=86_400_000, gt=0)
     """Watch: how often to look whether a vacuum would find something, milliseconds."""
     vacuum_min_bytes: Size = Field(default=0, ge=0)
@@ -100,6 +108,11 @@ class Policy(BaseModel):
     def from_mapping(cls, values: Mapping[str, Any], source: str = "policy") -> Policy:
         """A policy from plain values. Raises UsageError."""
         return validate(cls, Document(dict(values), source), what="policy")
+
+    @property
+    def guard(self) -> VacuumGuard:
+        """What a vacuum is kept from."""
+        return VacuumGuard(self.max_deleted_share, self.protected_versions, self.protected_streams)
 
     def with_overrides(self, assignments: Iterable[str]) -> Policy:
         """The same policy with ``key=value`` changes; values are YAML (``max_bytes=10GiB``, ``partitions=[day=1]``).

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.capabilities import ProtectingTable
+from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Table
@@ -21,7 +22,8 @@ class VacuumReport:
     """``data_files`` to ``other_files``, by kind, and ``bytes`` count what expired, ``deleted`` what went of it: none
     in a dry run. ``version_files``: manifests of versions, in formats that have one for each. ``cutoff``: epoch
     milliseconds; ``retention``: milliseconds. ``kept``: reason in plain words to number of files. ``paths``: relative
-    to the table, only of a dry run.
+    to the table, only of a dry run; ``refused``: why a real one would delete nothing. ``protected``: each version,
+    stream and clone that was protected, with the number of files that it names, whether any would have gone or not.
     """
 
     table: str
@@ -42,6 +44,8 @@ class VacuumReport:
     index_files: int = 0
     transaction_files: int = 0
     version_files: int = 0
+    refused: str | None = None
+    protected: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -63,6 +67,10 @@ class VacuumReport:
             "deleted": self.deleted,
             "kept": dict(self.kept),
         }
+        if self.protected:
+            body["protected"] = list(self.protected)
+        if self.refused is not None:
+            body["refused"] = self.refused
         return body if self.paths is None else {**body, "paths": list(self.paths)}
 
 
@@ -75,22 +83,29 @@ def vacuum(
     allow_short_retention: bool = False,
     now: int | None = None,
     clones: Sequence[str] = (),
+    guard: VacuumGuard = NO_GUARD,
 ) -> VacuumReport:
     """Delete files that no version inside the retention needs; with ``dry_run`` only say which.
 
     ``retention`` and ``now`` in milliseconds; ``None``: the table's own property, the clock. ``lite`` trusts the log
     instead of listing the table, where the format has such a log. ``clones``: paths or URIs of shallow clones, whose
-    files stay.
+    files stay. ``guard``: what else is protected, and how much one run may delete.
 
     Raises
     ------
     UsageError : ``clones`` of a table that cannot have any.
+    RefusedError : ``guard`` forbids it.
     What ``Table.vacuum`` raises: RefusedError for a retention below the table's own, StorageError for files that could
     not be deleted, UnsupportedFeatureError.
     """
     table = protecting(table, clones)
     result = table.vacuum(
-        retention=retention, dry_run=dry_run, lite=lite, allow_short_retention=allow_short_retention, now=now
+        retention=retention,
+        dry_run=dry_run,
+        lite=lite,
+        allow_short_retention=allow_short_retention,
+        now=now,
+        guard=guard,
     )
     files = result.expired.files
     kinds = Counter(file.kind for file in files)
@@ -113,6 +128,8 @@ def vacuum(
         index_files=kinds["index"],
         transaction_files=kinds["transaction"],
         version_files=kinds["manifest"],
+        refused=result.refused,
+        protected=result.protected,
     )
 
 

@@ -154,15 +154,15 @@ def _vacuum_to_check(found: Look, policy: Policy, now: int) -> bool:
 def _look_for_expired(found: Look, table: Table, policy: Policy, now: int) -> Look:
     found = replace(found, vacuum_checked=now)
     try:
-        expired = (
-            protecting(table, policy.clones)
-            .vacuum(retention=policy.retention, dry_run=True, lite=True, now=now)
-            .expired
+        result = protecting(table, policy.clones).vacuum(
+            retention=policy.retention, dry_run=True, lite=True, now=now, guard=policy.guard
         )
+        policy.guard.check(result.refused, table=table.uri, version=result.version_before)
     except DvMaintenanceError as error:
         # Not this table's newest version, but what can be said about old ones.
         warnings = [each for each in found.warnings if not each.startswith("vacuum: ")]
         return replace(_with(found, "vacuum", ()), warnings=(*warnings, f"vacuum: {error}"))
+    expired = result.expired
     if not expired.files:
         return _with(found, "vacuum", ())
     size = sum(max(file.size, 0) for file in expired.files)

@@ -13,6 +13,8 @@ from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
+from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
+
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.predicate import Predicate
@@ -253,6 +255,8 @@ class VacuumResult:
     dry_run: bool
     version_before: int
     version_after: int
+    refused: str | None = None  # why a real run would be refused; only of a dry one
+    protected: tuple[str, ...] = ()  # what else was protected, and how many files that names
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,9 +359,10 @@ class Table(Protocol):
         lite: bool = False,
         allow_short_retention: bool = False,
         now: int | None = None,
+        guard: VacuumGuard = NO_GUARD,
     ) -> VacuumResult:
         """Delete what nothing needs. ``retention`` and ``now`` in milliseconds; ``None``: the table's own property,
-        the clock.
+        the clock. Raises RefusedError where ``guard`` forbids it.
         """
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:

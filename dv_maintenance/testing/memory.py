@@ -21,6 +21,7 @@ from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.carry import Source, carry_over
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.model import (
     FILES_SCHEMA,
     Change,
@@ -277,7 +278,9 @@ class MemoryTable:
         lite: bool = False,
         allow_short_retention: bool = False,
         now: int | None = None,
+        guard: VacuumGuard = NO_GUARD,
     ) -> VacuumResult:
+        guard.refuse_protection("memory", table=self.uri, next_step="leave them out")
         kept_for = _RETENTION if retention is None else retention
         if kept_for < _RETENTION and not allow_short_retention:
             raise RefusedError("a retention below the table's own", table=self.uri, version=self.version())
@@ -291,11 +294,15 @@ class MemoryTable:
         named = {key.path for each in self._versions for key in each.files}
         gone = sorted((self.stored() & named) - needed)
         before = self.version()
+        expired = tuple(ExpiredFile(path, "data", 1, 0) for path in gone)
+        refused = guard.refusal(expired, len(self.stored()), len(self.stored()))
+        if not dry_run:
+            guard.check(refused, table=self.uri, version=before)
         if gone and not dry_run:
             self.storage.delete(gone)
             self._add(self._files, "VACUUM END", data_changed=False)
-        expired = ExpiredFiles(before, cutoff, kept_for, tuple(ExpiredFile(path, "data", 1, 0) for path in gone))
-        return VacuumResult(expired, 0 if dry_run else len(gone), dry_run, before, self.version())
+        report = ExpiredFiles(before, cutoff, kept_for, expired)
+        return VacuumResult(report, 0 if dry_run else len(gone), dry_run, before, self.version(), refused)
 
     def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
         if snapshot.files["dv_id"].null_count < snapshot.files.num_rows:

@@ -8,6 +8,7 @@ import pytest
 
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables.guard import NO_GUARD
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, Table, VacuumResult
 
 FILES = (
@@ -41,7 +42,8 @@ def test_files_are_counted_by_kind() -> None:
     table = FakeTable()
     report = vacuum(cast("Table", table), retention=60_000, lite=True, allow_short_retention=True, now=61_000)
     assert table.asked == {
-        "retention": 60_000, "dry_run": False, "lite": True, "allow_short_retention": True, "now": 61_000
+        "retention": 60_000, "dry_run": False, "lite": True, "allow_short_retention": True, "now": 61_000,
+        "guard": NO_GUARD,
     }  # fmt: skip
     assert report.to_json() == {
         "table": "file:///t",

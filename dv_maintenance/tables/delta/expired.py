@@ -9,8 +9,9 @@ these holds, in this order:
    long job began);
 3. the log names a file of the same base name by an absolute path that can't be told to be this one or another
    (a symbolic link, another mount or endpoint of the same storage);
-4. it is hidden, foreign or part of another table, see :class:`Scope` and :func:`kind_of`;
-5. it was modified at or after the cutoff: a writer may be about to commit it, or a change feed be about to read it.
+4. it is protected: of a pinned version, a stream's or a clone's (see ``protected``);
+5. it is hidden, foreign or part of another table, see :class:`Scope` and :func:`kind_of`;
+6. it was modified at or after the cutoff: a writer may be about to commit it, or a change feed be about to read it.
 
 DVs are decided per *file*: one file holds many DVs and stays while any of them is needed. A replaced DV leaves the
 tombstone (data path, old DV) behind: the data path is still live, only the DV file dies.
@@ -24,9 +25,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 from uuid import UUID
@@ -44,7 +45,17 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import FileInfo, Storage
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["Needed", "Scope", "find_expired", "kind_of", "needed_files", "path_of"]
+__all__ = [
+    "Needed",
+    "Protected",
+    "Scope",
+    "dv_paths",
+    "find_expired",
+    "kind_of",
+    "needed_files",
+    "path_of",
+    "paths_of",
+]
 
 LIVE = "in the current version"
 RECENT = "removed inside the retention"
@@ -62,6 +73,28 @@ _NOT_PLAIN = r"[%:]|^/|//|(^|/)\.{1,2}(/|$)"
 
 
 @dataclass(frozen=True, slots=True)
+class Protected:
+    """What somebody asked to keep: paths in the table with the reason, base names of files that can't be told to be in
+    it or not, and what is told of each reason.
+    """
+
+    paths: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+
+    def reason(self, path: str) -> str | None:
+        found = self.paths.get(path)
+        return self.names.get(path.rpartition("/")[2]) if found is None and self.names else found
+
+    def told(self) -> tuple[str, ...]:
+        counts = Counter([*self.paths.values(), *self.names.values()])
+        return tuple(f"{reason}: {counts[reason]:,} files" for reason in self.reasons)
+
+
+NOTHING_PROTECTED = Protected()
+
+
+@dataclass(frozen=True, slots=True)
 class Needed:
     """What the log names: paths relative to the table, and base names for rule 3. ``past``: named by expired tombstones
     only, so it belongs to this table whatever its name looks like.
@@ -71,6 +104,7 @@ class Needed:
     recent: AbstractSet[str]
     elsewhere: AbstractSet[str]
     past: AbstractSet[str]
+    protected: Protected = NOTHING_PROTECTED
 
     def reason(self, path: str) -> str | None:
         """Why a file must stay whatever its age, or ``None``."""
@@ -80,7 +114,7 @@ class Needed:
             return RECENT
         if self.elsewhere and path.rpartition("/")[2] in self.elsewhere:
             return ELSEWHERE
-        return None
+        return self.protected.reason(path)
 
 
 def needed_files(
@@ -89,6 +123,7 @@ def needed_files(
     tombstones: pa.Table,
     cutoff: int,
     forgotten: AbstractSet[str] = frozenset(),
+    protected: Protected = NOTHING_PROTECTED,
 ) -> Needed:
     """Everything the newest snapshot and its tombstones (see ``replay.tombstones``) name, sorted by why.
 
@@ -101,12 +136,13 @@ def needed_files(
     unexpired = pc.greater_equal(tombstones["deletion_timestamp"], cutoff)
     recent, past = tombstones.filter(unexpired), tombstones.filter(pc.invert(unexpired))
     elsewhere: set[str] = set()
-    live_paths = _paths_of(storage, snapshot.files["path"], elsewhere) | _dv_paths(storage, snapshot.files, elsewhere)
-    recent_paths = _paths_of(storage, recent["path"], elsewhere) | _dv_paths(storage, recent, elsewhere)
-    return Needed(live_paths, recent_paths | forgotten, elsewhere, _paths_of(storage, past["path"], set()))
+    live_paths = paths_of(storage, snapshot.files["path"], elsewhere) | dv_paths(storage, snapshot.files, elsewhere)
+    recent_paths = paths_of(storage, recent["path"], elsewhere) | dv_paths(storage, recent, elsewhere)
+    gone = paths_of(storage, past["path"], set())
+    return Needed(live_paths, recent_paths | forgotten, elsewhere, gone, protected)
 
 
-def _paths_of(storage: Storage, raw: pa.Array | pa.ChunkedArray, elsewhere: set[str]) -> set[str]:
+def paths_of(storage: Storage, raw: pa.Array | pa.ChunkedArray, elsewhere: set[str]) -> set[str]:
     """Paths in the table that names of a log may stand for; base names of all others go into ``elsewhere``.
 
     Names are URIs, to be decoded once. Writers that forgot to encode exist, and so the literal name counts as well:
@@ -129,7 +165,7 @@ def path_of(storage: Storage, name: RawName) -> str:
     return path if "://" in path else posixpath.normpath(path)
 
 
-def _dv_paths(storage: Storage, table: pa.Table, elsewhere: set[str]) -> set[str]:
+def dv_paths(storage: Storage, table: pa.Table, elsewhere: set[str]) -> set[str]:
     """Files of all DVs in the column ``dv`` (protocol: Deletion Vector Descriptor Schema). Inline DVs have none."""
     dvs = table["dv"].combine_chunks().drop_null()
     kinds, names = pc.struct_field(dvs, "storage_type"), pc.struct_field(dvs, "path_or_inline")
@@ -144,7 +180,7 @@ def _dv_paths(storage: Storage, table: pa.Table, elsewhere: set[str]) -> set[str
     # DVs share files: each file is looked at once.
     packed = pc.unique(names.filter(pc.equal(kinds, "u"))).to_pylist()
     absolute = pc.unique(names.filter(pc.equal(kinds, "p")))
-    return _dv_files(packed) | _paths_of(storage, absolute, elsewhere)
+    return _dv_files(packed) | paths_of(storage, absolute, elsewhere)
 
 
 def _dv_files(names: list[str]) -> set[str]:

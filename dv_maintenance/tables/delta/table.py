@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dv_maintenance.storage import RawName
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,8 @@ class DeltaTable:
     """See ``dv_maintenance.tables.model.Table`` for what each method promises."""
 
     storage: Storage
+    protected: tuple[str, ...] = ()
+    """Places of shallow clones, whose files a vacuum leaves alone."""
     format: ClassVar[str] = "delta"
 
     @property
@@ -203,6 +206,7 @@ class DeltaTable:
         lite: bool = False,
         allow_short_retention: bool = False,
         now: int | None = None,
+        guard: VacuumGuard = NO_GUARD,
     ) -> VacuumResult:
         from dv_maintenance.tables.delta.vacuum import vacuum
 
@@ -213,7 +217,12 @@ class DeltaTable:
             lite=lite,
             allow_short_retention=allow_short_retention,
             now=now,
+            guard=guard,
+            clones=self.protected,
         )
+
+    def protecting(self, clones: Sequence[str]) -> DeltaTable:
+        return DeltaTable(self.storage, (*self.protected, *clones))
 
     def adopted(self) -> int | None:
         from dv_maintenance.tables.delta.convert import adopted

@@ -17,23 +17,35 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
+
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, StorageError, UsageError
 from dv_maintenance.storage import FileInfo
 from dv_maintenance.tables.delta.commit import commit_info_only
-from dv_maintenance.tables.delta.expired import LIVE, YOUNG, Scope, find_expired, needed_files
+from dv_maintenance.tables.delta.expired import FOREIGN, LIVE, YOUNG, Protected, Scope, find_expired, needed_files
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.named_since import NamedSince
 from dv_maintenance.tables.delta.presence import listed
+from dv_maintenance.tables.delta.protected import protected_files
 from dv_maintenance.tables.delta.replay import tombstones
 from dv_maintenance.tables.delta.retention import DEFAULT_RETENTION, RETENTION, interval_millis
 from dv_maintenance.tables.delta.schema import partition_physical_names
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
 from dv_maintenance.tables.delta.vacuums import END, START
-from dv_maintenance.tables.delta.watermark import read_watermark, removed_files, removed_since, write_watermark
+from dv_maintenance.tables.delta.watermark import (
+    read_watermark,
+    removed_files,
+    removed_since,
+    taken_out,
+    write_watermark,
+)
+from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
 from dv_maintenance.tables.sweep import delete_batch, remove_empty_folders
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dv_maintenance.storage import Storage
 
 __all__ = ["vacuum"]
@@ -51,12 +63,16 @@ def vacuum(
     lite: bool = False,
     allow_short_retention: bool = False,
     now: int | None = None,
+    guard: VacuumGuard = NO_GUARD,
+    clones: Sequence[str] = (),
 ) -> VacuumResult:
     """Delete data, DV and change files that no version inside the retention needs.
 
     ``retention``: milliseconds; by default the table's ``delta.deletedFileRetentionDuration``, or one week. ``now``:
     epoch milliseconds, by default the clock. ``lite`` looks at the files that commits removed instead of listing the
     table: cheaper, but it never sees what was written and never committed.
+
+    ``clones``: places of shallow clones, of which the log knows nothing; what they need stays.
 
     Nothing is committed where nothing is to be deleted. A version that fell out of the retention can't be read any more
     once its files are gone.
@@ -65,7 +81,7 @@ def vacuum(
     ------
     UsageError : ``retention`` is negative.
     RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``), or longer than the log
-        goes back; or ``lite`` lacks commits.
+        goes back; or ``lite`` lacks commits; or ``guard`` forbids it, or what it protects can't be read.
     UnsupportedFeatureError : the table's features forbid it.
     StorageError : some files could not be deleted; says how many were. The next run goes on from there.
     """
@@ -79,16 +95,28 @@ def vacuum(
 
     watermark = read_watermark(storage, snapshot, cutoff)
     forgotten = removed_since(storage, snapshot, watermark, cutoff) if kept_for > own else set()
-    needed = needed_files(storage, snapshot, tombstones(storage, snapshot), cutoff, forgotten)
+    protected = protected_files(storage, snapshot, guard, clones)
+    removed = tombstones(storage, snapshot)
+    needed = needed_files(storage, snapshot, removed, cutoff, forgotten, protected)
     scope = _scope(snapshot)
     found = removed_files(storage, snapshot, watermark) if lite else storage.walk(skip=scope.skip)
     files, kept = find_expired(needed, scope, found, lambda infos: _stat(storage, infos), cutoff)
-    plan = _Plan(snapshot, retention, own, cutoff, files, kept, forgotten)
+
+    def unexplained(files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
+        unknown = [file for file in files if file.path not in needed.past]
+        known = taken_out(storage, watermark) if unknown else set()
+        return [file for file in unknown if file.path not in known]
+
+    refused = guard.refusal(files, *_totals(snapshot, removed, cutoff, files, kept, listed=not lite), unexplained)
+    plan = _Plan(snapshot, retention, own, cutoff, files, kept, forgotten, protected, refused if dry_run else None)
+    if not dry_run:
+        guard.check(refused, table=storage.uri, version=snapshot.version)
     if dry_run or not files:
         result = plan.result(files, version_after=snapshot.version, dry_run=dry_run)
     else:
         result = _delete(storage, plan)
-    if not dry_run:
+    # What is protected now is not to be forgotten by lite vacuums once it no longer is.
+    if not dry_run and not any(kept[reason] for reason in protected.reasons):
         write_watermark(storage, watermark)
     return result
 
@@ -102,13 +130,17 @@ class _Plan:
     files: Sequence[ExpiredFile]
     kept: Counter[str]
     forgotten: set[str]  # see needed_files
+    protected: Protected
+    refused: str | None
 
     def result(
         self, files: Sequence[ExpiredFile], *, version_after: int, deleted: int = 0, dry_run: bool = False
     ) -> VacuumResult:
         retention = self.own if self.asked is None else self.asked
         expired = ExpiredFiles(self.snapshot.version, self.cutoff, retention, tuple(files), dict(self.kept))
-        return VacuumResult(expired, deleted, dry_run, self.snapshot.version, version_after)
+        return VacuumResult(
+            expired, deleted, dry_run, self.snapshot.version, version_after, self.refused, self.protected.told()
+        )
 
 
 # -- retention ---------------------------------------------------------------------------------------------------
@@ -185,6 +217,24 @@ def _head(storage: Storage, path: str) -> FileInfo | None:
         return storage.head(path)
     except FileNotFoundError:
         return None
+
+
+def _totals(
+    snapshot: DeltaSnapshot,
+    removed: pa.Table,
+    cutoff: int,
+    files: Sequence[ExpiredFile],
+    kept: Counter[str],
+    *,
+    listed: bool,
+) -> tuple[int, int]:
+    """How many files and bytes the table has, as far as that is known without a look at each: live ones, those inside
+    the retention, and those that are to go.
+    """
+    recent = removed.filter(pc.greater_equal(removed["deletion_timestamp"], cutoff))
+    size = sum(pc.sum(sizes).as_py() or 0 for sizes in (snapshot.files["size"], recent["size"]))
+    count = kept.total() - kept[FOREIGN] if listed else snapshot.files.num_rows + recent.num_rows
+    return count + len(files), size + sum(file.size for file in files)
 
 
 # -- deleting ----------------------------------------------------------------------------------------------------
@@ -281,7 +331,7 @@ def _still_expired(storage: Storage, plan: _Plan, files: Sequence[ExpiredFile]) 
     check_writable(snapshot, "vacuum")
     longer = 0 if plan.asked is not None else max(0, _own_retention(snapshot) - plan.own)
     cutoff = plan.cutoff - longer
-    needed = needed_files(storage, snapshot, tombstones(storage, snapshot), cutoff, plan.forgotten)
+    needed = needed_files(storage, snapshot, tombstones(storage, snapshot), cutoff, plan.forgotten, plan.protected)
     still = []
     for file in files:
         reason = needed.reason(file.path) or (YOUNG if file.modified >= cutoff else None)

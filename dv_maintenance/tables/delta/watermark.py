@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.actions import Action
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["Watermark", "read_watermark", "removed_files", "removed_since", "write_watermark"]
+__all__ = ["Watermark", "read_watermark", "removed_files", "removed_since", "taken_out", "write_watermark"]
 
 _FILE = f"{LOG}/_last_vacuum_info"
 _KEY = "latestCommitVersionOutsideOfRetentionWindow"
@@ -89,6 +89,13 @@ def removed_files(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark) ->
         for action in actions:
             paths.update(_removed_by(storage, action, file.path))
     return (FileInfo(path, -1, -1) for path in paths)
+
+
+def taken_out(storage: Storage, mark: Watermark) -> set[str]:
+    """Paths that any commit in the log removed: data, DV and change files. Raises DamagedTableError."""
+    commits = list(mark.commits.values())
+    actions = ((action, file.path) for file, actions in read_commits(storage, commits) for action in actions)
+    return {path for action, where in actions for path in _removed_by(storage, action, where)}
 
 
 def removed_since(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark, cutoff: int) -> set[str]:

@@ -30,6 +30,7 @@ from dv_maintenance.errors import (
     UsageError,
 )
 from dv_maintenance.storage import FileInfo, Storage
+from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.lance import expired
 from dv_maintenance.tables.lance.expired import Committed
 from dv_maintenance.tables.lance.features import check_cleanable, check_no_overlays
@@ -77,6 +78,7 @@ def vacuum(
     allow_short_retention: bool = False,
     now: int | None = None,
     protected: Sequence[str] = (),
+    guard: VacuumGuard = NO_GUARD,
 ) -> VacuumResult:
     """Delete versions that were superseded before the retention, and the files that no other one needs.
 
@@ -98,6 +100,11 @@ def vacuum(
     StorageError : some files could not be deleted; says how many were. The next run goes on from there.
     """
     del lite
+    guard.refuse_protection(
+        "Lance",
+        table=storage.uri,
+        next_step="give the version a tag, which every cleanup respects; name clones with --protect",
+    )
     _, newest = load_manifest(storage)
     check_cleanable(newest, storage.uri)
     check_folders(storage)
@@ -115,9 +122,13 @@ def vacuum(
     )
     cleanup.take_stock()
     files = cleanup.decide()
+    size = sum(info.size for info in cleanup.listed)
+    refused = guard.refusal(files, len(cleanup.listed), size, cleanup.unexplained)
+    if not dry_run:
+        guard.check(refused, table=storage.uri, version=cleanup.newest)
     gone: Sequence[ExpiredFile] = files if dry_run else cleanup.delete(files)
     report = ExpiredFiles(cleanup.newest, cleanup.cutoff, kept_for, tuple(gone), dict(+cleanup.kept))
-    return VacuumResult(report, 0 if dry_run else cleanup.deleted, dry_run, cleanup.newest, cleanup.newest)
+    return VacuumResult(report, 0 if dry_run else cleanup.deleted, dry_run, cleanup.newest, cleanup.newest, refused)
 
 
 def _clone(storage: Storage, place: str) -> Storage:
@@ -268,6 +279,14 @@ class _Cleanup:
             files, kept, _ = expired.find_expired(self.listed, self.needed, self.past, manifests, self.young)
         self.kept = kept
         return files
+
+    def unexplained(self, files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
+        """Those of the files that no version which is there names, expired or not."""
+        for manifest in _each(self.storage, self.unread, read_manifest):
+            self._take_in_past(manifest)
+        of_versions = {"manifest", "transaction"}
+        known = {file.path: expired.known_file(file.path) for file in files if file.kind not in of_versions}
+        return [file for file in files if (found := known.get(file.path)) is not None and found.key not in self.past]
 
     # -- deleting --------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot, load_snapshot
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ class LanceTable:
         lite: bool = False,
         allow_short_retention: bool = False,
         now: int | None = None,
+        guard: VacuumGuard = NO_GUARD,
     ) -> VacuumResult:
         from dv_maintenance.tables.lance.cleanup import vacuum
 
@@ -163,6 +165,7 @@ class LanceTable:
             lite=lite,
             allow_short_retention=allow_short_retention,
             now=now,
+            guard=guard,
             protected=self.protected,
         )
 

@@ -100,6 +100,7 @@ class Plan:
     rest: Rest = NOTHING
     deltas: bool = True
     checked: int = 0
+    orphans: frozenset[str] = frozenset()  # paths of files that no snapshot which is there needed
 
     def __post_init__(self) -> None:
         options = self.schema.options
@@ -116,6 +117,18 @@ class Plan:
     @property
     def storage(self) -> Storage:
         return self.layout.storage
+
+    def totals(self, files: Sequence[ExpiredFile]) -> tuple[int, int | None]:
+        """How many files and bytes there are, of which ``files`` are to go; the bytes only where they were listed."""
+        if self.lite:
+            return self.kept.total() + len(files), None
+        known = pc.is_in(strings([file.path for file in files]), value_set=self.listed["path"]).to_pylist()
+        more = [file.size for file, found in zip(files, known, strict=True) if not found]
+        return self.listed.num_rows + len(more), (pc.sum(self.listed["size"]).as_py() or 0) + sum(more)
+
+    def unexplained(self, files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
+        """Those of the files that no snapshot, expired or not, needed."""
+        return [file for file in files if file.path in self.orphans]
 
     def make(self) -> list[ExpiredFile]:
         """What is to go, snapshots first, oldest first."""
@@ -147,6 +160,7 @@ class Plan:
         else:
             self.kept.update(self._why(self.ground).values())
             orphans = self._orphans({file.path for file in past}, needed)
+            self.orphans = frozenset(file.path for file in orphans)
         rest = sorted([*past, *orphans], key=lambda file: (file.kind, file.path))
         gone = [*(self.mine.snapshots[number] for number in self.expired), *outdated]
         return [*map(_snapshot_file, gone), *rest]

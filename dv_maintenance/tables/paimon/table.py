@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.paimon.layout import Layout, table_layout
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
 
@@ -158,6 +159,7 @@ class PaimonTable:
         lite: bool = False,
         allow_short_retention: bool = False,
         now: int | None = None,
+        guard: VacuumGuard = NO_GUARD,
     ) -> VacuumResult:
         from dv_maintenance.tables.paimon.vacuum import vacuum
 
@@ -168,6 +170,7 @@ class PaimonTable:
             lite=lite,
             allow_short_retention=allow_short_retention,
             now=now,
+            guard=guard,
         )
 
     def left_to_engine(self, snapshot: Snapshot) -> str | None:

@@ -51,6 +51,7 @@ from uuid import uuid4
 
 from dv_maintenance.errors import DvMaintenanceError, StorageError
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
+from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
 from dv_maintenance.tables.paimon.changelogs import is_same
 from dv_maintenance.tables.paimon.ground import Ref, look, moved
@@ -79,6 +80,7 @@ def vacuum(
     lite: bool = False,
     allow_short_retention: bool = False,
     now: int | None = None,
+    guard: VacuumGuard = NO_GUARD,
 ) -> VacuumResult:
     """Delete snapshots that were superseded before the retention, the files that only they needed, and old files that
     nothing needs. ``storage``: of the table; or of a branch, whose own snapshots then expire, and nothing else.
@@ -100,6 +102,11 @@ def vacuum(
     StorageError : some files could not be deleted; says how many were.
     """
     layout = table_layout(storage)
+    guard.refuse_protection(
+        "Paimon",
+        table=layout.uri,
+        next_step="give the snapshot a tag (CALL sys.create_tag), streaming readers a consumer-id: both are respected",
+    )
     now = time.time_ns() // 1_000_000 if now is None else now
     attempts = 0
     while True:
@@ -110,13 +117,16 @@ def vacuum(
         deletion = _Deletion(plan)
         try:
             files = plan.make()
+            refused = guard.refusal(files, *plan.totals(files), plan.unexplained)
+            if not dry_run:
+                guard.check(refused, table=layout.uri, version=plan.newest)
             gone = files if dry_run else deletion.delete(files)
         except MovedError as error:
             if attempts == _ATTEMPTS:
                 raise error.final from error
             continue
         report = ExpiredFiles(plan.newest, now - kept.kept_for, kept.kept_for, tuple(gone), dict(+plan.kept))
-        return VacuumResult(report, deletion.deleted, dry_run, plan.newest, plan.newest)
+        return VacuumResult(report, deletion.deleted, dry_run, plan.newest, plan.newest, refused)
 
 
 def check_cleanable(layout: Layout) -> None:

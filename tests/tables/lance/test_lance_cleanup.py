@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from datetime import timedelta
@@ -39,6 +40,7 @@ from dv_maintenance.errors import (
     UsageError,
 )
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.guard import VacuumGuard
 from dv_maintenance.tables.lance import cleanup, expired
 from dv_maintenance.tables.lance.manifest import parse_manifest
 from dv_maintenance.tables.lance.table import LanceTable
@@ -105,6 +107,30 @@ def test_golden(name: str, golden_copy: Callable[[str], Path], pylance: ModuleTy
             dataset.validate()
             assert files(place) == named_by(dataset)
     assert opened(place).vacuum(now=now).expired.files == ()
+
+
+def test_what_a_run_may_delete(table: Path) -> None:
+    before = files(table)
+    dry = opened(table).vacuum(dry_run=True, guard=VacuumGuard(0.1))
+    assert "max_deleted_share allows 10%" in (dry.refused or "")
+    with pytest.raises(RefusedError, match="max_deleted_share allows 10%"):
+        opened(table).vacuum(guard=VacuumGuard(0.1))
+    with pytest.raises(RefusedError, match="give the version a tag"):
+        opened(table).vacuum(guard=VacuumGuard(versions=(2,)))
+    assert files(table) == before
+    assert opened(table).vacuum(guard=VacuumGuard(1)).deleted > 0
+
+
+def test_files_that_no_version_knows(table: Path) -> None:
+    """As after a look at the manifests of an old backup."""
+    for number in range(120):
+        path = table / f"data/{number:032x}.lance"
+        path.write_bytes(b"x" * 1000)
+        os.utime(path, (0, 0))
+    with pytest.raises(RefusedError, match="would delete 120 files that the table's history does not know"):
+        opened(table).vacuum()
+    assert len(files(table)) > 120
+    assert opened(table).vacuum(guard=VacuumGuard(1)).deleted > 120
 
 
 # -- which versions go ---------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumGuard
 from dv_maintenance.tables.paimon import plan, vacuum
 from dv_maintenance.tables.paimon.avro import read_records, writer_schema
 from dv_maintenance.tables.paimon.expiry import CONSUMED, CURRENT, RECENT, RETAINED
@@ -168,6 +169,19 @@ def test_on_the_command_line(golden_copy: Callable[[str], Path], capsys: pytest.
 
 
 # -- which snapshots go -------------------------------------------------------------------------------------------
+
+
+def test_what_a_run_may_delete(tmp_path: Path) -> None:
+    table = lake(tmp_path / "t")
+    table.compact([table.add_file() for _ in range(3)])
+    before = table.everything()
+    with pytest.raises(RefusedError, match="max_deleted_share allows 10%"):
+        table.vacuum(guard=VacuumGuard(0.1))
+    with pytest.raises(RefusedError, match="create_tag"):
+        table.vacuum(guard=VacuumGuard(versions=(1,)))
+    assert table.everything() == before
+    assert "max_deleted_share" in (table.vacuum(guard=VacuumGuard(0.1), dry_run=True).refused or "")
+    assert table.vacuum(guard=VacuumGuard(1)).deleted > 0
 
 
 def test_a_snapshot_goes_by_how_long_it_has_been_superseded(tmp_path: Path) -> None:
