@@ -434,6 +434,40 @@ class Storage:
         with ThreadPoolExecutor(_DELETE_THREADS) as pool:
             return sum(pool.map(self._delete_one, paths))
 
+    def move(self, source: str, target: str) -> bool:
+        """Move a file of the table to a name that is free; ``False`` if it is gone. A rename on local disk, elsewhere a
+        copy and a delete: one that broke off may be run again.
+
+        Raises
+        ------
+        RefusedError : see :meth:`check_target`. FileExistsAlreadyError : the name is taken by another file.
+        """
+        self.check_target(source)
+        self.check_target(target)
+        try:
+            with _errors(source):
+                if not self._local_path(source):
+                    return self._copy_and_delete(source, target)
+                place = self.local(target)
+                self.access.make_folders(os.path.dirname(place))
+                if os.path.lexists(place):
+                    raise FileExistsAlreadyError(f"{target} exists already")
+                self.access.rename(self.local(source), place)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _copy_and_delete(self, source: str, target: str) -> bool:
+        store, key = self._at(source)
+        wanted = self._at(target)[1]
+        try:
+            store.copy(key, wanted, overwrite=False)
+        except Exception as error:
+            if type(error).__name__ != "AlreadyExistsError" or store.head(key)["size"] != store.head(wanted)["size"]:
+                raise
+        store.delete(key)
+        return True
+
     def _unlink(self, path: str) -> int:
         with _errors(path):
             try:

@@ -10,7 +10,7 @@ from dv_maintenance.storage import Storage
 
 CALLS = (
     *("get", "get_range", "head", "list", "walk", "first_names", "folders"),
-    *("open_input", "open_output", "put", "create", "delete"),
+    *("open_input", "open_output", "put", "create", "delete", "move"),
 )
 PATIENCE = 60  # seconds that one step may take
 

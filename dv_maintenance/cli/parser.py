@@ -184,6 +184,22 @@ def _parser() -> _Parser:
         help="refuse to delete more of the files or bytes (default: half, of what history does not know); 1 allows all",
     )
 
+    vacuum.add_argument(
+        "--quarantine", action="store_true", help="set files aside below the table instead of deleting them (Delta)"
+    )
+    vacuum.add_argument(
+        "--quarantine-retention",
+        type=_duration,
+        default=7 * 86_400_000,
+        metavar="7d",
+        help="delete what earlier runs set aside after so long (default: 7d)",
+    )
+
+    undelete = verb("undelete", "undelete:undelete", "Put back what vacuums set aside (--quarantine)", table, access)
+    undelete.add_argument("--since", type=_instant, metavar="T", help="only of vacuums from then on, ISO 8601")
+    undelete.add_argument("--until", type=_instant, metavar="T", help="only of vacuums up to then, ISO 8601")
+    undelete.add_argument("--dry-run", action="store_true", help="count what would come back and stop")
+
     manifest = verb(
         "manifest", "work:manifest", "Symlink manifests for readers without deletion vectors", table, access
     )

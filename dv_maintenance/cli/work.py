@@ -57,7 +57,13 @@ def vacuum(args: Namespace, out: Output) -> int:
         lite=args.lite,
         allow_short_retention=args.allow_short_retention,
         clones=args.protect,
-        guard=VacuumGuard(args.max_deleted_share, tuple(args.protect_version), tuple(args.protect_stream)),
+        guard=VacuumGuard(
+            args.max_deleted_share,
+            tuple(args.protect_version),
+            tuple(args.protect_stream),
+            args.quarantine,
+            args.quarantine_retention,
+        ),
     )
     out.result(report.to_json(), lambda: _vacuum_text(report))
     return 0
@@ -121,8 +127,12 @@ def _vacuum_text(report: VacuumReport) -> str:
     )
     lines = [
         f"{report.table}  version {report.version_after}",
-        ("would delete " if report.dry_run else "deleted ") + what,
+        ("would delete " if report.dry_run else "set aside " if report.quarantine else "deleted ") + what,
     ]
+    if report.quarantine:
+        lines.append(f"they are in {report.quarantine}; 'dvm undelete' puts them back")
+    if report.emptied:
+        lines.append(f"deleted {count(report.emptied)} files whose time in quarantine was over")
     lines += [f"kept {count(files)}: {reason}" for reason, files in report.kept.items()]
     lines += [f"protected {told}" for told in report.protected]
     if report.refused:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from dv_maintenance.config import Document, Duration, Size, load_yaml, parse_size, parse_yaml, validate
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.limits import CheckLimits
-from dv_maintenance.tables.guard import VacuumGuard
+from dv_maintenance.tables.guard import QUARANTINE_RETENTION, VacuumGuard
 from dv_maintenance.tables.model import parse_partition
 from dv_maintenance.tables.registry import formats
 
@@ -92,6 +92,10 @@ class Policy(BaseModel):
     max_deleted_share: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
     """Vacuum: a run that would delete a larger share of the files, or of the bytes, is refused. ``None``: half of both,
     counting only files that the history does not know, in runs that delete at least a hundred of those."""
+    quarantine: bool = False
+    """Vacuum: set files aside below the table's root instead of deleting them (Delta); see ``dvm undelete``."""
+    quarantine_retention: Duration = Field(default=QUARANTINE_RETENTION, ge=0)
+    """Vacuum: how long they stay there, milliseconds; the next vacuum after that deletes them."""
     vacuum_every: Duration = Field(default=86_400_000, gt=0)
     """Watch: how often to look whether a vacuum would find something, milliseconds."""
     vacuum_min_bytes: Size = Field(default=0, ge=0)
@@ -112,7 +116,13 @@ class Policy(BaseModel):
     @property
     def guard(self) -> VacuumGuard:
         """What a vacuum is kept from."""
-        return VacuumGuard(self.max_deleted_share, self.protected_versions, self.protected_streams)
+        return VacuumGuard(
+            self.max_deleted_share,
+            self.protected_versions,
+            self.protected_streams,
+            self.quarantine,
+            self.quarantine_retention,
+        )
 
     def with_overrides(self, assignments: Iterable[str]) -> Policy:
         """The same policy with ``key=value`` changes; values are YAML (``max_bytes=10GiB``, ``partitions=[day=1]``).

@@ -24,6 +24,8 @@ class VacuumReport:
     milliseconds; ``retention``: milliseconds. ``kept``: reason in plain words to number of files. ``paths``: relative
     to the table, only of a dry run; ``refused``: why a real one would delete nothing. ``protected``: each version,
     stream and clone that was protected, with the number of files that it names, whether any would have gone or not.
+    ``quarantine``: the folder that the files were moved to instead of deleted; ``emptied``: files of earlier runs that
+    were deleted from there.
     """
 
     table: str
@@ -46,6 +48,8 @@ class VacuumReport:
     version_files: int = 0
     refused: str | None = None
     protected: tuple[str, ...] = ()
+    quarantine: str | None = None
+    emptied: int = 0
 
     def to_json(self) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -71,6 +75,10 @@ class VacuumReport:
             body["protected"] = list(self.protected)
         if self.refused is not None:
             body["refused"] = self.refused
+        if self.quarantine is not None:
+            body["quarantine"] = self.quarantine
+        if self.emptied:
+            body["emptied"] = self.emptied
         return body if self.paths is None else {**body, "paths": list(self.paths)}
 
 
@@ -130,6 +138,8 @@ def vacuum(
         version_files=kinds["manifest"],
         refused=result.refused,
         protected=result.protected,
+        quarantine=result.quarantine,
+        emptied=result.emptied,
     )
 
 

@@ -43,6 +43,8 @@ __all__ = [
     "RestorableTable",
     "RestoreResult",
     "SymlinkManifestTable",
+    "UndeletableTable",
+    "UndeleteResult",
     "WaitingRows",
 ]
 
@@ -133,6 +135,20 @@ class CheckpointResult:
     first_version: int
     log_files_expired: int
     log_files_deleted: int
+
+
+@dataclass(frozen=True, slots=True)
+class UndeleteResult:
+    """``files`` and ``bytes`` were put back, or would be under ``dry_run``. ``taken``: stayed in quarantine, as there
+    is a file of that name; ``gone``: were emptied meanwhile. ``version``: the newest, which it does not change.
+    """
+
+    version: int
+    dry_run: bool
+    files: int
+    bytes: int
+    taken: int
+    gone: int
 
 
 class FileFault(Protocol):
@@ -234,6 +250,16 @@ class RestorableTable(Table, Protocol):
         ``vacuums_over``: versions at which vacuums began that are over, though the history does not say so.
         Raises UsageError (no such version), RefusedError (files of it are gone, a vacuum is at work, or its format
         forbids it), ConflictError when the race is lost ``max_attempts`` times.
+        """
+
+
+@runtime_checkable
+class UndeletableTable(Table, Protocol):
+    """A table whose vacuums can set files aside instead of deleting them."""
+
+    def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteResult:
+        """Put back what was set aside from ``since`` to ``until`` (epoch milliseconds), unless there is a file of that
+        name. Raises StorageError.
         """
 
 

@@ -16,9 +16,10 @@ from dv_maintenance.errors import RefusedError
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import ExpiredFile
 
-__all__ = ["DEFAULT_SHARE", "NO_GUARD", "VacuumGuard"]
+__all__ = ["DEFAULT_SHARE", "NO_GUARD", "QUARANTINE_RETENTION", "VacuumGuard"]
 
 DEFAULT_SHARE: Final = 0.5
+QUARANTINE_RETENTION: Final = 7 * 86_400_000
 _SMALL: Final = 100  # files: fewer are no matter for the default cap
 
 
@@ -27,12 +28,15 @@ class VacuumGuard:
     """``max_deleted_share``: the largest share, of files or of bytes, that one run may delete, however few they are;
     ``None``: half of both, of files that the history does not name, in runs that delete at least a hundred of those.
     ``versions``: pinned, all of their files stay. ``streams``: checkpoint folders of streaming readers, whatever they
-    may still have to read stays.
+    may still have to read stays. ``quarantine``: files are set aside instead of deleted, and deleted by a vacuum that
+    runs ``quarantine_retention`` milliseconds later.
     """
 
     max_deleted_share: float | None = None
     versions: tuple[int, ...] = ()
     streams: tuple[str, ...] = ()
+    quarantine: bool = False
+    quarantine_retention: int = QUARANTINE_RETENTION
 
     def refusal(
         self,
@@ -66,8 +70,16 @@ class VacuumGuard:
                 "go, allow it once: --max-deleted-share 1",
             )
 
-    def refuse_protection(self, format_name: str, *, table: str, next_step: str) -> None:
-        """For formats that protect versions and readers by means of their own. Raises RefusedError."""
+    def refuse_unknown(self, format_name: str, *, table: str, next_step: str) -> None:
+        """For formats without a quarantine, which protect versions and readers by means of their own. Raises
+        RefusedError.
+        """
+        if self.quarantine:
+            raise RefusedError(
+                f"vacuums of {format_name} tables can't set files aside",
+                table=table,
+                next_step="leave the quarantine out; a longer retention, or versions kept by the bucket, do the same",
+            )
         if self.versions or self.streams:
             what = "versions" if self.versions else "streams"
             raise RefusedError(

@@ -257,6 +257,8 @@ class VacuumResult:
     version_after: int
     refused: str | None = None  # why a real run would be refused; only of a dry one
     protected: tuple[str, ...] = ()  # what else was protected, and how many files that names
+    quarantine: str | None = None  # the folder that the files were moved to instead
+    emptied: int = 0  # files of earlier runs whose time in quarantine was over
 
 
 @dataclass(frozen=True, slots=True)

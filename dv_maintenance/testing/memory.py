@@ -280,7 +280,7 @@ class MemoryTable:
         now: int | None = None,
         guard: VacuumGuard = NO_GUARD,
     ) -> VacuumResult:
-        guard.refuse_protection("memory", table=self.uri, next_step="leave them out")
+        guard.refuse_unknown("memory", table=self.uri, next_step="leave them out")
         kept_for = _RETENTION if retention is None else retention
         if kept_for < _RETENTION and not allow_short_retention:
             raise RefusedError("a retention below the table's own", table=self.uri, version=self.version())

@@ -7,6 +7,7 @@ the next batch begins. A batch without its commit is run again, from the offset 
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ import pyarrow as pa
 
 from dv_maintenance.dv.descriptor import DvDescriptor
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
-from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta.expired import Protected, dv_paths, path_of, paths_of
+from dv_maintenance.storage import RawName, Storage
+from dv_maintenance.tables.delta.expired import Protected, dv_paths, paths_of
 from dv_maintenance.tables.delta.log import commit_files, read_commits
 from dv_maintenance.tables.delta.replay import tombstones
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
@@ -188,7 +189,7 @@ def _named(storage: Storage, body: Mapping[str, Any], elsewhere: set[str]) -> se
     if (dv := body.get("deletionVector")) is not None:
         descriptor = DvDescriptor.from_json(dv)
         if descriptor.storage_type == "u":
-            found.add(path_of(storage, descriptor.relative_path()))
+            found.add(posixpath.normpath(descriptor.relative_path()))
         elif descriptor.storage_type == "p":
             found |= paths_of(storage, pa.array([descriptor.path_or_inline], pa.string()), elsewhere)
     return found
@@ -216,8 +217,6 @@ def _clone(storage: Storage, snapshot: DeltaSnapshot, place: str, elsewhere: set
         for dv in table["dv"].combine_chunks().drop_null().to_pylist():
             if dv["storage_type"] == "p":
                 names.add(dv["path_or_inline"])
-            elif dv["storage_type"] == "u":
-                names.add(DvDescriptor("u", dv["path_or_inline"], None, 0, 0).relative_path())
     # What is relative is its own.
-    absolute = [name for name in names if "://" in clone.path_of(name)]
+    absolute = [name for name in names if "://" in clone.path_of(RawName(name))]
     return paths_of(storage, pa.array(absolute, pa.string()), elsewhere)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         DowngradeStep,
         EngineName,
         RestoreResult,
+        UndeleteResult,
         WaitingRows,
     )
     from dv_maintenance.tables.model import (
@@ -220,6 +221,11 @@ class DeltaTable:
             guard=guard,
             clones=self.protected,
         )
+
+    def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteResult:
+        from dv_maintenance.tables.delta.quarantine import undelete
+
+        return undelete(self.storage, since=since, until=until, dry_run=dry_run)
 
     def protecting(self, clones: Sequence[str]) -> DeltaTable:
         return DeltaTable(self.storage, (*self.protected, *clones))

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -27,6 +27,7 @@ from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.named_since import NamedSince
 from dv_maintenance.tables.delta.presence import listed
 from dv_maintenance.tables.delta.protected import protected_files
+from dv_maintenance.tables.delta.quarantine import empty, new_batch, put_back, set_aside
 from dv_maintenance.tables.delta.replay import tombstones
 from dv_maintenance.tables.delta.retention import DEFAULT_RETENTION, RETENTION, interval_millis
 from dv_maintenance.tables.delta.schema import partition_physical_names
@@ -91,7 +92,8 @@ def vacuum(
     if retention is not None:
         _check_retention(snapshot, retention, own, allow_short_retention)
     kept_for = own if retention is None else retention
-    cutoff = (time.time_ns() // 1_000_000 if now is None else now) - kept_for
+    now = time.time_ns() // 1_000_000 if now is None else now
+    cutoff = now - kept_for
 
     watermark = read_watermark(storage, snapshot, cutoff)
     forgotten = removed_since(storage, snapshot, watermark, cutoff) if kept_for > own else set()
@@ -109,12 +111,15 @@ def vacuum(
 
     refused = guard.refusal(files, *_totals(snapshot, removed, cutoff, files, kept, listed=not lite), unexplained)
     plan = _Plan(snapshot, retention, own, cutoff, files, kept, forgotten, protected, refused if dry_run else None)
+    folder = new_batch(now) if guard.quarantine else None
     if not dry_run:
         guard.check(refused, table=storage.uri, version=snapshot.version)
     if dry_run or not files:
         result = plan.result(files, version_after=snapshot.version, dry_run=dry_run)
     else:
-        result = _delete(storage, plan)
+        result = _delete(storage, plan, folder)
+    if not dry_run:
+        result = replace(result, emptied=empty(storage, now - guard.quarantine_retention))
     # What is protected now is not to be forgotten by lite vacuums once it no longer is.
     if not dry_run and not any(kept[reason] for reason in protected.reasons):
         write_watermark(storage, watermark)
@@ -240,14 +245,15 @@ def _totals(
 # -- deleting ----------------------------------------------------------------------------------------------------
 
 
-def _delete(storage: Storage, plan: _Plan) -> VacuumResult:
+def _delete(storage: Storage, plan: _Plan, folder: str | None) -> VacuumResult:
+    """``folder``: where the files go instead."""
     start = {"retentionCheckEnabled": plan.asked is None or plan.asked >= plan.own, "defaultRetentionMillis": plan.own}
     if plan.asked is not None:
         start["specifiedRetentionMillis"] = plan.asked
     sizes = {"numFilesToDelete": len(plan.files), "sizeOfDataToDelete": sum(file.size for file in plan.files)}
     commit_info_only(storage, START, start, sizes)
 
-    sweep = _Sweep(storage, plan)
+    sweep = _Sweep(storage, plan, folder)
     failure: DvMaintenanceError | None = None
     try:
         failure = sweep.run()
@@ -267,7 +273,7 @@ def _delete(storage: Storage, plan: _Plan) -> VacuumResult:
     except DvMaintenanceError as error:
         failure = failure or error
     if failure is None:
-        return plan.result(sweep.files, deleted=sweep.deleted, version_after=end)
+        return replace(plan.result(sweep.files, deleted=sweep.deleted, version_after=end), quarantine=folder)
     failure.table, failure.version, failure.done = storage.uri, plan.snapshot.version, done
     failure.next_step = failure.next_step or "run again: it goes on with what is left"
     raise failure
@@ -279,6 +285,7 @@ class _Sweep:
 
     storage: Storage
     plan: _Plan
+    folder: str | None
     files: list[ExpiredFile] = field(default_factory=list)
     deleted: int = 0
     folders: int = 0
@@ -298,7 +305,11 @@ class _Sweep:
             needed = [file for file in batch if since.needs(file.path)]
             self.plan.kept[LIVE] += len(needed)
             batch = [file for file in batch if not since.needs(file.path)] if needed else batch
-            gone, failed = delete_batch(self.storage, [file.path for file in batch])
+            paths = [file.path for file in batch]
+            if self.folder is None:
+                gone, failed = delete_batch(self.storage, paths)
+            else:
+                gone, failed = set_aside(self.storage, paths, self.folder)
             self.deleted += gone
             self.files += batch
             failure = failure or failed
@@ -314,6 +325,11 @@ class _Sweep:
             return None
         since.look()
         lost = [file.path for file in self.files if since.needs(file.path)]
+        if lost and self.folder is not None:
+            self.deleted -= put_back(self.storage, lost, self.folder)
+            self.files = [file for file in self.files if not since.needs(file.path)]
+            self.plan.kept[LIVE] += len(lost)
+            return None
         if not lost:
             return None
         versions = sorted({since.named[path] for path in lost if path in since.named}) or [since.version]

@@ -100,7 +100,7 @@ def vacuum(
     StorageError : some files could not be deleted; says how many were. The next run goes on from there.
     """
     del lite
-    guard.refuse_protection(
+    guard.refuse_unknown(
         "Lance",
         table=storage.uri,
         next_step="give the version a tag, which every cleanup respects; name clones with --protect",

@@ -102,7 +102,7 @@ def vacuum(
     StorageError : some files could not be deleted; says how many were.
     """
     layout = table_layout(storage)
-    guard.refuse_protection(
+    guard.refuse_unknown(
         "Paimon",
         table=layout.uri,
         next_step="give the snapshot a tag (CALL sys.create_tag), streaming readers a consumer-id: both are respected",

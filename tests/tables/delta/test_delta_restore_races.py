@@ -270,7 +270,7 @@ def test_new_files_beside_a_vacuum_that_keeps_nothing(tmp_path: Path) -> None:
     ends = set()
     alone, theirs = calls_of(tmp_path / "alone", adds_new_file), calls_of(tmp_path / "other", everything)
     for at in (alone - 1, alone, NEVER):
-        for until in (*range(theirs - 12, theirs, 3), NEVER):
+        for until in (*range(theirs - 18, theirs, 2), NEVER):
             folder = tmp_path / f"{at}-{until}"
             make(folder)
             writer, vacuumer = Process(str(folder), adds_new_file), Process(str(folder), everything)

@@ -1,0 +1,45 @@
+"""Put back what vacuums set aside in a table's quarantine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.tables.capabilities import UndeletableTable
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.capabilities import UndeleteResult
+    from dv_maintenance.tables.model import Table
+
+__all__ = ["UndeleteReport", "undelete"]
+
+
+@dataclass(frozen=True, slots=True)
+class UndeleteReport:
+    """``result``: see ``tables.capabilities.UndeleteResult``."""
+
+    table: str
+    format: str
+    result: UndeleteResult
+
+    def to_json(self) -> dict[str, Any]:
+        return {"table": self.table, "format": self.format, **asdict(self.result)}
+
+
+def undelete(
+    table: Table, *, since: int | None = None, until: int | None = None, dry_run: bool = False
+) -> UndeleteReport:
+    """Put back what was set aside from ``since`` to ``until`` (epoch milliseconds), all there is by default.
+
+    Raises
+    ------
+    RefusedError : the format has no quarantine. StorageError : some files could not be moved; run again.
+    """
+    if not isinstance(table, UndeletableTable):
+        raise RefusedError(
+            f"vacuums of {table.format} tables set nothing aside",
+            table=table.uri,
+            next_step="bring the files back from a backup, or from the versions of the bucket",
+        )
+    return UndeleteReport(table.uri, table.format, table.undelete(since=since, until=until, dry_run=dry_run))
