@@ -183,8 +183,13 @@ def parse_yaml(text: bytes | str, source: str) -> Document:
             raise
         mark = getattr(error, "problem_mark", None)
         at = f" line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error) or type(error).__name__
-        raise UsageError(f"{source}{at} is not plain YAML: {problem}") from error
+        problem = getattr(error, "problem", None) or type(error).__name__
+        # What it quotes may be a secret; its own text, as a cause, shows whole lines.
+        problem = re.sub(r"'[^']*'|\"[^\"]*\"", "'...'", problem)
+        raise UsageError(
+            f"{source}{at} is not plain YAML: {problem}",
+            next_step="put values that begin with * & ! | > % @ or ` into quotation marks",
+        ) from None
     return Document(data, source, lines)
 
 

@@ -7,6 +7,7 @@ what the command line ends with, and is part of its contract.
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 __all__ = [
@@ -22,7 +23,24 @@ __all__ = [
     "UnsupportedFeatureError",
     "UsageError",
     "VerificationError",
+    "redacted",
 ]
+
+# user:password@ in front of a host; and a query (SAS tokens, signatures), as it is typed or percent-encoded, which ends
+# where the text around it goes on. In other places than the web a question mark may be part of a name: what follows
+# has to look like a query there.
+_LOGIN = re.compile(r"(?<=://)[^\s/@\"'<>]*:[^\s/@\"'<>]*(?=@)")
+_PLACE = r"[^\s\"'<>?]*?(?:\?|%3[Ff])"
+_QUERY = re.compile(rf"((?:https?://{_PLACE}|[A-Za-z][\w+.-]*://{_PLACE}(?=[^\s\"'<>]*=)))[^\s\"'<>]+", re.IGNORECASE)
+
+
+def redacted(text: str) -> str:
+    """A text without what URLs in it may have of secrets: passwords, and queries, whole.
+
+    >>> redacted("GET https://me:pass@host/a?sig=abc%2F failed")
+    'GET https://***@host/a?*** failed'
+    """
+    return _QUERY.sub(r"\1***", _LOGIN.sub("***", text)) if "://" in text else text
 
 
 class RetryableError(Exception):
@@ -73,7 +91,7 @@ class DvMaintenanceError(Exception):
             parts.append(f"Done so far: {self.done}")
         if self.next_step:
             parts.append(f"Next: {self.next_step}")
-        return ". ".join(part.rstrip(".") for part in parts)
+        return redacted(". ".join(part.rstrip(".") for part in parts))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors cross process borders (Spark workers, orchestrator steps); the default protocol replays
@@ -84,11 +102,11 @@ class DvMaintenanceError(Exception):
         """The error as the command line prints it under ``--json``."""
         return {
             "error": type(self).__name__,
-            "message": self.message,
-            "table": self.table,
+            "message": redacted(self.message),
+            "table": None if self.table is None else redacted(self.table),
             "version": self.version,
-            "done": self.done or "nothing was changed",
-            "next_step": self.next_step,
+            "done": redacted(self.done or "nothing was changed"),
+            "next_step": None if self.next_step is None else redacted(self.next_step),
             "retryable": isinstance(self, RetryableError),
         }
 

@@ -13,13 +13,13 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote, urlsplit
 
 from dv_maintenance.access import Access
-from dv_maintenance.errors import DvMaintenanceError, RefusedError, StorageError, UsageError
+from dv_maintenance.errors import DvMaintenanceError, RefusedError, StorageError, UsageError, redacted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,6 +80,17 @@ def absolute_uri(place: str) -> str:
     return "file://" + quote(os.path.abspath(os.path.expanduser(place)), safe=_SAFE)
 
 
+def _refuse_secrets(place: str) -> None:
+    """A URI is printed, logged and stored in metadata: what is secret comes by options. Raises UsageError."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*:[^/]*@", place):
+        problem = "the table's URI has a password in it"
+    elif re.match(r"https?://.*\?", place, re.IGNORECASE):
+        problem = "the table's URI has a query in it, such as a token"
+    else:
+        return
+    raise UsageError(problem, table=redacted(place), next_step="leave it out, and give it as a storage option")
+
+
 def plain_uri(text: str) -> str:
     """The absolute, percent-encoded URI of a place that is spelled as Hadoop's ``Path.toString`` does it: nothing in it
     is encoded, a ``%`` is a ``%``.
@@ -100,6 +111,7 @@ class Storage:
     default_access: ClassVar[Access] = Access()
 
     def __init__(self, place: str, options: Mapping[str, str] | None = None) -> None:
+        _refuse_secrets(place)
         self.uri = absolute_uri(place)
         self.options = dict(options or {})
         self.is_local = self.uri.startswith("file://")
@@ -510,7 +522,7 @@ class Storage:
                 raise UsageError(
                     f"cannot open storage {root}: {type(error).__name__}",
                     next_step="check the URI's scheme and the storage options",
-                ) from error
+                ) from _Cause(error)
         return self._stores[root]
 
 
@@ -555,6 +567,13 @@ def _link(root: str, folder: str) -> str | None:
     return None
 
 
+class _Cause(Exception):  # noqa: N818 - it stands for an error of somebody else's
+    """What a storage client said, redacted: causes are printed and stored with the errors that they led to."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(redacted(f"{type(error).__name__}: {error}"))
+
+
 def _millis(when: Any) -> int:
     return int(when.timestamp() * 1000)
 
@@ -572,8 +591,8 @@ def _errors(path: str) -> Iterator[None]:
             raise FileExistsAlreadyError(f"{path} exists already") from error
         if name in {"NotFoundError", "NotADirectoryError"}:
             raise FileNotFoundError(path) from error
-        # The text of a storage client's error may quote signed URLs or headers: name the kind, keep the cause chained.
+        # The text of a storage client's error may quote signed URLs: name the kind; the cause says the rest.
         raise StorageError(
             f"storage failed on {path or 'the table'}: {name}",
             next_step="check the network, the permissions and the storage options, then run again",
-        ) from error
+        ) from _Cause(error)

@@ -11,8 +11,12 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import DvMaintenanceError
+
+if TYPE_CHECKING:
+    from dv_maintenance.cli.output import Output
 
 __all__ = ["main"]
 
@@ -41,11 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             out.abandon()
             return 0
         except DvMaintenanceError as error:
-            _trace_if_debugging()
+            _trace_if_debugging(out)
             out.failure(error)
             return error.exit_code
         except Exception as error:  # noqa: BLE001 - the last resort: one line instead of a traceback
-            _trace_if_debugging()
+            _trace_if_debugging(out)
             out.unexpected(error)
             return 1
         return code
@@ -59,8 +63,8 @@ def _spare_the_garbage_collector() -> None:
     atexit.register(gc.freeze)
 
 
-def _trace_if_debugging() -> None:
+def _trace_if_debugging(out: Output) -> None:
     if os.environ.get("DVM_DEBUG", "0") not in {"", "0"}:
         import traceback
 
-        traceback.print_exc()
+        out.note(out.redacted(traceback.format_exc().rstrip("\n")))

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
+from dv_maintenance.errors import redacted
+
 if TYPE_CHECKING:
     from dv_maintenance.errors import DvMaintenanceError
 
@@ -63,14 +65,14 @@ class Output:
         sys.stderr.write(text + "\n")
 
     def failure(self, error: DvMaintenanceError) -> None:
-        self.note(f"dvm: {self._redacted(str(error))}")
+        self.note(f"dvm: {self.redacted(str(error))}")
         if self.json:
             self._write_json({key: self._clean(value) for key, value in error.to_json().items()})
         self.flush()
 
     def unexpected(self, error: Exception) -> None:
         """A bug or the machine: one line, and how to see more."""
-        message = self._redacted(" ".join(str(error).split()) or "no message")
+        message = self.redacted(" ".join(str(error).split()) or "no message")
         self.note(f"dvm: {type(error).__name__}: {message[:500]} (DVM_DEBUG=1 shows where)")
         if self.json:
             self._write_json(
@@ -118,12 +120,13 @@ class Output:
         self._stream.write(dump_json(document))
 
     def _clean(self, value: Any) -> Any:
-        return self._redacted(value) if isinstance(value, str) else value
+        return self.redacted(value) if isinstance(value, str) else value
 
-    def _redacted(self, text: str) -> str:
+    def redacted(self, text: str) -> str:
+        """Without storage options, and without what URLs may hold of secrets."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
-        return text
+        return redacted(text)
 
 
 def _is_real_stdout() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from dv_maintenance.dagster.partitions import missing_partitions
 from dv_maintenance.dagster.ranges import widest_range
 from dv_maintenance.dagster.rounds import NotReached, go_round
 from dv_maintenance.dagster.state import Seen, SensorState, observed_before
-from dv_maintenance.errors import DvMaintenanceError, RetryableError, UsageError
+from dv_maintenance.errors import DvMaintenanceError, RetryableError, UsageError, redacted
 from dv_maintenance.maintenance.checks import READABLE
 from dv_maintenance.maintenance.watch import Look
 
@@ -209,7 +210,8 @@ class _Tick:
             self.context.log.warning("%s: %s", table.name, text)
         else:
             text = f"{type(error).__name__}, an error in dv_maintenance: the log of this tick has it in full"
-            self.context.log.error("%s: the look failed", table.name, exc_info=error)
+            trace = redacted("".join(traceback.format_exception(error)))
+            self.context.log.error("%s: the look failed\n%s", table.name, trace)
         self.notes.append(f"{table.name}: {text}")
         last = self.seen.get(table.name, Seen(Look(table.name)))
         if self.looker.observes and last.readable is not False:
