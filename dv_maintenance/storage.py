@@ -13,10 +13,11 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote, urlsplit
+from uuid import uuid4
 
 from dv_maintenance.access import Access
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, StorageError, UsageError, redacted
@@ -397,6 +398,8 @@ class Storage:
         FileExistsAlreadyError : somebody else has that name.
         """
         self.check_target(path)
+        if not self.is_local:
+            self.prove_put_if_absent(path.rpartition("/")[0])
         store, key = self._at(path)
         with _errors(path):
             if staging is None or not self._local_path(path):
@@ -413,6 +416,47 @@ class Storage:
                 # Half of it is there when the disk is full. What can't be removed is no reason to doubt the outcome.
                 with suppress(OSError):
                     self.access.unlink(staged)
+
+    def prove_put_if_absent(self, folder: str, *, anyhow: bool = False) -> None:
+        """Once in a process, before the first commit to a store that nobody vouches for (a custom endpoint, WebDAV):
+        put an object twice below ``folder``, which must fail, and delete it. ``anyhow``: whatever the store, and again.
+
+        Its name begins with a dot and ends like a temporary file: no reader of a table looks at such.
+
+        Raises
+        ------
+        RefusedError : the store takes the second put.
+        StorageError : it does not answer.
+        """
+        endpoint = _custom_endpoint(self.uri, self.options)
+        if not anyhow and (self.is_local or endpoint is None):
+            return
+        parts = urlsplit(self.uri)
+        which = (endpoint or "", parts.scheme, parts.netloc)
+        if which in _PROVEN and not anyhow:
+            return
+        path = f"{folder}/.dvm-probe-{uuid4()}.tmp".lstrip("/")
+        store, key = self._at(path)
+        with _errors(path):
+            try:
+                for data in (b"first", b"second"):
+                    store.put(key, data, mode="create")
+            except Exception as error:
+                # An answer may have got lost, and the client have repeated the first put: that proves it as well.
+                if type(error).__name__ != "AlreadyExistsError":
+                    raise
+                _PROVEN.add(which)
+                return
+            finally:
+                with suppress(Exception):  # vacuum finds what stays
+                    store.delete(key)
+        raise RefusedError(
+            f"the store at {endpoint or f'{parts.scheme}://{parts.netloc}'} ignores put-if-absent (If-None-Match): of "
+            "two writers that commit the same version, one would be lost",
+            table=self.uri,
+            next_step="upgrade the store to a release with conditional writes, and keep proxies from stripping the "
+            "header; until then write with one process only, and not with this one",
+        )
 
     def open_output(self, path: str) -> pa.NativeFile:
         """A sink for Arrow; what is written shows up at the latest on close."""
@@ -565,6 +609,26 @@ def _link(root: str, folder: str) -> str | None:
         if stat.S_ISLNK(mode):
             return at
     return None
+
+
+# Endpoint, scheme and bucket of the stores that have shown that they know put-if-absent.
+_PROVEN: set[tuple[str, str, str]] = set()
+_ENDPOINTS = re.compile(r"((aws|azure|azure_storage|google)_)?(endpoint|endpoint_url|endpoint_url_s3|base_url)")
+_OF_CLOUDS = re.compile(
+    r"https://([\w.-]+\.)?(amazonaws\.com(\.cn)?|googleapis\.com|core\.windows\.net|fabric\.microsoft\.com)(:443)?(/.*)?"
+)
+
+
+def _custom_endpoint(uri: str, options: Mapping[str, str]) -> str | None:
+    """Where a store is that is none of the clouds' own: those are known to have conditional puts. ``None``: it is."""
+    if uri.startswith(("http://", "https://")):
+        found = ["://".join(urlsplit(uri)[:2])]
+    else:
+        found = [value for name, value in options.items() if _ENDPOINTS.fullmatch(name.lower())]
+        if uri.startswith("s3://"):  # obstore takes these from the environment
+            names = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
+            found += [os.environ[name] for name in names if os.environ.get(name)]
+    return next((redacted(each) for each in found if not _OF_CLOUDS.fullmatch(each)), None)
 
 
 class _Cause(Exception):  # noqa: N818 - it stands for an error of somebody else's

@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 
 from dv_maintenance.cli.output import Output, bytes_text, table
 from dv_maintenance.engine.spark_session import MIN_JAVA, java_version
-from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.tables.registry import formats, known_format
 
 __all__ = ["doctor"]
@@ -22,6 +22,8 @@ __all__ = ["doctor"]
 _PROJECT = "dv-maintenance"
 # Rows of a Spark task are spilled and new files are buffered here.
 _TEMP_BYTES = 1 << 30
+# Where a probe object is in nobody's way.
+_PROBED = {"delta": "_delta_log", "lance": "_transactions", "paimon": "snapshot"}
 _FACES = {"dagster": "for assets, sensors and checks"}
 
 
@@ -37,9 +39,12 @@ class Check:
 
 
 def doctor(args: Namespace, out: Output) -> int:
+    if args.try_writing and not args.table:
+        raise UsageError("--try-writing needs a TABLE", next_step="see 'dvm doctor --help'")
     of_table, kind = _table(args, out) if args.table else (None, None)
     checks = [_python(), _java(), *(_package(*each) for each in _requirements(kind)), _temp()]
     checks += [] if of_table is None else [of_table]
+    checks += [_put_if_absent(args, out)] if args.try_writing else []
     out.result({"checks": [asdict(check) for check in checks]}, lambda: _text(checks))
     return 0 if all(check.ok for check in checks) else 1
 
@@ -135,6 +140,21 @@ def _table(args: Namespace, out: Output) -> tuple[Check, str | None]:
         found, good = str(error), False
         how = getattr(error, "next_step", None) or "check the path, the permissions and --storage-option"
     return _checked("table", good, found, "a table that can be read", how), kind
+
+
+def _put_if_absent(args: Namespace, out: Output) -> Check:
+    from dv_maintenance.cli.access import open_table
+
+    needed = "the second put of the same object fails"
+    try:
+        opened = open_table(args, out)
+        if opened.storage.is_local:
+            return _checked("put-if-absent", True, "a local disk", needed, "")
+        opened.storage.prove_put_if_absent(_PROBED.get(opened.format, ""), anyhow=True)
+    except (DvMaintenanceError, OSError) as error:
+        how = getattr(error, "next_step", None) or "check the permissions"
+        return _checked("put-if-absent", False, getattr(error, "message", str(error)), needed, how)
+    return _checked("put-if-absent", True, "it does", needed, "")
 
 
 def _checked(name: str, ok: bool, found: str | None, needed: str, how: str) -> Check:

@@ -218,6 +218,11 @@ def _parser() -> _Parser:
         "doctor", "doctor:doctor", "What this machine lacks (Java, Spark, storage), and how to get it", access
     )
     doctor.add_argument("table", nargs="?", metavar="TABLE", help="also check that this table can be reached")
+    doctor.add_argument(
+        "--try-writing",
+        action="store_true",
+        help="also put an object into the table's store, twice, which must fail, and delete it again",
+    )
 
     if find_spec("dv_maintenance.cli.demo"):  # a wheel leaves it out: it runs the repository's code location
         demo = verb("demo", "demo:demo", "Build tables with deletion vectors, maintain and compare them", access)

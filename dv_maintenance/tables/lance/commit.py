@@ -52,6 +52,7 @@ def commit(
         gets an error like this one deletes all new files.
     StorageError, DamagedTableError : of what was committed then nobody knows; what was committed before stands.
     """
+    storage.prove_put_if_absent("_transactions")
     done: list[_Done] = []
     for number, each in enumerate(replacements):
         try:

@@ -75,6 +75,7 @@ def commit_deletes(
     if not changes.deleted:
         return ChangesOutcome(None, 0)
     check_folders(storage)
+    storage.prove_put_if_absent("_transactions")
     lance = library()
     shrinkings = _shrinkings(storage, base, changes.deleted)
     if others := _changed_by_others(storage, base, [each.fragment.id for each in shrinkings]):
