@@ -20,6 +20,9 @@ _END: Final = 8  # the footer's length, and the magic
 _TAIL: Final = 64 << 10
 
 _ARROW_SCHEMA: Final = b"ARROW:schema"
+# The first field of a struct, a text of 12 bytes: the key, as every writer encodes it.
+_ENTRY: Final = b"\x18\x0c" + _ARROW_SCHEMA
+_RENAMED: Final = b"arrow:schema"
 # FileMetaData
 _ROW_GROUPS, _KEY_VALUES = 4, 5
 # KeyValue
@@ -53,12 +56,12 @@ def read_footer(file: pa.NativeFile) -> Any:
     data = _read(file)
     if data is None:
         return pq.ParquetFile(file).metadata  # which says what is wrong
-    if _ARROW_SCHEMA in data:
-        try:
-            data = _without_arrow_schema(data)
-        except ThriftError as error:
-            raise pa.ArrowInvalid(f"the footer is damaged: {error}") from error
-    return pq.ParquetFile(pa.BufferReader(_MAGIC + framed(data))).metadata
+    if _ARROW_SCHEMA not in data:
+        return _parsed(data)
+    try:
+        return _with_key_renamed(data) or _parsed(_without_arrow_schema(data))
+    except ThriftError as error:
+        raise pa.ArrowInvalid(f"the footer is damaged: {error}") from error
 
 
 def encoded(footer: Any) -> bytes:
@@ -114,6 +117,23 @@ def _chunk_without(data: bytes) -> bytes:
         meta.fields[_STATISTICS] = Value(STRUCT, stats.encode())
         chunk.fields[_META_DATA] = Value(STRUCT, meta.encode())
     return chunk.encode()
+
+
+def _with_key_renamed(footer: bytes) -> Any:
+    """The footer with the key of its Arrow schema overwritten by one that says nothing to Arrow; ``None`` where these
+    bytes may stand for something else. A footer of 1,000 column chunks takes a hundred times as long to be taken apart.
+    """
+    if footer.count(_ENTRY) != 1 or _RENAMED in footer:
+        return None
+    try:
+        found = _parsed(footer.replace(_ENTRY, _ENTRY[:2] + _RENAMED))
+    except pa.ArrowException:
+        return None
+    return found if _RENAMED in (found.metadata or {}) else None
+
+
+def _parsed(footer: bytes) -> Any:
+    return pq.ParquetFile(pa.BufferReader(_MAGIC + framed(footer))).metadata
 
 
 def _without_arrow_schema(footer: bytes) -> bytes:

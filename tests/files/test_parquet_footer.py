@@ -57,7 +57,25 @@ def test_the_arrow_schema_goes_and_other_keys_stay(kept: dict[bytes, bytes]) -> 
     with open_parquet_file(pa.BufferReader(stored(table))) as file:
         assert file.schema_arrow.types == [pa.string(), pa.string()]
         assert (file.metadata.metadata or {}) == kept
+        # Of the column of that name, too.
+        assert file.metadata.row_group(0).column(1).statistics.min == "ARROW:schema"
         assert file.read().column("ARROW:schema").to_pylist() == ["ARROW:schema"]
+
+
+@pytest.mark.parametrize("value", ["\x18\x0cARROW:schema", "arrow:schema", "ARROW:schema"])
+@pytest.mark.parametrize("said", [None, b"garbage"])
+def test_bytes_that_look_like_the_key(value: str, said: bytes | None) -> None:
+    """Bounds are what they were, whatever is in them."""
+    table = pa.table({"s": pa.array([value], pa.large_string())})
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, store_schema=said is None) as writer:
+        writer.write_table(table)
+        if said is not None:
+            writer.add_key_value_metadata({b"ARROW:schema": said})
+    with open_parquet_file(pa.BufferReader(sink.getvalue())) as file:
+        assert file.schema_arrow.types == [pa.string()]
+        assert file.metadata.row_group(0).column(0).statistics.max == value
+        assert file.read().column("s").to_pylist() == [value]
 
 
 def test_footers_of_any_length() -> None:
