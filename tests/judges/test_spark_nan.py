@@ -155,7 +155,7 @@ def test_purged(delta_spark: SparkSession, tmp_path: Path) -> None:
     # Plain scans cost less than those of Delta.
     [file] = files_of(path)
     assert pq.read_metadata(file).num_row_groups == 2
-    assert judged(spark, f"parquet.`{file}`", vectorized=(True, False)) == before
+    assert judged(spark, f"parquet.`{file}`") == before
     judge_files([file], 69_930)
 
 
@@ -199,11 +199,14 @@ def test_a_paimon_table(delta_spark: SparkSession, paimon_engine: PaimonEngine, 
     before, found = paimon_engine.rows(path), paimon_engine.rows(path, where=("d", nan))
     assert purge(open_table(str(path)), LocalEngine()).verified
     assert sorted(map(repr, paimon_engine.rows(path))) == sorted(map(repr, before))
-    assert sorted(map(repr, paimon_engine.rows(path, where=("d", nan)))) == sorted(map(repr, found))
+    # It leaves out files, not rows: more may come, as Paimon's writer has bounds that leave NaN out.
+    assert {*map(repr, found)} <= {*map(repr, paimon_engine.rows(path, where=("d", nan)))}
     [name] = paimon_engine.files(path, paimon_engine.version(path))
     [file] = path.rglob(name)
     if form == "parquet":
         judge_files([str(file)], 90)
-    truth = judged(spark, f"{form}.`{file}`", PAIMON_FILTERS)
+    # To ORC's readers the two zeros are two numbers, and its writers keep the one that they saw: in Java, too.
+    filters = tuple(each for each in PAIMON_FILTERS if form == "parquet" or "z " not in each)
+    truth = judged(spark, f"{form}.`{file}`", filters)
     assert truth["d > 100"][0] == 18
     assert truth["d IS NULL"][0] == 0
