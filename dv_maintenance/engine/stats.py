@@ -2,7 +2,7 @@
 
 The Parquet writer has compared every value already; adding up its column chunks costs nothing. Two things it does not
 tell come from the rows themselves: NaN, which Parquet leaves out of its bounds though readers compare it
-(``nan_leaves``), and null lists and maps, which a leaf below them can't tell from empty ones.
+(``odd_floats``), and null lists and maps, which a leaf below them can't tell from empty ones.
 """
 
 from __future__ import annotations

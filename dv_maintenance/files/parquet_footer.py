@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from dv_maintenance.files.thrift_compact import STRUCT, Struct, ThriftError, Value, binary, list_of
 
-__all__ = ["encoded", "framed", "open_parquet_file", "read_footer", "without_bounds"]
+__all__ = ["encoded", "framed", "open_parquet_file", "read_footer", "without_claims"]
 
 _MAGIC: Final = b"PAR1"
 _END: Final = 8  # the footer's length, and the magic
@@ -32,7 +32,7 @@ _COLUMNS: Final = 1
 # ColumnChunk
 _META_DATA, _COLUMN_INDEX = 3, (6, 7)
 # ColumnMetaData
-_STATISTICS: Final = 12
+_STATISTICS, _ENCODING_STATS = 12, 13
 # Statistics: max, min, max_value, min_value, is_max_value_exact, is_min_value_exact
 _BOUNDS: Final = (1, 2, 5, 6, 7, 8)
 
@@ -77,9 +77,10 @@ def framed(footer: bytes) -> bytes:
     return footer + len(footer).to_bytes(4, "little") + _MAGIC
 
 
-def without_bounds(footer: bytes, leaves: Sequence[Collection[int]]) -> bytes:
-    """A footer that tells neither the least nor the greatest value of some columns, by its statistics or by the index
-    of their pages, but still how many are null. ``leaves``: those columns by number, for each row group.
+def without_claims(footer: bytes, unbounded: Sequence[Collection[int]], open_ended: Sequence[Collection[int]]) -> bytes:
+    """A footer that claims less of some columns, each by its number, for each row group: of those in ``unbounded``
+    neither the least nor the greatest value, by statistics or by the index of their pages, but still how many are null;
+    of those in ``open_ended`` not that all their values are in their dictionaries.
 
     Raises
     ------
@@ -87,34 +88,41 @@ def without_bounds(footer: bytes, leaves: Sequence[Collection[int]]) -> bytes:
     """
     file = Struct.parse(footer)
     groups = file.list(_ROW_GROUPS, STRUCT)
-    if len(groups) != len(leaves):
-        raise ThriftError(f"there are {len(groups)} row groups, not {len(leaves)}")
-    changed = [_group_without(group, wanted) if wanted else group for group, wanted in zip(groups, leaves, strict=True)]
+    if not len(groups) == len(unbounded) == len(open_ended):
+        raise ThriftError(f"there are {len(groups)} row groups, not {len(unbounded)}")
+    changed = map(_group_without, groups, unbounded, open_ended)
     file.fields[_ROW_GROUPS] = list_of(STRUCT, changed)
     return file.encode()
 
 
-def _group_without(data: bytes, leaves: Collection[int]) -> bytes:
+def _group_without(data: bytes, unbounded: Collection[int], open_ended: Collection[int]) -> bytes:
+    leaves = {*unbounded, *open_ended}
+    if not leaves:
+        return data
     group = Struct.parse(data)
     chunks = group.list(_COLUMNS, STRUCT)
     if max(leaves) >= len(chunks):
         raise ThriftError(f"there is no column {max(leaves)}")
     for leaf in leaves:
-        chunks[leaf] = _chunk_without(chunks[leaf])
+        chunks[leaf] = _chunk_without(chunks[leaf], bounds=leaf in unbounded, dictionary=leaf in open_ended)
     group.fields[_COLUMNS] = list_of(STRUCT, chunks)
     return group.encode()
 
 
-def _chunk_without(data: bytes) -> bytes:
+def _chunk_without(data: bytes, *, bounds: bool, dictionary: bool) -> bytes:
     chunk = Struct.parse(data)
-    for id_ in _COLUMN_INDEX:
-        chunk.fields.pop(id_, None)
     meta = chunk.struct(_META_DATA)
     stats = None if meta is None else meta.struct(_STATISTICS)
-    if meta is not None and stats is not None:
-        for id_ in _BOUNDS:
-            stats.fields.pop(id_, None)
-        meta.fields[_STATISTICS] = Value(STRUCT, stats.encode())
+    if bounds:
+        for id_ in _COLUMN_INDEX:
+            chunk.fields.pop(id_, None)
+    if meta is not None:
+        if bounds and stats is not None:
+            for id_ in _BOUNDS:
+                stats.fields.pop(id_, None)
+            meta.fields[_STATISTICS] = Value(STRUCT, stats.encode())
+        if dictionary:
+            meta.fields.pop(_ENCODING_STATS, None)
         chunk.fields[_META_DATA] = Value(STRUCT, meta.encode())
     return chunk.encode()
 

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from dv_maintenance.dv import DeletionVector, load
 from dv_maintenance.dv.delta import inline, pack
-from dv_maintenance.engine.nan_leaves import NanLeaves
+from dv_maintenance.engine.odd_floats import OddFloats
 from dv_maintenance.engine.scan import scan
 from dv_maintenance.engine.stats import StatsCollector
 from dv_maintenance.errors import UsageError
@@ -220,17 +220,17 @@ class DeltaBuilder:
         schema = physical_schema(metadata)
         columns = [name for name in rows.column_names if name not in values]
         data = rows.select(columns).rename_columns(schema.names).cast(schema)
-        stats, nan = StatsCollector(schema, stats_columns(metadata)), NanLeaves(schema)
+        stats, odd = StatsCollector(schema, stats_columns(metadata)), OddFloats(schema)
         for batch in data.to_batches():
             stats.add(batch)
-            nan.add(batch)
+            odd.add(batch)
         with self.storage.open_output(path) as sink:
             pq.write_table(data, sink, row_group_size=rows_per_row_group, store_schema=False)
         with self.storage.open_input(path) as file:
             footer = pq.read_metadata(file)
         self._date(path)
         uri, size = self.storage.uri_of(path), self.storage.head(path).size
-        output = OutputFile(uri, size, rows.num_rows, self._now(), stats.fold(footer, nan.found))
+        output = OutputFile(uri, size, rows.num_rows, self._now(), stats.fold(footer, odd.nan))
         physical = partition_physical_names(metadata)
         add = {
             "path": log_path(self.storage, uri),

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dv_maintenance.engine.nan_leaves import NanLeaves
+from dv_maintenance.engine.odd_floats import OddFloats
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.engine.stats import StatsCollector
 from dv_maintenance.errors import UsageError
@@ -26,14 +26,14 @@ EPOCH = dt.datetime(1970, 1, 1)
 def collect(table: pa.Table, *columns: tuple[str, ...], group_rows: int = 3) -> list[ColumnStats]:
     sink = pa.BufferOutputStream()
     collector = StatsCollector(table.schema, columns)
-    nan = NanLeaves(table.schema)
+    odd = OddFloats(table.schema)
     with pq.ParquetWriter(sink, table.schema, store_schema=False, store_decimal_as_integer=True) as file:
         for start in range(0, table.num_rows, group_rows):
             [batch] = table.slice(start, group_rows).combine_chunks().to_batches()
             file.write_batch(batch)
             collector.add(batch)
-            nan.add(batch)
-    return list(collector.fold(pq.read_metadata(pa.BufferReader(sink.getvalue())), nan.found))
+            odd.add(batch)
+    return list(collector.fold(pq.read_metadata(pa.BufferReader(sink.getvalue())), odd.nan))
 
 
 def micros(when: dt.datetime) -> int:

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dv_maintenance.engine.nan_leaves import NanLeaves
+from dv_maintenance.engine.odd_floats import OddFloats
 from dv_maintenance.engine.parquet_output import ParquetOutput
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.errors import VerificationError
+from dv_maintenance.files.parquet_footer import encoded
+from dv_maintenance.files.thrift_compact import STRUCT, Struct
 from dv_maintenance.maintenance.read import write_rows
 
 NAN = math.nan
@@ -63,9 +65,9 @@ def test_nan_is_found_wherever_it_is(row: dict[str, Any], leaves: set[int], arou
     rows = [EMPTY] * around + [{**EMPTY, **row}] + [EMPTY] * around
     batch = pa.RecordBatch.from_pylist(rows, NESTED)
     for part, expected in ((batch, leaves), (batch.slice(around), leaves), (batch.slice(around + 1), set())):
-        found = NanLeaves(NESTED)
+        found = OddFloats(NESTED)
         found.add(part)
-        assert found.found == expected
+        assert found.nan == expected
 
 
 def test_what_a_null_hides_is_no_nan() -> None:
@@ -75,9 +77,9 @@ def test_what_a_null_hides_is_no_nan() -> None:
     items = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), hidden, mask=none)
     masked = pa.Array.from_buffers(pa.float64(), 2, [pa.py_buffer(b"\x02"), hidden.buffers()[1]])
     batch = pa.record_batch([struct, items, masked], names=["s", "l", "d"])
-    found = NanLeaves(batch.schema)
+    found = OddFloats(batch.schema)
     found.add(batch)
-    assert found.found == set()
+    assert found.nan == set()
 
 
 @settings(max_examples=60)
@@ -127,7 +129,7 @@ def test_new_files_of_a_rewrite(lake: Any, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("target", "stand_in", "says"),
     [
-        ("parquet_output.without_bounds", lambda footer, _: footer, "bounds of s.x"),
+        ("parquet_output.without_claims", lambda footer, *_: footer, "bounds of s.x"),
         ("parquet_output.ParquetOutput.close", lambda output, _: output._writer.close(), "which calendar"),
     ],
     ids=["bounds", "calendar"],
@@ -148,3 +150,20 @@ def test_rows_read_into_a_parquet_file(tmp_path: Any) -> None:
     assert bounded(pq.read_metadata(tmp_path / "out.parquet")) == [["l.list.element"]]
     write_rows(table.schema, [], str(tmp_path / "none.parquet"))
     assert pq.read_table(tmp_path / "none.parquet").equals(table.slice(0, 0))
+
+
+def test_dictionaries_with_a_negative_zero_are_not_all_there_is() -> None:
+    """parquet-java looks a filter's value up in a dictionary that by the encoding statistics has every value."""
+    rows = pa.record_batch({"zero": [-0.0, 1.0], "one": [0.0, -1.0], "text": ["-0.0", ""]})
+    sink = pa.BufferOutputStream()
+    output = ParquetOutput(sink, rows.schema)
+    output.write([rows])
+    output.write([pa.record_batch({"zero": [2.0], "one": [-0.0], "text": ["0"]})])
+    output.close()
+    footer = Struct.parse(encoded(pq.read_metadata(pa.BufferReader(sink.getvalue()))))
+    told = []
+    for group in footer.list(4, STRUCT):
+        metas = [Struct.parse(chunk).struct(3) for chunk in Struct.parse(group).list(1, STRUCT)]
+        told.append([meta is not None and 13 in meta.fields for meta in metas])
+    assert told == [[False, True, True], [True, False, True]]
+    assert pq.read_table(pa.BufferReader(sink.getvalue())).num_rows == 3

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dv_maintenance.files.parquet_footer import encoded, framed, open_parquet_file, read_footer, without_bounds
+from dv_maintenance.files.parquet_footer import encoded, framed, open_parquet_file, read_footer, without_claims
 from dv_maintenance.files.thrift_compact import ThriftError
 
 TABLE = pa.table({"a": [1.0, 2.0, 3.0], "b": [4.0, None, 6.0], "s": ["x", "y", "z"]})
@@ -31,7 +31,7 @@ def chunks(footer: Any) -> list[Any]:
 def test_bounds_go_and_nothing_else_does() -> None:
     data = stored()
     before = pq.read_metadata(pa.BufferReader(data))
-    file = pa.BufferReader(data.to_pybytes() + framed(without_bounds(encoded(before), [{1}, {0, 1}])))
+    file = pa.BufferReader(data.to_pybytes() + framed(without_claims(encoded(before), [{1}, {0, 1}], [set(), {2}])))
     after = pq.read_metadata(file)
     assert [each.statistics.has_min_max for each in chunks(after)] == [True, False, True, False, False, True]
     assert [each.has_column_index for each in chunks(after)] == [True, False, True, False, False, True]
@@ -48,7 +48,7 @@ def test_bounds_go_and_nothing_else_does() -> None:
 def test_bounds_of_what_is_not_there(leaves: Any) -> None:
     footer = encoded(pq.read_metadata(pa.BufferReader(stored())))
     with pytest.raises(ThriftError):
-        without_bounds(footer, leaves)
+        without_claims(footer, leaves, [set()] * len(leaves))
 
 
 @pytest.mark.parametrize("kept", [{}, {b"k": b"v", b"l": b""}], ids=["alone", "with others"])

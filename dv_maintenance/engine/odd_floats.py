@@ -1,10 +1,13 @@
-"""Which leaf columns hold NaN. Parquet's writers leave it out of their bounds, and Spark takes it for greater than
-every number: a bound of such a column hides rows from a filter.
+"""Which leaf columns hold floats that a file's own account of them hides from filters.
+
+NaN: Parquet's writers leave it out of their bounds, and Spark takes it for greater than every number. Negative zero:
+Spark takes it for zero, and parquet-java, which looks a filter's value up in dictionaries, does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,17 +16,21 @@ from pyarrow import types
 
 from dv_maintenance.engine.projection import leaf_count
 
-__all__ = ["NanLeaves"]
+__all__ = ["OddFloats"]
 
 _Step = Callable[[pa.Array], pa.Array]
-_WIDTHS = {16: np.float16, 32: np.float32, 64: np.float64}
+# By width: floats, and integers of the same bits, whose least value negative zero is then.
+_WIDTHS = {16: (np.float16, np.int16), 32: (np.float32, np.int32), 64: (np.float64, np.int64)}
 
 
-class NanLeaves:
-    """Of the batches :meth:`add`-ed so far those leaves of ``schema``, by their numbers in Parquet, that have a NaN."""
+class OddFloats:
+    """Of the batches :meth:`add`-ed so far: leaves of ``schema``, by their numbers in Parquet, that have a NaN, and
+    those that may have a negative zero.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self.found: set[int] = set()
+        self.nan: set[int] = set()
+        self.negative_zero: set[int] = set()
         self._floats: list[tuple[int, int, Sequence[_Step]]] = []
         leaf = 0
         for column, field in enumerate(schema):
@@ -32,12 +39,17 @@ class NanLeaves:
 
     def add(self, batch: pa.RecordBatch) -> None:
         for column, leaf, steps in self._floats:
-            if leaf not in self.found:
-                array = batch.column(column)
-                for step in steps:
-                    array = step(array)
-                if _has_nan(array):
-                    self.found.add(leaf)
+            if leaf in self.nan and leaf in self.negative_zero:
+                continue
+            array = batch.column(column)
+            for step in steps:
+                array = step(array)
+            if array.null_count == len(array):
+                continue
+            if leaf not in self.nan and _has_nan(array):
+                self.nan.add(leaf)
+            if leaf not in self.negative_zero and _has_negative_zero(array):
+                self.negative_zero.add(leaf)
 
 
 def _floats(type: pa.DataType) -> Iterator[tuple[int, Sequence[_Step]]]:
@@ -75,12 +87,20 @@ class _Child:
 
 
 def _has_nan(array: pa.Array) -> bool:
-    if array.null_count == len(array):
-        return False
-    width = array.type.bit_width
-    values = np.frombuffer(array.buffers()[1], _WIDTHS[width], len(array), array.offset * width // 8)
+    values = _values(array, 0)
     with np.errstate(invalid="ignore"):
         # The least of all is NaN where one is: a third of the time that it takes to ask each.
         if not np.isnan(values.min()):
             return False
     return not array.null_count or bool(pc.any(pc.is_nan(array)).as_py())
+
+
+def _has_negative_zero(array: pa.Array) -> bool:
+    values = _values(array, 1)
+    return bool(values.min() == np.iinfo(values.dtype).min)
+
+
+def _values(array: pa.Array, form: int) -> np.ndarray[Any, Any]:
+    """What is stored, also where that is null."""
+    width = array.type.bit_width
+    return np.frombuffer(array.buffers()[1], _WIDTHS[width][form], len(array), array.offset * width // 8)
