@@ -84,7 +84,8 @@ def num_records(stats: pa.StringArray) -> pa.Int64Array:
         match = (words[at] == first) & (words[at + len(_PREFIX) - _WORD] == second)
         if not match.all():
             fast, at = fast[match], at[match]
-        value[fast], known[fast] = _leading_number(words[at + len(_PREFIX)], words[at + len(_PREFIX) + _WORD])
+        room = ends[fast] - at - len(_PREFIX)
+        value[fast], known[fast] = _leading_number(words[at + len(_PREFIX)], words[at + len(_PREFIX) + _WORD], room)
     left = np.flatnonzero(~known & (ends > starts))
     for row, text in zip(left.tolist(), stats.take(int32s(left)).to_pylist(), strict=True):
         count = _parse_num_records(text)
@@ -94,9 +95,9 @@ def num_records(stats: pa.StringArray) -> pa.Int64Array:
     return pa.Array.from_buffers(pa.int64(), rows, [valid, pa.py_buffer(value)])
 
 
-def _leading_number(first: Any, second: Any) -> tuple[Any, Any]:
+def _leading_number(first: Any, second: Any, room: Any) -> tuple[Any, Any]:
     """The decimal numbers that 16 characters begin with, and whether each is one to JSON: without leading zeros, and
-    ended by a comma or brace.
+    ended by a comma or brace. ``room``: characters that are still of the same string; the next one begins after them.
     """
     value = np.zeros(len(first), np.int64)
     ended = np.zeros(len(first), bool)
@@ -105,7 +106,7 @@ def _leading_number(first: Any, second: Any) -> tuple[Any, Any]:
         word = first if place < _WORD else second
         char = (word >> np.uint64(8 * (place % _WORD))).astype(np.uint8)
         if place:
-            ended |= going & ((char == ord(",")) | (char == ord("}")))
+            ended |= going & (place < room) & ((char == ord(",")) | (char == ord("}")))
         digit = char - np.uint8(ord("0"))  # wraps around below "0"
         going &= digit <= 9
         if not going.any():

@@ -170,6 +170,11 @@ def test_num_records_is_what_json_says(texts: list[str | None], start: int, leng
     assert num_records(column).to_pylist() == expected
 
 
+def test_a_number_is_not_ended_by_the_text_after_it() -> None:
+    """Of statistics that were cut off, the next string's first character is no comma or brace."""
+    assert num_records(strings(['{"numRecords":7', "}" + "x" * 20])).to_pylist() == [None, None]
+
+
 def _cut(text: str) -> bool:
     head = text[14:].split(",", maxsplit=1)[0]
     return text.startswith('{"numRecords":') and "," in text and head.isascii() and head.isdigit() and len(head) < 16
