@@ -49,19 +49,35 @@ def recommit(place: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) ->
     (place / "_delta_log" / f"{number:020}.json").write_text("\n".join(map(json.dumps, actions)) + "\n")
 
 
-def rewritten(place: Path, keep: Callable[[Mapping[bytes, bytes]], Mapping[bytes, bytes]], **options: Any) -> None:
-    """Every file read and written by Arrow as its numbers are."""
+def rewritten(
+    place: Path,
+    keep: Callable[[Mapping[bytes, bytes]], Mapping[bytes, bytes]],
+    change: Callable[[pa.Table], pa.Table] = lambda rows: rows,
+    **options: Any,
+) -> None:
+    """Every file read and written by Arrow as its numbers are; ``keep``: of its footer's keys."""
 
     def again(add: dict[str, Any]) -> dict[str, Any]:
         old = place / unquote(add["path"])
-        rows = pq.ParquetFile(old).read()
-        plain = rows.replace_schema_metadata(dict(keep(rows.schema.metadata or {})))
+        file = pq.ParquetFile(old, coerce_int96_timestamp_unit="us")
+        rows = change(file.read().replace_schema_metadata(None))
         new = old.with_name(f"again-{old.name}")
-        pq.write_table(plain, new, store_schema=False, **options)
+        with pq.ParquetWriter(new, rows.schema, store_schema=False, **options) as writer:
+            writer.write_table(rows)
+            writer.add_key_value_metadata(dict(keep(file.metadata.metadata or {})))
         path = add["path"].rsplit("/", 1)
         return add | {"path": "/".join([*path[:-1], f"again-{path[-1]}"]), "size": new.stat().st_size}
 
     recommit(place, again)
+
+
+def with_values(name: str, change: Callable[[Any], Any]) -> Callable[[pa.Table], pa.Table]:
+    def changed(rows: pa.Table) -> pa.Table:
+        column = rows[name]
+        values = [None if value is None else change(value) for value in column.to_pylist()]
+        return rows.set_column(rows.column_names.index(name), name, pa.array(values, column.type))
+
+    return changed
 
 
 def _all(metadata: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
@@ -93,7 +109,7 @@ def _shifted(place: Path) -> None:
     def in_utc(add: dict[str, Any]) -> dict[str, Any]:
         text = add["partitionValues"]["pts"]
         if text and "Z" not in text and "T" not in text:
-            return add | {"partitionValues": add["partitionValues"] | {"pts": text.replace(" ", "T") + ".000000Z"}}
+            return add | {"partitionValues": add["partitionValues"] | {"pts": text.replace(" ", "T") + "Z"}}
         return add
 
     recommit(place, in_utc)
@@ -130,37 +146,6 @@ def _least_as_greatest(stats: dict[str, Any]) -> None:
     stats["maxValues"]["i64"] = stats["minValues"]["i64"]
 
 
-def _padded(place: Path) -> None:
-    """CHAR without its spaces."""
-
-    def again(add: dict[str, Any]) -> dict[str, Any]:
-        old = place / unquote(add["path"])
-        rows = pq.ParquetFile(old).read()
-        texts = pa.array([value and value.rstrip() for value in rows["v6"].to_pylist()], pa.string())
-        rows = rows.set_column(rows.column_names.index("v6"), "v6", texts)
-        new = old.with_name(f"again-{old.name}")
-        pq.write_table(rows, new, store_schema=False)
-        return add | {"path": f"again-{add['path']}", "size": new.stat().st_size}
-
-    recommit(place, again)
-
-
-def _float_as_double(place: Path) -> None:
-    """0.1 as a FLOAT and negative zero lose what they are."""
-
-    def again(add: dict[str, Any]) -> dict[str, Any]:
-        old = place / unquote(add["path"])
-        rows = pq.ParquetFile(old).read()
-        values = pa.array([value and round(value, 1) for value in rows["f64"].to_pylist()], pa.float64())
-        plain = pa.array([None if value is None else value + 0.0 for value in values.to_pylist()], pa.float64())
-        rows = rows.set_column(rows.column_names.index("f64"), "f64", plain)
-        new = old.with_name(f"again-{old.name}")
-        pq.write_table(rows, new, store_schema=False)
-        return add | {"path": f"again-{add['path']}", "size": new.stat().st_size}
-
-    recommit(place, again)
-
-
 TIMES, FLOATS = ("`d`", "`ts`", "`st`.`y`.`z`"), ("`f32`", "`f64`", "`dn`", "`st`.`x`")
 
 FAULTS: Mapping[str, Fault] = {
@@ -168,7 +153,7 @@ FAULTS: Mapping[str, Fault] = {
         "legacy-micros, whole", TIMES, lambda place: rewritten(place, _without_marker)
     ),
     "INT96 of the legacy calendar read raw": Fault(
-        "legacy, whole", TIMES, lambda place: rewritten(place, _without_marker, coerce_timestamps="us")
+        "legacy, whole", TIMES, lambda place: rewritten(place, _without_marker)
     ),
     "no version key": Fault("current, whole", TIMES, lambda place: rewritten(place, _nothing)),
     "NaN left out of footers": Fault("current, whole", FLOATS, lambda place: rewritten(place, _all)),
@@ -178,8 +163,14 @@ FAULTS: Mapping[str, Fault] = {
     "partitions merged across zones": Fault("by time, whole", ("`pts`", "`k`"), _merged),
     "times of partitions taken for UTC": Fault("by time, whole", ("`pts`", "`k`"), _shifted),
     "names decoded twice": Fault("by date and escaped text, whole", ("`ps`", "`pd`"), _decoded),
-    "spaces lost": Fault("current, whole", ("`v6`",), _padded),
-    "negative zero lost": Fault("current, whole", ("`f64`",), _float_as_double),
+    "spaces lost": Fault(
+        "current, whole", ("`v6`",), lambda place: rewritten(place, _all, with_values("v6", str.rstrip))
+    ),
+    "negative zero lost": Fault(
+        "current, whole",
+        ("`f64`",),
+        lambda place: rewritten(place, _all, with_values("f64", lambda value: value + 0.0)),
+    ),
     "NaN left out of the log": Fault("current, whole", ("`f64`", "`dn`"), _stats(_nan_left_out)),
     "a bound too low in the log": Fault("current, whole", ("`i64`",), _stats(_least_as_greatest)),
 }

@@ -54,6 +54,9 @@ V2_PAGES = CURRENT | {
     "parquet.statistics.truncate.length": "3",
 }
 
+# The text of a partition's time is then one of the session's zone, as before Delta 4.
+UNZONED = CURRENT | {"spark.databricks.delta.write.utcTimestampPartitionValues": "false"}
+
 # The values of each type, in SQL; every row takes the next one of each list, so that lists of different lengths meet.
 DATES = (
     "DATE'0001-01-01'",
@@ -241,6 +244,7 @@ def at_random(seed: int) -> Make:
     return make
 
 
+ZONED = ("UTC", "America/New_York", "Asia/Kolkata")
 SPARK: Mapping[str, Make] = {
     "legacy": flat(LEGACY),
     "legacy-micros": flat(LEGACY_MICROS),
@@ -250,7 +254,8 @@ SPARK: Mapping[str, Make] = {
     "pages": flat(V2_PAGES, rows=120),
     "generated": generated,
     "by date and escaped text": partitioned("pd DATE", "ps STRING"),
-    "by time": partitioned("pts TIMESTAMP", zones=("UTC", "America/New_York", "Asia/Kolkata")),
+    "by time": partitioned("pts TIMESTAMP", zones=ZONED),
+    "by time without a zone": partitioned("pts TIMESTAMP", zones=ZONED, settings=UNZONED),
     "by char and decimal": partitioned("pc CHAR(4)", "pdec DECIMAL(20, 3)"),
     "by float and number": partitioned("pf DOUBLE", "pi BIGINT"),
     "by local time, flag, bytes": partitioned("pntz TIMESTAMP_NTZ", "pb BOOLEAN", "pbin BINARY"),
@@ -258,13 +263,12 @@ SPARK: Mapping[str, Make] = {
 """Made by delta-spark."""
 
 
-ZONED = ("UTC", "America/New_York", "Asia/Kolkata")
 WHOLE: Mapping[str, Make] = {
     "legacy, whole": flat(LEGACY, delete="FALSE"),
     "legacy-micros, whole": flat(LEGACY_MICROS, delete="FALSE"),
     "current, whole": flat(CURRENT, delete="FALSE"),
     "by date and escaped text, whole": partitioned("pd DATE", "ps STRING", delete="FALSE"),
-    "by time, whole": partitioned("pts TIMESTAMP", zones=ZONED, delete="FALSE"),
+    "by time, whole": partitioned("pts TIMESTAMP", zones=ZONED, settings=UNZONED, delete="FALSE"),
 }
 """The same without deletion vectors."""
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,15 +65,15 @@ class Battery:
     def conditions(
         self, per_leaf: int, *, random_ones: int = 0, leaves: Callable[[Leaf], bool] | None = None
     ) -> list[str]:
-        """So many different conditions on each leaf, oddities always among them, and random ones on several."""
+        """So many conditions on each leaf: at the ends of its values, odd and usual ones in turn; and random ones."""
         chosen = [leaf for leaf in self.leaves if leaves is None or leaves(leaf)]
         found: list[str] = []
-        for leaf in chosen:
-            odd, usual = list(_odd(leaf)), list(_usual(leaf))
-            self.random.shuffle(odd)
-            self.random.shuffle(usual)
-            most = max(per_leaf // 3, 1)
-            found += odd[:most] + usual[: per_leaf - min(most, len(odd))]
+        for number, leaf in enumerate(chosen):
+            kinds = [list(kind(leaf)) for kind in (_sharp, _odd, _usual)]
+            for kind in kinds:
+                self.random.shuffle(kind)
+            turns = zip_longest(*kinds[number % 3 :], *kinds[: number % 3])
+            found += [condition for turn in turns for condition in turn if condition][:per_leaf]
         found += [self._nested(chosen, 3) for _ in range(random_ones)]
         return list(dict.fromkeys(found))
 
@@ -172,6 +173,19 @@ def _next(value: Any, kind: str, step: int) -> Any:
 
 
 # -- conditions -----------------------------------------------------------------------------------------------------
+
+
+def _sharp(leaf: Leaf) -> Iterator[str]:
+    """At the ends of what there is, where a wrong bound or calendar shows at once."""
+    c, kind = leaf.sql, leaf.type
+    if kind in {"float", "double"}:
+        yield from (f"{c} = {kind}('NaN')", f"{c} > {kind}('Infinity')", f"{c} >= {kind}('NaN')")
+    if leaf.values:
+        least, greatest = (_literal(end(leaf.values), kind) for end in (min, max))
+        yield from (f"{c} = {least}", f"{c} <= {least}", f"NOT ({c} > {least})", f"{c} = {greatest}")
+        yield from (f"{c} > {greatest}", f"{c} >= {greatest}", f"NOT ({c} <= {greatest})", f"NOT ({c} < {greatest})")
+    if kind in {"date", "timestamp"}:
+        yield from (f"{c} < DATE'1582-10-15'", f"{c} < TIMESTAMP'1900-01-01 00:00:00'")
 
 
 def _usual(leaf: Leaf) -> Iterator[str]:
