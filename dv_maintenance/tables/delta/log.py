@@ -330,7 +330,8 @@ def _list(storage: Storage, start: int | None) -> _Listing:
             single.setdefault(int(match[1]), info)
         elif match := _MULTIPART.fullmatch(name):
             parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = info
-        elif match := _COMPACTED.fullmatch(name):
+        elif (match := _COMPACTED.fullmatch(name)) and info.size:
+            # An empty one would say that its commits changed nothing: a writer that died leaves such a file.
             listing.compacted.append(CommitFile(info.path, int(match[1]), int(match[2]), info.modified))
     for (version, count), files in parts.items():
         if sorted(files) == list(range(1, count + 1)):

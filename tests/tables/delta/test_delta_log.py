@@ -149,6 +149,12 @@ def test_compacted_logs_stand_in_for_their_range(log: RawLog) -> None:
     assert paths(log, 1) == ["f0", "f1"]
 
 
+def test_an_empty_compacted_log_does_not_hide_its_commits(log: RawLog) -> None:
+    commits(log, 0, 3)
+    log.put("00000000000000000001.00000000000000000002.compacted.json", b"")
+    assert paths(log) == ["f0", "f1", "f2", "f3"]
+
+
 @pytest.mark.parametrize(
     "body",
     [
