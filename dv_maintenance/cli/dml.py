@@ -72,8 +72,9 @@ def _changed(report: DmlReport, out: Output) -> int:
 
 
 def _text(report: DmlReport) -> str:
+    keys = [] if report.keys is None else [report.keys.told()]
     if report.version_after == report.version_before and not report.dry_run:
-        return f"{report.table}  version {report.version_after}\nno such rows"
+        return "\n".join([f"{report.table}  version {report.version_after}", "no such rows", *keys])
     rows = [
         (count(number), what)
         for number, what in (
@@ -92,6 +93,7 @@ def _text(report: DmlReport) -> str:
         [
             f"{report.table}  version {version}",
             told,
+            *keys,
             f"{files}; {dvs}",
             f"{report.seconds:.1f} s, attempts: {report.attempts}",
         ]

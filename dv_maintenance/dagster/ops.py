@@ -8,7 +8,7 @@ with ``--json``, its metadata say the reason first, and an observation shows the
 # Without `from __future__ import annotations`: Dagster reads the annotations of ops.
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import dagster as dg
@@ -223,17 +223,19 @@ def _delete_rows(context: dg.OpExecutionContext, table: Table, config: DeleteRow
     context.log.info("looking for the rows to delete")
     report = delete(table, spark, config.where, keys=config.keys, on=config.on, dry_run=config.dry_run)
     retried = bool(context.retry_number) or context.run.parent_run_id is not None
-    return Done({**report.to_json(), "retried": retried}, _told(report))
+    keys = {} if report.keys is None else {f"keys_{name}": count for name, count in asdict(report.keys).items()}
+    return Done({**report.to_json(), "retried": retried}, _told(report), keys)
 
 
 def _told(report: "DmlReport") -> str:
+    keys = "" if report.keys is None else f" {report.keys.told().capitalize()}."
     if report.dry_run:
-        return f"{_rows(report.rows_deleted)} would be deleted; nothing was changed."
+        return f"{_rows(report.rows_deleted)} would be deleted; nothing was changed.{keys}"
     if report.version_after == report.version_before:
-        return "There are no such rows."
+        return f"There are no such rows.{keys}"
     return (
         f"{_rows(report.rows_deleted)} deleted: {report.files_removed:,} files went whole, {report.dvs_added:,} got a "
-        "deletion vector. The rows' bytes are there until a purge and a vacuum."
+        f"deletion vector. The rows' bytes are there until a purge and a vacuum.{keys}"
     )
 
 

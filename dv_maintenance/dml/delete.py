@@ -16,10 +16,12 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dml.catalyst import is_deterministic, predicate_of
 from dv_maintenance.dml.condition import Condition
+from dv_maintenance.dml.keys import KeyColumn, Keys, keys_of_files, keys_of_rows
+from dv_maintenance.dml.names import alike, quoted, unused
 from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
-from dv_maintenance.dml.padding import as_in_catalog
+from dv_maintenance.dml.padding import as_in_catalog, char_length
 from dv_maintenance.dml.prune import files_that_may_match
-from dv_maintenance.dml.rows import live_rows, positions, spark_errors
+from dv_maintenance.dml.rows import live_rows, positions, some_column, spark_errors
 from dv_maintenance.dml.session_time import scan_tasks
 from dv_maintenance.dml.source import Values, read_rows
 from dv_maintenance.dml.spark_types import for_spark, spark_schema
@@ -42,7 +44,6 @@ __all__ = ["delete"]
 
 # Keys up to this many are sent to every worker; beyond it Spark sorts both sides.
 _BROADCAST_KEYS: Final = 4_000_000
-_PARTITION: Final = "_dvm_partition"
 
 
 def delete(
@@ -118,12 +119,16 @@ class _Matching:
     def _rows(
         self, session: SparkSession, chosen: Snapshot, condition: Condition, predicate: Predicate
     ) -> tuple[DeletedRows, ...]:
-        tasks = scan_tasks(session, self._table, chosen, condition.columns)
-        schema = pa.schema([chosen.schema.field(name) for name in condition.columns])
+        # Of a condition that names no column (EXISTS (SELECT 1), rand() < 0.5) one says how many rows there are.
+        names = condition.columns or some_column(chosen.schema)
+        tasks = scan_tasks(session, self._table, chosen, names)
+        schema = pa.schema([chosen.schema.field(name) for name in names])
         bound = bind(predicate, schema)
         with spark_errors():
-            rows = live_rows(session, tasks, schema, self._table.storage.options, bound).where(condition.sql)
-        return deleted_rows(self._table, tasks, positions(rows) if tasks else {})
+            live = live_rows(session, tasks, schema, self._table.storage.options, bound)
+            matching = live.rows.where(condition.sql)
+        found = positions(matching, live.file, live.row)[0] if tasks else {}
+        return deleted_rows(self._table, tasks, found)
 
 
 class _Keys:
@@ -134,38 +139,82 @@ class _Keys:
     ) -> None:
         self._table, self._on = table, on
         self._session = session_of(spark)
-        with spark_errors():
-            found = read_rows(self._session, keys, table.storage.options) if isinstance(keys, str) else keys
-            self._keys = found.select(*[f"`{name}`" for name in on]).dropna("any").distinct().cache()
-            self._count = self._keys.count()
-        self._values = Values(self._keys, self._count)
+        self._source = keys
+        self._columns: list[KeyColumn] = []
+        self._keys: Keys | None = None
 
     def release(self) -> None:
-        self._keys.unpersist()
+        if self._keys is not None:
+            self._keys.cached.unpersist()
+            self._keys = None
 
     def find(self, snapshot: Snapshot) -> Work:
+        from pyspark.sql import functions as f
+
         started = time.perf_counter()
-        unknown = [name for name in self._on if name not in snapshot.schema.names]
-        if unknown:
+        columns = _key_columns(snapshot, self._on)
+        keys = self._of(columns)
+        names = [column.name for column in columns]
+        few = keys.counts.distinct <= _BROADCAST_KEYS
+        ranged = {column.name: f"key{at}" for at, column in enumerate(columns) if column.char is None}
+        chosen = self._values.narrow(self._table, snapshot, ranged)
+        tasks = scan_tasks(self._session, self._table, chosen, names)
+        schema = pa.schema([chosen.schema.field(name) for name in names])
+        with spark_errors():
+            live = live_rows(self._session, tasks, schema, self._table.storage.options)
+            values = [f.col(quoted(column.name)) for column in columns]
+            values = [
+                value if column.char is None else f.rtrim(value) for value, column in zip(values, columns, strict=True)
+            ]
+            rows = live.rows.select(
+                live.file, live.row, *[value.alias(f"value{at}") for at, value in enumerate(values)]
+            )
+            wanted = keys.rows.withColumn("number", f.monotonically_increasing_id())
+            same = [f.col(f"value{at}") == f.col(f"key{at}") for at in range(len(columns))]
+            matched = rows.join(f.broadcast(wanted) if few else wanted, same)
+        found, hit = positions(matched, live.file, live.row, "number") if tasks and keys.counts.distinct else ({}, 0)
+        work = _work(
+            deleted_rows(self._table, tasks, found),
+            lambda added: _any(self._values.narrow(self._table, added, ranged)),
+            started,
+            [f"(keys in ({', '.join(names)}))"],
+        )
+        return replace(work, keys=replace(keys.counts, unmatched=keys.counts.distinct - hit))
+
+    def _of(self, columns: list[KeyColumn]) -> Keys:
+        """The keys in these columns' types, which may be others when others changed the table meanwhile."""
+        if self._keys is None or columns != self._columns:
+            self.release()
+            options = self._table.storage.options
+            source: Any = self._source
+            if isinstance(source, str):
+                with spark_errors():
+                    source = read_rows(self._session, source, options, folders=False)
+            if isinstance(source, tuple):
+                self._keys = keys_of_files(self._session, source, columns, options)
+            else:
+                self._keys = keys_of_rows(source, columns)
+            self._columns = columns
+            self._values = Values(self._keys.rows, self._keys.counts.distinct)
+        return self._keys
+
+
+def _key_columns(snapshot: Snapshot, on: Sequence[str]) -> list[KeyColumn]:
+    """Raises UsageError: a column is not there, or named twice."""
+    columns: list[KeyColumn] = []
+    for name in on:
+        found = alike(name, snapshot.schema.names)
+        if len(found) != 1 or found[0] in [column.name for column in columns]:
+            problem = f"column {name!r} is named twice" if found else f"no column {name!r} in the table"
             raise UsageError(
-                f"no column {unknown[0]!r} in the table",
+                problem,
                 table=snapshot.table,
                 version=snapshot.version,
                 next_step=f"choose from {', '.join(snapshot.schema.names)}",
             )
-        columns = {name: name for name in self._on}
-        chosen = self._values.narrow(self._table, snapshot, columns)
-        tasks = scan_tasks(self._session, self._table, chosen, self._on)
-        schema = pa.schema([chosen.schema.field(name) for name in self._on])
-        from pyspark.sql.functions import broadcast
-
-        few = self._count <= _BROADCAST_KEYS
-        with spark_errors():
-            rows = live_rows(self._session, tasks, schema, self._table.storage.options)
-            matched = rows.join(broadcast(self._keys) if few else self._keys, list(self._on), "left_semi")
-        deleted = deleted_rows(self._table, tasks, positions(matched) if tasks and self._count else {})
-        predicate = [f"(keys in ({', '.join(self._on)}))"]
-        return _work(deleted, lambda added: _any(self._values.narrow(self._table, added, columns)), started, predicate)
+        of_table = snapshot.schema.field(found[0])
+        columns.append(KeyColumn(of_table.name, of_table.type, char_length(of_table)))
+    return columns
 
 
 def _any(snapshot: Snapshot) -> bool:
@@ -192,17 +241,18 @@ def _matching_partitions(session: SparkSession, table: RowLevelTable, snapshot: 
     first = pc.index_in(names.unique(), value_set=names)
     some = replace(snapshot, files=snapshot.files.take(first))
     columns = snapshot.partition_columns
+    partition = unused("_dvm_partition", columns)
     schema = pa.schema([snapshot.schema.field(name) for name in columns])
     tasks = scan_tasks(session, table, some, columns)
     values = [
         pa.concat_arrays([_constant(task, field) for task in tasks] or [pa.nulls(0, field.type)]) for field in schema
     ]
-    known = spark_schema(schema.append(pa.field(_PARTITION, pa.string())))
-    rows = for_spark(pa.RecordBatch.from_arrays([*values, names.unique()], [*columns, _PARTITION]), known)
+    known = spark_schema(schema.append(pa.field(partition, pa.string())))
+    rows = for_spark(pa.RecordBatch.from_arrays([*values, names.unique()], [*columns, partition]), known)
     types = from_arrow_schema(known, prefer_timestamp_ntz=True)
     with spark_errors():
         partitions = as_in_catalog(session.createDataFrame(pa.Table.from_batches([rows]), types), schema)
-        return [row[0] for row in partitions.where(sql).select(_PARTITION).collect()]
+        return [row[0] for row in partitions.where(sql).select(partition).collect()]
 
 
 def _constant(task: ScanTask, field: pa.Field) -> pa.Array:

@@ -7,7 +7,7 @@ the outcome writes the new rows and notes which ones go.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -15,29 +15,30 @@ import pyarrow as pa
 
 from dv_maintenance.dml.catalyst import demanded_by, shape
 from dv_maintenance.dml.condition import Condition, equal_columns
+from dv_maintenance.dml.keys import rows_of_files
+from dv_maintenance.dml.names import alike, quoted, unused
 from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, scanned, spark_types
 from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
 from dv_maintenance.dml.padding import char_length
 from dv_maintenance.dml.prune import files_that_may_match
-from dv_maintenance.dml.rows import FILE, ROW, live_rows, spark_errors
+from dv_maintenance.dml.rows import TableRows, live_rows, spark_errors
 from dv_maintenance.dml.session_time import scan_tasks
 from dv_maintenance.dml.source import Values
-from dv_maintenance.dml.write import ACTION, OLD, Written, write_changes
+from dv_maintenance.dml.write import Written, write_changes
 from dv_maintenance.errors import RefusedError, UsageError
-from dv_maintenance.tables.rows import ROW_ID, RowChanges
+from dv_maintenance.tables.rows import RowChanges, row_id_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from dv_maintenance.dml.text_files import TextFile
     from dv_maintenance.engine.spark import SparkEngine
     from dv_maintenance.tables.model import Snapshot, Table
     from dv_maintenance.tables.rows import RowLevelTable, RowRules
 
 __all__ = ["Merge", "merge"]
 
-_IN_SOURCE: Final = "_dvm_in_source"
-
-# Kinds of clauses, as they are part of ACTION.
+# Kinds of clauses, as they are part of an action.
 _MATCHED: Final = "matched"
 _NOT_MATCHED: Final = "not matched"
 _NOT_MATCHED_BY_SOURCE: Final = "not matched by source"
@@ -65,7 +66,7 @@ class Merge:
 
     table: Table
     spark: SparkSession | SparkEngine
-    source: DataFrame | str
+    source: DataFrame | str | tuple[TextFile, ...]
     on: str
     target_alias: str = "target"
     source_alias: str = "source"
@@ -112,10 +113,10 @@ class Merge:
             raise UsageError("a MERGE needs a clause", table=self.table.uri, next_step="add a when_...")
         session = session_of(self.spark)
         with spark_errors():
-            source = _source(session, self.source).cache()
+            source, count = _source(session, self, target)
         try:
             with spark_errors():
-                values = Values(source, source.count())
+                values = Values(source, source.count() if count is None else count)
             running = _Running(self, target, session, source, values)
             return run(target, "MERGE", running.find, max_attempts=max_attempts)
         finally:
@@ -140,10 +141,35 @@ def merge(
     return Merge(table, spark, source, on, target_alias, source_alias)
 
 
-def _source(session: SparkSession, source: DataFrame | str) -> DataFrame:
-    if not isinstance(source, str):
-        return source
-    return session.sql(source) if " " in source.strip() else session.table(source)
+def _source(session: SparkSession, merge: Merge, table: RowLevelTable) -> tuple[DataFrame, int | None]:
+    """The source, cached, and its rows if they have been counted."""
+    source = merge.source
+    if isinstance(source, tuple):
+        schema = table.snapshot().schema
+        return rows_of_files(session, source, lambda names: _kinds(merge, schema, names), table.storage.options)
+    if isinstance(source, str):
+        source = session.sql(source) if " " in source.strip() else session.table(source)
+    return source.cache(), None
+
+
+def _kinds(merge: Merge, schema: pa.Schema, names: Sequence[str]) -> dict[str, pa.DataType]:
+    """Types of a source's columns in text: of the table's that are called the same, or that ``on`` says are equal.
+
+    Raises
+    ------
+    UsageError : these are two types.
+    """
+    found = {name: {schema.field(each).type for each in alike(name, schema.names)} for name in names}
+    equal = equal_columns(merge.on, (merge.target_alias, schema.names), (merge.source_alias, names))
+    for of_table, of_source in equal.items():
+        found[of_source].add(schema.field(of_table).type)
+    for name, kinds in found.items():
+        if len(kinds) > 1:
+            raise UsageError(
+                f"column {name} of the source is for columns of several types in the table",
+                next_step="give the source as Parquet, where it has a type of its own",
+            )
+    return {name: kinds.pop() for name, kinds in found.items() if kinds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +187,9 @@ class _Running:
         narrowed = self._narrowing(snapshot)
         tasks = scan_tasks(self.session, self.table, narrowed(snapshot), schema.names)
         with spark_errors():
-            rows = live_rows(self.session, tasks, schema, self.table.storage.options)
-            changed = self._changed(snapshot, rules, rows)
+            taken = self.source.columns
+            live = live_rows(self.session, tasks, schema, self.table.storage.options, taken=taken)
+            changed = self._changed(snapshot, rules, live)
         written = write_changes(
             changed,
             snapshot.schema,
@@ -224,20 +251,24 @@ class _Running:
         matched = [each for each in self.merge.clauses if each.kind == _MATCHED]
         return [(each.action, each.condition) for each in matched] == [("delete", None)]
 
-    def _joined(self, rows: DataFrame) -> DataFrame:
+    def _joined(self, rows: DataFrame, in_source: str) -> DataFrame:
         from pyspark.sql import functions as f
 
         kinds = {each.kind for each in self.merge.clauses}
         inserts, by_source = _NOT_MATCHED in kinds, _NOT_MATCHED_BY_SOURCE in kinds
         how = {(False, False): "inner", (True, False): "right", (False, True): "left", (True, True): "full"}
-        source = self.source.withColumn(_IN_SOURCE, f.lit(True)).alias(self.merge.source_alias)
+        source = self.source.withColumn(in_source, f.lit(True)).alias(self.merge.source_alias)
         return rows.alias(self.merge.target_alias).join(source, f.expr(self.merge.on), how[inserts, by_source])
 
-    def _changed(self, snapshot: Snapshot, rules: RowRules, rows: DataFrame) -> DataFrame:
+    def _changed(self, snapshot: Snapshot, rules: RowRules, live: TableRows) -> DataFrame:
         from pyspark.sql import functions as f
 
         types = spark_types(snapshot.schema)
-        in_target, in_source = f.col(FILE).isNotNull(), f.col(_IN_SOURCE).isNotNull()
+        taken = (*live.rows.columns, *self.source.columns)
+        mark, clause_no, insert, action_name, old_name = (
+            unused(f"_dvm_{name}", taken) for name in ("in_source", "clause", "insert", "action", "old")
+        )
+        in_target, in_source = f.col(live.file).isNotNull(), f.col(mark).isNotNull()
         of_kind = {
             _MATCHED: in_target & in_source,
             _NOT_MATCHED: ~in_target,
@@ -250,15 +281,15 @@ class _Running:
             if clause.condition is not None:
                 holds = holds & f.coalesce(f.expr(clause.condition), f.lit(False))
             chosen = f.when(holds, f.lit(number)).otherwise(chosen)
-        joined = self._joined(rows).withColumn("_dvm_clause", chosen).where("_dvm_clause IS NOT NULL")
+        joined = self._joined(live.rows, mark).withColumn(clause_no, chosen).where(f"{clause_no} IS NOT NULL")
         if self._only_deletes:
-            once = f.when(f.col(FILE).isNull(), f.monotonically_increasing_id())
-            joined = joined.withColumn("_dvm_insert", once).dropDuplicates([FILE, ROW, "_dvm_insert"])
+            once = f.when(f.col(live.file).isNull(), f.monotonically_increasing_id())
+            joined = joined.withColumn(insert, once).dropDuplicates([live.file, live.row, insert])
         values = [self._values(clause, snapshot, rules) for clause in self.merge.clauses]
-        clause_is = [f.col("_dvm_clause") == number for number in range(len(values))]
+        clause_is = [f.col(clause_no) == number for number in range(len(values))]
         columns = []
         for name in snapshot.schema.names:
-            column = f.col(f"`{self.merge.target_alias}`.`{name}`")
+            column = f.col(quoted(self.merge.target_alias, name))
             for number, given in enumerate(values):
                 if name in given:
                     value = f.expr(given[name]).cast(types[name].dataType)
@@ -267,11 +298,14 @@ class _Running:
         action: Column = f.lit("")
         for number, clause in enumerate(self.merge.clauses):
             action = f.when(clause_is[number], f.lit(clause.label)).otherwise(action)
-        old = f.struct(*[f.col(f"`{self.merge.target_alias}`.`{name}`") for name in snapshot.schema.names])
-        place = [action.alias(ACTION), f.col(FILE), f.col(ROW)]
-        kept = [*([f.col(ROW_ID)] if rules.row_ids else []), *([old.alias(OLD)] if rules.change_data else [])]
+        old = f.struct(*[f.col(quoted(self.merge.target_alias, name)) for name in snapshot.schema.names])
+        place = [action.alias(action_name), f.col(live.file), f.col(live.row)]
+        kept = [
+            *([f.col(row_id_name(snapshot.schema))] if rules.row_ids else []),
+            *([old.alias(old_name)] if rules.change_data else []),
+        ]
         changed = joined.select(*place, *columns, *kept)
-        return held_to(rules, changed, types, ~f.col(ACTION).startswith("delete"))
+        return held_to(rules, changed, types, ~f.col(action_name).startswith("delete"))
 
     def _values(self, clause: _Clause, snapshot: Snapshot, rules: RowRules) -> dict[str, str]:
         """What a clause makes of each column that it says anything about, in the table's spelling."""
@@ -296,7 +330,7 @@ class _Running:
                     version=snapshot.version,
                     next_step="name the columns and their values instead of all",
                 )
-            given = {name: f"`{self.merge.source_alias}`.`{of_source[name.lower()]}`" for name in wanted}
+            given = {name: quoted(self.merge.source_alias, of_source[name.lower()]) for name in wanted}
         values = assignments(snapshot, rules, given)
         if clause.action == "insert":
             values = {**dict.fromkeys(snapshot.schema.names, "NULL"), **rules.defaults, **values}

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from dv_maintenance.dml.names import alike, quoted
 from dv_maintenance.errors import RefusedError, UsageError
-from dv_maintenance.tables.rows import ROW_ID
+from dv_maintenance.tables.rows import row_id_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -33,7 +34,7 @@ def spark_types(schema: pa.Schema) -> StructType:
 
 def scanned(schema: pa.Schema, rules: RowRules) -> pa.Schema:
     """What has to be read of rows that are changed."""
-    return schema.append(pa.field(ROW_ID, pa.int64())) if rules.row_ids else schema
+    return schema.append(pa.field(row_id_name(schema), pa.int64())) if rules.row_ids else schema
 
 
 def assignments(snapshot: Snapshot, rules: RowRules, given: Mapping[str, str]) -> dict[str, str]:
@@ -44,10 +45,10 @@ def assignments(snapshot: Snapshot, rules: RowRules, given: Mapping[str, str]) -
     UsageError : no such column, one named twice, or a field within one.
     RefusedError : the table fills the column itself, or it can't be assigned to here.
     """
-    by_lower = {name.lower(): name for name in snapshot.schema.names}
     found: dict[str, str] = {}
     for name, sql in given.items():
-        column = by_lower.get(name.strip().strip("`").lower())
+        names = alike(name, snapshot.schema.names) or alike(_unquoted(name.strip()), snapshot.schema.names)
+        column = names[0] if len(names) == 1 else None
         if column is None or column in found:
             raise UsageError(
                 f"column {name!r} is not there, or is assigned to twice",
@@ -60,6 +61,10 @@ def assignments(snapshot: Snapshot, rules: RowRules, given: Mapping[str, str]) -
     return found
 
 
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if len(name) > 1 and name[0] == name[-1] == "`" else name
+
+
 def _check_assignable(snapshot: Snapshot, rules: RowRules, found: Mapping[str, str]) -> None:
     reasons = {
         **dict.fromkeys(rules.generated, "the table generates it"),
@@ -67,7 +72,7 @@ def _check_assignable(snapshot: Snapshot, rules: RowRules, found: Mapping[str, s
         **rules.fixed,
     }
     for column in found:
-        reason = next((why for name, why in reasons.items() if name.split(".")[0] == column), None)
+        reason = next((why for name, why in reasons.items() if column in (name, name.split(".")[0])), None)
         if reason:
             raise RefusedError(
                 f"column {column} can't be assigned to: {reason}",
@@ -83,7 +88,7 @@ def held_to(rules: RowRules, rows: DataFrame, types: StructType, changed: Column
 
     for name, sql in rules.generated.items():
         value = f.expr(sql).cast(types[name].dataType)
-        rows = rows.withColumn(name, f.when(changed, value).otherwise(f.col(f"`{name}`")))
+        rows = rows.withColumn(name, f.when(changed, value).otherwise(f.col(quoted(name))))
     broken: Sequence[tuple[Column, str]] = [
         *((f.col(name).isNull(), f"NOT NULL column {name}") for name in rules.not_null),
         *((~f.coalesce(f.expr(sql), f.lit(False)), f"constraint {name} ({sql})") for name, sql in rules.checks.items()),

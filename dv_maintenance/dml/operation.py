@@ -16,6 +16,7 @@ from dv_maintenance.tables.rows import DeletedRows, RowChanges, RowLevelTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from dv_maintenance.dml.keys import KeyCounts
     from dv_maintenance.dv import DeletionVector
     from dv_maintenance.engine.spark import SparkEngine
     from dv_maintenance.tables.model import Snapshot, Table
@@ -29,7 +30,7 @@ class DmlReport:
     """What an operation did; under ``dry_run``, what it would have done. Row counts are ``None`` where a file went
     whole and nobody had counted its rows. ``attempts``: how often the rows were looked for. ``files_removed`` went
     whole; files that lost some of their rows have a new deletion vector (``dvs_added``), in place of an older one
-    (``dvs_removed``) if they had one.
+    (``dvs_removed``) if they had one. ``keys``: what became of those of an erasure list.
     """
 
     table: str
@@ -47,6 +48,7 @@ class DmlReport:
     attempts: int
     seconds: float
     dry_run: bool = False
+    keys: KeyCounts | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -64,6 +66,7 @@ class Work:
     metrics: Mapping[str, int] = field(default_factory=dict)
     updated: int = 0
     inserted: int = 0
+    keys: KeyCounts | None = None
 
 
 def run(
@@ -107,6 +110,7 @@ def run(
             attempts=attempt,
             seconds=round(time.perf_counter() - started, 3),
             dry_run=dry_run,
+            keys=work.keys,
         )
         if dry_run:
             return report

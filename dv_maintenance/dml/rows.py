@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from dv_maintenance import errors
+from dv_maintenance.dml.names import unused
 from dv_maintenance.dml.padding import as_in_catalog
 from dv_maintenance.dml.spark_types import for_spark, spark_schema
 from dv_maintenance.dv import DeletionVector
@@ -24,16 +26,24 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.work import ScanTask
 
-__all__ = ["FILE", "ROW", "live_rows", "positions", "spark_errors"]
-
-FILE: Final = "_dvm_file"
-"""Which of the scanned files a row is in, by its index."""
-ROW: Final = "_dvm_row"
-"""Physical position of a row in its file."""
+__all__ = ["TableRows", "live_rows", "positions", "some_column", "spark_errors"]
 
 _PENDING: Final = 1 << 20  # positions held as numbers before they become a bitmap
 
+_KEYS: Final = -1  # in place of a file, with the numbers of keys
+
 _Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """``rows``: the table's columns, before them ``file``, which of the scanned files a row is in, by its index, and
+    ``row``, its physical position there.
+    """
+
+    rows: DataFrame
+    file: str
+    row: str
 
 
 def live_rows(
@@ -42,9 +52,12 @@ def live_rows(
     schema: pa.Schema,
     options: Mapping[str, str] | None,
     predicate: Predicate | None = None,
-) -> DataFrame:
-    """FILE, ROW and the columns of ``schema`` for each row of the tasks that no deletion vector names. Rows that the
-    bound ``predicate`` is not true for may be left out. CHARs are padded as Spark pads them.
+    *,
+    taken: Iterable[str] = (),
+) -> TableRows:
+    """The columns of ``schema`` for each row of the tasks that no deletion vector names. Rows that the bound
+    ``predicate`` is not true for may be left out. CHARs are padded as Spark pads them. ``taken``: names that are
+    something else beside these rows.
 
     A Spark task reads whole files, so their rows come in order; as everywhere, Arrow reads them in the Python workers
     (see ``engine.spark``).
@@ -58,7 +71,8 @@ def live_rows(
 
     _check_types(schema)
     known = spark_schema(schema)
-    place = [StructField(FILE, IntegerType(), False), StructField(ROW, LongType(), False)]
+    file, row = (unused(name, (*schema.names, *taken)) for name in ("_dvm_file", "_dvm_row"))
+    place = [StructField(file, IntegerType(), False), StructField(row, LongType(), False)]
     full = StructType([*place, *from_arrow_schema(known, prefer_timestamp_ntz=True).fields])
     specs = pa.table(
         {
@@ -66,10 +80,20 @@ def live_rows(
             "spec": pa.array([json.dumps(task.to_json()) for task in tasks], pa.string()),
         }
     )
-    rows = session.createDataFrame(specs).mapInArrow(
-        _reader(dict(options or {}), None if known.equals(schema) else known, predicate), full
-    )
-    return as_in_catalog(rows, schema)
+    reader = _reader(dict(options or {}), None if known.equals(schema) else known, predicate, (file, row))
+    rows = session.createDataFrame(specs).mapInArrow(reader, full)
+    return TableRows(as_in_catalog(rows, schema), file, row)
+
+
+def some_column(schema: pa.Schema) -> list[str]:
+    """A column that is cheap to read, for who only has to know how many rows there are; none if there is none."""
+
+    def cost(field: pa.Field) -> int:
+        flat = pa.types.is_primitive(field.type) and not pa.types.is_time(field.type)
+        return field.type.bit_width if flat else 1 << 10
+
+    simple = [field for field in schema if not field.type.num_fields and not pa.types.is_null(field.type)]
+    return [min(simple, key=cost).name] if simple else schema.names[:1]
 
 
 def _check_types(schema: pa.Schema) -> None:
@@ -88,7 +112,9 @@ def _is_opaque(field: pa.Field) -> bool:
     return bool(marks - {b"dvm:source", b"dvm:match", LIMITED}) or any(map(_is_opaque, inside))
 
 
-def _reader(options: dict[str, str], schema: pa.Schema | None, predicate: Predicate | None) -> _Worker:
+def _reader(
+    options: dict[str, str], schema: pa.Schema | None, predicate: Predicate | None, names: tuple[str, str]
+) -> _Worker:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from dv_maintenance.dml.rows import numbered_rows
         from dv_maintenance.tables.work import ScanTask
@@ -96,7 +122,7 @@ def _reader(options: dict[str, str], schema: pa.Schema | None, predicate: Predic
         for batch in batches:
             for file, spec in zip(batch.column("file"), batch.column("spec"), strict=True):
                 task = ScanTask.from_json(json.loads(spec.as_py()))
-                yield from numbered_rows(file.as_py(), task, options, predicate, schema)
+                yield from numbered_rows(file.as_py(), task, options, predicate, schema, names)
 
     return run
 
@@ -107,9 +133,10 @@ def numbered_rows(
     options: Mapping[str, str],
     predicate: Predicate | None = None,
     schema: pa.Schema | None = None,
+    names: tuple[str, str] = ("file", "row"),
 ) -> Iterator[pa.RecordBatch]:
-    """Live rows of the task's one source behind FILE, which is ``file``, and ROW; without row groups that the bound
-    ``predicate`` can't be true in. ``schema``: the task's in other types, see ``spark_types``.
+    """Live rows of the task's one source after ``file`` and their positions, in columns of these ``names``; without row
+    groups that the bound ``predicate`` can't be true in. ``schema``: the task's in other types, see ``spark_types``.
 
     Raises
     ------
@@ -122,41 +149,48 @@ def numbered_rows(
     with open_source(source, task, Storage(source.uri, options)) as reader:
         for live in reader.live(predicate=predicate):
             batch = live.batch if schema is None else for_spark(live.batch, schema)
-            columns = [_repeated(file, batch.num_rows), live.positions(), *batch.columns]
-            yield pa.RecordBatch.from_arrays(columns, names=[FILE, ROW, *batch.schema.names])
+            places = live.positions()
+            columns = [_repeated(file, len(places)), places, *batch.columns]
+            yield pa.RecordBatch.from_arrays(columns, names=[*names, *batch.schema.names])
 
 
 def _repeated(value: int, rows: int) -> pa.Array:
     return pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(np.full(rows, value, np.int32))])
 
 
-def positions(rows: DataFrame) -> dict[int, DeletionVector]:
-    """The positions of a DataFrame with FILE and ROW, by file. Without a shuffle: each Spark task makes a bitmap of
-    what it has of a file, and the driver unites them.
+def positions(rows: DataFrame, file: str, row: str, key: str | None = None) -> tuple[dict[int, DeletionVector], int]:
+    """Positions by file, of columns as those of ``TableRows``, and how many different numbers are in column ``key``.
+    Without a shuffle: each Spark task makes a bitmap of what it has of a file, and the driver unites them.
     """
     found: dict[int, DeletionVector] = {}
     with spark_errors():
-        parts = rows.select(FILE, ROW).mapInArrow(_bitmaps, "file int, positions binary").collect()
+        picked = rows.select(file, row, *([] if key is None else [key]))
+        parts = picked.mapInArrow(_bitmaps, "file int, positions binary").collect()
     for part in parts:
         found[part.file] = found.get(part.file, DeletionVector.empty()) | DeletionVector.from_portable(
             bytes(part.positions)
         )
-    return found
+    return found, len(found.pop(_KEYS, ()))
 
 
 def _bitmaps(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     done: dict[int, DeletionVector] = {}
-    pending: list[Any] = []
+    pending: list[list[Any]] = []
+
+    def unite(file: int, numbers: Any) -> None:
+        fresh = DeletionVector.from_positions(numbers)
+        done[file] = done[file] | fresh if file in done else fresh
 
     def settle() -> None:
-        files, rows = (np.concatenate([part[at] for part in pending]) for at in (0, 1))
+        files, rows, *keys = map(np.concatenate, zip(*pending, strict=True))
         for file in np.unique(files).tolist():
-            fresh = DeletionVector.from_positions(rows[files == file])
-            done[file] = done[file] | fresh if file in done else fresh
+            unite(file, rows[files == file])
+        for numbers in keys:
+            unite(_KEYS, numbers)
         pending.clear()
 
     for batch in batches:
-        pending.append([batch.column(at).to_numpy() for at in (0, 1)])
+        pending.append([column.to_numpy() for column in batch.columns])
         if sum(len(part[0]) for part in pending) >= _PENDING:
             settle()
     if pending:

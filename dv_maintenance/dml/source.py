@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dv_maintenance.dml.names import quoted
 from dv_maintenance.dml.prune import files_in_range
-from dv_maintenance.dml.rows import FILE, ROW, live_rows, spark_errors
+from dv_maintenance.dml.rows import live_rows, spark_errors
+from dv_maintenance.dml.session_time import scan_tasks
+from dv_maintenance.dml.text_files import TextFile, form_of, text_files
 from dv_maintenance.errors import TableNotFoundError
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.rows import RowLevelTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from dv_maintenance.tables.model import Snapshot
-    from dv_maintenance.tables.rows import RowLevelTable
 
 __all__ = ["Values", "read_rows"]
 
@@ -29,26 +33,32 @@ __all__ = ["Values", "read_rows"]
 _DRIVER_VALUES: Final = 20_000_000
 
 
-def read_rows(session: SparkSession, path: str, options: Mapping[str, str] | None = None) -> DataFrame:
-    """A file or folder, by the ending of its name; or else a table, read through its deletion vectors; or else Parquet.
+def read_rows(
+    session: SparkSession, path: str, options: Mapping[str, str] | None = None, *, folders: bool = True
+) -> DataFrame | tuple[TextFile, ...]:
+    """A file or folder, by the ending of its name; or else a table, read through its deletion vectors; or else a folder
+    of files, by their endings. CSV and JSON are left to who knows the types that their text is for.
 
-    ``options``: how to reach a table; Spark itself reads the files.
+    ``options``: how to reach a table, and text; Spark itself reads Parquet. ``folders``: names of folders in a Parquet
+    dataset (``k=007``) are columns, of which Spark guesses the type.
     """
     # A session that began in another folder would look there.
     path = path if "://" in path else os.path.abspath(path)
-    lower = path.lower().rstrip("/")
-    if lower.endswith((".csv", ".csv.gz")):
-        return session.read.option("header", True).option("inferSchema", True).csv(path)
-    if lower.endswith((".json", ".jsonl", ".json.gz", ".jsonl.gz")):
-        return session.read.json(path)
-    if lower.endswith(".parquet"):
-        return session.read.parquet(path)
-    try:
-        table = open_table(path, storage_options=options)
-    except TableNotFoundError:
-        return session.read.parquet(path)
-    snapshot = table.snapshot()
-    return live_rows(session, table.scan_tasks(snapshot), snapshot.schema, options).drop(FILE, ROW)
+    parquet = session.read.option("recursiveFileLookup", not folders)
+    if not form_of(path):
+        if path.lower().rstrip("/").endswith(".parquet"):
+            return parquet.parquet(path)
+        with suppress(TableNotFoundError):
+            table = open_table(path, storage_options=options)
+            snapshot = table.snapshot()
+            names = snapshot.schema.names
+            if isinstance(table, RowLevelTable):
+                tasks = scan_tasks(session, table, snapshot, names)
+            else:
+                tasks = table.scan_tasks(snapshot)
+            live = live_rows(session, tasks, snapshot.schema, options)
+            return live.rows.drop(live.file, live.row)
+    return tuple(text_files(path, options)) or parquet.parquet(path)
 
 
 class Values:
@@ -72,6 +82,9 @@ class Values:
         """Sorted, in the table's type; only the least and the greatest where all would be too many, or do not help.
         ``None`` where the types differ: then what is equal is for Spark to say.
         """
+        comparable = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind)
+        if not comparable:
+            return None
         if column not in self._known:
             values = self._collected(column, whole=pa.types.is_integer(kind)).drop_null()
             self._known[column] = values.take(pc.sort_indices(values))
@@ -80,13 +93,12 @@ class Values:
             half = 1 << kind.bit_width - 1
             held = pc.and_(pc.greater_equal(values, -half), pc.less(values, half)) if kind.bit_width < 64 else None
             return (values if held is None else values.filter(held)).cast(kind)
-        comparable = pa.types.is_string(kind) or pa.types.is_date(kind)
-        return values if comparable and values.type == kind else None
+        return values if values.type == kind else None
 
     def _collected(self, column: str, *, whole: bool) -> pa.Array:
         from pyspark.sql import functions as f
 
-        picked = self._rows.select(f.col(f"`{column}`").alias("value"))
+        picked = self._rows.select(f.col(quoted(column)).alias("value"))
         with spark_errors():
             if whole and self.count <= _DRIVER_VALUES:
                 return pa.concat_arrays(picked.toArrow()["value"].chunks or [pa.array([], pa.int64())])

@@ -10,15 +10,16 @@ import pyarrow as pa
 
 from dv_maintenance.dml.catalyst import predicate_of
 from dv_maintenance.dml.condition import Condition
+from dv_maintenance.dml.names import quoted, unused
 from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, scanned, spark_types
 from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
 from dv_maintenance.dml.prune import files_that_may_match
-from dv_maintenance.dml.rows import FILE, ROW, live_rows, spark_errors
+from dv_maintenance.dml.rows import live_rows, spark_errors
 from dv_maintenance.dml.session_time import scan_tasks
-from dv_maintenance.dml.write import ACTION, OLD, write_changes
+from dv_maintenance.dml.write import write_changes
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.predicate import bind
-from dv_maintenance.tables.rows import ROW_ID, RowChanges
+from dv_maintenance.tables.rows import RowChanges, row_id_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,15 +67,19 @@ def update(
         tasks = scan_tasks(session, target, chosen, schema.names)
         bound = bind(predicate, snapshot.schema)
         with spark_errors():
-            rows = live_rows(session, tasks, schema, table.storage.options, bound).where(parsed.sql)
+            live = live_rows(session, tasks, schema, table.storage.options, bound)
             columns = [
-                (f.expr(values[name]) if name in values else f.col(f"`{name}`")).cast(types[name].dataType).alias(name)
+                f.expr(values.get(name, quoted(name))).cast(types[name].dataType).alias(name)
                 for name in snapshot.schema.names
             ]
-            old = f.struct(*[f.col(f"`{name}`") for name in snapshot.schema.names]).alias(OLD)
-            place = [f.lit("update").alias(ACTION), f.col(FILE), f.col(ROW)]
-            kept = [*([f.col(ROW_ID)] if rules.row_ids else []), *([old] if rules.change_data else [])]
-            changed = rows.select(*place, *columns, *kept)
+            action, old = (unused(name, schema.names) for name in ("_dvm_action", "_dvm_old"))
+            before = f.struct(*[f.col(quoted(name)) for name in snapshot.schema.names]).alias(old)
+            place = [f.lit("update").alias(action), f.col(live.file), f.col(live.row)]
+            kept = [
+                *([f.col(row_id_name(snapshot.schema))] if rules.row_ids else []),
+                *([before] if rules.change_data else []),
+            ]
+            changed = live.rows.where(parsed.sql).select(*place, *columns, *kept)
             changed = held_to(rules, changed, types, f.lit(True))
         written = write_changes(
             changed,

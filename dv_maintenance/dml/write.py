@@ -1,8 +1,9 @@
 """Changed rows from Spark into files and positions, in one pass: what a worker gets is written, counted and forgotten.
 
-A changed row says what is to happen to it (ACTION), where it was (FILE and ROW, null for an insert), what it is to be
-(the table's columns) and, where a change data feed wants to know, what it was (OLD, a struct of the same columns).
-One pass, because a condition or an assignment may be volatile: evaluated twice it might not be about the same rows.
+A changed row says what is to happen to it (its action), where it was (file and row, null for an insert), what it is to
+be (the table's columns) and, where a change data feed wants to know, what it was (a struct of the same columns). Which
+column is which their order says: the table's may be called anything. One pass, because a condition or an assignment may
+be volatile: evaluated twice it might not be about the same rows.
 """
 
 from __future__ import annotations
@@ -22,23 +23,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from dv_maintenance.dml.rows import FILE, ROW, spark_errors
+from dv_maintenance.dml.rows import spark_errors
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.engine.writer import RollingWriter, as_optional
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import hive_folder, parse_partition, partition_name
-from dv_maintenance.tables.rows import ROW_ID, AddedFile, RowWriteTask
+from dv_maintenance.tables.rows import AddedFile, RowWriteTask
 from dv_maintenance.tables.work import ColumnStats, OutputFile, RewriteTask, ScanTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["ACTION", "OLD", "Written", "write_changes"]
+__all__ = ["Written", "write_changes"]
 
-ACTION: Final = "_dvm_action"
-"""``update``, ``delete`` or ``insert``, and behind a colon the kind of MERGE clause that says so, if any."""
-OLD: Final = "_dvm_old"
-
+# Columns before those of the table.
+_ACTION, _FILE, _ROW, _FIRST = range(4)
 # Kind of action, whether the image is of the old row, and the image's name (protocol: Add CDC File).
 _IMAGES: Final = (
     ("delete", True, "delete"),
@@ -52,7 +51,7 @@ _OUTCOME: Final = "kind string, file int, positions binary, text string"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """``positions`` of the rows that go, by file; ``counts`` of rows by ACTION; ``doubles``: how often a row was to be
+    """``positions`` of the rows that go, by file; ``counts`` of rows by action; ``doubles``: how often a row was to be
     changed that something else changes already.
     """
 
@@ -83,9 +82,10 @@ def write_changes(
     change_data: bool,
     options: Mapping[str, str] | None,
 ) -> Written:
-    """Write ``changed``: ACTION, FILE, ROW, the columns of ``schema`` (the table's, logical), ROW_ID if changed rows
-    have one, and OLD if there is ``change_data``. Files are nobody's until a commit names them; a failed Spark task
-    deletes its own.
+    """Write ``changed``: in this order the action (``update``, ``delete`` or ``insert``, and after a colon the kind of
+    MERGE clause that says so, if any), file, row, the columns of ``schema`` (the table's, logical), the row id if
+    changed rows have one, and the old row if there is ``change_data``. Files are nobody's until a commit names them; a
+    failed Spark task deletes its own.
 
     Raises
     ------
@@ -134,13 +134,13 @@ def written(job: _Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
         for batch in batches:
             if not batch.num_rows:
                 continue
-            actions = batch.column(ACTION)
+            actions = batch.column(_ACTION)
             for entry in actions.value_counts().to_pylist():
                 counts[entry["values"]] += entry["counts"]
             _mark(gone, batch)
             kinds = pc.list_element(pc.split_pattern(actions, ":"), 0)
             put = batch.filter(pc.not_equal(kinds, "delete"))
-            rows.write({**_columns(put, job), ROW_ID: _row_ids(put)}, None)
+            rows.write(_columns(put, job) | _row_ids(put, job), None)
             if changes is not None:
                 _write_changes(changes, batch, kinds, job)
         added, changed = rows.close(), () if changes is None else changes.close()
@@ -161,18 +161,19 @@ def written(job: _Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 
 def _mark(gone: dict[int, DeletionVector], batch: pa.RecordBatch) -> None:
-    held = batch.select([FILE, ROW]).filter(batch.column(FILE).is_valid())
+    held = batch.select([_FILE, _ROW]).filter(batch.column(_FILE).is_valid())
     files, rows = (held.column(at).to_numpy() for at in (0, 1))
     for file in np.unique(files).tolist():
         gone[file] = gone.get(file, DeletionVector.empty()) | DeletionVector.from_positions(rows[files == file])
 
 
 def _columns(batch: pa.RecordBatch, job: _Job) -> dict[str, pa.Array]:
-    return {name: batch.column(name) for name in job.schema.names}
+    return {name: batch.column(at) for at, name in enumerate(job.schema.names, _FIRST)}
 
 
-def _row_ids(batch: pa.RecordBatch) -> pa.Array:
-    return batch.column(ROW_ID) if ROW_ID in batch.schema.names else pa.nulls(batch.num_rows, pa.int64())
+def _row_ids(batch: pa.RecordBatch, job: _Job) -> dict[str, pa.Array]:
+    beside = [name for name in job.rows.columns if name not in job.schema.names]
+    return {name: batch.column(_FIRST + len(job.schema)) for name in beside}
 
 
 def _write_changes(changes: _Files, batch: pa.RecordBatch, kinds: pa.Array, job: _Job) -> None:
@@ -182,7 +183,7 @@ def _write_changes(changes: _Files, batch: pa.RecordBatch, kinds: pa.Array, job:
         if not part.num_rows:
             continue
         if old:
-            before = part.column(OLD)
+            before = part.column(part.num_columns - 1)
             columns = {column: before.field(at) for at, column in enumerate(job.schema.names)}
         else:
             columns = _columns(part, job)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.work import OutputFile
 
 __all__ = [
-    "ROW_ID",
     "AddedFile",
     "ChangesOutcome",
     "ColumnBounds",
@@ -25,12 +24,24 @@ __all__ = [
     "RowLevelTable",
     "RowRules",
     "RowWriteTask",
+    "row_id_name",
+    "unused",
 ]
 
-ROW_ID: Final = "_dvm_row_id"
-"""Column of the ids that stay with rows when they are changed, in reading tasks that ask for it and in what is written,
-where a row that is new has none.
-"""
+
+def row_id_name(schema: pa.Schema) -> str:
+    """What the column of the ids is called that stay with rows when they are changed, in tasks that ask for it beside
+    those of ``schema``, the table's, and in what is written, where a row that is new has none. No column is called so.
+    """
+    return unused("_dvm_row_id", schema.names)
+
+
+def unused(name: str, taken: Iterable[str]) -> str:
+    """``name`` with as many underscores in front as it takes to be none of those ``taken``, whatever their case."""
+    known = {each.lower() for each in taken}
+    while name.lower() in known:
+        name = f"_{name}"
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +109,7 @@ class RowRules:
     columns, dotted where nested; ``generated``: SQL expressions by column; ``identity``: columns whose values the table
     hands out; ``defaults``: SQL expressions by column, for inserts that leave it out; ``fixed``: columns that nothing
     may be assigned to, with the reason; ``change_data``: whether changes have to be recorded in files of their own;
-    ``row_ids``: whether a changed row has to keep its ROW_ID.
+    ``row_ids``: whether a changed row has to keep its id, see ``row_id_name``.
     """
 
     checks: Mapping[str, str] = field(default_factory=dict)
@@ -113,7 +124,7 @@ class RowRules:
 
 @dataclass(frozen=True, slots=True)
 class RowWriteTask:
-    """How new rows become files: the logical ``columns``, ROW_ID where rows have one, as fields of ``schema`` (names
+    """How new rows become files: the logical ``columns``, and row ids if any, as fields of ``schema`` (names
     and types as files hold them) below ``output_uri``, each partition in a folder of its name where ``hive_folders``;
     see ``RewriteTask`` for the rest.
     """

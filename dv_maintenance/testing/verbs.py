@@ -240,28 +240,25 @@ def _anything(added: Snapshot) -> bool:
 
 def _rows(table: RowLevelTable, tasks: Sequence[ScanTask]) -> Iterator[tuple[Row, int, int]]:
     """Live rows, the number of their task, and where they are in their file."""
-    from dv_maintenance.dml.rows import FILE, ROW, numbered_rows
+    from dv_maintenance.dml.rows import numbered_rows
 
     for number, task in enumerate(tasks):
         for batch in numbered_rows(number, task, table.storage.options):
             for row in batch.to_pylist():
-                yield (row["id"], row["p"], row["v"]), row[FILE], row[ROW]
+                yield (row["id"], row["p"], row["v"]), row["file"], row["row"]
 
 
 class _Frame:
     """As much of a DataFrame as writing takes."""
 
     def __init__(self, actions: list[tuple[str, int | None, int | None]], rows: list[Row]) -> None:
-        from dv_maintenance.dml.rows import FILE, ROW
-        from dv_maintenance.dml.write import ACTION
-
         kinds, files, positions = zip(*actions, strict=True)
         ids, partitions, values = zip(*rows, strict=True)
         self._batch = pa.RecordBatch.from_pydict(
             {
-                ACTION: pa.array(kinds, pa.string()),
-                FILE: pa.array(files, pa.int32()),
-                ROW: pa.array(positions, pa.int64()),
+                "action": pa.array(kinds, pa.string()),
+                "file": pa.array(files, pa.int32()),
+                "row": pa.array(positions, pa.int64()),
                 "id": pa.array(ids, pa.int64()),
                 "p": pa.array(partitions, pa.string()),
                 "v": pa.array(values, pa.string()),

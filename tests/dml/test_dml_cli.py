@@ -50,7 +50,7 @@ def test_delete_and_update(spark: SparkSession, place: str, capsys: pytest.Captu
 def test_merge(spark: SparkSession, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "source.csv"
     source.write_text("id,state,gone\n1,paid,false\n2,paid,true\n30,open,false\n")
-    clauses = ["MATCHED AND source.gone THEN DELETE", "MATCHED THEN UPDATE SET *", "NOT MATCHED THEN INSERT *"]
+    clauses = ["MATCHED AND source.gone = 'true' THEN DELETE", "MATCHED THEN UPDATE SET *", "NOT MATCHED THEN INSERT *"]
     words = [word for clause in clauses for word in ("--when", clause)]
     code, done = run(capsys, "merge", place, "--using", str(source), "--on", "target.id = source.id", *words)
     counts = {"rows_deleted": 1, "rows_updated": 1, "rows_inserted": 1, "files_removed": 0, "operation": "MERGE"}

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from dv_maintenance.dml.catalyst import demanded_by, predicate_of, shape
 from dv_maintenance.dml.condition import Condition, equal_columns
 from dv_maintenance.dml.prune import files_in_range, files_that_may_match
-from dv_maintenance.dml.rows import FILE, ROW, numbered_rows
+from dv_maintenance.dml.rows import numbered_rows
 from dv_maintenance.storage import RawName, Storage
 from dv_maintenance.tables.delta.table import DeltaTable
 from dv_maintenance.tables.predicate import And, Compare, Or, Predicate, bind
@@ -170,8 +170,8 @@ def test_no_row_group_with_a_match_is_left_out(spark: SparkSession, sql: str, ta
         half = live.schema.get_field_index("half")
         connection.register("live", live.set_column(half, "half", live["half"].cast(pa.float64())))
         condition = sql.replace("TIMESTAMP '", "TIMESTAMPTZ '")
-        wanted = set(connection.execute(f"SELECT {FILE}, {ROW} FROM live WHERE {condition}").fetchall())
-    assert wanted <= set(zip(kept[FILE].to_pylist(), kept[ROW].to_pylist(), strict=True))
+        wanted = set(connection.execute(f"SELECT file, row FROM live WHERE {condition}").fetchall())
+    assert wanted <= set(zip(kept["file"].to_pylist(), kept["row"].to_pylist(), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_row_groups_are_left_out_and_positions_stay_right(
     [task] = table.scan_tasks(snapshot)
     predicate = bind(predicate_of(spark, snapshot.schema, sql), snapshot.schema)
     found = [row for batch in numbered_rows(4, task, {}, predicate) for row in batch.to_pylist()]
-    assert [(row[FILE], row[ROW], row["id"]) for row in found] == [(4, n, n) for n in expected if n not in dead]
+    assert [(row["file"], row["row"], row["id"]) for row in found] == [(4, n, n) for n in expected if n not in dead]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from dv_maintenance.tables.delta.row_tracking import stored_columns
 from dv_maintenance.tables.delta.schema import arrow_schema, column_mapping_mode, physical_name, physical_schema
 from dv_maintenance.tables.delta.stats import stats_columns
 from dv_maintenance.tables.delta.tasks import compression
-from dv_maintenance.tables.rows import ROW_ID, RowRules, RowWriteTask
+from dv_maintenance.tables.rows import RowRules, RowWriteTask, row_id_name
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -42,7 +42,7 @@ def row_rules(snapshot: DeltaSnapshot) -> RowRules:
     for path, body in _fields(schema, ()):
         name, notes = ".".join(path), body.get("metadata") or {}
         if body.get("nullable") is False:
-            not_null.append(".".join(f"`{part}`" for part in path))
+            not_null.append(".".join("`" + part.replace("`", "``") + "`" for part in path))
         if invariant := notes.get("delta.invariants"):
             checks[f"invariant of {name}"] = _invariant(invariant)
         if "delta.generationExpression" in notes:
@@ -97,7 +97,7 @@ def row_write_tasks(storage: Storage, snapshot: DeltaSnapshot, target_bytes: int
     schema = file_schema(snapshot.protocol, metadata)
     tracked = stored_columns(snapshot.protocol, metadata)
     if tracked is not None:
-        by_physical[tracked.row_id] = ROW_ID
+        by_physical[tracked.row_id] = row_id_name(arrow_schema(metadata))
         schema = schema.remove(schema.get_field_index(tracked.commit_version))
     columns = tuple(by_physical[name] for name in schema.names)
     plain = physical_schema(metadata)

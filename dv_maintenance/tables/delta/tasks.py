@@ -22,7 +22,7 @@ from dv_maintenance.tables.delta.row_tracking import stored_columns
 from dv_maintenance.tables.delta.schema import column_mapping_mode, physical_name
 from dv_maintenance.tables.delta.stats import stats_columns
 from dv_maintenance.tables.model import FileKey, parse_partition
-from dv_maintenance.tables.rows import ROW_ID
+from dv_maintenance.tables.rows import row_id_name
 from dv_maintenance.tables.work import DvRef, RewriteTask, RowDefault, ScanTask, SourceFile
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _PREFIX_ALPHABET: Final = string.ascii_lowercase + string.digits
 
 def scan_tasks(storage: Storage, snapshot: DeltaSnapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
     """One task per live file, in the order of ``snapshot.files``, with partition values as constants. ``columns`` may
-    name ROW_ID where rows are tracked.
+    name ``rows.row_id_name`` where rows are tracked.
 
     Raises
     ------
@@ -69,8 +69,9 @@ def scan_tasks(storage: Storage, snapshot: DeltaSnapshot, columns: Sequence[str]
     schema = _selected(snapshot, columns)
     partitions = tuple(column for column in partition_columns(snapshot.metadata) if column.name in schema.names)
     match_by = _match_by(snapshot.metadata)
-    tracked = stored_columns(snapshot.protocol, snapshot.metadata) if ROW_ID in schema.names else None
-    tracked = None if tracked is None else replace(tracked, row_id=ROW_ID)
+    row_id = row_id_name(snapshot.schema)
+    tracked = stored_columns(snapshot.protocol, snapshot.metadata) if row_id in schema.names else None
+    tracked = None if tracked is None else replace(tracked, row_id=row_id)
     sources = _sources(storage, snapshot.files, partitions, tracked)
     return [ScanTask((source,), schema, match_by) for _, source in sources]
 
@@ -151,8 +152,9 @@ def _selected(snapshot: DeltaSnapshot, columns: Sequence[str] | None) -> pa.Sche
     schema = snapshot.schema
     if columns is None:
         return schema
-    if ROW_ID in columns and (tracked := stored_columns(snapshot.protocol, snapshot.metadata)) is not None:
-        schema = schema.append(row_id_field(tracked).with_name(ROW_ID))
+    row_id = row_id_name(schema)
+    if row_id in columns and (tracked := stored_columns(snapshot.protocol, snapshot.metadata)) is not None:
+        schema = schema.append(row_id_field(tracked).with_name(row_id))
     unknown = [name for name in columns if name not in schema.names]
     if unknown or len(set(columns)) < len(columns):
         problem = f"no column {unknown[0]!r}" if unknown else "a column is named twice"

@@ -1,0 +1,433 @@
+"""Keys of an erasure list, exactly as values of the table's own types.
+
+Text stays text until it is cast, and what does not come through exactly is refused with its line: see ``dml.exact``.
+The table's values are never cast to the type of a key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyarrow import types
+
+from dv_maintenance.dml.exact import INEXACT, Converter, as_text, from_json, from_text, from_typed
+from dv_maintenance.dml.names import alike, quoted
+from dv_maintenance.dml.rows import spark_errors
+from dv_maintenance.dml.spark_types import spark_schema
+from dv_maintenance.dml.text_files import FaultError, TextFile, columns_of, records
+from dv_maintenance.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = ["KeyColumn", "KeyCounts", "Keys", "keys_of_files", "keys_of_rows", "rows_of_files"]
+
+_BATCH: Final = 1 << 15  # keys that are Python objects at a time
+_TYPES_DIFFER: Final = "give the keys in the column's own type"
+_FORMS: Final = "see docs/dml.md for how the values of each type are written"
+# Two days as Spark adds them to a time without a zone, and one in microseconds.
+_TWO_DAYS: Final = "INTERVAL '2' DAY"
+_DAY: Final = 86_400_000_000
+
+_CONVERTERS: Final = {"csv": from_text, "json": from_json}
+
+_Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column that keys are for. ``kind``: its Arrow type in the table; ``char``: the length if it is a CHAR;
+    ``free``: it is not the table's, and takes any text.
+    """
+
+    name: str
+    kind: pa.DataType
+    char: int | None = None
+    free: bool = False
+
+    @property
+    def is_instant(self) -> bool:
+        return bool(types.is_timestamp(self.kind) and self.kind.tz is not None)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({_spark_types([self]).fields[0].dataType.simpleString()})"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCounts:
+    """``given`` rows of the list; ``null``: those with a null among their values, which are equal to nothing;
+    ``distinct`` keys among the others; ``unmatched``: of these, those that no row has.
+    """
+
+    given: int
+    null: int
+    distinct: int
+    unmatched: int = 0
+
+    def told(self) -> str:
+        return (
+            f"keys: {self.given:,} given, {self.null:,} of them with a null, which equals nothing; "
+            f"{self.distinct:,} distinct, {self.unmatched:,} of them in no row"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """``rows``: distinct keys without nulls, in columns ``key0``, ``key1``, ... ``cached``: what is to be released."""
+
+    rows: DataFrame
+    counts: KeyCounts
+    cached: DataFrame
+
+
+def keys_of_rows(rows: DataFrame, columns: Sequence[KeyColumn]) -> Keys:
+    """Keys that have types of their own: of a table, Parquet or a DataFrame.
+
+    Raises
+    ------
+    UsageError : columns that are not there; types of which no value is exactly one of a column's; values that are not.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import NullType
+
+    with spark_errors():
+        picked = rows.select(
+            *[f.col(quoted(_named(column.name, rows.columns))).alias(f"key{at}") for at, column in enumerate(columns)]
+        )
+        wanted = [each.dataType for each in _spark_types(columns).fields]
+        sources: list[pa.DataType | None] = []
+        for at, (column, have) in enumerate(zip(columns, picked.schema.fields, strict=True)):
+            if isinstance(have.dataType, NullType):
+                picked = picked.withColumn(have.name, f.lit(None).cast(wanted[at]))
+            same = isinstance(have.dataType, NullType) or _shape(have.dataType) == _shape(wanted[at])
+            sources.append(None if same and column.char is None else _convertible(column, have.dataType))
+        staged = picked.selectExpr("*", "CAST(NULL AS STRING) AS fault", "-1 AS file", "0L AS line")
+        if any(source is not None for source in sources):
+            staged = picked.mapInArrow(_typed_worker(tuple(columns), tuple(sources)), _staged(columns))
+    return _keys(staged, columns, ())
+
+
+def keys_of_files(
+    session: SparkSession, files: Sequence[TextFile], columns: Sequence[KeyColumn], options: Mapping[str, str] | None
+) -> Keys:
+    """Keys in CSV or JSON lines.
+
+    Raises
+    ------
+    UsageError : columns that are not there, records that are none, text that is no exact value of a column's type: with
+        file and line, without the text.
+    StorageError : of the files.
+    """
+    return _keys(_staged_files(session, files, columns, options), columns, files)
+
+
+def rows_of_files(
+    session: SparkSession,
+    files: Sequence[TextFile],
+    kinds: Callable[[Sequence[str]], Mapping[str, pa.DataType]],
+    options: Mapping[str, str] | None,
+) -> tuple[DataFrame, int]:
+    """All columns of CSV or JSON lines, cached, and the number of rows. ``kinds``: the types of those that have one,
+    given their names; others are text, or booleans where JSON has nothing else.
+
+    Raises as :func:`keys_of_files`.
+    """
+    from pyspark.sql import functions as f
+
+    from dv_maintenance.storage import Storage
+
+    names: dict[str, bool] = {}
+    for file in files:
+        try:
+            found = columns_of(file, Storage(file.uri, options))
+        except FaultError as error:
+            raise _refused(1, file.name, error.line, error.reason) from None
+        names |= {name: flag and names.get(name, True) for name, flag in found.items()}
+    known = kinds([*names])
+    columns = [
+        KeyColumn(name, known.get(name, pa.bool_() if flag else pa.string()), free=name not in known and not flag)
+        for name, flag in names.items()
+    ]
+    with spark_errors():
+        staged = _staged_files(session, files, columns, options, optional=True).cache()
+        fault = f.col("fault").isNotNull()
+        try:
+            found_ = staged.agg(
+                f.count("*").alias("rows"),
+                f.count(f.when(fault, 1)).alias("faults"),
+                f.min(f.when(fault, f.struct("file", "line", "fault"))).alias("first"),
+            ).collect()[0]
+            if found_.faults:
+                first = found_.first
+                raise _refused(found_.faults, files[first.file].name, first.line, first.fault)
+        except BaseException:
+            staged.unpersist()
+            raise
+        named = [f.col(f"key{at}").alias(column.name) for at, column in enumerate(columns)]
+        return staged.select(*named), found_.rows
+
+
+def _staged_files(
+    session: SparkSession,
+    files: Sequence[TextFile],
+    columns: Sequence[KeyColumn],
+    options: Mapping[str, str] | None,
+    *,
+    optional: bool = False,
+) -> DataFrame:
+    for column in columns:
+        for form, converter in _CONVERTERS.items():
+            if converter(column.kind, column.char) is None and any(file.form == form for file in files):
+                raise UsageError(f"column {column} has no values that can be written as text", next_step=_TYPES_DIFFER)
+    tasks = pa.table({"file": pa.array(range(len(files)), pa.int32())})
+    worker = _text_worker(tuple(files), tuple(columns), dict(options or {}), optional)
+    with spark_errors():
+        staged = session.createDataFrame(tasks).mapInArrow(worker, _staged(columns))
+    for at, column in enumerate(columns):
+        if column.is_instant:
+            staged = _instants(staged, at, column)
+    return staged
+
+
+def _named(name: str, names: Sequence[str]) -> str:
+    found = alike(name, names)
+    if len(found) != 1:
+        problem = "more than one column" if found else "no column"
+        raise UsageError(f"the keys have {problem} named {name!r}", next_step="name a column of the keys and the table")
+    return found[0]
+
+
+# -- types ---------------------------------------------------------------------------------------------------------
+
+
+def _spark_types(columns: Sequence[KeyColumn]) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    known = spark_schema(pa.schema([(f"key{at}", column.kind) for at, column in enumerate(columns)]))
+    return from_arrow_schema(known, prefer_timestamp_ntz=True)
+
+
+def _staged(columns: Sequence[KeyColumn]) -> StructType:
+    """Keys; of each instant the local time that it was given as instead; what is wrong, and where."""
+    from pyspark.sql.types import IntegerType, LongType, StringType, StructType, TimestampNTZType
+
+    staged = StructType(_spark_types(columns).fields)
+    for at, column in enumerate(columns):
+        if column.is_instant:
+            staged = staged.add(f"local{at}", TimestampNTZType())
+    return staged.add("fault", StringType()).add("file", IntegerType()).add("line", LongType())
+
+
+def _shape(kind: DataType) -> str:
+    """A type but for what may be null in it."""
+    return re.sub(r'"(nullable|containsNull|valueContainsNull)":false', r'"\1":true', kind.json())
+
+
+def _convertible(column: KeyColumn, have: DataType) -> pa.DataType:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    try:
+        source = to_arrow_type(have)
+    except (PySparkException, ValueError):
+        source = None
+    if source is None or from_typed(source, column.kind, column.char) is None:
+        raise UsageError(
+            f"keys of type {have.simpleString()} have no exact values in column {column}", next_step=_TYPES_DIFFER
+        )
+    return source
+
+
+# -- in the workers ------------------------------------------------------------------------------------------------
+
+
+def _typed_worker(columns: tuple[KeyColumn, ...], sources: tuple[pa.DataType | None, ...]) -> _Worker:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from dv_maintenance.dml.keys import typed_batch
+
+        for batch in batches:
+            yield typed_batch(batch, columns, sources)
+
+    return run
+
+
+def typed_batch(
+    batch: pa.RecordBatch, columns: Sequence[KeyColumn], sources: Sequence[pa.DataType | None]
+) -> pa.RecordBatch:
+    """Keys of other types as staged ones; those without a source are right as they are."""
+    staging = _Staging(columns)
+    converters = [
+        None if source is None else from_typed(source, column.kind, column.char)
+        for column, source in zip(columns, sources, strict=True)
+    ]
+    held = [None if each is None else batch.column(at).to_pylist() for at, each in enumerate(converters)]
+    for row in range(batch.num_rows):
+        staging.add([None if column is None else column[row] for column in held], converters, -1, 0)
+    ready = {at: batch.column(at) for at, each in enumerate(converters) if each is None}
+    return staging.batch(ready)
+
+
+def _text_worker(
+    files: tuple[TextFile, ...], columns: tuple[KeyColumn, ...], options: dict[str, str], optional: bool
+) -> _Worker:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from dv_maintenance.dml.keys import text_batches
+
+        for batch in batches:
+            for file in batch.column("file").to_pylist():
+                yield from text_batches(file, files[file], columns, options, optional=optional)
+
+    return run
+
+
+def text_batches(
+    number: int,
+    file: TextFile,
+    columns: Sequence[KeyColumn],
+    options: Mapping[str, str],
+    *,
+    optional: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Keys of a file as staged ones, up to the record that is none. ``optional``: see ``text_files.records``."""
+    from dv_maintenance.storage import Storage
+
+    staging = _Staging(columns)
+    make = _CONVERTERS[file.form]
+    converters = [as_text if column.free else make(column.kind, column.char) for column in columns]
+    names = [column.name for column in columns]
+    try:
+        for line, values in records(file, Storage(file.uri, options), names, optional=optional):
+            staging.add(values, converters, number, line)
+            if len(staging.lines) >= _BATCH:
+                yield staging.batch({})
+                staging = _Staging(columns)
+    except FaultError as fault:
+        staging.fault(fault.reason, number, fault.line)
+    yield staging.batch({})
+
+
+@dataclass(slots=True)
+class _Staging:
+    """A batch under construction. Of a key with a fault no value is kept: they all become one group."""
+
+    columns: Sequence[KeyColumn]
+    values: list[list[Any]] = field(default_factory=list)
+    faults: list[str | None] = field(default_factory=list)
+    files: list[int] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+
+    def add(self, values: Sequence[Any], converters: Sequence[Converter | None], file: int, line: int) -> None:
+        exact = []
+        for at, (value, convert) in enumerate(zip(values, converters, strict=True)):
+            try:
+                exact.append(value if value is None or convert is None else convert(value))
+            except INEXACT:
+                self.fault(f"no exact value for column {self.columns[at]}", file, line)
+                return
+        self.values.append(exact)
+        self._place(None, file, line)
+
+    def fault(self, reason: str, file: int, line: int) -> None:
+        self.values.append([None] * len(self.columns))
+        self._place(reason, file, line)
+
+    def _place(self, fault: str | None, file: int, line: int) -> None:
+        self.faults.append(fault)
+        self.files.append(file)
+        self.lines.append(line)
+
+    def batch(self, ready: Mapping[int, pa.Array]) -> pa.RecordBatch:
+        """``ready``: columns by their number that are as they have to be."""
+        arrays, names = [], []
+        local: dict[str, pa.Array] = {}
+        for at, column in enumerate(self.columns):
+            values = [each[at] for each in self.values]
+            if column.is_instant and at not in ready:
+                without = [value if value is not None and value.tzinfo is None else None for value in values]
+                values = [None if value is None or value.tzinfo is None else value for value in values]
+                local[f"local{at}"] = pa.array(without, pa.timestamp("us"))
+            elif column.is_instant:
+                local[f"local{at}"] = pa.nulls(len(values), pa.timestamp("us"))
+            kind = spark_schema(pa.schema([("key", column.kind)])).field(0).type
+            arrays.append(ready[at] if at in ready else pa.array(values, kind))
+            names.append(f"key{at}")
+        places = [
+            pa.array(self.faults, pa.string()),
+            pa.array(self.files, pa.int32()),
+            pa.array(self.lines, pa.int64()),
+        ]
+        return pa.RecordBatch.from_arrays(
+            [*arrays, *local.values(), *places], names=[*names, *local, "fault", "file", "line"]
+        )
+
+
+# -- distinct and counted --------------------------------------------------------------------------------------------
+
+
+def _keys(staged: DataFrame, columns: Sequence[KeyColumn], files: Sequence[TextFile]) -> Keys:
+    """One pass over the list: grouped, which counts and makes distinct at once."""
+    from pyspark.sql import functions as f
+
+    names = [f"key{at}" for at in range(len(columns))]
+    fault = f.col("fault").isNotNull()
+    null = ~fault & f.expr(" OR ".join(f"{name} IS NULL" for name in names))
+    with spark_errors():
+        groups = (
+            staged.groupBy(*names, "fault")
+            .agg(f.count("*").alias("times"), f.min(f.struct("file", "line")).alias("place"))
+            .cache()
+        )
+        try:
+            found = groups.agg(
+                f.coalesce(f.sum("times"), f.lit(0)).alias("given"),
+                f.coalesce(f.sum(f.when(null, f.col("times"))), f.lit(0)).alias("null"),
+                f.count(f.when(~fault & ~null, 1)).alias("distinct"),
+                f.coalesce(f.sum(f.when(fault, f.col("times"))), f.lit(0)).alias("faults"),
+                f.min(f.when(fault, f.struct("place", "fault"))).alias("first"),
+            ).collect()[0]
+            if found.faults:
+                place = found.first.place
+                name = "" if place.file < 0 else files[place.file].name
+                raise _refused(found.faults, name, place.line, found.first.fault)
+        except BaseException:
+            groups.unpersist()
+            raise
+        rows = groups.where(~fault & ~null).select(*names)
+    return Keys(rows, KeyCounts(found.given, found.null, found.distinct), groups)
+
+
+def _refused(count: int, file: str, line: int, reason: str) -> UsageError:
+    where = ", ".join([*([file] if file else []), *([f"line {line}"] if line else [])])
+    more = f" (and {count - 1:,} more)" if count > 1 else ""
+    return UsageError(f"{where}: {reason}{more}" if where else f"keys: {reason}{more}", next_step=_FORMS)
+
+
+def _instants(staged: DataFrame, at: int, column: KeyColumn) -> DataFrame:
+    """Local times as the instants that they are in the session's zone, by Spark's own rules. Where clocks were put
+    forward or back there is none, or there are two: neither is exact.
+    """
+    from pyspark.sql import functions as f
+
+    def beside(days: int) -> str:
+        return f"CAST(timestamp_micros(unix_micros({instant}) + {days * _DAY}L) AS TIMESTAMP_NTZ)"
+
+    local = f"local{at}"
+    instant = f"CAST({local} AS TIMESTAMP)"
+    # The same local time by the offset of the next day, where that differs.
+    other = f"({instant} + (({beside(-1)} + {_TWO_DAYS}) - {beside(1)}))"
+    is_one = (
+        f"CAST({instant} AS TIMESTAMP_NTZ) = {local} AND "
+        f"({other} = {instant} OR CAST({other} AS TIMESTAMP_NTZ) <> {local})"
+    )
+    fault = f.lit(f"no exact value for column {column}: in the session's zone it is none, or two")
+    return staged.withColumns(
+        {
+            f"key{at}": f.expr(f"coalesce(key{at}, CASE WHEN {is_one} THEN {instant} END)"),
+            "fault": f.when(f.expr(f"NOT ({is_one})"), fault).otherwise(f.col("fault")),
+        }
+    )
