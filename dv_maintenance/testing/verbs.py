@@ -266,6 +266,14 @@ class _Frame:
         )
         self._found: list[SimpleNamespace] = []
 
+    @property
+    def columns(self) -> list[str]:
+        return list(self._batch.schema.names)
+
+    def toDF(self, *names: str) -> _Frame:  # noqa: N802
+        self._batch = self._batch.rename_columns(list(names))
+        return self
+
     def mapInArrow(self, work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], _: str) -> _Frame:  # noqa: N802
         self._found = [SimpleNamespace(**row) for batch in work([self._batch]) for row in batch.to_pylist()]
         return self
