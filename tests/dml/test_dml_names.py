@@ -28,7 +28,7 @@ TABLE = """
     CREATE TABLE {t} (`a.b` INT NOT NULL, `c``d` STRING NOT NULL, _dvm_file INT, _dvm_row BIGINT, _DVM_action STRING,
         _dvm_row_id INT, _dvm_clause INT, _dvm_in_source INT) USING delta
         TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'delta.columnMapping.mode' = 'name',
-            'delta.enableRowTracking' = 'true', 'delta.enableChangeDataFeed' = 'true');
+            'delta.enableRowTracking' = 'true');
     INSERT INTO {t} SELECT id, concat('x', id), id % 3, id * 10, 'act', id, id, id FROM range(30)
 """
 
