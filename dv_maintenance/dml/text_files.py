@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -42,7 +43,7 @@ class TextFile:
 
     @property
     def name(self) -> str:
-        return self.uri.rsplit("/", 1)[-1]
+        return unquote(self.uri.rsplit("/", 1)[-1])
 
 
 class FaultError(Exception):

@@ -62,10 +62,9 @@ def test_columns_may_be_called_anything(delta_spark: SparkSession, made: Path, t
     begun = merge(twins.table, delta_spark, source, on)
     merged = begun.when_matched_update_all().when_not_matched_insert_all().execute()
     assert (merged.rows_updated, merged.rows_inserted) == (5, 5)
-    twins.sql(
-        f"MERGE INTO {{t}} target USING ({source}) source ON {on} "
-        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-    )
+    # delta-spark's own MERGE takes no backtick in a name.
+    twins.sql("DELETE FROM {t} WHERE `a.b` >= 25")
+    twins.sql(f"INSERT INTO {{t}} SELECT * EXCEPT (_dvm_insert) FROM ({source})")
     keys = delta_spark.createDataFrame([(0, 30), (1, 10)], "_dvm_file int, _dvm_row long")
     assert delete(twins.table, delta_spark, keys=keys, on=["_dvm_file", "_dvm_row"]).rows_deleted == 1
     assert delete(twins.table, delta_spark, "_dvm_row = 60 AND `c``d` = 'x6'").rows_deleted == 1
