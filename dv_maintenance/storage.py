@@ -25,7 +25,7 @@ from dv_maintenance.errors import DvMaintenanceError, RefusedError, StorageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FileExistsAlreadyError", "FileInfo", "RawName", "Storage", "absolute_uri", "plain_uri"]
+__all__ = ["FileExistsAlreadyError", "FileInfo", "RawName", "Storage", "absolute_uri", "plain_uri", "staged_for"]
 
 # Characters that Hadoop's Path.toUri leaves alone; everything else in a local path is percent-encoded in our URIs.
 _SAFE = "/!$&'()*+,;=:@-._~"
@@ -33,7 +33,7 @@ _DELETE_THREADS = 16
 _PAGE = 1000  # what object stores list in one request
 _NO_NAMES = {"", ".", ".."}
 # What obstore stages bytes under on local disk, before they get their name.
-_STAGED = re.compile(r"#\d+$")
+_STAGED = re.compile(r"(.+)#[0-9]+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,17 @@ def plain_uri(text: str) -> str:
     is encoded, a ``%`` is a ``%``.
     """
     return absolute_uri(text.replace("%", "%25") if "://" in text or text.startswith("file:") else text)
+
+
+def staged_for(path: str) -> str | None:
+    """The path that the bytes at ``path`` were staged for on local disk, by obstore, ours or another writer's; ``None``
+    if the name does not say so. Once it is old, such a file is what is left of a writer that was killed.
+
+    >>> staged_for("index/index-1#2"), staged_for("index/index-1")
+    ('index/index-1', None)
+    """
+    match = _STAGED.fullmatch(path)
+    return None if match is None else match[1]
 
 
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
@@ -207,15 +218,16 @@ class Storage:
             return False
         return True
 
-    def list(self, prefix: str = "", *, after: str | None = None) -> list[FileInfo]:
-        """Every file below ``prefix`` (a folder), by name; with ``after``, only those that sort behind that path.
+    def list(self, prefix: str = "", *, after: str | None = None, staged: bool = False) -> list[FileInfo]:
+        """Every file below ``prefix`` (a folder), by name; with ``after``, only those that sort behind that path; with
+        ``staged`` also what is staged on local disk, see :func:`staged_for`.
 
         On local disk a link to a folder is listed as a file of -1 bytes, and not followed. A missing folder is empty.
         Not for whole tables: see :meth:`walk`.
         """
         if self._local_path(prefix):
             with _errors(prefix):
-                found = [info for info in self._list_local(prefix) if after is None or info.path > after]
+                found = [info for info in self._list_local(prefix, staged) if after is None or info.path > after]
             return sorted(found, key=lambda info: info.path)
         store, key = self._at(prefix)
         cut = len(key) - len(prefix)
@@ -227,7 +239,7 @@ class Storage:
             ]
         return sorted(found, key=lambda info: info.path)
 
-    def _list_local(self, prefix: str) -> Iterator[FileInfo]:
+    def _list_local(self, prefix: str, staged: bool) -> Iterator[FileInfo]:
         todo = [(self.local(prefix), prefix)]
         while todo:
             folder, path = todo.pop()
@@ -240,7 +252,7 @@ class Storage:
                     name = f"{path}/{entry.name}" if path else entry.name
                     if entry.is_dir(follow_symlinks=False):
                         todo.append((entry.path, name))
-                    elif not _STAGED.search(entry.name):
+                    elif staged or staged_for(entry.name) is None:
                         try:
                             found = entry.stat()
                         except FileNotFoundError:
@@ -375,8 +387,8 @@ class Storage:
             next_step="put the folder itself in the place of the link, or take the path out of the table",
         )
 
-    def put(self, path: str, data: bytes) -> None:
-        """Write all bytes, replacing what is there, as one atomic step.
+    def put(self, path: str, data: bytes, *, staging: str | None = None) -> None:
+        """Write all bytes, replacing what is there, as one atomic step. ``staging``: see :meth:`create`.
 
         Raises
         ------
@@ -385,7 +397,22 @@ class Storage:
         self.check_target(path)
         store, key = self._at(path)
         with _errors(path):
-            store.put(key, data)
+            if staging is None or not self._local_path(path):
+                store.put(key, data)
+                return
+            self.check_target(staging)
+            target, staged = self.local(path), self.local(staging)
+            self.access.make_folders(os.path.dirname(target))
+            try:
+                self.access.write_new(staged, data)
+                self.access.rename(staged, target)
+            except OSError as error:
+                with suppress(OSError):
+                    self.access.unlink(staged)
+                raise StorageError(
+                    f"{path} could not be written: {error.strerror}",
+                    next_step="check the disk's space and the permissions, then run again",
+                ) from error
 
     def create(self, path: str, data: bytes, *, staging: str | None = None) -> None:
         """Put-if-absent: exactly one of several racing writers wins.

@@ -265,3 +265,4 @@ def test_a_listing_names_links_to_folders_and_does_not_follow_them(tmp_path: Pat
     (tmp_path / "t" / "linked").symlink_to(tmp_path / "t" / "a" / "f")
     found = [(info.path, info.size) for info in Storage(str(tmp_path / "t")).list()]
     assert found == [("a/f", 3), ("linked", 3), ("loop", -1)]
+    assert "a/f#1" in {info.path for info in Storage(str(tmp_path / "t")).list("a", staged=True)}

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import multiprocessing
 import os
 import re
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +20,7 @@ from dv_maintenance.tables.delta import dv_files
 from dv_maintenance.tables.delta import publish as delta_publish
 from dv_maintenance.tables.paimon import publish as paimon_publish
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
-from dv_maintenance.testing.faults import Fault, Faults, Kill
+from dv_maintenance.testing.faults import Call, Fault, Faults, Kill, injected
 from dv_maintenance.testing.trials import Trial
 from dv_maintenance.testing.verbs import Verb, verbs_of
 
@@ -85,6 +88,72 @@ def test_killed_at_some_of_its_calls(make: Make, verb: Verb, trial: Trial) -> No
 def test_disturbed_a_little(make: Make, verb: Verb, trial: Trial) -> None:
     seed = sum(map(ord, f"{make.__name__}{verb.name}"))
     trial.disturb(Faults(seed, rate=0.1, kinds=kinds_for(verb)))
+
+
+# -- the process dies indeed -------------------------------------------------------------------------------------------
+
+
+def sigkilled(trial: Trial, make: Make, kill: Kill) -> None:
+    """Run the verb in a process of its own, which dies by SIGKILL."""
+    # The server has what every such process imports, and no thread that a fork would lose.
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["dv_maintenance.testing.trials", "dv_maintenance.testing.verbs", "obstore"])
+    process = processes.Process(target=run_and_die, args=(make, str(trial.place), trial.verb.name, trial.now, kill))
+
+    def die() -> None:
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL, kill
+
+    trial.survive(die)
+
+
+def run_and_die(make: Make, place: str, name: str, now: int, kill: Kill) -> None:
+    delta_publish._FIRST_PAUSE = paimon_publish._FIRST_PAUSE = 0.0
+    dv_files._INLINE = 0
+    backend = make(place, name)
+    verb = next(verb for verb in verbs_of(backend) if verb.name == name)
+    with injected(dataclasses.replace(kill, by_signal=True)):
+        verb.run(backend, now)
+
+
+def committing(points: list[Call]) -> Call:
+    """The put-if-absent that decides, where there is one."""
+    deciding = [point for point in points if point.operation in {"create", "link"}]
+    return (deciding or points)[-1]
+
+
+def case(make: Make, name: str) -> object:
+    verb = next(verb for verb in verbs_of(make("nowhere", "")) if verb.name == name)
+    return pytest.param(make, verb, id=f"{make.__name__}-{name}")
+
+
+@pytest.mark.parametrize(("make", "verb"), [case(delta, "purge"), case(paimon, "delete")])
+def test_killed_by_a_signal_around_its_commit(make: Make, verb: Verb, trial: Trial) -> None:
+    number = committing(trial.points()).number
+    for when in ("before", "after"):
+        sigkilled(trial, make, Kill(number, when))
+
+
+SIGNALLED = [
+    *(case(delta, name) for name in ("purge", "delete", "vacuum", "restore")),
+    *(case(make, name) for make in (lance, paimon) for name in ("purge", "delete", "vacuum")),
+]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("make", "verb"), SIGNALLED)
+def test_killed_by_a_signal(make: Make, verb: Verb, trial: Trial) -> None:
+    points = trial.points()
+    sample = {point.number: point for point in (points[0], points[len(points) // 2], committing(points), points[-1])}
+    found = [Kill(number, when) for number in sample for when in ("before", "after")]
+    found += [Kill(number, "halfway") for number, point in sample.items() if Fault.FULL_HALFWAY in point.possible]
+    for kill in found:
+        sigkilled(trial, make, kill)
+    print(f"\n{make.__name__} {verb.name}: {len(found)} kills by SIGKILL")
+
+
+# -- all of it ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.deep

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.storage import staged_for
 from dv_maintenance.tables.capabilities import CheckpointResult
 from dv_maintenance.tables.delta.checkpoint_writer import write_checkpoint
 from dv_maintenance.tables.delta.features import check_writable
@@ -35,8 +36,9 @@ _CLEANS: Final = "delta.enableExpiredLogCleanup"
 _PROTECTED_BEFORE: Final = "delta.requireCheckpointProtectionBeforeVersion"
 _DAY: Final = 86_400_000
 
-# Commits, compacted commits, checksums and checkpoints of every kind, and Hadoop's local checksums of any of them.
-_VERSIONED: Final = re.compile(rf"{LOG}/\.?(\d{{20}})\.(?:json|crc|checkpoint|\d{{20}}\.compacted\.json)(?:\.|$)")
+# Commits, compacted commits, checksums and checkpoints of every kind, and Hadoop's local checksums of any of them, and
+# what was staged for one on local disk.
+_VERSIONED: Final = re.compile(rf"{LOG}/\.?(\d{{20}})\.(?:json|crc|checkpoint|\d{{20}}\.compacted\.json)(?:\.|#|$)")
 _COMMIT: Final = re.compile(rf"{LOG}/(\d{{20}})\.json")
 _CHECKPOINT: Final = re.compile(
     rf"{LOG}/(\d{{20}})\.checkpoint\.(?:\d{{10}}\.(?P<parts>\d{{10}})\.|[0-9a-fA-F-]{{36}}\.)?(?:parquet|json)"
@@ -56,8 +58,8 @@ class LogFiles:
 
     @property
     def oldest(self) -> int:
-        """The lowest version that a file is of."""
-        return min((version for version, _ in self.files), default=0)
+        """The lowest version that a file is of; one that was only staged may be of a version long gone."""
+        return min((version for version, path in self.files if staged_for(path) is None), default=0)
 
     def modified(self, version: int) -> int:
         """When the version was committed, in epoch milliseconds, by its file; 0 if that is gone."""
@@ -67,8 +69,9 @@ class LogFiles:
 
 def log_files(storage: Storage) -> LogFiles:
     """What ``_delta_log`` holds by now. Raises StorageError."""
-    listed = storage.list(LOG)
-    files = [(int(match[1]), info.path) for info in listed if (match := _VERSIONED.match(info.path))]
+    everything = storage.list(LOG, staged=True)
+    listed = [info for info in everything if staged_for(info.path) is None]
+    files = [(int(match[1]), info.path) for info in everything if (match := _VERSIONED.match(info.path))]
     commits = {int(match[1]): info for info in listed if (match := _COMMIT.fullmatch(info.path))}
     parts = Counter(
         (int(match[1]), int(match["parts"] or 1)) for info in listed if (match := _CHECKPOINT.fullmatch(info.path))

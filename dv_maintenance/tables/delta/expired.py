@@ -38,7 +38,7 @@ import pyarrow.compute as pc
 from dv_maintenance.dv import z85
 from dv_maintenance.dv.descriptor import DvDescriptor, dv_file_path
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
-from dv_maintenance.storage import RawName
+from dv_maintenance.storage import RawName, staged_for
 from dv_maintenance.tables.model import ExpiredFile
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ YOUNG = "younger than the retention"
 _CHANGE_DATA = "_change_data"
 _LOG = "_delta_log"
 _UUID_TEXT = 20  # Z85 characters
-_DV_FILE = re.compile(r"deletion_vector.*\.bin(?:#[0-9]+)?", re.DOTALL)
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 # Names that are not yet the path they stand for: escapes, absolute ones, and dots or empty parts to be resolved.
 _NOT_PLAIN = r"[%:]|^/|//|(^|/)\.{1,2}(/|$)"
@@ -201,13 +200,12 @@ def kind_of(path: str) -> str | None:
     foreign one.
 
     Writers name data and change files ``*.parquet`` and DV files ``deletion_vector*.bin``; some leave the ending off
-    data files, but all put a UUID into such names. On local disk obstore, ours and others', stages a file beside its
-    place, with ``#1`` behind the name: who is killed leaves that.
+    data files, but all put a UUID into such names. What is staged for one on local disk is of its kind.
     """
-    folder, _, name = path.rpartition("/")
+    folder, _, name = (staged_for(path) or path).rpartition("/")
     if name.lower().endswith(".parquet"):
         kind = "data"
-    elif _DV_FILE.fullmatch(name):
+    elif name.startswith("deletion_vector") and name.endswith(".bin"):
         kind = "dv"
     elif "." not in name and _UUID.search(name):
         kind = "other"

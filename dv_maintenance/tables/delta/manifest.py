@@ -8,9 +8,11 @@ some partitions before the change and some after it, never half a manifest.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
+from uuid import uuid4
 
 import pyarrow.compute as pc
 
@@ -30,8 +32,9 @@ __all__ = ["write_manifests"]
 
 _ROOT = "_symlink_format_manifest"
 _NAME = "manifest"
-# Hadoop's checksum of a manifest on local disk; it would belie the one that we write.
-_CHECKSUM = f".{_NAME}.crc"
+# Beside a manifest on local disk: Hadoop's checksum, which would belie the one that we write, and what killed writers
+# left. Engines read every file of such a folder but those whose names begin with a dot.
+_BESIDE = re.compile(rf"\.{_NAME}\.(?:crc|[0-9a-f-]{{36}}\.tmp)|{_NAME}#[0-9]+")
 
 
 def write_manifests(storage: Storage, snapshot: DeltaSnapshot) -> ManifestResult:
@@ -46,15 +49,16 @@ def write_manifests(storage: Storage, snapshot: DeltaSnapshot) -> ManifestResult
     check_writable(snapshot, "manifest")
     _refuse_dvs(snapshot)
     manifests = dict(_manifests(storage, snapshot))
-    found = {info.path for info in storage.list(_ROOT)}
+    found = {info.path for info in storage.list(_ROOT, staged=True)}
     for path in (*manifests, *found):
         storage.check_target(path)  # before the first one is written
     stale = sorted(path for path in found - manifests.keys() if path.rpartition("/")[2] == _NAME)
     written = 0
     try:
-        storage.delete(path for path in found if path.rpartition("/")[2] == _CHECKSUM)
+        storage.delete(path for path in found if _BESIDE.fullmatch(path.rpartition("/")[2]))
         for path, lines in manifests.items():
-            storage.put(path, "".join(f"{line}\n" for line in lines).encode())
+            staging = f"{path.removesuffix(_NAME)}.{_NAME}.{uuid4()}.tmp"
+            storage.put(path, "".join(f"{line}\n" for line in lines).encode(), staging=staging)
             written += 1
         storage.delete(stale)
     except StorageError as error:

@@ -169,7 +169,7 @@ class _Cleanup:
 
     def take_stock(self) -> None:
         """Files first, versions then: what is committed in between is young, or found by a later look."""
-        self.listed = [info for folder in expired.FOLDERS for info in self.storage.list(folder)]
+        self.listed = [info for folder in expired.FOLDERS for info in self.storage.list(folder, staged=True)]
         seen = self._look()
         self.newest = seen.versions[-1].version
         self._sort_versions(seen)

@@ -28,13 +28,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from dv_maintenance.storage import FileInfo, staged_for
 from dv_maintenance.tables.lance.layout import DATA, DELETIONS
 from dv_maintenance.tables.lance.transaction import TRANSACTIONS
 from dv_maintenance.tables.lance.versions import VERSIONS
 from dv_maintenance.tables.model import ExpiredFile
 
 if TYPE_CHECKING:
-    from dv_maintenance.storage import FileInfo
     from dv_maintenance.tables.lance.manifest import Fragment, Index
 
 __all__ = [
@@ -75,6 +75,7 @@ at."""
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DELETION: Final = re.compile(r"[0-9]+-[0-9]+-[0-9]+\.(arrow|bin)")
 _TEMPORARY: Final = ".tmp"
+_MANIFEST: Final = re.compile(rf"{VERSIONS}/d?[0-9]+\.manifest")
 _HINT: Final = f"{VERSIONS}/latest_version_hint.json"
 
 
@@ -144,6 +145,11 @@ def known_file(path: str) -> KnownFile | None:
     >>> known_file("data/0a1b.lance"), known_file("data/0a1b/01.blob").key, known_file("data/0a1b.txt").named
     (KnownFile(key='data/0a1b', kind='data', named=True), 'data/0a1b', False)
     """
+    whole = staged_for(path)
+    if whole is not None:
+        made = known_file(whole)
+        named = whole == _HINT or _MANIFEST.fullmatch(whole) is not None if made is None else made.named
+        return KnownFile(path, "other") if named else None
     folder, *between, name = path.split("/")
     if folder == INDICES and between:
         return KnownFile(f"{INDICES}/{between[0]}", "index") if _UUID.fullmatch(between[0]) else None

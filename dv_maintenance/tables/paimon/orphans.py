@@ -18,7 +18,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from dv_maintenance.storage import FileInfo
+from dv_maintenance.storage import FileInfo, staged_for
 from dv_maintenance.tables.arrays import int64s, strings
 from dv_maintenance.tables.paimon.layout import CHANGELOG, INDEX, MANIFEST, SNAPSHOT, Layout
 from dv_maintenance.tables.paimon.partitions import folder_name
@@ -84,6 +84,10 @@ def file_kind(folder: str, name: str) -> str | None:
     """What a file is by the kind of its folder (MANIFEST, INDEX, STATISTICS, BUCKET, SNAPSHOT, CHANGELOG) and its name,
     in the words of ``model.ExpiredFile``; ``None`` if no writer of Paimon's made it, or only Paimon knows who needs it.
     """
+    whole = staged_for(name)
+    if whole is not None:
+        made = folder == SNAPSHOT or file_kind(folder, whole) is not None
+        return "other" if made else None
     if folder == SNAPSHOT:
         return None if name in _HINTS or name.startswith("snapshot-") else "other"
     if folder == CHANGELOG:
@@ -124,7 +128,7 @@ def _buckets(layout: Layout, folder: str, partition_keys: Sequence[str]) -> Iter
 
 def _files(layout: Layout, folder: str) -> list[FileInfo]:
     """Those right in a folder."""
-    return [info for info in layout.storage.list(folder) if "/" not in info.path[len(folder) + 1 :]]
+    return [info for info in layout.storage.list(folder, staged=True) if "/" not in info.path[len(folder) + 1 :]]
 
 
 def _table(kind: str, files: Sequence[FileInfo]) -> pa.Table:

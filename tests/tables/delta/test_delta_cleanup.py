@@ -131,14 +131,22 @@ def test_what_belongs_to_an_old_version_goes_along(tmp_path: Path) -> None:
         f".{1:020d}.json.crc",
         f"{2:020d}.{5:020d}.compacted.json",
         f"{1:020d}.checkpoint.x.parquet",
+        f"{3:020d}.json#1",
     ]
-    new = [f"{4:020d}.crc", f".{6:020d}.json.crc", "notes.txt", "_last_vacuum_info"]
+    new = [f"{4:020d}.crc", f"{9:020d}.json#1", f".{6:020d}.json.crc", "notes.txt", "_last_vacuum_info"]
     for name in (*old, *new):
         (log / name).write_text("{}")
     clean(tmp_path, 8)
     left = {path.name for path in log.iterdir()}
     assert not left & set(old)
     assert left >= set(new)
+
+
+def test_a_log_does_not_begin_with_what_was_only_staged(tmp_path: Path) -> None:
+    Days(str(tmp_path), (4,), logRetentionDuration=TWO)
+    assert clean(tmp_path, 8)[0] == 4
+    (tmp_path / "_delta_log" / f"{2:020d}.json#1").write_text("{}")
+    assert clean(tmp_path, 5)[0] == 4
 
 
 def test_formats_without_checkpoints_say_so(tmp_path: Path) -> None:

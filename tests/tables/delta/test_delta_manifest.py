@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 from log_writer import NOW, LogWriter, add, encoded, remove
@@ -15,6 +17,7 @@ from dv_maintenance.tables.delta.manifest import write_manifests
 from dv_maintenance.tables.delta.partitions import hive_folder
 from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.tables.model import ManifestResult
+from dv_maintenance.testing.faults import Fault, Kill, Killed, Recorder, injected
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,6 +112,32 @@ def test_checksums_of_hadoop_go_with_what_they_belie(tmp_path: Path) -> None:
     table.touch(f"{ROOT}/.manifest.crc", NOW)
     write(table)
     assert not checksum.exists()
+
+
+def test_what_killed_writers_left_goes_too(tmp_path: Path) -> None:
+    """Engines read every file of the folder whose name doesn't begin with a dot or an underscore."""
+    table = LogWriter(tmp_path, at=NOW)
+    names = ("manifest#1", f".manifest.{UUID(int=7)}.tmp")
+    for name in names:
+        table.touch(f"{ROOT}/{name}", NOW)
+    write(table)
+    assert [path.name for path in (tmp_path / ROOT).iterdir()] == ["manifest"]
+
+
+def test_no_reader_sees_half_a_manifest(tmp_path: Path) -> None:
+    table = LogWriter(tmp_path, at=NOW)
+    table.commit(add("a.parquet"), at=NOW)
+    recorder = Recorder()
+    with injected(recorder):
+        storage = Storage(str(tmp_path))
+        write_manifests(storage, load_snapshot(storage))
+    half = next(call for call in recorder.calls if Fault.FULL_HALFWAY in call.possible)
+    shutil.rmtree(tmp_path / ROOT)
+    with injected(Kill(half.number, "halfway")), pytest.raises(Killed):
+        storage = Storage(str(tmp_path))
+        write_manifests(storage, load_snapshot(storage))
+    assert list((tmp_path / ROOT).iterdir())
+    assert not [path.name for path in (tmp_path / ROOT).iterdir() if not path.name.startswith((".", "_"))]
 
 
 def test_in_object_storage_lines_are_uris_of_it() -> None:

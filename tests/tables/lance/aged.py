@@ -80,6 +80,8 @@ def orphans_of_every_kind(mark: str) -> list[str]:
         f"_indices/{uuid}/index.idx",
         f"_indices/{uuid}/part/aux.idx",
         f"_versions/.tmp_{mark}.manifest_x",
+        f"_versions/{ord(mark)}.manifest#1",
+        f"_deletions/8-1-{ord(mark)}.arrow#2",
     ]
 
 
@@ -87,6 +89,7 @@ def foreign_of_every_kind() -> list[str]:
     return [
         "data/notes.txt", "data/y/z/c.blob", "data/y/z.lance", "_deletions/x.arrow", "_deletions/old/0-1-2.arrow",
         "_transactions/x.json", "_indices/mine/index.idx", "_versions/x.manifest", "_versions/0.manifest.bak",
+        "_versions/x.manifest#1", "_deletions/x.arrow#1",
     ]  # fmt: skip
 
 

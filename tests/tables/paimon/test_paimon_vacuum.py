@@ -482,6 +482,9 @@ def test_what_is_no_orphan(tmp_path: Path) -> None:
         ("snapshot", "LATEST", None),
         ("snapshot", "snapshot-7", None),
         ("snapshot", f".snapshot-7.{UUID}1.tmp", "other"),
+        ("snapshot", "LATEST#1", "other"),
+        ("manifest", f"manifest-{UUID}1-0#1", "other"),
+        ("index", "mine#1", None),
     ],
 )
 def test_kinds_by_name(folder: str, name: str, kind: str | None) -> None:
