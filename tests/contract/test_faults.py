@@ -128,16 +128,11 @@ def case(make: Make, name: str) -> object:
     return pytest.param(make, verb, id=f"{make.__name__}-{name}")
 
 
-@pytest.mark.parametrize(("make", "verb"), [case(delta, "purge"), case(paimon, "delete")])
-def test_killed_by_a_signal_around_its_commit(make: Make, verb: Verb, trial: Trial) -> None:
-    number = committing(trial.points()).number
-    for when in ("before", "after"):
-        sigkilled(trial, make, Kill(number, when))
-
-
 SIGNALLED = [
     *(case(delta, name) for name in ("purge", "delete", "vacuum", "restore")),
-    *(case(make, name) for make in (lance, paimon) for name in ("purge", "delete", "vacuum")),
+    *(case(paimon, name) for name in ("purge", "delete", "vacuum")),
+    # What a purge changes here, Lance's own library does.
+    *(case(lance, name) for name in ("delete", "vacuum")),
 ]
 
 
