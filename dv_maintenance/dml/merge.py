@@ -24,6 +24,7 @@ from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import TableRows, live_rows, spark_errors
 from dv_maintenance.dml.session_time import scan_tasks
 from dv_maintenance.dml.source import Values
+from dv_maintenance.dml.store_assignment import stored
 from dv_maintenance.dml.write import Written, write_changes
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.tables.rows import RowChanges, row_id_name
@@ -285,15 +286,14 @@ class _Running:
         if self._only_deletes:
             once = f.when(f.col(live.file).isNull(), f.monotonically_increasing_id())
             joined = joined.withColumn(insert, once).dropDuplicates([live.file, live.row, insert])
-        values = [self._values(clause, snapshot, rules) for clause in self.merge.clauses]
+        values = [stored(joined, self._values(clause, snapshot, rules), types) for clause in self.merge.clauses]
         clause_is = [f.col(clause_no) == number for number in range(len(values))]
         columns = []
         for name in snapshot.schema.names:
             column = f.col(quoted(self.merge.target_alias, name))
             for number, given in enumerate(values):
                 if name in given:
-                    value = f.expr(given[name]).cast(types[name].dataType)
-                    column = f.when(clause_is[number], value).otherwise(column)
+                    column = f.when(clause_is[number], given[name]).otherwise(column)
             columns.append(column.alias(name))
         action: Column = f.lit("")
         for number, clause in enumerate(self.merge.clauses):

@@ -16,6 +16,7 @@ from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_leve
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import live_rows, spark_errors
 from dv_maintenance.dml.session_time import scan_tasks
+from dv_maintenance.dml.store_assignment import stored
 from dv_maintenance.dml.write import write_changes
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.predicate import bind
@@ -68,8 +69,10 @@ def update(
         bound = bind(predicate, snapshot.schema)
         with spark_errors():
             live = live_rows(session, tasks, schema, table.storage.options, bound)
+            rows = live.rows.where(parsed.sql)
+            new = stored(rows, values, types)
             columns = [
-                f.expr(values.get(name, quoted(name))).cast(types[name].dataType).alias(name)
+                new.get(name, f.col(quoted(name)).cast(types[name].dataType)).alias(name)
                 for name in snapshot.schema.names
             ]
             action, old = (unused(name, schema.names) for name in ("_dvm_action", "_dvm_old"))
@@ -79,7 +82,7 @@ def update(
                 *([f.col(row_id_name(snapshot.schema))] if rules.row_ids else []),
                 *([before] if rules.change_data else []),
             ]
-            changed = live.rows.where(parsed.sql).select(*place, *columns, *kept)
+            changed = rows.select(*place, *columns, *kept)
             changed = held_to(rules, changed, types, f.lit(True))
         written = write_changes(
             changed,

@@ -1,0 +1,123 @@
+"""New values as columns take them: Spark's rules of store assignment, as delta-spark has them for UPDATE and MERGE.
+
+delta-spark (``UpdateExpressionsSupport.castIfNeeded``) casts by ``spark.sql.storeAssignmentPolicy``, whatever the ANSI
+mode of the session: under ANSI, the default, a value that does not fit is an error, under LEGACY it wraps or becomes
+null, under STRICT only casts that lose nothing are allowed. It matches fields of structs by name, Spark's cast does so
+by position: where the two differ, the value is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from dv_maintenance.errors import RefusedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = ["stored"]
+
+Mode = Literal["ansi", "legacy"]
+
+_POLICY: Final = "spark.sql.storeAssignmentPolicy"
+_ANSI: Final = "spark.sql.ansi.enabled"
+_FOLLOWS_ANSI: Final = "spark.databricks.delta.updateAndMergeCastingFollowsAnsiEnabledFlag"
+
+
+def stored(rows: DataFrame, values: Mapping[str, str], types: StructType) -> dict[str, Column]:
+    """``values``, SQL over ``rows`` by column, cast to the columns' ``types``.
+
+    Raises
+    ------
+    RefusedError : a struct whose fields are not the column's, in its order; under STRICT a value of another type.
+    """
+    from pyspark.sql import functions as f
+
+    session = rows.sparkSession
+    strict = _conf(session, _POLICY, "ANSI").upper() == "STRICT" and not _follows_ansi(session)
+    seen = [name for name in values if strict or _has_struct(types[name].dataType)]
+    # The analyzer's types: aliased by number, since names may be equal but for their case.
+    given = rows.select(*[f.expr(values[name]).alias(f"_{at}") for at, name in enumerate(seen)]).schema if seen else ()
+    for name, found in zip(seen, given, strict=True):
+        _check(name, found.dataType, types[name].dataType, strict)
+    mode = _mode(session)
+    return {name: _cast(session, f.expr(sql), types[name].dataType, mode) for name, sql in values.items()}
+
+
+def _check(name: str, given: DataType, wanted: DataType, strict: bool) -> None:
+    from pyspark.sql.types import NullType
+
+    if not _same_fields(given, wanted):
+        raise RefusedError(
+            f"column {name} is {wanted.simpleString()}, its new value {given.simpleString()}, with other fields or "
+            "in another order",
+            next_step="build the value with named_struct, with the column's fields in their order",
+        )
+    if strict and not isinstance(given, NullType) and given.simpleString() != wanted.simpleString():
+        raise RefusedError(
+            f"column {name} is {wanted.simpleString()}, its new value {given.simpleString()}, and {_POLICY} is STRICT",
+            next_step="cast the value to the column's type",
+        )
+
+
+def _has_struct(kind: DataType) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, ArrayType):
+        return _has_struct(kind.elementType)
+    if isinstance(kind, MapType):
+        return _has_struct(kind.keyType) or _has_struct(kind.valueType)
+    return isinstance(kind, StructType)
+
+
+def _same_fields(given: DataType, wanted: DataType) -> bool:
+    """Whether structs have the same names in the same order; what is no struct is for Spark to compare."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(given, StructType) and isinstance(wanted, StructType):
+        names = [[name.lower() for name in each.names] for each in (given, wanted)]
+        pairs = zip(given.fields, wanted.fields, strict=False)
+        return names[0] == names[1] and all(_same_fields(one.dataType, other.dataType) for one, other in pairs)
+    if isinstance(given, ArrayType) and isinstance(wanted, ArrayType):
+        return _same_fields(given.elementType, wanted.elementType)
+    if isinstance(given, MapType) and isinstance(wanted, MapType):
+        return _same_fields(given.keyType, wanted.keyType) and _same_fields(given.valueType, wanted.valueType)
+    return True
+
+
+def _mode(session: SparkSession) -> Mode | None:
+    """How casts must be evaluated; ``None``: as the session does anyway."""
+    if _follows_ansi(session):
+        return None
+    wanted: Mode = "legacy" if _conf(session, _POLICY, "ANSI").upper() == "LEGACY" else "ansi"
+    return None if (_conf(session, _ANSI, "true") == "true") == (wanted == "ansi") else wanted
+
+
+def _follows_ansi(session: SparkSession) -> bool:
+    return _conf(session, _FOLLOWS_ANSI, "false") == "true"
+
+
+def _conf(session: SparkSession, key: str, default: str) -> str:
+    return str(session.conf.get(key, default)).strip()
+
+
+def _cast(session: SparkSession, column: Column, kind: DataType, mode: Mode | None) -> Column:
+    """PySpark's own cast has the session's mode, ``try_cast`` the third; the others only its nodes can say."""
+    if mode is None:
+        return column.cast(kind)
+    inner: Any = column
+    if not hasattr(column, "_jc"):
+        from pyspark.sql.connect.column import Column as ConnectColumn
+        from pyspark.sql.connect.expressions import CastExpression
+
+        return ConnectColumn(CastExpression(inner._expr, kind, mode))  # noqa: SLF001
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    jvm: Any = session._jvm  # noqa: SLF001
+    evaluation = getattr(getattr(jvm.org.apache.spark.sql.internal, f"Cast${mode.capitalize()}$"), "MODULE$")
+    node = inner._jc.node()  # noqa: SLF001
+    target = session._jsparkSession.parseDataType(kind.json())  # noqa: SLF001
+    cast = jvm.org.apache.spark.sql.internal.Cast(node, target, jvm.scala.Some(evaluation), node.origin())
+    return ClassicColumn(jvm.org.apache.spark.sql.Column(cast))
