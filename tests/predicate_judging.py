@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dv_maintenance.dml.catalyst import predicate_of
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dml.prune import files_that_may_match
-from dv_maintenance.dml.rows import FILE, ROW, live_rows, numbered_rows
+from dv_maintenance.dml.rows import live_rows, numbered_rows
 from dv_maintenance.dml.session_time import scan_tasks
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
 from dv_maintenance.tables.predicate import bind
@@ -62,7 +62,8 @@ class Judged:
     def ours(self) -> DataFrame:
         snapshot = self.table.snapshot()
         tasks = scan_tasks(self.spark, self.table, snapshot, snapshot.schema.names)
-        return live_rows(self.spark, tasks, snapshot.schema, None).drop(FILE, ROW)
+        live = live_rows(self.spark, tasks, snapshot.schema, None)
+        return live.rows.drop(live.file, live.row)
 
     def check(self, conditions: Sequence[str], told: str) -> None:
         theirs = _fulfilled(self.theirs, conditions)
@@ -104,11 +105,16 @@ def _fulfilled(rows: Callable[[], DataFrame], conditions: Sequence[str]) -> list
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as f
+    from pyspark.sql.types import BooleanType
 
     try:
         frame = rows()
+        kinds = frame.select(*[f.expr(sql).alias(f"p{at}") for at, sql in enumerate(conditions)]).schema
         columns = [
-            f.coalesce(f.expr(sql).cast("boolean"), f.lit(False)).alias(f"p{at}") for at, sql in enumerate(conditions)
+            f.coalesce(f.expr(sql) if isinstance(kind.dataType, BooleanType) else f.lit(False), f.lit(False)).alias(
+                kind.name
+            )
+            for sql, kind in zip(conditions, kinds, strict=True)
         ]
         if len(conditions) == 1:
             return [set(frame.where(conditions[0]).select("id").toArrow()["id"].to_pylist())]
@@ -119,4 +125,8 @@ def _fulfilled(rows: Callable[[], DataFrame], conditions: Sequence[str]) -> list
         half = len(conditions) // 2
         return [*_fulfilled(rows, conditions[:half]), *_fulfilled(rows, conditions[half:])]
     ids = answers["id"]
-    return [set(ids.filter(answers[f"p{at}"]).to_pylist()) for at in range(len(conditions))]
+    # A lone NULL is no condition: an error, as in a statement of its own.
+    return [
+        set(ids.filter(answers[kind.name]).to_pylist()) if isinstance(kind.dataType, BooleanType) else None
+        for kind in kinds
+    ]
