@@ -23,7 +23,6 @@ __all__ = [
     "UnsupportedFeatureError",
     "UsageError",
     "VerificationError",
-    "redacted",
 ]
 
 # user:password@ in front of a host; and a query (SAS tokens, signatures), as it is typed or percent-encoded, which ends

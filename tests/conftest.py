@@ -123,6 +123,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark import __version__
     from pyspark.sql import SparkSession
 
+    _end_other_jvm()
     home = tmp_path_factory.mktemp("spark")
     settings: dict[str, Any] = {
         "spark.ui.enabled": "false",
@@ -149,6 +150,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = builder.getOrCreate()
     yield session
     session.stop()
+
+
+def _end_other_jvm() -> None:
+    """A test that started a session of its own leaves its JVM behind, and that one has no judges' jars."""
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context.stop()
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 @pytest.fixture(scope="session")
