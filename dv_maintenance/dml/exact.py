@@ -1,7 +1,7 @@
 """Values as exactly what they are in another type, or not at all: what keys of an erasure list mean in a table.
 
-A cast that rounds, trims or guesses makes two people one: ``'007'`` is no number 7, and the DOUBLE 9007199254740992 may
-have been either of two account numbers. Whatever has no exact value in a column's type has none here.
+A cast that rounds, trims or guesses makes two people one: ``'007'`` is not the number 7, and the DOUBLE
+9007199254740992 may have been either of two account numbers. What the type can't hold exactly is refused.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def keys_of_rows(rows: DataFrame, columns: Sequence[KeyColumn]) -> Keys:
 
     Raises
     ------
-    UsageError : columns that are not there; types of which no value is exactly one of a column's; values that are not.
+    UsageError : a column is missing; a type has no values in common with the column's; a value has no exact match.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.types import NullType

@@ -43,7 +43,7 @@ def _with_constant(task: ScanTask, column: str, value: int | None) -> ScanTask:
 
 
 def _instants(session: SparkSession, texts: pa.Array) -> Mapping[str, int | None]:
-    """Microseconds since the epoch; ``None`` for what is no time to Spark."""
+    """Microseconds since the epoch; ``None`` for text that Spark does not read as a time."""
     from pyspark.sql import functions as f
 
     with spark_errors():

@@ -40,7 +40,7 @@ def read_rows(
     of files, by their endings. CSV and JSON are left to who knows the types that their text is for.
 
     ``options``: how to reach a table, and text; Spark itself reads Parquet. ``folders``: names of folders in a Parquet
-    dataset (``k=007``) are columns, of which Spark guesses the type.
+    dataset (``k=007``) are columns, and Spark infers their types.
     """
     # A session that began in another folder would look there.
     path = path if "://" in path else os.path.abspath(path)

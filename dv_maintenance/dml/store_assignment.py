@@ -73,7 +73,7 @@ def _has_struct(kind: DataType) -> bool:
 
 
 def _same_fields(given: DataType, wanted: DataType) -> bool:
-    """Whether structs have the same names in the same order; what is no struct is for Spark to compare."""
+    """Whether structs have the same names in the same order. Spark compares other types."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(given, StructType) and isinstance(wanted, StructType):
