@@ -123,8 +123,8 @@ def session() -> Any:
 
 def contenders(spark: Any) -> dict[str, Delete]:
     from dv_maintenance.dml.delete import delete
-    from dv_maintenance.engine.spark import SparkEngine
-    from dv_maintenance.maintenance.apply import purge
+    from dv_maintenance.engine.spark.engine import SparkEngine
+    from dv_maintenance.maintenance.execution.apply import purge
     from dv_maintenance.tables import open_table
 
     def ours(table: Path, condition: str) -> None:

@@ -61,8 +61,8 @@ def by_compact_files(threads: int) -> Callable[[str], None]:
 
 
 def by_spark(session: Any) -> Callable[[str], None]:
-    from dv_maintenance.engine.spark import SparkEngine
-    from dv_maintenance.maintenance.apply import purge
+    from dv_maintenance.engine.spark.engine import SparkEngine
+    from dv_maintenance.maintenance.execution.apply import purge
     from dv_maintenance.tables import open_table
 
     def run(place: str) -> None:
@@ -142,7 +142,7 @@ def cluster() -> Iterator[str]:
 
 
 def on_cluster(table: Path, runs: dict[str, Callable[[str], None]], rounds: int) -> bool:
-    from dv_maintenance.engine.spark_session import start_session
+    from dv_maintenance.engine.spark.session import start_session
 
     with cluster() as master:
         settings = {
@@ -166,7 +166,7 @@ def main() -> int:
     parser.add_argument("--cluster", action="store_true", help="the large table on a standalone cluster as well")
     parser.add_argument("--only", choices=sorted(SIZES))
     wanted = parser.parse_args()
-    from dv_maintenance.engine.spark_session import start_session
+    from dv_maintenance.engine.spark.session import start_session
 
     cores = os.cpu_count() or 1
     peers = {f"compact_files, {n} thread{'s'[: n > 1]}": by_compact_files(n) for n in sorted({1, cores})}

@@ -40,7 +40,7 @@ def build(place: Path, kind: str, rows: int, spark: Any) -> None:
     """Files of the format ``kind``, as a purge writes them, with a DV each."""
     from dv_maintenance.dml.delete import delete
     from dv_maintenance.engine.local import LocalEngine
-    from dv_maintenance.maintenance.apply import purge
+    from dv_maintenance.maintenance.execution.apply import purge
     from dv_maintenance.tables import open_table
     from dv_maintenance.testing.paimon_builder import PaimonBuilder
 
@@ -73,7 +73,7 @@ def some(rng: np.random.Generator, first: int, count: int) -> pa.Table:
 
 def ours(place: Path) -> None:
     from dv_maintenance.engine.local import LocalEngine
-    from dv_maintenance.maintenance.apply import purge
+    from dv_maintenance.maintenance.execution.apply import purge
     from dv_maintenance.tables import open_table
 
     report = purge(open_table(str(place)), LocalEngine(threads=os.cpu_count() or 1))

@@ -320,7 +320,7 @@ def main() -> int:
         fine = compare_scans(tables, sizes, wanted.rounds)
         if wanted.spark:
             from dv_maintenance import register
-            from dv_maintenance.engine.spark_session import start_session
+            from dv_maintenance.engine.spark.session import start_session
 
             os.environ["PYSPARK_PYTHON"] = sys.executable
             spark = start_session("local[2]", {})

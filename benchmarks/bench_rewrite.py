@@ -117,8 +117,8 @@ def copy(table: Path, target: Path) -> Path:
 
 
 def run_ours(table: str) -> float:
-    from dv_maintenance.engine.spark import SparkEngine
-    from dv_maintenance.maintenance.apply import purge
+    from dv_maintenance.engine.spark.engine import SparkEngine
+    from dv_maintenance.maintenance.execution.apply import purge
     from dv_maintenance.tables import open_table
 
     with SparkEngine(master=f"local[{CORES}]") as engine:

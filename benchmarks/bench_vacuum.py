@@ -22,7 +22,7 @@ from dv_maintenance.dv import z85
 from dv_maintenance.dv.descriptor import dv_file_path
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.delta.checkpoint_writer import write_checkpoint
+from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
 from dv_maintenance.tables.delta.snapshot import load_snapshot
 
 FILES = 200_000

@@ -34,10 +34,10 @@ import pyarrow as pa
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dml.update import update
-from dv_maintenance.engine.spark import SparkEngine
+from dv_maintenance.engine.spark.engine import SparkEngine
 from dv_maintenance.errors import ConflictError, DvMaintenanceError
-from dv_maintenance.maintenance.apply import maintain
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.execution.apply import maintain
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 

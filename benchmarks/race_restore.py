@@ -19,7 +19,7 @@ from uuid import uuid4
 import orjson
 
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta.log import commit_path
+from dv_maintenance.tables.delta.log.segment import commit_path
 from dv_maintenance.tables.delta.snapshot import load_snapshot
 
 RUNS, FILES = 25, 4000

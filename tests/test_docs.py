@@ -26,7 +26,7 @@ import yaml
 from places import ROOT
 
 from dv_maintenance.cli.parser import parse
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.tables_file import WatchConfig
 from dv_maintenance.storage import Storage
 
@@ -293,8 +293,8 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
 
 def test_policies_allow_what_the_jobs_ask_for_and_no_more(tmp_path: Path, requests: set[tuple[str, str]]) -> None:
     from dv_maintenance.engine.local import LocalEngine
-    from dv_maintenance.maintenance.apply import purge
     from dv_maintenance.maintenance.checks import check_table
+    from dv_maintenance.maintenance.execution.apply import purge
     from dv_maintenance.maintenance.manifest import write_manifests
     from dv_maintenance.maintenance.vacuum import vacuum
     from dv_maintenance.maintenance.watch import look_at

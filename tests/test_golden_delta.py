@@ -16,7 +16,7 @@ from readers import READERS
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
-from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import FileKey, Replacement, Table

@@ -18,7 +18,7 @@ from dv_maintenance import storage as storages
 from dv_maintenance.cli import main
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta.commit import commit_info_only
+from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 CONDITION = "if-none-match"

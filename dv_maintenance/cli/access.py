@@ -13,7 +13,7 @@ from dv_maintenance.cli.output import Output
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.maintenance.policy import Policy
+    from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.tables.model import Table
 
 __all__ = ["lean_memory", "load_policy", "open_engine", "open_table"]
@@ -45,7 +45,7 @@ def open_engine(args: Namespace) -> AbstractContextManager[Engine]:
 
 def load_policy(args: Namespace) -> Policy:
     """The defaults, or --policy, with each --set on top."""
-    from dv_maintenance.maintenance.policy import Policy
+    from dv_maintenance.maintenance.planning.policy import Policy
 
     policy = Policy.load(args.policy) if args.policy else Policy()
     return policy.with_overrides(f"{key}={value}" for key, value in args.overrides)

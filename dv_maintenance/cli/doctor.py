@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from dv_maintenance.cli.output import Output, bytes_text, table
-from dv_maintenance.engine.spark_session import MIN_JAVA, java_version
+from dv_maintenance.engine.spark.session import MIN_JAVA, java_version
 from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.tables.registry import formats, known_format
 

@@ -30,8 +30,8 @@ def health(args: Namespace, out: Output) -> int:
 
 
 def plan(args: Namespace, out: Output) -> int:
-    from dv_maintenance.maintenance.explain import explain
-    from dv_maintenance.maintenance.plan import build_plan
+    from dv_maintenance.maintenance.planning.explain import explain
+    from dv_maintenance.maintenance.planning.plan import build_plan
 
     target = open_table(args, out)
     snapshot = target.snapshot()

@@ -10,7 +10,7 @@ from dv_maintenance.cli.output import Output, bytes_text, count, table
 from dv_maintenance.errors import UsageError
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.apply import ApplyReport
+    from dv_maintenance.maintenance.execution.apply import ApplyReport
     from dv_maintenance.maintenance.manifest import ManifestReport
     from dv_maintenance.maintenance.vacuum import VacuumReport
 
@@ -20,10 +20,10 @@ _SHOWN = 20
 
 
 def apply(args: Namespace, out: Output) -> int:
-    from dv_maintenance.maintenance.apply import apply as run
-    from dv_maintenance.maintenance.explain import explain
-    from dv_maintenance.maintenance.plan import build_plan
-    from dv_maintenance.maintenance.steps import MaintenancePlan
+    from dv_maintenance.maintenance.execution.apply import apply as run
+    from dv_maintenance.maintenance.planning.explain import explain
+    from dv_maintenance.maintenance.planning.plan import build_plan
+    from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 
     if args.plan and (args.policy or args.overrides):
         raise UsageError("--plan brings its own policy", next_step="leave out --policy and --set, or make a new plan")
@@ -38,7 +38,7 @@ def apply(args: Namespace, out: Output) -> int:
 
 
 def purge(args: Namespace, out: Output) -> int:
-    from dv_maintenance.maintenance.apply import purge as run
+    from dv_maintenance.maintenance.execution.apply import purge as run
 
     target = open_table(args, out)
     with open_engine(args) as engine, out.progress("purging") as step:

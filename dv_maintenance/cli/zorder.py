@@ -12,8 +12,8 @@ __all__ = ["zorder"]
 
 
 def zorder(args: Namespace, out: Output) -> int:
-    from dv_maintenance.maintenance.apply import apply
-    from dv_maintenance.maintenance.explain import explain
+    from dv_maintenance.maintenance.execution.apply import apply
+    from dv_maintenance.maintenance.planning.explain import explain
     from dv_maintenance.maintenance.zorder import plan_zorder
 
     target = open_table(args, out)

@@ -22,7 +22,7 @@ from dv_maintenance.dagster.progress import progress_log
 from dv_maintenance.dagster.resources import engine_of
 from dv_maintenance.dagster.state import last_data_version, observed_before
 from dv_maintenance.errors import UsageError
-from dv_maintenance.maintenance.steps import MaintenancePlan
+from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.tables_file import Job, WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import Snapshot, Table
@@ -121,7 +121,7 @@ def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         backfill_policy=partitions.backfill_policy(table),
     )
     def optimize(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
-        from dv_maintenance.maintenance.apply import apply
+        from dv_maintenance.maintenance.execution.apply import apply
         from dv_maintenance.maintenance.health import health
 
         keys = _chosen(context)
@@ -150,8 +150,8 @@ def _plan(
     context: dg.AssetExecutionContext, table: WatchedTable, snapshot: Snapshot, keys: list[str]
 ) -> MaintenancePlan | None:
     """What the run will do, said in its log first. ``None``: no live file is in the chosen partitions."""
-    from dv_maintenance.maintenance.explain import explain
-    from dv_maintenance.maintenance.plan import build_plan
+    from dv_maintenance.maintenance.planning.explain import explain
+    from dv_maintenance.maintenance.planning.plan import build_plan
 
     if table.partitions is not None and not keys and not _RECORDS_WHOLE_TABLE:
         raise UsageError(

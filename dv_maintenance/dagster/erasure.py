@@ -95,7 +95,7 @@ def _erased(
     """``since``: purge what was deleted after this version; ``None``: all that ever was."""
     from dv_maintenance.maintenance.erasure import plan_purge_since, removable_from
     from dv_maintenance.maintenance.health import iso_timestamp
-    from dv_maintenance.maintenance.plan import build_plan
+    from dv_maintenance.maintenance.planning.plan import build_plan
 
     erased = {
         "name": watched.name,

@@ -18,10 +18,10 @@ from dv_maintenance.config import format_size
 from dv_maintenance.dagster.picture import MOST_BARS, Bar, bar_chart, fits_inline
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.apply import ApplyReport, StepReport
+    from dv_maintenance.maintenance.execution.apply import ApplyReport, StepReport
     from dv_maintenance.maintenance.health import Counts, Health, PartitionHealth
     from dv_maintenance.maintenance.manifest import ManifestReport
-    from dv_maintenance.maintenance.steps import MaintenancePlan
+    from dv_maintenance.maintenance.planning.steps import MaintenancePlan
     from dv_maintenance.maintenance.vacuum import VacuumReport
     from dv_maintenance.maintenance.watch import Look
     from dv_maintenance.tables.model import Snapshot
@@ -87,7 +87,7 @@ def of_look(look: Look) -> Metadata:
 
 def of_plan(plan: MaintenancePlan) -> Metadata:
     """Why, which steps first, and the whole plan in words."""
-    from dv_maintenance.maintenance.explain import explain
+    from dv_maintenance.maintenance.planning.explain import explain
 
     rows = [
         dg.TableRecord(

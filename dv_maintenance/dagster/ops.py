@@ -28,7 +28,7 @@ from dv_maintenance.tables.model import Table
 if TYPE_CHECKING:
     from dv_maintenance.dml.operation import DmlReport
     from dv_maintenance.engine.spark import SparkEngine
-    from dv_maintenance.maintenance.steps import MaintenancePlan
+    from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 
 __all__ = [
     "Checkpoint",
@@ -244,7 +244,7 @@ def _rows(count: int | None) -> str:
 
 
 def _zorder(context: dg.OpExecutionContext, table: Table, config: Zorder) -> Done:
-    from dv_maintenance.maintenance.explain import explain
+    from dv_maintenance.maintenance.planning.explain import explain
     from dv_maintenance.maintenance.zorder import plan_zorder
 
     size = config.target_file_size
@@ -261,8 +261,8 @@ def _of_plan(plan: "MaintenancePlan") -> dict[str, Any]:
 
 
 def applied(context: dg.OpExecutionContext, table: Table, plan: "MaintenancePlan") -> Done:
-    from dv_maintenance.maintenance.apply import apply
-    from dv_maintenance.maintenance.explain import explain
+    from dv_maintenance.maintenance.execution.apply import apply
+    from dv_maintenance.maintenance.planning.explain import explain
 
     context.log.info(explain(plan))
     report = apply(table, engine_of(context.resources.spark), plan, on_progress=progress_log(context.log))

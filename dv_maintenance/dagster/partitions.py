@@ -19,10 +19,10 @@ from dv_maintenance.maintenance.health import total
 from dv_maintenance.tables.model import NULL_PARTITION, parse_partition
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.apply import ApplyReport, StepReport
+    from dv_maintenance.maintenance.execution.apply import ApplyReport, StepReport
     from dv_maintenance.maintenance.health import Counts, Health
-    from dv_maintenance.maintenance.partitioning import PartitionColumn, Partitioning
-    from dv_maintenance.maintenance.policy import Policy
+    from dv_maintenance.maintenance.planning.partitioning import PartitionColumn, Partitioning
+    from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.maintenance.tables_file import WatchedTable
     from dv_maintenance.tables.model import Snapshot
 

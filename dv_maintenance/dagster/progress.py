@@ -13,7 +13,7 @@ _SECONDS_BETWEEN = 10.0
 
 
 def progress_log(log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> Callable[[int, int], None]:
-    """What :func:`~dv_maintenance.maintenance.apply.apply` calls with the rewrites done and the rewrites there are."""
+    """What ``apply`` calls while it works: how many rewrites are done, and how many are planned."""
     said = clock()
 
     def tell(done: int, total: int) -> None:

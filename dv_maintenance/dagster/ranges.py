@@ -23,7 +23,7 @@ def due_keys(table: WatchedTable, snapshot: Snapshot) -> frozenset[str | None]:
     """Keys of the partitions that the policy plans a step for; ``None`` for those outside of every Dagster partition.
     Raises UsageError: the table is not partitioned like that.
     """
-    from dv_maintenance.maintenance.plan import build_plan
+    from dv_maintenance.maintenance.planning.plan import build_plan
     from dv_maintenance.tables.model import parse_partition
 
     partitioning = table.partitions

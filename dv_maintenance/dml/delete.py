@@ -25,7 +25,7 @@ from dv_maintenance.dml.rows import live_rows, positions, some_column, spark_err
 from dv_maintenance.dml.session_time import scan_tasks
 from dv_maintenance.dml.source import Values, read_rows
 from dv_maintenance.dml.spark_types import for_spark, spark_schema
-from dv_maintenance.engine.values import scalar_of
+from dv_maintenance.engine.rows.values import scalar_of
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.predicate import bind

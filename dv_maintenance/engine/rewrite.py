@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dv_maintenance.engine.calendars import Mark, heeds_keys
-from dv_maintenance.engine.footer import BATCH_BYTES
-from dv_maintenance.engine.ordering import Ordering
+from dv_maintenance.engine.parquet.calendars import Mark, heeds_keys
+from dv_maintenance.engine.parquet.footer import BATCH_BYTES
+from dv_maintenance.engine.rows.ordering import Ordering
 from dv_maintenance.engine.scan import SourceReader, open_source
 from dv_maintenance.engine.writer import RollingWriter, as_optional
 from dv_maintenance.errors import RefusedError, RetryableError, VerificationError
@@ -46,7 +46,7 @@ def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None)
     RefusedError : the compression codec is unknown, or dates of two calendars are to be put in one order.
     """
     if any(source.fragment is not None for source in task.scan.sources):
-        from dv_maintenance.engine.lance_rewrite import rewrite_fragments
+        from dv_maintenance.engine.lance.rewrite import rewrite_fragments
 
         return rewrite_fragments(task, storage_options)
     started = time.perf_counter()

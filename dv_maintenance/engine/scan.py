@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from dv_maintenance.engine.calendars import FileCalendar
 from dv_maintenance.engine.faults import reading
-from dv_maintenance.engine.footer import batch_rows, compressed_bytes, middle, row_bytes
-from dv_maintenance.engine.row_groups import may_hold
-from dv_maintenance.engine.row_shape import RowShape
+from dv_maintenance.engine.parquet.calendars import FileCalendar
+from dv_maintenance.engine.parquet.footer import batch_rows, compressed_bytes, middle, row_bytes
+from dv_maintenance.engine.parquet.row_groups import may_hold
+from dv_maintenance.engine.rows.row_shape import RowShape
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.parquet_footer import open_parquet_file
 from dv_maintenance.storage import Storage
 
 if TYPE_CHECKING:
-    from dv_maintenance.engine.live_rows import LiveRows
+    from dv_maintenance.engine.rows.live_rows import LiveRows
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
@@ -170,12 +170,12 @@ def open_source(source: SourceFile, task: ScanTask, storage: Storage) -> Iterato
     As :func:`scan`, and RefusedError where a library that reads it is missing.
     """
     if source.fragment is not None:
-        from dv_maintenance.engine.lance_reader import LanceReader
+        from dv_maintenance.engine.lance.reader import LanceReader
 
         yield LanceReader(source, task, storage)
         return
     if source.parts:
-        from dv_maintenance.engine.side_by_side import open_parts
+        from dv_maintenance.engine.rows.side_by_side import open_parts
 
         with open_parts(source, task, storage) as together:
             yield together

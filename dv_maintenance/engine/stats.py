@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from dv_maintenance.engine.projection import leaf_count
+from dv_maintenance.engine.parquet.projection import leaf_count
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.work import ColumnStats
 

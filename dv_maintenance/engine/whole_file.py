@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from dv_maintenance.engine.faults import reading
-from dv_maintenance.engine.footer import MAX_BATCH_ROWS
-from dv_maintenance.engine.live_rows import LiveRows, pieces
-from dv_maintenance.engine.row_shape import RowShape
+from dv_maintenance.engine.parquet.footer import MAX_BATCH_ROWS
+from dv_maintenance.engine.rows.live_rows import LiveRows, pieces
+from dv_maintenance.engine.rows.row_shape import RowShape
 from dv_maintenance.engine.scan import WHOLE, Span
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.tables.work import EXACT_INSTANTS
@@ -103,11 +103,11 @@ def open_whole(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator
     with file:
         with reading(source.uri, kind):
             if source.format == "orc":
-                from dv_maintenance.engine.orc_file import OrcStored
+                from dv_maintenance.engine.orc.reader import OrcStored
 
                 stored: StoredFile = OrcStored(file, source.uri, exact=_exact_instants(task))
             else:
-                from dv_maintenance.engine.avro_file import AvroStored
+                from dv_maintenance.engine.avro.reader import AvroStored
 
                 stored = AvroStored(file, source)
             reader = WholeReader(stored, source, task, storage)

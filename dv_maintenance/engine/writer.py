@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from dv_maintenance.engine.faults import writing
-from dv_maintenance.engine.parquet_writer import ParquetFiles
+from dv_maintenance.engine.parquet.writer import ParquetFiles
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.errors import RefusedError, VerificationError
 from dv_maintenance.tables.fingerprint import RowSums, fingerprint
@@ -147,11 +147,11 @@ def _format(task: RewriteTask, schema: pa.Schema, storage: Storage) -> Format:
     if task.format == "parquet":
         return ParquetFiles(task, schema, storage)
     if task.format == "orc":
-        from dv_maintenance.engine.orc_writer import OrcFiles
+        from dv_maintenance.engine.orc.writer import OrcFiles
 
         return OrcFiles(task, schema, storage)
     if task.format == "avro":
-        from dv_maintenance.engine.avro_writer import AvroFiles
+        from dv_maintenance.engine.avro.writer import AvroFiles
 
         return AvroFiles(task, schema, storage)
     raise RefusedError(

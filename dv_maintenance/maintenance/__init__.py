@@ -11,12 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.apply import ApplyReport, maintain, purge
+    from dv_maintenance.maintenance.execution.apply import ApplyReport, maintain, purge
     from dv_maintenance.maintenance.health import Health
-    from dv_maintenance.maintenance.plan import build_plan
-    from dv_maintenance.maintenance.policy import Policy
+    from dv_maintenance.maintenance.planning.plan import build_plan
+    from dv_maintenance.maintenance.planning.policy import Policy
+    from dv_maintenance.maintenance.planning.steps import MaintenancePlan
     from dv_maintenance.maintenance.read import write_rows
-    from dv_maintenance.maintenance.steps import MaintenancePlan
     from dv_maintenance.maintenance.watch import Look, WatchConfig, look, look_at
 
 __all__ = [
@@ -35,17 +35,17 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ApplyReport": "apply",
+    "ApplyReport": "execution.apply",
     "Health": "health",
     "Look": "watch",
-    "MaintenancePlan": "steps",
-    "Policy": "policy",
+    "MaintenancePlan": "planning.steps",
+    "Policy": "planning.policy",
     "WatchConfig": "watch",
-    "build_plan": "plan",
+    "build_plan": "planning.plan",
     "look": "watch",
     "look_at": "watch",
-    "maintain": "apply",
-    "purge": "apply",
+    "maintain": "execution.apply",
+    "purge": "execution.apply",
     "write_rows": "read",
 }
 

@@ -62,7 +62,7 @@ def convert(
     UsageError : there are no files, or the partition columns are not those of the folders.
     DamagedTableError : a file is no Parquet. StorageError.
     """
-    from dv_maintenance.engine.parquet_schema import describe
+    from dv_maintenance.engine.parquet.schema import describe
 
     if not isinstance(table, AdoptingTable):
         raise RefusedError(f"{table.format} tables can't be made of files here", table=table.uri)

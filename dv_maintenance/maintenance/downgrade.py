@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError
-from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.tables.capabilities import DowngradableTable
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.maintenance.apply import OnProgress
+    from dv_maintenance.maintenance.execution.apply import OnProgress
     from dv_maintenance.tables.capabilities import DowngradeStep
     from dv_maintenance.tables.model import Table
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.maintenance.plan import build_plan
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.maintenance.planning.policy import Policy
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dv_maintenance.maintenance.steps import MaintenancePlan
+    from dv_maintenance.maintenance.planning.steps import MaintenancePlan
     from dv_maintenance.tables.model import Snapshot, Table
 
 __all__ = ["plan_purge_since", "removable_from"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dv_maintenance.maintenance.facts import FileFacts, file_facts
+from dv_maintenance.maintenance.planning.facts import FileFacts, file_facts
 from dv_maintenance.tables.model import Snapshot, parse_partition
 
 __all__ = ["Counts", "Health", "PartitionHealth", "health", "iso_timestamp", "total"]

@@ -63,7 +63,7 @@ def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> 
         )
     purged = purge_first and snapshot.files["dv_id"].null_count < snapshot.files.num_rows
     if purged:
-        from dv_maintenance.maintenance.apply import purge
+        from dv_maintenance.maintenance.execution.apply import purge
 
         report = purge(table, engine)
         done = f"deletion vectors were purged, up to version {report.version_after}"

@@ -108,8 +108,8 @@ def _write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[
 
 
 def _write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> int:
-    from dv_maintenance.engine.calendars import PROLEPTIC
-    from dv_maintenance.engine.parquet_output import ParquetOutput
+    from dv_maintenance.engine.parquet.calendars import PROLEPTIC
+    from dv_maintenance.engine.parquet.output import ParquetOutput
 
     schema, batches = _plain(schema, batches)
     try:

@@ -27,8 +27,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 
 from dv_maintenance.config import Location, expand_env, load_yaml, validate
 from dv_maintenance.errors import DvMaintenanceError, UsageError
-from dv_maintenance.maintenance.partitioning import PartitioningSetting
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.planning.partitioning import PartitioningSetting
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables.find import FoundTable, find_tables
 from dv_maintenance.tables.registry import known_format

@@ -19,8 +19,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from dv_maintenance.config import format_duration, format_size
 from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.maintenance.health import Health, health
-from dv_maintenance.maintenance.plan import build_plan
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.tables_file import Job, WatchConfig, WatchedTable
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables import open_table

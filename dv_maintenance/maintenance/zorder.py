@@ -20,16 +20,16 @@ from pyarrow import types
 
 from dv_maintenance.config import format_size
 from dv_maintenance.errors import RefusedError, UsageError
-from dv_maintenance.maintenance.apply import apply
-from dv_maintenance.maintenance.facts import file_facts, partition_mask
-from dv_maintenance.maintenance.policy import Policy, target_file_size
-from dv_maintenance.maintenance.steps import Cost, Effect, LeftAlone, MaintenancePlan, PlanInput, PlanStep, Why
+from dv_maintenance.maintenance.execution.apply import apply
+from dv_maintenance.maintenance.planning.facts import file_facts, partition_mask
+from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
+from dv_maintenance.maintenance.planning.steps import Cost, Effect, LeftAlone, MaintenancePlan, PlanInput, PlanStep, Why
 from dv_maintenance.tables.capabilities import OrderableTable
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.maintenance.apply import ApplyReport, OnProgress
-    from dv_maintenance.maintenance.facts import Bools, FileFacts, Ints
+    from dv_maintenance.maintenance.execution.apply import ApplyReport, OnProgress
+    from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints
     from dv_maintenance.tables.model import Snapshot, Table
     from dv_maintenance.tables.rows import ColumnBounds
 

@@ -147,7 +147,7 @@ class DeltaBackend(TableBackend):
         return LocalEngine()
 
     def forbid(self) -> None:
-        from dv_maintenance.tables.delta.log import read_commit
+        from dv_maintenance.tables.delta.log.segment import read_commit
 
         protocol = next(action["protocol"] for action in read_commit(self._builder.storage, 0) if "protocol" in action)
         features = [*protocol["writerFeatures"], "fromTheFuture"]

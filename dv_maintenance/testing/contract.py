@@ -17,12 +17,12 @@ from collections.abc import Callable, Collection
 import pytest
 
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
-from dv_maintenance.maintenance.apply import apply, maintain, purge
+from dv_maintenance.maintenance.execution.apply import apply, maintain, purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.manifest import write_manifests
-from dv_maintenance.maintenance.plan import build_plan
-from dv_maintenance.maintenance.policy import Policy
-from dv_maintenance.maintenance.steps import MaintenancePlan
+from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.model import partition_name
 from dv_maintenance.testing.backends import TableBackend

@@ -25,22 +25,22 @@ import pyarrow.parquet as pq
 
 from dv_maintenance.dv import DeletionVector, load
 from dv_maintenance.dv.delta import inline, pack
-from dv_maintenance.engine.odd_floats import OddFloats
+from dv_maintenance.engine.parquet.odd_floats import OddFloats
 from dv_maintenance.engine.scan import scan
 from dv_maintenance.engine.stats import StatsCollector
 from dv_maintenance.errors import UsageError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta.actions import Action, Metadata, Protocol
-from dv_maintenance.tables.delta.bulk import dv_id
-from dv_maintenance.tables.delta.checkpoint_writer import write_checkpoint
-from dv_maintenance.tables.delta.log import commit_path
-from dv_maintenance.tables.delta.publish import commit_body, commit_times, operation_info
-from dv_maintenance.tables.delta.replay import full_state
-from dv_maintenance.tables.delta.schema import partition_physical_names, physical_schema
-from dv_maintenance.tables.delta.schema_string import schema_string
+from dv_maintenance.tables.delta.commit.publish import commit_body, commit_times, operation_info
+from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol
+from dv_maintenance.tables.delta.log.bulk import dv_id
+from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
+from dv_maintenance.tables.delta.log.replay import full_state
+from dv_maintenance.tables.delta.log.segment import commit_path
+from dv_maintenance.tables.delta.rows.schema import partition_physical_names, physical_schema
+from dv_maintenance.tables.delta.rows.schema_string import schema_string
+from dv_maintenance.tables.delta.rows.stats import stats_columns, stats_json
+from dv_maintenance.tables.delta.rows.tasks import log_path, output_folder, scan_tasks
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
-from dv_maintenance.tables.delta.stats import stats_columns, stats_json
-from dv_maintenance.tables.delta.tasks import log_path, output_folder, scan_tasks
 from dv_maintenance.tables.model import FileKey, partition_name
 from dv_maintenance.tables.work import OutputFile, RewriteBin, SourceFile
 

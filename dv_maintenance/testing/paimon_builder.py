@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 from dv_maintenance.dv import DeletionVector, paimon
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.paimon.avro_writer import Template, write_records
-from dv_maintenance.tables.paimon.binary_row import encode_row
-from dv_maintenance.tables.paimon.entries import FileId, added_entries, read_whole, removal
-from dv_maintenance.tables.paimon.index_change import FIRST, load_dv
+from dv_maintenance.tables.paimon.commit.index_change import FIRST, load_dv
+from dv_maintenance.tables.paimon.commit.value_stats import EMPTY_ROW, partition_stats
 from dv_maintenance.tables.paimon.layout import table_layout
-from dv_maintenance.tables.paimon.partitions import folder_name
-from dv_maintenance.tables.paimon.schema import newest_schema
+from dv_maintenance.tables.paimon.log.binary_row import encode_row
+from dv_maintenance.tables.paimon.log.entries import FileId, added_entries, read_whole, removal
+from dv_maintenance.tables.paimon.log.schema import newest_schema
+from dv_maintenance.tables.paimon.rows.partitions import folder_name
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
-from dv_maintenance.tables.paimon.value_stats import EMPTY_ROW, partition_stats
 
 __all__ = ["PaimonBuilder"]
 

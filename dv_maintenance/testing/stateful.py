@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError
-from dv_maintenance.maintenance.apply import ApplyReport, apply, maintain, purge
+from dv_maintenance.maintenance.execution.apply import ApplyReport, apply, maintain, purge
 from dv_maintenance.maintenance.manifest import write_manifests
-from dv_maintenance.maintenance.plan import build_plan
-from dv_maintenance.maintenance.policy import Policy
-from dv_maintenance.maintenance.steps import MaintenancePlan
+from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.testing.backends import TableBackend
 from dv_maintenance.testing.history import InterferingEngine, TableHistory

@@ -73,13 +73,13 @@ def _engine() -> Any:
 
 
 def _purge(backend: TableBackend, _: int) -> object:
-    from dv_maintenance.maintenance.apply import purge
+    from dv_maintenance.maintenance.execution.apply import purge
 
     return purge(backend.open(), _engine())
 
 
 def _optimize(backend: TableBackend, _: int) -> object:
-    from dv_maintenance.maintenance.apply import maintain
+    from dv_maintenance.maintenance.execution.apply import maintain
 
     return maintain(backend.open(), _engine())
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from dv_maintenance.tables.delta import dv_files
-from dv_maintenance.tables.delta import publish as delta_publish
-from dv_maintenance.tables.paimon import publish as paimon_publish
+from dv_maintenance.tables.delta.commit import dv_files
+from dv_maintenance.tables.delta.commit import publish as delta_publish
+from dv_maintenance.tables.paimon.commit import publish as paimon_publish
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.faults import Call, Fault, Faults, Kill, injected
 from dv_maintenance.testing.trials import Trial

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from dv_maintenance.errors import StorageError, VerificationError
-from dv_maintenance.maintenance import round as rounds
+from dv_maintenance.maintenance.execution import round as rounds
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
-from dv_maintenance.tables.delta import dv_files, publish
-from dv_maintenance.tables.delta.dv_files import CommitDvs
-from dv_maintenance.tables.paimon import publish as paimon_publish
+from dv_maintenance.tables.delta.commit import dv_files, publish
+from dv_maintenance.tables.delta.commit.dv_files import CommitDvs
+from dv_maintenance.tables.paimon.commit import publish as paimon_publish
 from dv_maintenance.testing.backends import DeltaBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.faults import Call, Fault, Kill, Script
 from dv_maintenance.testing.trials import Trial

@@ -12,7 +12,7 @@ import pytest
 
 from dv_maintenance.cli.output import dump_json
 from dv_maintenance.errors import DvMaintenanceError
-from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.model import Table

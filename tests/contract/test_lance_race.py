@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.lance import commit
+from dv_maintenance.tables.lance.commit import rewrites as commit
 from dv_maintenance.tables.model import CommitOutcome
 
 ROWS = 40_000

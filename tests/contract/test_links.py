@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from dv_maintenance.errors import DvMaintenanceError
-from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.testing.backends import DeltaBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.contract import TableContract

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.restore import restore
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.capabilities import RestorableTable

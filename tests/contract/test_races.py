@@ -14,7 +14,7 @@ from readers import with_deltalake
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import ConflictError
-from dv_maintenance.maintenance.apply import ApplyReport, maintain, purge
+from dv_maintenance.maintenance.execution.apply import ApplyReport, maintain, purge
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.model import Table
 from dv_maintenance.testing.backends import DeltaBackend

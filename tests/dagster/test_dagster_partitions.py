@@ -20,7 +20,7 @@ from dv_maintenance.dagster.partitions import backfill_policy, missing_partition
 from dv_maintenance.dagster.ranges import widest_range
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.health import health
-from dv_maintenance.maintenance.partitioning import Partitioning
+from dv_maintenance.maintenance.planning.partitioning import Partitioning
 from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import NULL_PARTITION

@@ -15,8 +15,8 @@ import pytest
 
 from dv_maintenance.dagster.state import Seen, SensorState
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.maintenance.apply import maintain
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.execution.apply import maintain
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.tables_file import WatchedTable
 from dv_maintenance.maintenance.watch import Look
 from dv_maintenance.storage import Storage

@@ -15,15 +15,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from dv_maintenance.engine import calendars
-from dv_maintenance.engine.calendars import (
+from dv_maintenance.engine.parquet import calendars
+from dv_maintenance.engine.parquet.calendars import (
     FIRST_MICRO,
     PROLEPTIC,
     FileCalendar,
     dates_to_proleptic,
     timestamps_to_proleptic,
 )
-from dv_maintenance.engine.parquet_schema import describe
+from dv_maintenance.engine.parquet.schema import describe
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.engine.scan import open_parquet, scan
 from dv_maintenance.errors import RefusedError

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from dv_maintenance.engine import spark_connect
-from dv_maintenance.engine.spark_session import start_session
+from dv_maintenance.engine.spark import connect as spark_connect
+from dv_maintenance.engine.spark.session import start_session
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.tables import open_table
@@ -56,11 +56,11 @@ import json, sys
 import dagster as dg
 from dv_maintenance.dagster import SparkResource, build_dv_assets
 from dv_maintenance.engine.spark import SparkEngine
-from dv_maintenance.engine.spark_session import start_session
+from dv_maintenance.engine.spark.session import start_session
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.maintenance.apply import apply
-from dv_maintenance.maintenance.plan import build_plan
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.execution.apply import apply
+from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.tables_file import WatchConfig
 from dv_maintenance.tables import open_table
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dv_maintenance.engine import footer
+from dv_maintenance.engine.parquet import footer
 from dv_maintenance.engine.scan import open_source, scan
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
 from dv_maintenance.storage import Storage
@@ -72,7 +72,7 @@ def test_counts_are_known_before_rows_are_read(lake: Any) -> None:
 
 
 def test_masks_are_made_for_more_than_a_batch_but_not_for_all(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dv_maintenance.engine.live_rows._AT_ONCE", 32)
+    monkeypatch.setattr("dv_maintenance.engine.rows.live_rows._AT_ONCE", 32)
     monkeypatch.setattr(footer, "MAX_BATCH_ROWS", 7)
     deleted = {0, 6, 31, 32, *range(40, 61), 99}
     source = replace(lake.write(TABLE, row_group_size=50), dv=lake.dv(deleted))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dv_maintenance.engine.odd_floats import OddFloats
+from dv_maintenance.engine.parquet.odd_floats import OddFloats
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.engine.stats import StatsCollector
 from dv_maintenance.errors import UsageError
@@ -171,7 +171,7 @@ def test_what_is_no_leaf_has_no_statistics(column: tuple[str, ...]) -> None:
 
 
 def test_each_file_has_its_own(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dv_maintenance.engine.footer.MAX_BATCH_ROWS", 1000)
+    monkeypatch.setattr("dv_maintenance.engine.parquet.footer.MAX_BATCH_ROWS", 1000)
     table = pa.table({"id": range(10_000), "f": [math.nan] + [1.0] * 9999})
     task = lake.task([lake.write(table)], table.schema, target_bytes=10_000, stats_columns=(("id",), ("f",)))
     outputs = rewrite(task).outputs

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from dv_maintenance import errors
-from dv_maintenance.engine import ENGINES, get_engine, wire
+from dv_maintenance.engine import ENGINES, get_engine
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.pool import run_all
-from dv_maintenance.engine.spark import _cause
-from dv_maintenance.engine.spark_session import java_version, start_session
+from dv_maintenance.engine.spark import _cause, wire
+from dv_maintenance.engine.spark.session import java_version, start_session
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, DvMaintenanceError, RefusedError
 
 TABLE = pa.table({"id": range(100)})

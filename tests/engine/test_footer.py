@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dv_maintenance.engine.footer import BATCH_BYTES, MAX_BATCH_ROWS, batch_rows, dictionary_pays, row_bytes
+from dv_maintenance.engine.parquet.footer import BATCH_BYTES, MAX_BATCH_ROWS, batch_rows, dictionary_pays, row_bytes
 from dv_maintenance.engine.scan import scan
 from dv_maintenance.tables.work import ScanTask
 

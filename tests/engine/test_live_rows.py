@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dv_maintenance.engine.live_rows import without
+from dv_maintenance.engine.rows.live_rows import without
 
 ROWS = 1000
 

@@ -18,8 +18,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pyarrow import orc
 
-from dv_maintenance.engine import orc_file, orc_writer
 from dv_maintenance.engine.bounds import BoundsCollector
+from dv_maintenance.engine.orc import reader as orc_file
+from dv_maintenance.engine.orc import writer as orc_writer
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.engine.scan import scan
 from dv_maintenance.engine.writer import RollingWriter
@@ -149,7 +150,7 @@ def test_slices_of_rows_that_are_null(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", FORMATS)
 def test_files_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """What a library of the format gets wrong is no rewrite."""
-    from dv_maintenance.engine import avro_writer
+    from dv_maintenance.engine.avro import writer as avro_writer
 
     values, cast = avro_writer._values, orc_writer._cast
 
@@ -227,7 +228,7 @@ def test_an_avro_file_is_written_in_blocks(tmp_path: Path, monkeypatch: pytest.M
         sizes = [block.num_records for block in fastavro.block_reader(file)]
     assert sum(sizes) == 20_000
     assert max(sizes) < 10_000
-    monkeypatch.setattr("dv_maintenance.engine.avro_writer._MOST_BYTES", 10)
+    monkeypatch.setattr("dv_maintenance.engine.avro.writer._MOST_BYTES", 10)
     with pytest.raises(RefusedError, match="readers of Avro files take 10"):
         written(task(tmp_path, table.schema, "avro"), *table.to_batches())
 
@@ -297,7 +298,7 @@ def test_a_codec_that_is_not_known(tmp_path: Path, kind: str) -> None:
 
 
 def test_an_old_pyarrow_writes_no_timestamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dv_maintenance.engine.orc_writer.range_is_checked", lambda: False)
+    monkeypatch.setattr("dv_maintenance.engine.orc.writer.range_is_checked", lambda: False)
     assert orc_file.range_is_checked()
     with pytest.raises(RefusedError, match="pyarrow 26"):
         written(task(tmp_path, pa.schema([("t", pa.timestamp("ms"))]), "orc"))

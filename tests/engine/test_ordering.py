@@ -14,9 +14,9 @@ from conditions import COLUMNS, SCHEMA, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dv_maintenance.engine import ordering
-from dv_maintenance.engine.curve import Curve
 from dv_maintenance.engine.rewrite import rewrite
+from dv_maintenance.engine.rows import ordering
+from dv_maintenance.engine.rows.curve import Curve
 
 
 @settings(max_examples=100)

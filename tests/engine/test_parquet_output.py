@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dv_maintenance.engine.odd_floats import OddFloats
-from dv_maintenance.engine.parquet_output import ParquetOutput
+from dv_maintenance.engine.parquet.odd_floats import OddFloats
+from dv_maintenance.engine.parquet.output import ParquetOutput
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.errors import VerificationError
 from dv_maintenance.files.parquet_footer import encoded
@@ -117,8 +117,8 @@ def test_groups_without_nan_keep_their_bounds(values: list[float | None], group:
 
 
 def test_new_files_of_a_rewrite(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dv_maintenance.engine.parquet_writer.ROW_GROUP_ROWS", 3)
-    monkeypatch.setattr("dv_maintenance.engine.footer.MAX_BATCH_ROWS", 2)
+    monkeypatch.setattr("dv_maintenance.engine.parquet.writer.ROW_GROUP_ROWS", 3)
+    monkeypatch.setattr("dv_maintenance.engine.parquet.footer.MAX_BATCH_ROWS", 2)
     table = pa.table({"d": [1.0, 2.0, 3.0, 4.0, NAN, 6.0, 7.0], "s": [{"x": 1.0}] * 6 + [{"x": NAN}], "i": range(7)})
     rewrite(lake.task([lake.write(table)], table.schema, stats_columns=(("d",), ("i",))))
     [path] = lake.outputs()

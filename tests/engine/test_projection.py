@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dv_maintenance.engine.projection import Projection
+from dv_maintenance.engine.parquet.projection import Projection
 from dv_maintenance.errors import DamagedTableError, RefusedError
 
 UTC = dt.UTC

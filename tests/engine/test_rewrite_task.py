@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dv_maintenance.engine import parquet_writer
+from dv_maintenance.engine.parquet import writer as parquet_writer
 from dv_maintenance.engine.rewrite import rewrite, rewrite_retrying
 from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError, VerificationError
 from dv_maintenance.storage import Storage
@@ -199,7 +199,7 @@ def noise(rows: int) -> pa.Table:
 
 @pytest.mark.parametrize("target", [50_000, 200_000, 500_000])
 def test_files_roll_at_the_target(lake: Any, target: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dv_maintenance.engine.footer.MAX_BATCH_ROWS", 1000)
+    monkeypatch.setattr("dv_maintenance.engine.parquet.footer.MAX_BATCH_ROWS", 1000)
     table = noise(100_000)
     result = rewrite(lake.task([lake.write(table)], table.schema, target_bytes=target))
     *full, last = result.outputs
@@ -212,7 +212,7 @@ def test_files_roll_at_the_target(lake: Any, target: int, monkeypatch: pytest.Mo
 
 
 def test_row_groups_are_bounded_by_bytes_and_rows(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dv_maintenance.engine.footer.MAX_BATCH_ROWS", 1000)
+    monkeypatch.setattr("dv_maintenance.engine.parquet.footer.MAX_BATCH_ROWS", 1000)
     table = noise(20_000)
 
     def group_rows(**limits: int) -> list[int]:
@@ -231,7 +231,7 @@ def test_row_groups_are_bounded_by_bytes_and_rows(lake: Any, monkeypatch: pytest
 @pytest.mark.parametrize("row_groups", [2, 8])
 def test_what_is_held_does_not_grow_with_the_file(lake: Any, monkeypatch: pytest.MonkeyPatch, row_groups: int) -> None:
     monkeypatch.setattr(parquet_writer, "ROW_GROUP_BYTES", 1 << 20)
-    monkeypatch.setattr("dv_maintenance.engine.footer.BATCH_BYTES", 1 << 18)
+    monkeypatch.setattr("dv_maintenance.engine.parquet.footer.BATCH_BYTES", 1 << 18)
     table = noise(row_groups << 18)
     source = lake.write(table, row_group_size=1 << 18, use_dictionary=False)
     schema = table.schema

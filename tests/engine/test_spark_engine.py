@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from dv_maintenance.engine import spark as spark_engine
-from dv_maintenance.engine import wire
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.scan import scan
-from dv_maintenance.engine.spark import SparkEngine
+from dv_maintenance.engine.spark import SparkEngine, wire
+from dv_maintenance.engine.spark import engine as spark_engine
 from dv_maintenance.errors import DamagedDeletionVectorError, DvMaintenanceError, RefusedError
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.work import RewriteResult, ScanTask, SourceFile
@@ -128,7 +127,8 @@ def test_a_session_that_was_given_or_found_is_left_running(lake: Any, spark: Spa
 def test_a_session_of_its_own_is_started_and_stopped(lake: Any, tmp_path: Path) -> None:
     program = """
 import json, sys
-from dv_maintenance.engine import spark, wire
+from dv_maintenance.engine.spark import engine as spark
+from dv_maintenance.engine.spark import wire
 from dv_maintenance.tables.work import RewriteTask
 
 def watched(batches):

@@ -14,7 +14,7 @@ from paimon_engine import PaimonEngine, Row, plain_rows
 
 from dv_maintenance.dv import load
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage

@@ -18,10 +18,10 @@ import pytest
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dml.merge import merge
 from dv_maintenance.dml.update import update
-from dv_maintenance.engine import calendars
-from dv_maintenance.engine.calendars import dates_to_proleptic, timestamps_to_proleptic
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.engine.parquet import calendars
+from dv_maintenance.engine.parquet.calendars import dates_to_proleptic, timestamps_to_proleptic
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.zorder import zorder
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table

@@ -18,13 +18,13 @@ from dv_maintenance.dml.merge import merge
 from dv_maintenance.dml.update import update
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
-from dv_maintenance.maintenance.apply import apply, purge
 from dv_maintenance.maintenance.engine_sql import engine_sql
-from dv_maintenance.maintenance.plan import build_plan
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.execution.apply import apply, purge
+from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.delta.layout import stores_partitions
+from dv_maintenance.tables.delta.rows.layout import stores_partitions
 from dv_maintenance.tables.delta.snapshot import load_snapshot
 
 if TYPE_CHECKING:

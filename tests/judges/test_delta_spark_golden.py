@@ -13,7 +13,7 @@ from test_golden_delta import EXPECTED, rewrite_all
 
 from dv_maintenance.engine.spark import SparkEngine
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.tables import open_table
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 from readers import READERS, with_delta_spark
 
 from dv_maintenance.engine.spark import SparkEngine
-from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.tables import open_table
 
 if TYPE_CHECKING:

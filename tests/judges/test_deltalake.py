@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from readers import READERS
 
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.maintenance.apply import maintain, purge
+from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder

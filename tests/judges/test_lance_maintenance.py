@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.maintenance.apply import maintain, purge
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.execution.apply import maintain, purge
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.history import InterferingEngine

@@ -14,7 +14,7 @@ from paimon_engine import DV, PaimonEngine, Row
 from paimon_judging import in_order, opened
 
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.maintenance.apply import maintain, purge
+from dv_maintenance.maintenance.execution.apply import maintain, purge
 
 NAN, INF = float("nan"), float("inf")
 VALUES: dict[str, tuple[str, tuple[Any, ...]]] = {

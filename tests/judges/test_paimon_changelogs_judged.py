@@ -22,7 +22,7 @@ from dv_maintenance.errors import ConflictError
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.paimon.avro import read_records
 from dv_maintenance.tables.paimon.avro_schema import Wanted
-from dv_maintenance.tables.paimon.plan import LEFT
+from dv_maintenance.tables.paimon.vacuum.decision import LEFT
 
 HISTORIES = int(os.environ.get("DVM_HISTORIES", "2"))
 # Until the test says otherwise, commits expire nothing.

@@ -18,8 +18,8 @@ from test_paimon_maintenance import go_on, gone_too, no_dvs, simple
 from test_paimon_reading import NESTED, VALUES, WHEN
 
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.maintenance.apply import maintain, purge
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.execution.apply import maintain, purge
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.testing.history import InterferingEngine
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from test_paimon_reading import NESTED, VALUES
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import ConflictError
-from dv_maintenance.maintenance.apply import maintain, purge
+from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.health import health
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.testing.history import InterferingEngine
 

@@ -15,7 +15,7 @@ from paimon_judging import judge_files, judge_rows, opened, our_rows, same
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.vacuum import vacuum
 

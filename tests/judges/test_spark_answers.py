@@ -24,10 +24,10 @@ from dv_maintenance.dml.merge import merge
 from dv_maintenance.dml.update import update
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.spark import SparkEngine
-from dv_maintenance.maintenance.apply import maintain, purge
 from dv_maintenance.maintenance.checkpoint import checkpoint
 from dv_maintenance.maintenance.convert import convert
 from dv_maintenance.maintenance.downgrade import downgrade
+from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.manifest import write_manifests
 from dv_maintenance.maintenance.restore import restore
 from dv_maintenance.maintenance.vacuum import vacuum

@@ -18,7 +18,7 @@ from paimon_engine import DV, PaimonEngine
 from dv_maintenance.dml.merge import merge
 from dv_maintenance.dml.update import update
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.zorder import zorder
 from dv_maintenance.tables import open_table
 
@@ -181,7 +181,7 @@ def test_ordered_updated_and_merged(delta_spark: SparkSession, tmp_path: Path) -
 @pytest.fixture
 def few_rows_in_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several row groups in a file, each of several pages."""
-    monkeypatch.setattr("dv_maintenance.engine.parquet_writer.ROW_GROUP_ROWS", 40_000)
+    monkeypatch.setattr("dv_maintenance.engine.parquet.writer.ROW_GROUP_ROWS", 40_000)
 
 
 ROW = {"type": "ROW", "fields": [{"id": 100, "name": "x", "type": "DOUBLE"}]}

@@ -23,10 +23,10 @@ from dv_maintenance.errors import (
     UsageError,
     VerificationError,
 )
-from dv_maintenance.maintenance.apply import apply, maintain, purge
-from dv_maintenance.maintenance.plan import build_plan
-from dv_maintenance.maintenance.policy import Policy
-from dv_maintenance.maintenance.steps import MaintenancePlan
+from dv_maintenance.maintenance.execution.apply import apply, maintain, purge
+from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import Snapshot

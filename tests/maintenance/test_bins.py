@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dv_maintenance.maintenance.bins import pack
+from dv_maintenance.maintenance.planning.bins import pack
 
 weights = st.lists(st.integers(0, 30), max_size=60)
 

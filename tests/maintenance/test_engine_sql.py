@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
-from dv_maintenance.maintenance.apply import purge
 from dv_maintenance.maintenance.engine_sql import engine_sql
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.delta.log import commit_path
+from dv_maintenance.tables.delta.log.segment import commit_path
 from dv_maintenance.tables.fingerprint import fingerprint
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.memory import MemoryTable

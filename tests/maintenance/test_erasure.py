@@ -13,11 +13,11 @@ import pytest
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.maintenance.apply import apply, maintain
 from dv_maintenance.maintenance.checkpoint import checkpoint
 from dv_maintenance.maintenance.erasure import plan_purge_since, removable_from
+from dv_maintenance.maintenance.execution.apply import apply, maintain
 from dv_maintenance.maintenance.health import health
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.work import RewriteResult, RewriteTask

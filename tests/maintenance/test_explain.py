@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from test_plan import MIB, file, table
 
-from dv_maintenance.maintenance.explain import explain
-from dv_maintenance.maintenance.plan import build_plan
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.planning.explain import explain
+from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.maintenance.planning.policy import Policy
 
 
 def test_a_plan_in_words() -> None:

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dv_maintenance.errors import DamagedTableError, UsageError
-from dv_maintenance.maintenance.explain import explain
-from dv_maintenance.maintenance.plan import MaintenancePlan, build_plan
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.planning.explain import explain
+from dv_maintenance.maintenance.planning.plan import MaintenancePlan, build_plan
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.tables.model import FILES_SCHEMA, Snapshot
 
 MIB = 1 << 20

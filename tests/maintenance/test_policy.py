@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dv_maintenance.errors import UsageError
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.planning.policy import Policy
 
 
 def test_a_policy_from_yaml(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from dv_maintenance.errors import StorageError, UsageError
 from dv_maintenance.maintenance.checks import CHECKS, Finding, check_table
-from dv_maintenance.maintenance.limits import DurationLimits, RatioLimits, RetentionLimits
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.planning.limits import DurationLimits, RatioLimits, RetentionLimits
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import Table
 from dv_maintenance.testing.delta_builder import DeltaBuilder

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dv_maintenance.errors import RefusedError, UsageError
-from dv_maintenance.maintenance.apply import maintain
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.execution.apply import maintain
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.watch import WatchConfig, look, look_at, read_state
 from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
 

@@ -13,8 +13,8 @@ import pytest
 from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import UnsupportedFeatureError, UsageError
+from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.read import read
-from dv_maintenance.maintenance.steps import MaintenancePlan
 from dv_maintenance.maintenance.zorder import plan_zorder, zorder
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder

@@ -102,7 +102,7 @@ def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui
     """The demo itself, act by act."""
     from dv_maintenance.cli.demo.report import Report, TableReport
     from dv_maintenance.cli.demo.tables import DEMO_TABLES
-    from dv_maintenance.maintenance.plan import build_plan
+    from dv_maintenance.maintenance.planning.plan import build_plan
     from dv_maintenance.maintenance.watch import look
     from dv_maintenance.tables import open_table
 

@@ -11,7 +11,7 @@ from dv_maintenance.cli.output import bytes_text, count, percent, table
 if TYPE_CHECKING:
     from dv_maintenance.cli.demo.location import Run
     from dv_maintenance.cli.demo.state import State
-    from dv_maintenance.maintenance.steps import LeftAlone
+    from dv_maintenance.maintenance.planning.steps import LeftAlone
     from dv_maintenance.maintenance.watch import Look
 
 __all__ = ["Report", "TableReport"]

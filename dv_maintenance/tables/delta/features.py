@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError, UsageError
-from dv_maintenance.tables.delta.actions import FEATURE_READER, FEATURE_WRITER, Protocol
-from dv_maintenance.tables.delta.stats import stats_columns
+from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRITER, Protocol
+from dv_maintenance.tables.delta.rows.stats import stats_columns
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta.actions import Metadata, Protocol, Transaction
 from dv_maintenance.tables.delta.features import check_readable
-from dv_maintenance.tables.delta.files import ADD_COLUMNS, duplicate_paths, files_table
-from dv_maintenance.tables.delta.log import LogSegment, read_commit, segment
-from dv_maintenance.tables.delta.replay import State, replay
-from dv_maintenance.tables.delta.schema import arrow_schema
+from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction
+from dv_maintenance.tables.delta.log.replay import State, replay
+from dv_maintenance.tables.delta.log.segment import LogSegment, read_commit, segment
+from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, duplicate_paths, files_table
+from dv_maintenance.tables.delta.rows.schema import arrow_schema
 from dv_maintenance.tables.model import Snapshot
 
 __all__ = ["DeltaSnapshot", "load_snapshot"]

@@ -58,7 +58,7 @@ class DeltaTable:
         return self.storage.path_of(RawName(name))
 
     def version(self, known: int | None = None) -> int:
-        from dv_maintenance.tables.delta.log import latest_version
+        from dv_maintenance.tables.delta.log.segment import latest_version
 
         return latest_version(self.storage, known)
 
@@ -66,32 +66,32 @@ class DeltaTable:
         return load_snapshot(self.storage, version)
 
     def changes_since(self, version: int) -> Changes:
-        from dv_maintenance.tables.delta.history import changes_since
+        from dv_maintenance.tables.delta.log.history import changes_since
 
         return changes_since(self.storage, version)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        from dv_maintenance.tables.delta.history import history
+        from dv_maintenance.tables.delta.log.history import history
 
         return history(self.storage, limit)
 
     def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
-        from dv_maintenance.tables.delta.history import oldest_dv
+        from dv_maintenance.tables.delta.log.history import oldest_dv
 
         return oldest_dv(self.storage, snapshot, limit)
 
     def version_at(self, snapshot: Snapshot, timestamp: int) -> int:
-        from dv_maintenance.tables.delta.timeline import version_at
+        from dv_maintenance.tables.delta.log.timeline import version_at
 
         return version_at(self.storage, _delta(snapshot), timestamp)
 
     def may_match(self, snapshot: Snapshot, predicate: Predicate) -> pa.BooleanArray:
-        from dv_maintenance.tables.delta.skipping import may_match
+        from dv_maintenance.tables.delta.rows.skipping import may_match
 
         return may_match(self.storage, _delta(snapshot), predicate)
 
     def change_feed(self, first: int, last: int | None = None) -> ChangeFeed:
-        from dv_maintenance.tables.delta.changes import change_feed
+        from dv_maintenance.tables.delta.rows.change_feed import change_feed
 
         return change_feed(self.storage, first, last)
 
@@ -104,7 +104,7 @@ class DeltaTable:
         max_attempts: int = 10,
         vacuums_over: Collection[int] = (),
     ) -> RestoreResult:
-        from dv_maintenance.tables.delta.restore import restore
+        from dv_maintenance.tables.delta.verbs.restore import restore
 
         return restore(
             self.storage,
@@ -116,17 +116,17 @@ class DeltaTable:
         )
 
     def checkpoint(self, *, clean_log: bool = False, dry_run: bool = False, now: int | None = None) -> CheckpointResult:
-        from dv_maintenance.tables.delta.cleanup import checkpoint
+        from dv_maintenance.tables.delta.log.log_cleanup import checkpoint
 
         return checkpoint(self.storage, clean_log=clean_log, dry_run=dry_run, now=now)
 
     def downgrade_steps(self, *, truncate_history: bool, now: int | None = None) -> tuple[DowngradeStep, ...]:
-        from dv_maintenance.tables.delta.downgrade import downgrade_steps
+        from dv_maintenance.tables.delta.verbs.downgrade import downgrade_steps
 
         return downgrade_steps(self.storage, truncate_history=truncate_history, now=now)
 
     def take_downgrade_step(self, name: str, *, truncate_history: bool, now: int | None = None) -> None:
-        from dv_maintenance.tables.delta.downgrade import take_downgrade_step
+        from dv_maintenance.tables.delta.verbs.downgrade import take_downgrade_step
 
         take_downgrade_step(self.storage, name, truncate_history=truncate_history, now=now)
 
@@ -136,12 +136,12 @@ class DeltaTable:
         check_writable(_delta(snapshot), operation)
 
     def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
-        from dv_maintenance.tables.delta.tasks import scan_tasks
+        from dv_maintenance.tables.delta.rows.tasks import scan_tasks
 
         return scan_tasks(self.storage, _delta(snapshot), columns)
 
     def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
-        from dv_maintenance.tables.delta.tasks import rewrite_tasks
+        from dv_maintenance.tables.delta.rows.tasks import rewrite_tasks
 
         return rewrite_tasks(self.storage, _delta(snapshot), bins, target_bytes)
 
@@ -153,34 +153,34 @@ class DeltaTable:
         operation: Mapping[str, Any],
         max_attempts: int = 10,
     ) -> CommitOutcome:
-        from dv_maintenance.tables.delta.commit import commit_replacements
+        from dv_maintenance.tables.delta.commit.rewrites import commit_replacements
 
         return commit_replacements(
             self.storage, _delta(base), replacements, operation=operation, max_attempts=max_attempts
         )
 
     def ordered_by(self, snapshot: Snapshot) -> list[tuple[str, ...]]:
-        from dv_maintenance.tables.delta.order import ordered_by
+        from dv_maintenance.tables.delta.rows.order import ordered_by
 
         return ordered_by(_delta(snapshot))
 
     def column_bounds(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, ColumnBounds]:
-        from dv_maintenance.tables.delta.bounds import column_bounds
+        from dv_maintenance.tables.delta.rows.bounds import column_bounds
 
         return column_bounds(self.storage, _delta(snapshot), columns)
 
     def local_times(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-        from dv_maintenance.tables.delta.bounds import local_times
+        from dv_maintenance.tables.delta.rows.bounds import local_times
 
         return local_times(cast("DeltaSnapshot", snapshot), columns)
 
     def row_rules(self, snapshot: Snapshot) -> RowRules:
-        from dv_maintenance.tables.delta.new_rows import row_rules
+        from dv_maintenance.tables.delta.rows.new_rows import row_rules
 
         return row_rules(_delta(snapshot))
 
     def row_write_tasks(self, snapshot: Snapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
-        from dv_maintenance.tables.delta.new_rows import row_write_tasks
+        from dv_maintenance.tables.delta.rows.new_rows import row_write_tasks
 
         return row_write_tasks(self.storage, _delta(snapshot), target_bytes)
 
@@ -193,7 +193,7 @@ class DeltaTable:
         reads: Callable[[Snapshot], bool],
         max_attempts: int = 10,
     ) -> ChangesOutcome:
-        from dv_maintenance.tables.delta.changeset import commit_changes
+        from dv_maintenance.tables.delta.commit.row_changes import commit_changes
 
         return commit_changes(
             self.storage, _delta(base), changes, operation=operation, reads=reads, max_attempts=max_attempts
@@ -209,7 +209,7 @@ class DeltaTable:
         now: int | None = None,
         guard: VacuumGuard = NO_GUARD,
     ) -> VacuumResult:
-        from dv_maintenance.tables.delta.vacuum import vacuum
+        from dv_maintenance.tables.delta.vacuum.run import vacuum
 
         return vacuum(
             self.storage,
@@ -223,7 +223,7 @@ class DeltaTable:
         )
 
     def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteResult:
-        from dv_maintenance.tables.delta.quarantine import undelete
+        from dv_maintenance.tables.delta.vacuum.quarantine import undelete
 
         return undelete(self.storage, since=since, until=until, dry_run=dry_run)
 
@@ -231,29 +231,29 @@ class DeltaTable:
         return DeltaTable(self.storage, (*self.protected, *clones))
 
     def adopted(self) -> int | None:
-        from dv_maintenance.tables.delta.convert import adopted
+        from dv_maintenance.tables.delta.verbs.convert import adopted
 
         return adopted(self.storage)
 
     def adopt(self, schema: pa.Schema, partition_columns: Sequence[str], files: Sequence[AddedFile]) -> int | None:
-        from dv_maintenance.tables.delta.convert import adopt
+        from dv_maintenance.tables.delta.verbs.convert import adopt
 
         return adopt(self.storage, schema, partition_columns, files)
 
     @property
     def engine_extension(self) -> str:
-        from dv_maintenance.tables.delta.engine_sql import EXTENSION
+        from dv_maintenance.tables.delta.verbs.engine_sql import EXTENSION
 
         return EXTENSION
 
     @property
     def engine_advice(self) -> str:
-        from dv_maintenance.tables.delta.engine_sql import ADVICE
+        from dv_maintenance.tables.delta.verbs.engine_sql import ADVICE
 
         return ADVICE
 
     def engine_name(self, settings: Mapping[str, str], wanted: str | None) -> EngineName:
-        from dv_maintenance.tables.delta.engine_sql import name_of
+        from dv_maintenance.tables.delta.verbs.engine_sql import name_of
 
         del settings
         return name_of(self.storage, wanted)
@@ -263,7 +263,7 @@ class DeltaTable:
         return None
 
     def engine_statements(self, job: str, name: EngineName, snapshot: Snapshot) -> tuple[str, ...]:
-        from dv_maintenance.tables.delta.engine_sql import statements
+        from dv_maintenance.tables.delta.verbs.engine_sql import statements
 
         del snapshot
         return statements(job, name)
@@ -283,7 +283,7 @@ class DeltaTable:
         return (task.sources[0] for task in self.scan_tasks(snapshot))
 
     def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
-        from dv_maintenance.tables.delta.manifest import write_manifests
+        from dv_maintenance.tables.delta.verbs.manifest import write_manifests
 
         return write_manifests(self.storage, _delta(snapshot))
 

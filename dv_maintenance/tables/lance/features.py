@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from dv_maintenance.errors import UnsupportedFeatureError
-from dv_maintenance.tables.lance.manifest import Fragment, Manifest
+from dv_maintenance.tables.lance.log.manifest import Fragment, Manifest
 
 __all__ = [
     "DELETION_FILES",

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.storage import Storage, absolute_uri
-from dv_maintenance.tables.lance.manifest import DataFile, DeletionFile, Manifest
+from dv_maintenance.tables.lance.log.manifest import DataFile, DeletionFile, Manifest
 
 __all__ = ["DATA", "DELETIONS", "check_folders", "data_path", "deletion_path"]
 

@@ -7,10 +7,10 @@ from typing import Final
 
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.features import STABLE_ROW_IDS, check_no_overlays, check_readable
-from dv_maintenance.tables.lance.files import counted, counts_are_known, files_table
-from dv_maintenance.tables.lance.manifest import Fragment, Manifest
-from dv_maintenance.tables.lance.schema import arrow_schema, lance_fields
-from dv_maintenance.tables.lance.versions import load_manifest, naming_manifest
+from dv_maintenance.tables.lance.log.manifest import Fragment, Manifest
+from dv_maintenance.tables.lance.log.versions import load_manifest, naming_manifest
+from dv_maintenance.tables.lance.rows.files import counted, counts_are_known, files_table
+from dv_maintenance.tables.lance.rows.schema import arrow_schema, lance_fields
 from dv_maintenance.tables.model import Snapshot
 
 __all__ = ["LanceSnapshot", "load_snapshot"]

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.capabilities import RenamedManifests
-    from dv_maintenance.tables.lance.preflight import Fault
-    from dv_maintenance.tables.lance.refs import Branch, Tag
+    from dv_maintenance.tables.lance.commit.preflight import Fault
+    from dv_maintenance.tables.lance.log.refs import Branch, Tag
     from dv_maintenance.tables.model import (
         Changes,
         CommitOutcome,
@@ -53,7 +53,7 @@ class LanceTable:
         return name
 
     def version(self, known: int | None = None) -> int:
-        from dv_maintenance.tables.lance.versions import latest_version
+        from dv_maintenance.tables.lance.log.versions import latest_version
 
         del known  # see there why it is of no use
         return latest_version(self.storage)
@@ -62,17 +62,17 @@ class LanceTable:
         return load_snapshot(self.storage, version)
 
     def changes_since(self, version: int) -> Changes:
-        from dv_maintenance.tables.lance.history import changes_since
+        from dv_maintenance.tables.lance.log.history import changes_since
 
         return changes_since(self.storage, version)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        from dv_maintenance.tables.lance.history import history
+        from dv_maintenance.tables.lance.log.history import history
 
         return history(self.storage, limit)
 
     def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
-        from dv_maintenance.tables.lance.history import oldest_dv
+        from dv_maintenance.tables.lance.log.history import oldest_dv
 
         return oldest_dv(self.storage, cast("LanceSnapshot", snapshot), limit)
 
@@ -82,7 +82,7 @@ class LanceTable:
         check_writable(cast("LanceSnapshot", snapshot), operation)
 
     def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
-        from dv_maintenance.tables.lance.tasks import scan_tasks
+        from dv_maintenance.tables.lance.rows.tasks import scan_tasks
 
         return scan_tasks(self.storage, cast("LanceSnapshot", snapshot), columns)
 
@@ -117,14 +117,14 @@ class LanceTable:
         reads: Callable[[Snapshot], bool],
         max_attempts: int = 10,
     ) -> ChangesOutcome:
-        from dv_maintenance.tables.lance.deletes import commit_deletes
+        from dv_maintenance.tables.lance.commit.deletes import commit_deletes
 
         return commit_deletes(
             self.storage, cast("LanceSnapshot", base), changes, operation=operation, max_attempts=max_attempts
         )
 
     def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
-        from dv_maintenance.tables.lance.tasks import rewrite_tasks
+        from dv_maintenance.tables.lance.rows.tasks import rewrite_tasks
 
         return rewrite_tasks(self.storage, cast("LanceSnapshot", snapshot), bins, target_bytes)
 
@@ -136,7 +136,7 @@ class LanceTable:
         operation: Mapping[str, Any],
         max_attempts: int = 200,
     ) -> CommitOutcome:
-        from dv_maintenance.tables.lance.commit import commit
+        from dv_maintenance.tables.lance.commit.rewrites import commit
 
         return commit(
             self.storage,
@@ -156,7 +156,7 @@ class LanceTable:
         now: int | None = None,
         guard: VacuumGuard = NO_GUARD,
     ) -> VacuumResult:
-        from dv_maintenance.tables.lance.cleanup import vacuum
+        from dv_maintenance.tables.lance.vacuum.run import vacuum
 
         return vacuum(
             self.storage,
@@ -173,25 +173,25 @@ class LanceTable:
         return LanceTable(self.storage, (*self.protected, *clones))
 
     def rename_manifests(self, *, dry_run: bool = False, now: int | None = None) -> RenamedManifests:
-        from dv_maintenance.tables.lance.naming import rename_manifests
+        from dv_maintenance.tables.lance.verbs.rename_manifests import rename_manifests
 
         return rename_manifests(self.storage, dry_run=dry_run, now=now)
 
     def preflight(self, version: int | None = None, fragments: Sequence[int] | None = None) -> tuple[Fault, ...]:
         """Every fault of the deletion files of a version, the newest by default."""
-        from dv_maintenance.tables.lance.preflight import preflight
+        from dv_maintenance.tables.lance.commit.preflight import preflight
 
         return preflight(self.storage, version, fragments)
 
     def tags(self) -> dict[str, Tag]:
         """By name; those of every branch, even if this is one."""
-        from dv_maintenance.tables.lance.refs import tags
+        from dv_maintenance.tables.lance.log.refs import tags
 
         return tags(self._root())
 
     def branches(self) -> dict[str, Branch]:
         """By name, without the main one."""
-        from dv_maintenance.tables.lance.refs import branches
+        from dv_maintenance.tables.lance.log.refs import branches
 
         return branches(self._root())
 
@@ -211,8 +211,8 @@ class LanceTable:
         return LanceTable(Storage(place.uri_of(known[name].path), place.options), self.protected)
 
     def _root(self) -> Storage:
-        from dv_maintenance.tables.lance.refs import root
-        from dv_maintenance.tables.lance.versions import load_manifest
+        from dv_maintenance.tables.lance.log.refs import root
+        from dv_maintenance.tables.lance.log.versions import load_manifest
 
         # Only a branch can lie in such a folder, and only its manifest knows how much of the path is its name.
         if "/tree/" not in self.uri:

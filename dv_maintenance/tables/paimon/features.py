@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
-from dv_maintenance.tables.paimon.schema import Schema
-from dv_maintenance.tables.paimon.types import DataType
+from dv_maintenance.tables.paimon.log.schema import Schema
+from dv_maintenance.tables.paimon.rows.types import DataType
 
 __all__ = ["POSTPONE_BUCKET", "Options", "check_known_kind", "check_nanoseconds", "check_rows_readable", "delete_ratio"]
 

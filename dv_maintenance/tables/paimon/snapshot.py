@@ -13,17 +13,17 @@ from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.arrays import bools
 from dv_maintenance.tables.model import Snapshot
-from dv_maintenance.tables.paimon.evolution import anchors, grouped
 from dv_maintenance.tables.paimon.features import Options, check_known_kind, delete_ratio
-from dv_maintenance.tables.paimon.files import counted, files_table, match, visible
-from dv_maintenance.tables.paimon.index_manifest import DvEntry, IndexManifest, read_index_manifest
 from dv_maintenance.tables.paimon.layout import Layout, table_layout
-from dv_maintenance.tables.paimon.manifests import Live, live_entries, no_entries, placed
-from dv_maintenance.tables.paimon.partitions import Partition, Partitions
-from dv_maintenance.tables.paimon.refs import tagged
-from dv_maintenance.tables.paimon.schema import Schema, newest_schema, read_schema
-from dv_maintenance.tables.paimon.snapshots import SnapshotFile, load_snapshot_file
-from dv_maintenance.tables.paimon.upkeep import index_garbage, last_compaction, snapshots_kept, when
+from dv_maintenance.tables.paimon.log.index_manifest import DvEntry, IndexManifest, read_index_manifest
+from dv_maintenance.tables.paimon.log.manifests import Live, live_entries, no_entries, placed
+from dv_maintenance.tables.paimon.log.refs import tagged
+from dv_maintenance.tables.paimon.log.schema import Schema, newest_schema, read_schema
+from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile, load_snapshot_file
+from dv_maintenance.tables.paimon.rows.evolution import anchors, grouped
+from dv_maintenance.tables.paimon.rows.files import counted, files_table, match, visible
+from dv_maintenance.tables.paimon.rows.partitions import Partition, Partitions
+from dv_maintenance.tables.paimon.rows.warnings import index_garbage, last_compaction, snapshots_kept, when
 
 __all__ = ["PaimonSnapshot", "load_snapshot", "schema_at", "snapshot_file"]
 

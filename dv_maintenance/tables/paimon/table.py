@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Snapshot,
         VacuumResult,
     )
-    from dv_maintenance.tables.paimon.refs import Tag
+    from dv_maintenance.tables.paimon.log.refs import Tag
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.rows import ChangesOutcome, ColumnBounds, RowChanges, RowRules, RowWriteTask
     from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
@@ -63,7 +63,7 @@ class PaimonTable:
         return name
 
     def version(self, known: int | None = None) -> int:
-        from dv_maintenance.tables.paimon.snapshots import latest_version
+        from dv_maintenance.tables.paimon.log.snapshots import latest_version
 
         del known  # snapshots may have been rolled back: that the next one is missing proves nothing
         return latest_version(self.layout)
@@ -72,28 +72,28 @@ class PaimonTable:
         return load_snapshot(self.place, version)
 
     def changes_since(self, version: int) -> Changes:
-        from dv_maintenance.tables.paimon.history import changes_since
+        from dv_maintenance.tables.paimon.log.history import changes_since
 
         return changes_since(self.place, version)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        from dv_maintenance.tables.paimon.history import history
+        from dv_maintenance.tables.paimon.log.history import history
 
         return history(self.place, limit)
 
     def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
-        from dv_maintenance.tables.paimon.history import oldest_dv
+        from dv_maintenance.tables.paimon.log.history import oldest_dv
 
         return oldest_dv(self.place, cast("PaimonSnapshot", snapshot), limit)
 
     def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
-        from dv_maintenance.tables.paimon.tasks import scan_tasks
+        from dv_maintenance.tables.paimon.rows.tasks import scan_tasks
 
         return scan_tasks(self.layout, cast("PaimonSnapshot", snapshot), columns)
 
     def check_writable(self, snapshot: Snapshot, operation: str) -> None:
         if operation == "vacuum":
-            from dv_maintenance.tables.paimon.vacuum import check_cleanable
+            from dv_maintenance.tables.paimon.vacuum.run import check_cleanable
 
             return check_cleanable(self.layout)
         from dv_maintenance.tables.paimon.writable import check_writable
@@ -101,7 +101,7 @@ class PaimonTable:
         return check_writable(cast("PaimonSnapshot", snapshot), operation)
 
     def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
-        from dv_maintenance.tables.paimon.rewrites import rewrite_tasks
+        from dv_maintenance.tables.paimon.rows.rewrite_tasks import rewrite_tasks
 
         return rewrite_tasks(self.layout, cast("PaimonSnapshot", snapshot), bins, target_bytes)
 
@@ -113,12 +113,12 @@ class PaimonTable:
         operation: Mapping[str, Any],
         max_attempts: int = 10,
     ) -> CommitOutcome:
-        from dv_maintenance.tables.paimon.commit import commit_replacements
+        from dv_maintenance.tables.paimon.commit.rewrites import commit_replacements
 
         return commit_replacements(self.place, cast("PaimonSnapshot", base), replacements, max_attempts=max_attempts)
 
     def may_match(self, snapshot: Snapshot, predicate: Predicate) -> pa.BooleanArray:
-        from dv_maintenance.tables.paimon.skipping import may_match
+        from dv_maintenance.tables.paimon.rows.skipping import may_match
 
         return may_match(self.layout, cast("PaimonSnapshot", snapshot), predicate)
 
@@ -147,7 +147,7 @@ class PaimonTable:
         reads: Callable[[Snapshot], bool],
         max_attempts: int = 10,
     ) -> ChangesOutcome:
-        from dv_maintenance.tables.paimon.deletes import commit_deletes
+        from dv_maintenance.tables.paimon.commit.deletes import commit_deletes
 
         return commit_deletes(self.place, cast("PaimonSnapshot", base), changes, max_attempts=max_attempts)
 
@@ -161,7 +161,7 @@ class PaimonTable:
         now: int | None = None,
         guard: VacuumGuard = NO_GUARD,
     ) -> VacuumResult:
-        from dv_maintenance.tables.paimon.vacuum import vacuum
+        from dv_maintenance.tables.paimon.vacuum.run import vacuum
 
         return vacuum(
             self.place,
@@ -186,50 +186,50 @@ class PaimonTable:
 
     @property
     def engine_extension(self) -> str:
-        from dv_maintenance.tables.paimon.engine_sql import EXTENSION
+        from dv_maintenance.tables.paimon.verbs.engine_sql import EXTENSION
 
         return EXTENSION
 
     @property
     def engine_advice(self) -> str:
-        from dv_maintenance.tables.paimon.engine_sql import ADVICE
+        from dv_maintenance.tables.paimon.verbs.engine_sql import ADVICE
 
         return ADVICE
 
     def engine_name(self, settings: Mapping[str, str], wanted: str | None) -> EngineName:
-        from dv_maintenance.tables.paimon.engine_sql import name_of
+        from dv_maintenance.tables.paimon.verbs.engine_sql import name_of
 
         return name_of(self.layout, settings, wanted)
 
     def engine_probe(self, name: EngineName, snapshot: Snapshot) -> tuple[str, tuple[Any, ...]] | None:
-        from dv_maintenance.tables.paimon.engine_sql import probe
+        from dv_maintenance.tables.paimon.verbs.engine_sql import probe
 
         return probe(name, cast("PaimonSnapshot", snapshot))
 
     def engine_statements(self, job: str, name: EngineName, snapshot: Snapshot) -> tuple[str, ...]:
-        from dv_maintenance.tables.paimon.engine_sql import statements
+        from dv_maintenance.tables.paimon.verbs.engine_sql import statements
 
         return statements(job, name, data_evolution=cast("PaimonSnapshot", snapshot).options.data_evolution)
 
     def engine_moves(self, change: Change) -> bool:
-        from dv_maintenance.tables.paimon.engine_sql import moves
-        from dv_maintenance.tables.paimon.schema import newest_schema
+        from dv_maintenance.tables.paimon.log.schema import newest_schema
+        from dv_maintenance.tables.paimon.verbs.engine_sql import moves
 
         return moves(change, primary_key=bool(newest_schema(self.layout).primary_keys))
 
     def engine_waiting(self, old: Snapshot, new: Snapshot) -> WaitingRows | None:
-        from dv_maintenance.tables.paimon.engine_sql import waiting
+        from dv_maintenance.tables.paimon.verbs.engine_sql import waiting
 
         return waiting(self.layout, cast("PaimonSnapshot", old), cast("PaimonSnapshot", new))
 
     def engine_rows(self, name: EngineName, snapshot: Snapshot) -> str | None:
-        from dv_maintenance.tables.paimon.engine_sql import rows_query
+        from dv_maintenance.tables.paimon.verbs.engine_sql import rows_query
 
         return rows_query(name, cast("PaimonSnapshot", snapshot))
 
     def engine_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
         """Of the snapshot, and of every tag."""
-        from dv_maintenance.tables.paimon.engine_sql import sources
+        from dv_maintenance.tables.paimon.verbs.engine_sql import sources
 
         tagged = (self.snapshot(tag.snapshot.id) for tag in self.tags().values())
         return sources(self.layout, chain([cast("PaimonSnapshot", snapshot)], tagged))
@@ -238,19 +238,19 @@ class PaimonTable:
 
     def tags(self) -> dict[str, Tag]:
         """Those of the branch, by name."""
-        from dv_maintenance.tables.paimon.refs import tags
+        from dv_maintenance.tables.paimon.log.refs import tags
 
         return tags(self.layout)
 
     def consumers(self) -> dict[str, int]:
         """The snapshot that each consumer reads next, by the consumer's id."""
-        from dv_maintenance.tables.paimon.refs import consumers
+        from dv_maintenance.tables.paimon.log.refs import consumers
 
         return consumers(self.layout)
 
     def branches(self) -> tuple[str, ...]:
         """Names, without the main one."""
-        from dv_maintenance.tables.paimon.refs import branches
+        from dv_maintenance.tables.paimon.log.refs import branches
 
         return branches(self.layout)
 

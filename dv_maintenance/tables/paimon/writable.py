@@ -8,16 +8,16 @@ import pyarrow.compute as pc
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.paimon.features import check_rows_readable
-from dv_maintenance.tables.paimon.formats import WRITTEN, format_of
-from dv_maintenance.tables.paimon.index_manifest import DELETION_VECTORS
+from dv_maintenance.tables.paimon.log.index_manifest import DELETION_VECTORS
+from dv_maintenance.tables.paimon.rows.formats import WRITTEN, format_of
+from dv_maintenance.tables.paimon.rows.types import parts_of
 from dv_maintenance.tables.paimon.scalars import integer
-from dv_maintenance.tables.paimon.types import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dv_maintenance.tables.paimon.rows.types import DataType
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
-    from dv_maintenance.tables.paimon.types import DataType
 
 __all__ = ["check_writable", "refused"]
 

@@ -14,9 +14,9 @@ from readers import with_delta_spark, with_deltalake, with_polars
 
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta.checkpoint_writer import write_checkpoint
-from dv_maintenance.tables.delta.log import commit_path
-from dv_maintenance.tables.delta.replay import full_state
+from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
+from dv_maintenance.tables.delta.log.replay import full_state
+from dv_maintenance.tables.delta.log.segment import commit_path
 from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -222,7 +222,7 @@ def test_a_v2_table_gets_a_v2_checkpoint_under_the_classic_name(tmp_path: Path) 
 
 
 def test_many_files_come_in_batches(builder: DeltaBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dv_maintenance.tables.delta import checkpoint_writer
+    from dv_maintenance.tables.delta.log import checkpoint_writer
 
     monkeypatch.setattr(checkpoint_writer, "_BATCH", 7)
     add = {"partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True, "stats": '{"numRecords":1}'}

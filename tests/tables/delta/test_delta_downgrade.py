@@ -14,17 +14,17 @@ from readers import READERS
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import ConflictError, RefusedError, UnsupportedFeatureError, UsageError
-from dv_maintenance.maintenance.apply import purge
 from dv_maintenance.maintenance.downgrade import downgrade
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.delta import publish
-from dv_maintenance.tables.delta.actions import Protocol
-from dv_maintenance.tables.delta.downgrade import downgrade_steps, take_downgrade_step
-from dv_maintenance.tables.delta.log import commit_path, read_commit
-from dv_maintenance.tables.delta.replay import tombstones
+from dv_maintenance.tables.delta.commit import publish
+from dv_maintenance.tables.delta.log.actions import Protocol
+from dv_maintenance.tables.delta.log.replay import tombstones
+from dv_maintenance.tables.delta.log.segment import commit_path, read_commit
 from dv_maintenance.tables.delta.snapshot import load_snapshot
+from dv_maintenance.tables.delta.verbs.downgrade import downgrade_steps, take_downgrade_step
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.memory import MemoryTable
 
@@ -197,7 +197,7 @@ def test_traces_behind_the_fence_keep_the_feature(builder: DeltaBuilder, place: 
 
 
 def test_writers_that_never_stop(builder: DeltaBuilder, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dv_maintenance.tables.delta import downgrade as module
+    from dv_maintenance.tables.delta.verbs import downgrade as module
 
     unset = module._disable
 

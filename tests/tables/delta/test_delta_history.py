@@ -9,7 +9,7 @@ from raw_log import PROTOCOL, Action, RawLog, add, dv, metadata, remove
 
 from dv_maintenance.errors import DamagedTableError, TableNotFoundError, UsageError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta.history import changes_since, history
+from dv_maintenance.tables.delta.log.history import changes_since, history
 from dv_maintenance.tables.model import Change
 
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.delta.actions import Metadata
-from dv_maintenance.tables.delta.columns import maps
-from dv_maintenance.tables.delta.partitions import (
+from dv_maintenance.tables.delta.log.actions import Metadata
+from dv_maintenance.tables.delta.log.columns import maps
+from dv_maintenance.tables.delta.rows.partitions import (
     PartitionColumn,
     constant,
     constants,

@@ -23,13 +23,13 @@ from dv_maintenance.errors import ConflictError
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.delta import publish
-from dv_maintenance.tables.delta.bulk import dv_id
-from dv_maintenance.tables.delta.commit import commit_replacements
-from dv_maintenance.tables.delta.live_file import LiveFile
-from dv_maintenance.tables.delta.log import read_commit
+from dv_maintenance.tables.delta.commit import publish
+from dv_maintenance.tables.delta.commit.live_file import LiveFile
+from dv_maintenance.tables.delta.commit.rewrites import commit_replacements
+from dv_maintenance.tables.delta.log.bulk import dv_id
+from dv_maintenance.tables.delta.log.segment import read_commit
+from dv_maintenance.tables.delta.rows.tasks import dv_ref, rewrite_tasks
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
-from dv_maintenance.tables.delta.tasks import dv_ref, rewrite_tasks
 from dv_maintenance.tables.model import FileKey, Replacement
 from dv_maintenance.tables.work import RewriteBin
 from dv_maintenance.testing.delta_builder import DeltaBuilder

@@ -14,15 +14,15 @@ import pytest
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import ConflictError, DamagedTableError, RefusedError, UnsupportedFeatureError, UsageError
-from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.restore import restore
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.delta import publish
-from dv_maintenance.tables.delta.log import read_commit
-from dv_maintenance.tables.delta.restore import restore as restore_delta
+from dv_maintenance.tables.delta.commit import publish
+from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.snapshot import load_snapshot
+from dv_maintenance.tables.delta.verbs.restore import restore as restore_delta
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.memory import MemoryTable
 

@@ -18,17 +18,17 @@ from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanc
 from dv_maintenance.maintenance.convert import convert
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.capabilities import RestoreResult
-from dv_maintenance.tables.delta import publish
-from dv_maintenance.tables.delta import vacuum as vacuuming
-from dv_maintenance.tables.delta.commit import commit_info_only
-from dv_maintenance.tables.delta.expired import needed_files
-from dv_maintenance.tables.delta.log import read_commit
-from dv_maintenance.tables.delta.publish import Draft, operation_info
-from dv_maintenance.tables.delta.replay import tombstones
-from dv_maintenance.tables.delta.restore import restore
+from dv_maintenance.tables.delta.commit import publish
+from dv_maintenance.tables.delta.commit.publish import Draft, operation_info
+from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
+from dv_maintenance.tables.delta.log.replay import tombstones
+from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.tables.delta.table import DeltaTable
-from dv_maintenance.tables.delta.vacuum import vacuum
+from dv_maintenance.tables.delta.vacuum import run as vacuuming
+from dv_maintenance.tables.delta.vacuum.expired import needed_files
+from dv_maintenance.tables.delta.vacuum.run import vacuum
+from dv_maintenance.tables.delta.verbs.restore import restore
 from dv_maintenance.tables.model import VacuumResult
 
 FILES = 4

@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from dv_maintenance.tables.delta.actions import Metadata, Protocol
-from dv_maintenance.tables.delta.restored import restored_domains, restored_metadata, restored_protocol, unrestorable
+from dv_maintenance.tables.delta.log.actions import Metadata, Protocol
+from dv_maintenance.tables.delta.verbs.restored_state import (
+    restored_domains,
+    restored_metadata,
+    restored_protocol,
+    unrestorable,
+)
 
 CLUSTERING = "delta.clustering"
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
-from dv_maintenance.tables.delta.actions import Metadata
-from dv_maintenance.tables.delta.schema import (
+from dv_maintenance.tables.delta.log.actions import Metadata
+from dv_maintenance.tables.delta.rows.schema import (
     arrow_schema,
     column_mapping_mode,
     delta_kind,

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.delta.skipping import StatsColumn, stats_bounds
+from dv_maintenance.tables.delta.rows.skipping import StatsColumn, stats_bounds
 from dv_maintenance.tables.predicate import (
     And,
     Compare,

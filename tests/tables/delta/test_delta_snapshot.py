@@ -16,7 +16,7 @@ from raw_log import PROTOCOL, RawLog, add, dv, metadata, remove
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta.files import FILES
+from dv_maintenance.tables.delta.rows.files import FILES
 from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.tables.model import FILES_SCHEMA
 

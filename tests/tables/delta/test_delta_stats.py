@@ -13,8 +13,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.delta.actions import Metadata
-from dv_maintenance.tables.delta.stats import lower_string, stats_columns, stats_json, upper_string
+from dv_maintenance.tables.delta.log.actions import Metadata
+from dv_maintenance.tables.delta.rows.stats import lower_string, stats_columns, stats_json, upper_string
 from dv_maintenance.tables.work import ColumnStats, OutputFile
 
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"

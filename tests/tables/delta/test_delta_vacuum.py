@@ -19,13 +19,13 @@ from readers import READERS, with_delta_spark
 from dv_maintenance.errors import RefusedError, StorageError, UnsupportedFeatureError, UsageError
 from dv_maintenance.storage import RawName, Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.delta.checkpoint_writer import write_checkpoint
-from dv_maintenance.tables.delta.commit import commit_info_only
-from dv_maintenance.tables.delta.log import read_commit
-from dv_maintenance.tables.delta.replay import tombstones
-from dv_maintenance.tables.delta.retention import interval_millis
+from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
+from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
+from dv_maintenance.tables.delta.log.replay import tombstones
+from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.snapshot import load_snapshot
-from dv_maintenance.tables.delta.vacuum import vacuum
+from dv_maintenance.tables.delta.vacuum.retention import interval_millis
+from dv_maintenance.tables.delta.vacuum.run import vacuum
 from dv_maintenance.tables.model import VacuumResult
 
 if TYPE_CHECKING:
@@ -306,7 +306,7 @@ def test_a_file_that_came_back_meanwhile_is_not_deleted(table: LogWriter, monkey
             table.commit(add(past), at=NOW, operation="RESTORE")
         return version
 
-    monkeypatch.setattr("dv_maintenance.tables.delta.vacuum.commit_info_only", restore_then_commit)
+    monkeypatch.setattr("dv_maintenance.tables.delta.vacuum.run.commit_info_only", restore_then_commit)
     result = vacuum(table.storage, now=NOW)
     assert past in table.files()
     assert past not in paths(result)
@@ -323,7 +323,7 @@ def test_a_retention_that_was_prolonged_meanwhile_counts(table: LogWriter, monke
             table.commit(metadata, at=NOW)
         return version
 
-    monkeypatch.setattr("dv_maintenance.tables.delta.vacuum.commit_info_only", prolong)
+    monkeypatch.setattr("dv_maintenance.tables.delta.vacuum.run.commit_info_only", prolong)
     files = table.files()
     assert vacuum(table.storage, now=NOW).deleted == 0
     assert table.files() == files
@@ -359,7 +359,7 @@ def refusing(unlink: Callable[[str], None], name: str) -> Callable[[str], None]:
 def test_when_nothing_can_be_deleted_not_everything_is_tried(table: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(20):
         table.data(OLD)
-    monkeypatch.setattr("dv_maintenance.tables.delta.vacuum._BATCH", 4)
+    monkeypatch.setattr("dv_maintenance.tables.delta.vacuum.run._BATCH", 4)
     tried: set[str] = set()
 
     def refuse(path: str) -> None:
@@ -373,7 +373,7 @@ def test_when_nothing_can_be_deleted_not_everything_is_tried(table: LogWriter, m
     assert error.value.done == "0 of 23 expired files deleted"
 
     monkeypatch.undo()
-    monkeypatch.setattr("dv_maintenance.tables.delta.vacuum._BATCH", 4)
+    monkeypatch.setattr("dv_maintenance.tables.delta.vacuum.run._BATCH", 4)
     first = vacuum(table.storage, dry_run=True, now=NOW).expired.files[0].path
     monkeypatch.setattr(os, "unlink", refusing(os.unlink, first))
     with pytest.raises(StorageError, match="Permission") as error:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from raw_manifest import Record, message, patch
 
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.lance.versions import all_versions
+from dv_maintenance.tables.lance.log.versions import all_versions
 
 DAY = 86_400_000
 FOLDERS = ("_versions", "_transactions", "_deletions", "_indices", "data")

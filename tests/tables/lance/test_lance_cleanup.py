@@ -41,10 +41,11 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.guard import VacuumGuard
-from dv_maintenance.tables.lance import cleanup, expired
-from dv_maintenance.tables.lance.manifest import parse_manifest
+from dv_maintenance.tables.lance.log.manifest import parse_manifest
+from dv_maintenance.tables.lance.log.versions import manifest_name
 from dv_maintenance.tables.lance.table import LanceTable
-from dv_maintenance.tables.lance.versions import manifest_name
+from dv_maintenance.tables.lance.vacuum import expired
+from dv_maintenance.tables.lance.vacuum import run as cleanup
 from dv_maintenance.tables.model import VacuumResult
 
 HINT = "_versions/latest_version_hint.json"

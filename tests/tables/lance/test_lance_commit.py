@@ -13,11 +13,11 @@ import pytest
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import ConflictError, RefusedError, UnsupportedFeatureError
-from dv_maintenance.maintenance.apply import ApplyReport, apply, purge
-from dv_maintenance.maintenance.plan import build_plan
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.execution.apply import ApplyReport, apply, purge
+from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.lance import commit
+from dv_maintenance.tables.lance.commit import rewrites as commit
 from dv_maintenance.testing.history import InterferingEngine
 
 
@@ -189,7 +189,7 @@ def test_indices_that_cannot_be_looked_at_are_a_problem_of_theirs(
     def refuse(_: object) -> None:
         raise RefusedError("both namings")
 
-    monkeypatch.setattr("dv_maintenance.tables.lance.indices.load_manifest", refuse)
+    monkeypatch.setattr("dv_maintenance.tables.lance.commit.indices.load_manifest", refuse)
     report = purge(open_table(place), LocalEngine())
     assert report.problems == ("the indices were not looked at: both namings",)
     assert ids(pylance, place) == [n for n in range(400) if n % 4]

@@ -156,7 +156,7 @@ def test_tables_of_old_writers(name: str, golden_copy: Callable[[str], Path], py
     row = snapshot.files.to_pylist()[0]
     live = [*range(row["physical_rows"])]
     if row["dv_id"]:
-        from dv_maintenance.tables.lance.files import read_deletions
+        from dv_maintenance.tables.lance.rows.files import read_deletions
 
         gone = read_deletions(table.storage, row["dv_id"], row["dv_codec"])
         live = [at for at in live if at not in set(gone.positions().tolist())]

@@ -16,11 +16,11 @@ from raw_manifest import manifest_file, message, newest_manifest, patch, records
 from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.lance.history import oldest_dv
+from dv_maintenance.tables.lance.log.history import oldest_dv
+from dv_maintenance.tables.lance.log.transaction import parse_transaction
+from dv_maintenance.tables.lance.log.versions import manifest_name
 from dv_maintenance.tables.lance.snapshot import load_snapshot
 from dv_maintenance.tables.lance.table import LanceTable
-from dv_maintenance.tables.lance.transaction import parse_transaction
-from dv_maintenance.tables.lance.versions import manifest_name
 
 
 def rows(start: int, count: int) -> pa.Table:

@@ -18,7 +18,7 @@ from dv_maintenance.errors import UnsupportedFeatureError
 from dv_maintenance.maintenance.checks import check_table
 from dv_maintenance.maintenance.erasure import removable_from
 from dv_maintenance.maintenance.manifest import write_manifests
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.tables_file import WatchedTable
 from dv_maintenance.maintenance.watch import look_at
 from dv_maintenance.tables import open_table

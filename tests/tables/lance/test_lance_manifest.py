@@ -20,9 +20,9 @@ from raw_manifest import Record, manifest_file, message, newest_manifest, patch,
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.lance.manifest import parse_manifest
-from dv_maintenance.tables.lance.preflight import preflight
-from dv_maintenance.tables.lance.schema import arrow_schema, lance_fields
+from dv_maintenance.tables.lance.commit.preflight import preflight
+from dv_maintenance.tables.lance.log.manifest import parse_manifest
+from dv_maintenance.tables.lance.rows.schema import arrow_schema, lance_fields
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 
 BARE = message((3, 1))

@@ -16,9 +16,9 @@ from dv_maintenance.cli import main
 from dv_maintenance.errors import ConflictError, RefusedError, StorageError, UnsupportedFeatureError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.capabilities import RenamedManifests
-from dv_maintenance.tables.lance import naming
+from dv_maintenance.tables.lance.log.versions import all_versions, manifest_name
 from dv_maintenance.tables.lance.table import LanceTable
-from dv_maintenance.tables.lance.versions import all_versions, manifest_name
+from dv_maintenance.tables.lance.verbs import rename_manifests as naming
 
 NEWEST = 13
 

@@ -11,7 +11,7 @@ import pytest
 
 from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.lance.refs import Branch, Tag
+from dv_maintenance.tables.lance.log.refs import Branch, Tag
 from dv_maintenance.tables.lance.table import LanceTable
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dv_maintenance.tables.lance.retention import parse_age
+from dv_maintenance.tables.lance.vacuum.retention import parse_age
 
 HOUR = 3_600_000
 

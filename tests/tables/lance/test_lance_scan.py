@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dv_maintenance.cli import main
-from dv_maintenance.engine.footer import BATCH_BYTES
-from dv_maintenance.engine.lance_reader import LanceReader
+from dv_maintenance.engine.lance.reader import LanceReader
+from dv_maintenance.engine.parquet.footer import BATCH_BYTES
 from dv_maintenance.engine.scan import Span, open_source, scan
 from dv_maintenance.engine.splits import plan_splits, scan_split
 from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError, UsageError

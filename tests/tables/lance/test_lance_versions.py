@@ -17,8 +17,8 @@ from raw_manifest import manifest_file, message
 from dv_maintenance.errors import DamagedTableError, RefusedError, TableNotFoundError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.lance.log.versions import all_versions, latest_version, load_manifest, manifest_name
 from dv_maintenance.tables.lance.table import LanceTable
-from dv_maintenance.tables.lance.versions import all_versions, latest_version, load_manifest, manifest_name
 
 
 def put(storage: Storage, *versions: int, scheme: str = "V2") -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import fastavro
 
-from dv_maintenance.tables.paimon.types import DataType, Field, parse_type
+from dv_maintenance.tables.paimon.rows.types import DataType, Field, parse_type
 
 _INTS = {"BOOLEAN": "boolean", "TINYINT": "int", "SMALLINT": "int", "INT": "int", "BIGINT": "long"}
 _OTHERS = {"FLOAT": "float", "DOUBLE": "double", "CHAR": "string", "VARCHAR": "string"}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from dv_maintenance.tables.paimon.binary_row import Moment
-from dv_maintenance.tables.paimon.types import DataType
+from dv_maintenance.tables.paimon.log.binary_row import Moment
+from dv_maintenance.tables.paimon.rows.types import DataType
 
 LAYOUTS = {
     "BOOLEAN": "<?",

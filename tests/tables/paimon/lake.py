@@ -20,8 +20,8 @@ from paimon_writer import MAX_LONG, DataFile, PaimonWriter, entry_schema, list_s
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import VacuumResult
-from dv_maintenance.tables.paimon import vacuum
 from dv_maintenance.tables.paimon.table import PaimonTable
+from dv_maintenance.tables.paimon.vacuum import run as vacuum
 
 HOUR, DAY = 3_600_000, 86_400_000
 OWN = ("snapshot/", "schema/", "tag/", "changelog/", "consumer/")

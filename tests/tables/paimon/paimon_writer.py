@@ -16,7 +16,7 @@ from avro_files import avro_file
 from binary_rows import encode_row
 
 from dv_maintenance.dv import DeletionVector, paimon
-from dv_maintenance.tables.paimon.types import arrow_type, parse_type
+from dv_maintenance.tables.paimon.rows.types import arrow_type, parse_type
 
 OLD, NEW = "0.9", "2.1"
 MAX_LONG = 2**63 - 1

@@ -15,9 +15,9 @@ from test_paimon_vacuum_histories import STEPS, kept, take
 from test_paimon_vacuum_races import ACTIONS, commit_and_expire, interfered
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
-from dv_maintenance.tables.paimon import plan
-from dv_maintenance.tables.paimon.expiry import CURRENT, Rules, Stamp, first_changelog
-from dv_maintenance.tables.paimon.ground import look
+from dv_maintenance.tables.paimon.vacuum import decision as plan
+from dv_maintenance.tables.paimon.vacuum.expiry import CURRENT, Rules, Stamp, first_changelog
+from dv_maintenance.tables.paimon.vacuum.retained import look
 
 PRODUCERS = ("none", "input", "full-compaction", "lookup")
 # A fast-forward leaves changelogs of other numbers than the snapshots have then.

@@ -23,8 +23,8 @@ from dv_maintenance.errors import (
     UnsupportedFeatureError,
     VerificationError,
 )
-from dv_maintenance.maintenance.apply import maintain, purge
-from dv_maintenance.maintenance.policy import Policy
+from dv_maintenance.maintenance.execution.apply import maintain, purge
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
 from dv_maintenance.tables import open_table
@@ -194,7 +194,7 @@ def test_manifests_of_an_old_writer(tmp_path: Path) -> None:
 
 
 def test_a_field_nobody_knows(built: PaimonBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dv_maintenance.tables.paimon import commit
+    from dv_maintenance.tables.paimon.commit import rewrites as commit
 
     template = commit.newest_template
 

@@ -266,7 +266,7 @@ def test_partitions_are_told_apart(tmp_path: Path) -> None:
 def test_statistics_of_a_writer_that_names_its_columns(tmp_path: Path) -> None:
     from binary_rows import encode_row
 
-    from dv_maintenance.tables.paimon.types import parse_type
+    from dv_maintenance.tables.paimon.rows.types import parse_type
 
     bigint = [parse_type("BIGINT")]
     writer = PaimonWriter(tmp_path / "t", columns={"id": "BIGINT", "v": "STRING"})
@@ -286,7 +286,7 @@ def test_statistics_of_a_writer_that_names_its_columns(tmp_path: Path) -> None:
 def test_statistics_of_another_type_say_nothing(tmp_path: Path) -> None:
     from binary_rows import encode_row
 
-    from dv_maintenance.tables.paimon.types import parse_type
+    from dv_maintenance.tables.paimon.rows.types import parse_type
 
     writer = PaimonWriter(tmp_path / "t", columns={"d": "DATE"})
     row = encode_row([5], [parse_type("DATE")])

@@ -18,9 +18,9 @@ from dv_maintenance.maintenance.engine_sql import engine_sql
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import EngineName
-from dv_maintenance.tables.paimon import engine_sql as paimon_sql
 from dv_maintenance.tables.paimon.layout import table_layout
 from dv_maintenance.tables.paimon.table import PaimonTable
+from dv_maintenance.tables.paimon.verbs import engine_sql as paimon_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from paimon_writer import DataFile, PaimonWriter
 from test_paimon_scan import rows
 
-from dv_maintenance.engine.live_rows import LiveRows
+from dv_maintenance.engine.rows.live_rows import LiveRows
+from dv_maintenance.engine.rows.side_by_side import SideBySide
 from dv_maintenance.engine.scan import WHOLE, Span, open_source
-from dv_maintenance.engine.side_by_side import SideBySide
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.paimon.engine_sql import sources
+from dv_maintenance.tables.paimon.rows.types import parse_type
 from dv_maintenance.tables.paimon.table import PaimonTable
-from dv_maintenance.tables.paimon.types import parse_type
+from dv_maintenance.tables.paimon.verbs.engine_sql import sources
 from dv_maintenance.tables.predicate import Compare, Predicate
 from dv_maintenance.tables.work import ScanTask
 

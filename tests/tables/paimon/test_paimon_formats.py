@@ -20,11 +20,12 @@ from pyarrow import orc
 from pyspark.sql import SparkSession
 
 from dv_maintenance.dml.delete import delete
-from dv_maintenance.engine import avro_file, orc_file
+from dv_maintenance.engine.avro import reader as avro_file
+from dv_maintenance.engine.orc import reader as orc_file
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.paimon.types import arrow_type, parse_type
+from dv_maintenance.tables.paimon.rows.types import arrow_type, parse_type
 
 ROW = {
     "type": "ROW",

@@ -17,7 +17,7 @@ from test_paimon_formats import ROW, add
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.maintenance.apply import purge
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 

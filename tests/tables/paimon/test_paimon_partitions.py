@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
 from dv_maintenance.tables.model import parse_partition
-from dv_maintenance.tables.paimon.binary_row import Moment, decode_row
-from dv_maintenance.tables.paimon.partitions import Partitions, folder_text, json_value, value_text
-from dv_maintenance.tables.paimon.types import DataType, Field, parse_type
+from dv_maintenance.tables.paimon.log.binary_row import Moment, decode_row
+from dv_maintenance.tables.paimon.rows.partitions import Partitions, folder_text, json_value, value_text
+from dv_maintenance.tables.paimon.rows.types import DataType, Field, parse_type
 
 
 def integers(bits: int) -> st.SearchStrategy[int]:

@@ -6,7 +6,7 @@ import pytest
 from lake import DAY, HOUR
 
 from dv_maintenance.errors import RefusedError, UsageError
-from dv_maintenance.tables.paimon.retention import (
+from dv_maintenance.tables.paimon.vacuum.retention import (
     ChangelogRetention,
     Retention,
     changelog_retention,

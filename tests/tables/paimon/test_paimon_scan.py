@@ -181,8 +181,8 @@ def test_evolved_rows_in_arrays_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_partition_values_are_constants(tmp_path: Path, type: str, value: Any) -> None:
-    from dv_maintenance.tables.paimon.binary_row import Moment
-    from dv_maintenance.tables.paimon.types import arrow_type, parse_type
+    from dv_maintenance.tables.paimon.log.binary_row import Moment
+    from dv_maintenance.tables.paimon.rows.types import arrow_type, parse_type
 
     # Bytes need the newer rule of folders.
     options = {"deletion-vectors.enabled": "true", "partition.legacy-name": "false"}

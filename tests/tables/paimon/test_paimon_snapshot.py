@@ -23,7 +23,7 @@ from dv_maintenance.errors import (
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import FILES_SCHEMA
-from dv_maintenance.tables.paimon.files import FILES
+from dv_maintenance.tables.paimon.rows.files import FILES
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.work import DvRef

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
-from dv_maintenance.tables.paimon.types import arrow_field, arrow_type, parse_field, parse_type
+from dv_maintenance.tables.paimon.rows.types import arrow_field, arrow_type, parse_field, parse_type
 
 
 @pytest.mark.parametrize(

@@ -32,13 +32,14 @@ from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.guard import VacuumGuard
-from dv_maintenance.tables.paimon import plan, vacuum
 from dv_maintenance.tables.paimon.avro import read_records, writer_schema
-from dv_maintenance.tables.paimon.expiry import CONSUMED, CURRENT, RECENT, RETAINED
-from dv_maintenance.tables.paimon.ground import Branch, Ref, moved
-from dv_maintenance.tables.paimon.needed import Needed
-from dv_maintenance.tables.paimon.orphans import file_kind
 from dv_maintenance.tables.paimon.table import PaimonTable
+from dv_maintenance.tables.paimon.vacuum import decision as plan
+from dv_maintenance.tables.paimon.vacuum import run as vacuum
+from dv_maintenance.tables.paimon.vacuum.expiry import CONSUMED, CURRENT, RECENT, RETAINED
+from dv_maintenance.tables.paimon.vacuum.needed import Needed
+from dv_maintenance.tables.paimon.vacuum.orphans import file_kind
+from dv_maintenance.tables.paimon.vacuum.retained import Branch, Ref, moved
 
 TABLES = sorted(path.parent.parent.name for path in GOLDEN.glob("paimon/*/table/snapshot"))
 UUID = "00000000-dead-4000-8000-00000000000"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lake import DAY, HOUR, CrashError, Lake, before_each_call, copied, gone, lake
 
 from dv_maintenance.errors import DvMaintenanceError
-from dv_maintenance.tables.paimon.expiry import CURRENT, Rules, Stamp, first_kept, reasons
+from dv_maintenance.tables.paimon.vacuum.expiry import CURRENT, Rules, Stamp, first_kept, reasons
 
 STEPS = (
     "add", "add", "add two", "add with extra", "mark", "mark", "compact", "upgrade", "merge", "changelog", "analyze",

@@ -1,0 +1,1 @@
+"""Fragments of Lance datasets, through Lance's own library."""

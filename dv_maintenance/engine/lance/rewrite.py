@@ -1,0 +1,112 @@
+"""One rewrite task of a Lance table: Lance's library copies the rows, our own reading of its files says that none got
+lost.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from dv_maintenance.dv import load
+from dv_maintenance.errors import VerificationError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.lance.library import lance_errors, open_dataset
+from dv_maintenance.tables.lance.rows.footer import count_rows
+from dv_maintenance.tables.work import OutputFile, RewriteResult
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.work import RewriteTask, SourceFile
+
+__all__ = ["rewrite_fragments"]
+
+# An engine runs as many tasks as there are cores.
+_THREADS: Final = 1
+
+
+def rewrite_fragments(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> RewriteResult:
+    """Copy the live rows of the task's fragments, neighbours in one table, into new data files, in their order.
+    ``native`` of the result is Lance's own RewriteResult as JSON: what its commit takes.
+
+    What was written before a failure stays in the storage without a name, as after any failed write of Lance.
+
+    Raises
+    ------
+    DamagedDeletionVectorError : a deletion file that is damaged, or not what the manifest says: nothing was written.
+    DamagedTableError : another file is missing or damaged.
+    VerificationError : Lance would rewrite other fragments than these, or its new files have other rows than it says.
+    StorageError : the storage did not answer.
+    RefusedError : there is no pylance, or an old one.
+    """
+    started = time.perf_counter()
+    storage = Storage(task.output_uri, storage_options)
+    sources = task.scan.sources
+    purged = [_deleted(source, storage) for source in sources]
+    ref = sources[0].fragment
+    if ref is None:
+        raise ValueError("fragments are rewritten here")
+    with lance_errors(f"version {ref.version} of {ref.dataset}", version=ref.version):
+        dataset = open_dataset(Storage(ref.dataset, storage_options), ref.version)
+        native = _lance_task(dataset, [source.fragment.id for source in sources if source.fragment], task)
+        result = native.execute(dataset).json()
+    outputs = _outputs(storage, json.loads(result)["new_fragments"])
+    rows = [source.rows or 0 for source in sources]
+    return RewriteResult(
+        task_id=task.id,
+        outputs=outputs,
+        rows_read=sum(rows),
+        rows_written=sum(output.rows for output in outputs),
+        rows_purged=sum(purged),
+        bytes_read=sum(source.size for source in sources),
+        seconds=time.perf_counter() - started,
+        source_rows=tuple(rows),
+        source_purged=tuple(purged),
+        native=result,
+    )
+
+
+def _deleted(source: SourceFile, storage: Storage) -> int:
+    """Rows that a deletion file names, after checks that Lance does not make: that there are as many as the manifest
+    says, none of them behind the last row.
+    """
+    return 0 if source.dv is None else load(source.dv, storage.get_range, rows=source.rows).cardinality
+
+
+def _lance_task(dataset: Any, ids: Sequence[int], task: RewriteTask) -> Any:
+    """What Lance plans when it may touch just these fragments, and any deleted row is a reason to."""
+    from lance.optimize import Compaction, CompactionOptions
+
+    options: CompactionOptions = {
+        "excluded_fragment_ids": sorted({each.fragment_id for each in dataset.get_fragments()} - set(ids)),
+        "materialize_deletions_threshold": 0.0,
+        # Our plan has counted the rows: what it put together is one task, and bytes alone part the new files.
+        "target_rows_per_fragment": sum(source.rows or 0 for source in task.scan.sources) + 1,
+        "max_bytes_per_file": task.target_bytes,
+        "num_threads": _THREADS,
+        "defer_index_remap": False,
+    }
+    # Its own description of a task leaves its JSON out.
+    planned: Sequence[Any] = Compaction.plan(dataset, options).tasks
+    # By what it looks like as JSON: the library's own view of fragments has no place for counts that are not there.
+    bodies = [json.loads(native.json()) for native in planned]
+    found = [[each["id"] for each in body["task"]["fragments"]] for body in bodies]
+    if found != [list(ids)]:
+        raise VerificationError(
+            f"{task.id}: asked to rewrite the fragments {list(ids)}, Lance would rewrite {found}",
+            next_step="report this together with the plan; the table is as it was",
+        )
+    return planned[0]
+
+
+def _outputs(storage: Storage, fragments: Sequence[Mapping[str, Any]]) -> tuple[OutputFile, ...]:
+    outputs = []
+    for fragment in fragments:
+        names = [file["path"] for file in fragment["files"]]
+        info = storage.head(names[0])
+        for name in names:
+            rows = count_rows(storage, name, None)
+            if rows != fragment["physical_rows"]:
+                raise VerificationError(f"the new file {name} has {rows} rows, not {fragment['physical_rows']}")
+        outputs.append(OutputFile(storage.uri_of(names[0]), info.size, fragment["physical_rows"], info.modified))
+    return tuple(outputs)

@@ -1,0 +1,1 @@
+"""ORC data files: read and written stripe by stripe."""

@@ -1,0 +1,157 @@
+"""ORC files, stripe by stripe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import orc, types
+
+from dv_maintenance.engine.faults import about, reading
+from dv_maintenance.engine.orc.tail import writer_zones
+from dv_maintenance.errors import DamagedTableError, RefusedError
+
+__all__ = ["OrcStored", "range_is_checked", "timestamps_in"]
+
+_UTC = frozenset({"UTC", "GMT", "Etc/UTC", "Etc/GMT", "Z", "Zulu", "UCT", "Universal"})
+_SECOND = 1_000_000_000
+_DAY = 86_400 * _SECOND
+_LEAVE_OUT = "leave it out with --columns, or read the table with its own engine"
+
+
+class OrcStored:
+    """See ``whole_file.StoredFile``. ``exact``: whether timestamps with a local time zone are known to be in UTC.
+
+    Raises
+    ------
+    DamagedTableError : names the file.
+    """
+
+    def __init__(self, file: pa.NativeFile, uri: str, *, exact: bool = False) -> None:
+        self._file, self._uri, self._exact = file, uri, exact
+        self._shifted = False
+        self._orc: Any = orc.ORCFile(file)
+        self.schema: pa.Schema = self._orc.schema
+        self.rows: int = self._orc.nrows
+        try:
+            _check_names(self.schema)
+        except UnicodeDecodeError as error:
+            raise DamagedTableError(f"{uri} has a column whose name is no text") from error
+
+    def check(self, fields: tuple[int, ...]) -> None:
+        """Refuse timestamps that would not be read as they were written.
+
+        By default (``orc.timestamp-ltz.legacy.type``) Paimon writes timestamps with a local time zone shifted by the
+        time zone of its Java. A file tells that one only if it has timestamps without a zone, too; where it is UTC, it
+        comes to the same.
+
+        Raises
+        ------
+        RefusedError : names the column.
+        DamagedTableError : the file's end is damaged.
+        """
+        chosen = [self.schema.field(index) for index in fields]
+        timestamps = [field.name for field in chosen if _holds(field.type, zoned=False)]
+        if timestamps and not range_is_checked():
+            raise RefusedError(
+                f"column {timestamps[0]} of {self._uri} holds timestamps, and this release of pyarrow reads those of "
+                "ORC files wrongly before 1677 and after 2262",
+                next_step=f"use pyarrow 26 or newer, or {_LEAVE_OUT}",
+            )
+        if not timestamps:
+            return
+        with about(self._uri):
+            zones = writer_zones(self._file)
+        self._shifted = zones is None or not zones <= _UTC
+        zoned = [field.name for field in chosen if _holds(field.type, zoned=True)]
+        if zoned and self._shifted and not self._exact:
+            found = ", ".join(sorted(zones - _UTC)) if zones else ""
+            zone = f"the time zone {found}" if found else "a time zone that the file does not tell"
+            raise RefusedError(
+                f"column {zoned[0]} of {self._uri} holds timestamps with a local time zone, written in {zone}: "
+                "Paimon's writers shift them by that, unless the table has orc.timestamp-ltz.legacy.type=false",
+                next_step=_LEAVE_OUT,
+            )
+
+    def batches(self, fields: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
+        """See ``whole_file.StoredFile``: memory is bounded by a stripe.
+
+        Raises
+        ------
+        RefusedError : a timestamp that does not fit into 64 bits of nanoseconds, or one that is read in two ways.
+        """
+        for stripe in range(self._orc.nstripes):
+            with reading(self._uri, "ORC"):
+                try:
+                    batch = self._orc.read_stripe(stripe, columns=list(fields))
+                except pa.ArrowInvalid as error:
+                    if "out of range for nanosecond" not in str(error):
+                        raise
+                    raise RefusedError(
+                        f"{self._uri} holds a timestamp before 1677 or after 2262, which is not read from ORC files",
+                        next_step=_LEAVE_OUT.replace("it", "the column", 1),
+                    ) from error
+            if self._shifted and any(_near_epoch(column) for column in batch.columns):
+                raise RefusedError(
+                    f"{self._uri} holds a timestamp within a day of 1970, written in a time zone other than UTC: by "
+                    "the libraries of ORC such may differ by a second",
+                    next_step=_LEAVE_OUT.replace("it", "the column", 1),
+                )
+            yield batch
+
+
+def _check_names(fields: Iterable[pa.Field]) -> None:
+    """Raise UnicodeDecodeError where Arrow could not give a name."""
+    for field in fields:
+        _ = field.name
+        _check_names(field.type.field(index) for index in range(field.type.num_fields))
+
+
+def _holds(type_: pa.DataType, *, zoned: bool) -> bool:
+    """Whether a type is a timestamp, or has one in it; ``zoned``: one with a time zone."""
+    if types.is_timestamp(type_):
+        return not zoned or type_.tz is not None
+    return any(_holds(type_.field(index).type, zoned=zoned) for index in range(type_.num_fields))
+
+
+def timestamps_in(array: pa.Array) -> Iterator[pa.Array]:
+    """An array of timestamps, or all such that are nested in it."""
+    if types.is_timestamp(array.type):
+        yield array
+    elif types.is_struct(array.type):
+        for index in range(array.type.num_fields):
+            yield from timestamps_in(array.field(index))
+    elif types.is_map(array.type):
+        yield from timestamps_in(array.keys)
+        yield from timestamps_in(array.items)
+    elif types.is_list(array.type):
+        yield from timestamps_in(array.values)
+
+
+def _near_epoch(array: pa.Array) -> bool:
+    """Whether an array has a timestamp with a part of a second in whose time zone it may be before 1970 and in UTC not,
+    or the other way round: seconds are rounded to zero on either side, and the sides differ by writer and reader.
+    """
+    return any(_is_near_epoch(each) for each in timestamps_in(array) if each.type.tz is None)
+
+
+def _is_near_epoch(array: pa.Array) -> bool:
+    values = array.view(pa.int64())
+    near = pc.less_equal(pc.abs_checked(pc.fill_null(values, _DAY)), _DAY)
+    broken = pc.not_equal(pc.multiply(pc.divide(values, _SECOND), _SECOND), values)
+    return bool(pc.any(pc.and_kleene(near, broken)).as_py())
+
+
+@cache
+def range_is_checked() -> bool:
+    """Whether Arrow says so where a timestamp is out of its range. Older releases wrap around."""
+    sink = pa.BufferOutputStream()
+    orc.write_table(pa.table({"t": pa.array([253_402_300_799], pa.timestamp("s"))}), sink)
+    try:
+        orc.ORCFile(pa.BufferReader(sink.getvalue())).read()
+    except pa.ArrowInvalid:
+        return True
+    return False

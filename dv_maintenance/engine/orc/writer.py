@@ -1,0 +1,224 @@
+"""A new ORC file, a stripe at a time.
+
+Written as a Paimon writer in a JVM of the time zone UTC does: times are ints, timestamps are of UTC (those without a
+time zone, too, and each stripe says so), ids of columns are attributes where the schema has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import orc, types
+
+from dv_maintenance.engine.bounds import BoundsCollector
+from dv_maintenance.engine.faults import writing
+from dv_maintenance.engine.orc.reader import range_is_checked, timestamps_in
+from dv_maintenance.engine.sinks import close_sink
+from dv_maintenance.errors import RefusedError, VerificationError
+from dv_maintenance.tables.work import OutputFile
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.work import RewriteTask
+
+__all__ = ["OrcFiles"]
+
+# A stripe is held encoded until it is full: this is what bounds a worker's memory.
+_STRIPE_BYTES: Final = 64 << 20
+_LEAST_STRIPE: Final = 64 << 10
+_CODECS: Final = {
+    "none": "uncompressed",
+    "uncompressed": "uncompressed",
+    "zlib": "zlib",
+    "snappy": "snappy",
+    "lz4": "lz4",
+    "zstd": "zstd",
+}
+_SECOND: Final = 1_000_000_000
+# Of the distinct values among all, up to which a dictionary is kept: as in Java.
+_DICTIONARY: Final = 0.8
+
+
+class OrcFiles:
+    """See ``writer.Format``.
+
+    Raises
+    ------
+    RefusedError : the compression codec is unknown, or a column's type has no place in ORC files.
+    """
+
+    suffix = ""
+
+    def __init__(self, task: RewriteTask, schema: pa.Schema, storage: Storage) -> None:
+        self.task, self.schema, self.storage = task, schema, storage
+        codec = _CODECS.get(task.compression.lower())
+        if codec is None:
+            raise RefusedError(
+                f"ORC files are not written here with the compression {task.compression!r}",
+                next_step=f"set the table's compression to one of {', '.join(sorted(_CODECS))}",
+            )
+        self.codec = codec
+        self.stored = pa.schema([_stored(field) for field in schema])
+        if lost := next((field.name for field in schema if _loses(field.type)), None):
+            raise RefusedError(
+                f"column {lost} holds rows in arrays or maps in rows: Arrow loses values of such where one of them is "
+                "null, in ORC files",
+                next_step="let Paimon compact the table, or set its file.format to parquet",
+            )
+
+    def begin(self, uri: str, footer: Any, origins: Mapping[str, int]) -> OrcFile:
+        """The encodings of sources say nothing here."""
+        del footer, origins
+        return OrcFile(self, uri)
+
+
+class OrcFile:
+    """See ``writer.NewFile``."""
+
+    def __init__(self, files: OrcFiles, uri: str) -> None:
+        self.uri, self._files = uri, files
+        self._rows = 0
+        self._stats = BoundsCollector(files.schema, files.task.stats_columns)
+        self._sink = files.storage.open_output(uri)
+        self._writer: Any = orc.ORCWriter(
+            pa.PythonFile(_Kept(self._sink), mode="w"),
+            stripe_size=max(_LEAST_STRIPE, min(_STRIPE_BYTES, files.task.target_bytes // 4)),
+            compression=files.codec,
+            dictionary_key_size_threshold=_DICTIONARY,
+        )
+
+    def takes(self, footer: Any, origins: Mapping[str, int]) -> bool:
+        """See ``writer.NewFile``."""
+        del footer, origins
+        return True
+
+    def add(self, batch: pa.RecordBatch) -> bool:
+        """See ``writer.NewFile``.
+
+        Raises
+        ------
+        RefusedError : a timestamp that others would not read as it is.
+        """
+        self._stats.add(batch)
+        columns = [_cast(array, field) for array, field in zip(batch.columns, self._files.stored, strict=True)]
+        with writing(self.uri):
+            self._writer.write(pa.Table.from_arrays(columns, schema=self._files.stored))
+        self._rows += batch.num_rows
+        return bool(self._sink.tell() >= self._files.task.target_bytes)
+
+    def finish(self) -> OutputFile:
+        """See ``writer.NewFile``."""
+        storage = self._files.storage
+        with writing(self.uri):
+            self._writer.close()
+        info = close_sink(self._sink, storage, self.uri)
+        with writing(self.uri), storage.open_input(self.uri) as file:
+            rows = orc.ORCFile(file).nrows
+        if rows != self._rows:
+            raise VerificationError(f"{self.uri} has {rows} rows, but {self._rows} were written")
+        return OutputFile(self.uri, info.size, self._rows, info.modified, self._stats.found())
+
+    def abandon(self) -> None:
+        """See ``writer.NewFile``."""
+        # In this order: Arrow's writer, left open, would write its footer into a closed sink when collected.
+        with suppress(Exception):
+            self._writer.close()
+        with suppress(Exception):
+            self._sink.close()
+
+
+def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
+    """As it is stored. Raises RefusedError for a timestamp that others would not read as it is."""
+    try:
+        found = array if array.type == field.type else array.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise _unwritten(field, "before 1677 or after 2262, which is not read from ORC files") from error
+    # Arrow rounds seconds to zero, and the rest of one before 1970 is below zero then: Java takes that for damage.
+    if any(_is_broken(each) for each in timestamps_in(found)):
+        raise _unwritten(field, "before 1970 with a part of a second, which Arrow does not write as Java reads it")
+    if _has_struct(found.type):
+        # Of a slice Arrow writes structs that are null as structs of nulls: a copy begins at 0, and all that is in it.
+        found = found.take(np.arange(len(found)))
+    return found
+
+
+def _loses(type: pa.DataType, below: bool = False) -> bool:
+    """Whether a struct is in a list or a map that is ``below`` a struct."""
+    if types.is_struct(type):
+        return any(_loses(field.type, True) for field in type)
+    return any((below and _has_struct(each)) or _loses(each, below) for each in _inner(type))
+
+
+def _has_struct(type: pa.DataType) -> bool:
+    return types.is_struct(type) or any(map(_has_struct, _inner(type)))
+
+
+def _inner(type: pa.DataType) -> list[pa.DataType]:
+    if types.is_map(type):
+        return [type.key_type, type.item_type]
+    return [type.field(index).type for index in range(type.num_fields)]
+
+
+def _is_broken(array: pa.Array) -> bool:
+    values = array.view(pa.int64())
+    broken = pc.not_equal(pc.multiply(pc.divide(values, _SECOND), _SECOND), values)
+    return bool(pc.any(pc.and_kleene(pc.less(values, 0), broken)).as_py())
+
+
+def _unwritten(field: pa.Field, what: str) -> RefusedError:
+    return RefusedError(
+        f"column {field.name} has a timestamp {what}",
+        next_step="let Paimon compact the table, or set its file.format to parquet",
+    )
+
+
+class _Kept:
+    """A sink that Arrow's writer cannot close: how much is in it is asked for after that."""
+
+    closed = False
+
+    def __init__(self, sink: pa.NativeFile) -> None:
+        self._sink = sink
+
+    def write(self, data: Any) -> int:
+        return int(self._sink.write(data))
+
+    def tell(self) -> int:
+        return int(self._sink.tell())
+
+    def flush(self) -> None:
+        self._sink.flush()
+
+    def close(self) -> None:
+        """Whoever opened it does that."""
+
+
+def _stored(field: pa.Field) -> pa.Field:
+    """The field as it is stored. Timestamps become those that Arrow reads, so that it says where one does not fit."""
+    kind = field.type
+    if types.is_struct(kind):
+        if not kind.num_fields:
+            raise RefusedError(
+                f"column {field.name} holds rows without fields, which are not written to ORC files",
+                next_step="let Paimon compact the table",
+            )
+        kind = pa.struct([_stored(child) for child in kind])
+    elif types.is_list(kind):
+        kind = pa.list_(_stored(kind.value_field))
+    elif types.is_map(kind):
+        kind = pa.map_(_stored(kind.key_field), _stored(kind.item_field))
+    elif types.is_time32(kind):
+        kind = pa.int32()
+    elif types.is_timestamp(kind):
+        if not range_is_checked():
+            raise RefusedError(
+                f"column {field.name} holds timestamps, which this release of pyarrow does not read back",
+                next_step="use pyarrow 26 or newer, or let Paimon compact the table",
+            )
+        kind = pa.timestamp("ns", kind.tz)
+    return field.with_type(kind)

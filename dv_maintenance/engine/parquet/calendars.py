@@ -1,0 +1,300 @@
+"""Calendars of Parquet files: which one a file's dates and timestamps are in, by Spark's keys in its footer, and from
+the hybrid of Julian and Gregorian that Spark 2 wrote to the proleptic Gregorian calendar that tables are in.
+
+The rules are Spark's: ``DataSourceUtils.getRebaseSpec`` for the keys, ``RebaseDateTime`` for the values. A timestamp
+depends on a time zone, as Java tells local times of long ago by other offsets than the tz database does. What Spark
+adds to it in each zone is in ``legacy_zones.json``, made of Spark's own table (``scripts/legacy_zones``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from dv_maintenance.engine.parquet.widening import widening
+from dv_maintenance.errors import RefusedError
+
+if TYPE_CHECKING:
+    from dv_maintenance.engine.parquet.widening import Convert
+    from dv_maintenance.tables.work import ScanTask
+
+__all__ = [
+    "FIRST_DAY",
+    "FIRST_MICRO",
+    "PROLEPTIC",
+    "FileCalendar",
+    "Mark",
+    "dates_to_proleptic",
+    "heeds_keys",
+    "may_be_ancient",
+    "timestamps_to_proleptic",
+]
+
+_VERSION: Final = b"org.apache.spark.version"
+_LEGACY: Final = b"org.apache.spark.legacyDateTime"
+_LEGACY_INT96: Final = b"org.apache.spark.legacyINT96"
+_ZONE: Final = b"org.apache.spark.timeZone"
+
+PROLEPTIC: Final = {_VERSION: b"3.1.0"}
+"""Keys for the footer of a file whose dates and timestamps are in the proleptic Gregorian calendar: the first release
+of Spark that takes those of every type for that. Without them readers before Spark 4 refuse dates before 1582 and
+timestamps before 1900, and those that are set to ``LEGACY`` shift them.
+"""
+
+FIRST_DAY: Final = -141_427
+"""1582-10-15, in days since the epoch: from here on a date is the same in both calendars."""
+FIRST_MICRO: Final = -2_208_988_800_000_000
+"""1900-01-01 in UTC, in microseconds: from here on a timestamp is the same in both, in every time zone."""
+
+_DAY: Final = 86_400
+_YEAR_1: Final = -62_135_769_600
+_OFFSET: Final = re.compile(
+    r"Z|(?P<base>|GMT|UTC|UT)(?P<sign>[+-])(?P<hours>\d|[01]\d|2[0-3])(?::?(?P<minutes>[0-5]\d))?"
+)
+# FIRST_MICRO in the units that Parquet knows.
+_FIRST: Final = {
+    "milliseconds": FIRST_MICRO // 1000,
+    "microseconds": FIRST_MICRO,
+    "nanoseconds": FIRST_MICRO * 1000,
+}
+# Zones of the table that have one offset from UTC in every version of the tz database.
+_FIXED: Final = re.compile(r"UTC|GMT|UCT|Zulu|Universal|Greenwich|Etc/.+")
+_Zone = tuple[int, int, list[tuple[int, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class FileCalendar:
+    """How Spark reads a Parquet file with these keys.
+
+    ``hybrid``: dates and INT64 timestamps are in the hybrid calendar; ``hybrid_int96``: INT96 timestamps are.
+    ``zone``: of timestamps in it; ``None`` where the file names none, and each reader takes its own JVM's.
+    """
+
+    uri: str
+    hybrid: bool
+    hybrid_int96: bool
+    zone: str | None
+    # The footer's ParquetSchema: what a leaf is stored as.
+    _schema: Any
+
+    @classmethod
+    def of(cls, footer: Any, uri: str) -> FileCalendar | None:
+        """By the keys of a footer; ``None`` where every value stands for itself.
+
+        Versions are compared as Spark does it, as text. Without a version it is a reader's settings that decide; as by
+        default in Spark 4, what is stored is what is meant.
+        """
+        keys = footer.metadata or {}
+        version = keys.get(_VERSION)
+        if version is None:
+            return None
+        hybrid = version < b"3.0.0" or _LEGACY in keys
+        hybrid_int96 = version < b"3.1.0" or _LEGACY_INT96 in keys
+        if not hybrid and not hybrid_int96:
+            return None
+        zone = keys.get(_ZONE)
+        return cls(uri, hybrid, hybrid_int96, None if zone is None else zone.decode(errors="replace"), footer.schema)
+
+    def conversion(self, leaf: int, stored: pa.DataType, wanted: pa.DataType) -> Convert | None:
+        """How values of a leaf, read as ``stored``, become those of ``wanted``; ``None`` where the calendar makes no
+        difference, or where they can't.
+
+        Timestamps without a time zone are proleptic: versions of Spark that have them write them so, whatever the keys.
+        """
+        if types.is_dictionary(stored):
+            inner = self.conversion(leaf, stored.value_type, wanted)
+            return None if inner is None else lambda array: inner(array.dictionary_decode())
+        widen = widening(stored, wanted)
+        if widen is None:
+            return None
+        if types.is_date32(stored) and self.hybrid:
+            return lambda array: widen(dates_to_proleptic(array, self.uri))
+        if not types.is_timestamp(stored) or not types.is_timestamp(wanted) or wanted.tz is None:
+            return None
+        if self.hybrid_int96 if self._schema.column(leaf).physical_type == "INT96" else self.hybrid:
+            return lambda array: timestamps_to_proleptic(widen(array), self.zone, self.uri)
+        return None
+
+
+class Mark(Enum):
+    """What the dates and timestamps of a source ask of the footer of the file that they are written to."""
+
+    NONE = auto()
+    """They are the same in both calendars."""
+    SAID = auto()
+    """That it says that they are proleptic."""
+    UNSAID = auto()
+    """That it says as little as the source's, so that each reader goes on taking them as it is set to."""
+
+    @classmethod
+    def of(cls, footer: Any, leaves: Iterable[int]) -> Mark:
+        """Of these leaves of a file; ``None`` for the footer of what is no Parquet file."""
+        if footer is None:
+            return cls.SAID
+        schema = footer.schema
+        temporal = [leaf for leaf in leaves if _is_temporal(schema.column(leaf))]
+        groups = (footer.row_group(group) for group in range(footer.num_row_groups)) if temporal else ()
+        if not any(may_be_ancient(group.column(leaf)) for group in groups for leaf in temporal):
+            return cls.NONE
+        return cls.SAID if _VERSION in (footer.metadata or {}) else cls.UNSAID
+
+
+def heeds_keys(scan: ScanTask) -> bool:
+    """Whether readers of the table that is scanned look at the keys of a footer. Where they don't, nothing is unsaid:
+    they take every file for proleptic.
+    """
+    return all(source.spark_keys for source in scan.sources)
+
+
+def _is_temporal(column: Any) -> bool:
+    return column.logical_type.type in ("DATE", "TIMESTAMP") or column.physical_type == "INT96"
+
+
+def may_be_ancient(chunk: Any) -> bool:
+    """Whether a column chunk of dates or timestamps may hold one that is not the same in both calendars."""
+    stats = chunk.statistics if chunk.is_stats_set else None
+    if stats is not None and stats.has_null_count and stats.null_count == chunk.num_values:
+        return False
+    if stats is None or not stats.has_min_max or chunk.physical_type == "INT96":
+        return True
+    if chunk.physical_type == "INT32":
+        return bool(stats.min_raw < FIRST_DAY)
+    unit = json.loads(stats.logical_type.to_json()).get("timeUnit")
+    return unit not in _FIRST or bool(stats.min_raw < _FIRST[unit])
+
+
+def dates_to_proleptic(array: pa.Array, uri: str) -> pa.Array:
+    """Days of the hybrid calendar as the days that have the same year, month and day in the proleptic one; what only
+    the first one has (1500-02-29) becomes the day after. ``uri``: for the error.
+
+    Raises
+    ------
+    RefusedError : a date from before 290,000 BC.
+    """
+    days = array.view(pa.int32())
+    if not _any_before(days, FIRST_DAY):
+        return array
+    table = _zone_table("UTC")
+    assert table is not None, "UTC is in every table"
+    seconds = pc.multiply(days.cast(pa.int64()), _DAY)
+    moved = pc.divide(_moved(seconds, table, 1, f"{uri} holds a date from before 290,000 BC"), _DAY)
+    return moved.cast(pa.int32()).view(array.type)
+
+
+def timestamps_to_proleptic(array: pa.Array, zone: str | None, uri: str) -> pa.Array:
+    """Timestamps, in microseconds, of the hybrid calendar as those with the same local time in the proleptic one.
+    ``uri``: for the error.
+
+    Raises
+    ------
+    RefusedError : there is one before 1900, and ``zone`` is none that Spark's table has; or one before the year 1,
+        which the table does not speak of. There each JVM has its own answer.
+    """
+    micros = array.view(pa.int64())
+    if not _any_before(micros, FIRST_MICRO):
+        return array
+    what = f"{uri} holds timestamps before 1900 in the calendar of Spark 2"
+    if zone is None:
+        raise _refused(f"{what} and does not name their time zone, so that each reader takes its own JVM's")
+    table = _zone_table(zone)
+    if table is None:
+        raise _refused(f"{what}, in the time zone {zone!r}, which Spark's table of them does not have")
+    early = f"{uri} holds timestamps before the year 1, in the time zone {zone}, for which Spark asks each reader's JVM"
+    return _moved(micros, table, 1_000_000, early).view(array.type)
+
+
+def _refused(why: str) -> RefusedError:
+    return RefusedError(
+        why,
+        next_step="let Spark rewrite the file (OPTIMIZE, or REORG TABLE ... APPLY (PURGE)), or leave the column out",
+    )
+
+
+def _any_before(values: pa.Array, first: int) -> bool:
+    least = pc.min(values).as_py()
+    return least is not None and least < first
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Seconds to add to a time from each of the ``switches`` on, in seconds since the epoch, ascending."""
+
+    switches: Any
+    seconds: Any
+
+
+def _moved(values: pa.Array, table: _Table, unit: int, early: str) -> pa.Array:
+    """``values`` with what the table adds to them; ``unit``: of both, in a second. ``early``: why it is refused to say
+    that of values before the first switch.
+    """
+    # What stands under a null is any number.
+    numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
+    places = np.searchsorted(table.switches, numbers // unit, side="right") - 1
+    if places.min() < 0:
+        raise _refused(early)
+    added = (table.seconds * unit)[places]
+    return pc.add(values, pa.Array.from_buffers(pa.int64(), len(added), [None, pa.py_buffer(added)]))
+
+
+@cache
+def _zone_table(zone: str) -> _Table | None:
+    """``None`` for a zone that Spark's table does not have."""
+    found = _zones().get(zone) or _offset(zone)
+    if found is None:
+        return None
+    raw, local, later = found
+    switches, seconds = _julian()
+    if zone in _zones() and not _FIXED.fullmatch(zone):
+        # Spark's table begins with the year 1, two days before that of the proleptic calendar.
+        known = int(np.flatnonzero(seconds == _DAY)[0])
+        switches = np.append(_YEAR_1, switches[known:])
+        seconds = np.append(2 * _DAY, seconds[known:])
+    return _Table(
+        np.concatenate([switches + raw, np.array([each[0] for each in later], np.int64)]),
+        np.concatenate([seconds + local, np.array([each[1] for each in later], np.int64)]),
+    )
+
+
+def _offset(zone: str) -> _Zone | None:
+    """Of a zone that is an offset, as Java takes it (``TimeZone.getTimeZone``): without GMT before it, it is GMT."""
+    match = _OFFSET.fullmatch(zone)
+    if match is None:
+        return None
+    if match["base"] != "GMT":
+        return 0, 0, []
+    seconds = 3600 * int(match["hours"]) + 60 * int(match["minutes"] or 0)
+    return (seconds if match["sign"] == "-" else -seconds), 0, []
+
+
+@cache
+def _zones() -> dict[str, _Zone]:
+    """By name: by how much switches are later than in UTC, what is added to the difference of calendars, and the
+    switches after 1582.
+    """
+    body = json.loads(files("dv_maintenance.engine.parquet").joinpath("legacy_zones.json").read_text())
+    return {name: (raw, local, later) for raw, local, later, names in body["zones"] for name in names}
+
+
+@cache
+def _julian() -> tuple[Any, Any]:
+    """The switches of UTC, in seconds since the epoch, and what is added from each of them on.
+
+    Each is a first of March in the Julian calendar, of a year that has a 29th of February there only. The first one is
+    earlier than any timestamp; the last one is 1582-10-15.
+    """
+    years = 100 * np.arange(-2_930, 16, dtype=np.int64)
+    years = years[years % 400 != 0]
+    days = 365 * (years - 100) + years // 4 - 25 - 682_945  # 0100-03-01 is the day -682,945
+    added = 1 - (np.arange(len(years)) - int(np.flatnonzero(years == 100)[0]))
+    return np.append(days, FIRST_DAY) * _DAY, np.append(added, 0) * _DAY

@@ -1,0 +1,334 @@
+"""From the schema of one Parquet file to the schema of the table: which leaves to read, and how to shape them.
+
+A file keeps the schema of the day it was written. Its columns are found by field id or by name at every level;
+what it lacks reads as null, what the table no longer has is not read, and narrower types are widened. All of that is
+decided on the two schemas, before a byte of data is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from dv_maintenance.engine.parquet.calendars import FileCalendar
+from dv_maintenance.engine.parquet.widening import Convert, same, widening
+from dv_maintenance.engine.rows.values import scalar_of
+from dv_maintenance.errors import DamagedTableError, RefusedError
+
+__all__ = ["Projection", "leaf_count"]
+
+_FIELD_ID = b"PARQUET:field_id"
+_SOURCE_NAME = b"dvm:source"
+_MATCH = b"dvm:match"
+
+# A variant is stored as these two. Where there is a typed_value as well, a part of it is in there, and only there.
+_VARIANT = {"value", "metadata"}
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """How batches of one file become batches of ``schema``.
+
+    ``leaves``: indexes of the Parquet leaf columns to read, ascending; batches must hold just these. ``fields``: those
+    of the file's columns that they are of, ascending.
+    ``origins``: for each leaf of ``schema`` that the file stores, by its dotted path in a Parquet schema, the index of
+    the file's leaf. ``hybrid``: those of the file's leaves whose values are in another calendar than the table's.
+    """
+
+    schema: pa.Schema
+    leaves: tuple[int, ...]
+    fields: tuple[int, ...]
+    origins: Mapping[str, int]
+    hybrid: frozenset[int]
+    # Per field of `schema`: position in the batch read and what to do with it, or the one value of all rows.
+    _columns: tuple[tuple[int, Convert] | pa.Scalar, ...]
+
+    @classmethod
+    def build(
+        cls,
+        stored: pa.Schema,
+        schema: pa.Schema,
+        *,
+        match_by: str,
+        constants: Mapping[str, Any],
+        file: str,
+        found_by: pa.Schema | None = None,
+        prunes: bool = True,
+        calendar: FileCalendar | None = None,
+    ) -> Projection:
+        """Match ``stored``, the Arrow schema of all of a file's leaves, with the wanted ``schema``. ``found_by``: where
+        its fields have the metadata that they are found by, if not in ``schema`` itself. ``prunes``: whether the file's
+        reader leaves out what is not read of a column, or has the whole of it. ``calendar``: of the file's dates and
+        timestamps, where it is not the table's.
+
+        Raises
+        ------
+        DamagedTableError : a type can't be widened, a name or id is there twice, or ids are asked for and missing.
+            Names ``file`` and the column.
+        RefusedError : a shredded variant.
+        """
+        binder = _Binder(match_by, file, prunes, calendar)
+        wanted = [field for field in schema if field.name not in constants]
+        if found_by is not None:
+            wanted = [_found_as(field, found_by.field(field.name)) for field in wanted]
+        if match_by == "id" and wanted and not any(_field_id(field) for field in stored):
+            raise DamagedTableError(f"{file} has no Parquet field ids, but the table finds its columns by them")
+        children = binder.children(list(stored), wanted, first_leaf=0, path=())
+        by_name = {field.name: child for field, child in zip(wanted, children.found, strict=True)}
+        columns: list[tuple[int, Convert] | pa.Scalar] = []
+        for field in schema:
+            child = by_name.get(field.name)
+            if child is None:
+                columns.append(scalar_of(constants.get(field.name), field.type, field.name))
+            else:
+                columns.append(child)
+        leaves = tuple(children.leaves)
+        return cls(schema, leaves, children.read, binder.origins, frozenset(binder.hybrid), tuple(columns))
+
+    def __call__(self, batch: pa.RecordBatch | None, rows: int) -> pa.RecordBatch:
+        """``rows`` rows of ``schema``. ``batch`` may be ``None`` where there is nothing to read."""
+        arrays = []
+        for field, column in zip(self.schema, self._columns, strict=True):
+            if isinstance(column, pa.Scalar):
+                arrays.append(pa.repeat(column, rows) if column.is_valid else pa.nulls(rows, field.type))
+            else:
+                assert batch is not None, "a column is read from nothing"
+                position, convert = column
+                arrays.append(convert(batch.column(position)))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Children:
+    """``found``: for each wanted field, its position among the children read and its conversion (``None``: the file
+    has no such field). ``leaves``: what to read for them, ascending, of the fields ``read``.
+    """
+
+    found: tuple[tuple[int, Convert] | None, ...]
+    leaves: list[int]
+    read: tuple[int, ...]
+
+
+class _Binder:
+    """Walks the two schemas together. Leaves are numbered depth first, as Parquet stores them."""
+
+    def __init__(self, match_by: str, file: str, prunes: bool, calendar: FileCalendar | None) -> None:
+        self.match_by = match_by
+        self.file = file
+        self.prunes = prunes
+        self.calendar = calendar
+        self.origins: dict[str, int] = {}
+        self.hybrid: set[int] = set()
+
+    def children(
+        self, stored: Sequence[pa.Field], wanted: Sequence[pa.Field], *, first_leaf: int, path: tuple[str, ...]
+    ) -> _Children:
+        starts = [first_leaf]
+        for field in stored:
+            starts.append(starts[-1] + leaf_count(field.type))
+        matches = self._match(stored, wanted, path)
+        bound = {
+            index: self._bind(stored[index].type, field.type, starts[index], (*path, field.name))
+            for field, index in zip(wanted, matches, strict=True)
+            if index is not None
+        }
+        # The reader leaves out children without a leaf to read, so positions are ranks among those that have one.
+        whole = path and not self.prunes
+        rank = {index: index if whole else position for position, index in enumerate(sorted(bound))}
+        return _Children(
+            found=tuple(None if index is None else (rank[index], bound[index][0]) for index in matches),
+            leaves=[leaf for index in sorted(bound) for leaf in bound[index][1]],
+            read=tuple(sorted(bound)),
+        )
+
+    def _match(self, stored: Sequence[pa.Field], wanted: Sequence[pa.Field], path: tuple[str, ...]) -> list[int | None]:
+        """Index of each wanted field among the stored ones."""
+        by_id = self.match_by == "id"
+        known: dict[str, list[int]] = {}
+        folded: dict[str, list[int]] = {}
+        for index, field in enumerate(stored):
+            key = _field_id(field) if by_id else field.name
+            known.setdefault(key, []).append(index)
+            folded.setdefault(key.lower(), []).append(index)
+        matches: list[int | None] = []
+        for field in wanted:
+            if by_id and (field.metadata or {}).get(_MATCH) == b"name":
+                named = (index for index, each in enumerate(stored) if each.name == _source_name(field))
+                matches.append(next(named, None))
+                continue
+            key = _field_id(field) if by_id else _source_name(field)
+            column = ".".join((*path, field.name))
+            if not key:
+                raise DamagedTableError(f"column {column} has no field id, but the table finds its columns by them")
+            # Names that differ in nothing but case are one column to Spark: reading such a one as null would lose it.
+            hits = known.get(key) or folded.get(key.lower(), [])
+            if len(hits) > 1:
+                raise DamagedTableError(f"{self.file} has more than one column {column}")
+            matches.append(hits[0] if hits else None)
+        return matches
+
+    def _bind(
+        self, stored: pa.DataType, wanted: pa.DataType, first: int, path: tuple[str, ...]
+    ) -> tuple[Convert, list[int]]:
+        """Conversion of one column and the leaves to read for it."""
+        if isinstance(stored, pa.BaseExtensionType):
+            convert, leaves = self._bind(stored.storage_type, wanted, first, path)
+            return (lambda array: convert(array.storage)), leaves
+        if types.is_struct(wanted) and types.is_struct(stored):
+            return self._bind_struct(stored, wanted, first, path)
+        if types.is_map(wanted) and types.is_map(stored):
+            return self._bind_map(stored, wanted, first, path)
+        if types.is_list(wanted) and _is_list(stored):
+            element = (*path, "list", "element")
+            convert, leaves = self._bind(stored.value_type, wanted.value_type, first, element)
+            return (same if stored == wanted and convert is same else _list_of(convert, wanted)), leaves
+        leaf = None if types.is_nested(stored) and stored != wanted else widening(stored, wanted)
+        if leaf is None:
+            raise self._mismatch(path, stored, wanted)
+        if not types.is_nested(stored):
+            self.origins[".".join(path)] = first
+            if self.calendar is not None and (moved := self.calendar.conversion(first, stored, wanted)) is not None:
+                self.hybrid.add(first)
+                leaf = moved
+        return self._checked(leaf, path, stored, wanted), list(range(first, first + leaf_count(stored)))
+
+    def _bind_struct(
+        self, stored: pa.DataType, wanted: pa.DataType, first: int, path: tuple[str, ...]
+    ) -> tuple[Convert, list[int]]:
+        children = self.children(list(stored), list(wanted), first_leaf=first, path=path)
+        if set(wanted.names) == _VARIANT and "typed_value" in stored.names:
+            raise RefusedError(
+                f"column {'.'.join(path)} of {self.file} holds shredded variants, which can't be put together here",
+                next_step="use Spark 4.1 or newer for this table",
+            )
+        # With no child of its own to read, any leaf will do to tell null structs from others.
+        leaves = children.leaves or [first]
+        in_place = [(index, same) for index in range(stored.num_fields)]
+        if stored == wanted and list(children.found) == in_place:
+            return same, leaves
+        fields = list(wanted)
+
+        def convert(array: pa.StructArray) -> pa.StructArray:
+            arrays = [
+                pa.nulls(len(array), field.type) if child is None else child[1](array.field(child[0]))
+                for field, child in zip(fields, children.found, strict=True)
+            ]
+            return pa.StructArray.from_arrays(arrays, fields=fields, mask=_mask(array))
+
+        return convert, leaves
+
+    def _bind_map(
+        self, stored: pa.DataType, wanted: pa.DataType, first: int, path: tuple[str, ...]
+    ) -> tuple[Convert, list[int]]:
+        key, key_leaves = self._bind(stored.key_type, wanted.key_type, first, (*path, "key_value", "key"))
+        item, item_leaves = self._bind(
+            stored.item_type, wanted.item_type, first + leaf_count(stored.key_type), (*path, "key_value", "value")
+        )
+        leaves = key_leaves + item_leaves
+        if stored == wanted and key is same and item is same:
+            return same, leaves
+
+        def convert(array: pa.MapArray) -> pa.MapArray:
+            if not len(array):
+                return pa.nulls(0, wanted)
+            offsets, start, length = _rebased(array)
+            keys, items = key(array.keys.slice(start, length)), item(array.items.slice(start, length))
+            return pa.MapArray.from_arrays(offsets, keys, items, type=wanted, mask=_mask(array))
+
+        return convert, leaves
+
+    def _checked(self, leaf: Convert, path: tuple[str, ...], stored: pa.DataType, wanted: pa.DataType) -> Convert:
+        if leaf is same:
+            return same
+
+        def convert(array: pa.Array) -> pa.Array:
+            try:
+                return leaf(array)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise self._mismatch(path, stored, wanted, f": {error}") from error
+
+        return convert
+
+    def _mismatch(
+        self, path: tuple[str, ...], stored: pa.DataType, wanted: pa.DataType, why: str = ""
+    ) -> DamagedTableError:
+        return DamagedTableError(
+            f"column {'.'.join(path)} of {self.file} has the type {stored}, which cannot be read as {wanted}{why}",
+            next_step="compare the file's schema with the table's; the file may belong to another table",
+        )
+
+
+def _list_of(element: Convert, wanted: pa.DataType) -> Convert:
+    def convert(array: pa.Array) -> pa.ListArray:
+        if not len(array):
+            return pa.nulls(0, wanted)
+        if not types.is_list(array.type):
+            array = array.cast(pa.list_(array.type.value_field))
+        offsets, start, length = _rebased(array)
+        return pa.ListArray.from_arrays(
+            offsets, element(array.values.slice(start, length)), type=wanted, mask=_mask(array)
+        )
+
+    return convert
+
+
+def _rebased(array: pa.Array) -> tuple[pa.Array, int, int]:
+    """Offsets from zero, and the slice of the child values they speak of.
+
+    A sliced list array shares its parent's offsets and values; Arrow takes a validity mask only with offsets of their
+    own.
+    """
+    offsets = array.offsets
+    start, stop = offsets[0].as_py(), offsets[-1].as_py()
+    if start or offsets.offset:
+        offsets = pc.subtract(offsets, offsets[0])
+    return offsets, start, stop - start
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _is_list(type: pa.DataType) -> bool:
+    return bool(
+        types.is_list(type)
+        or types.is_large_list(type)
+        or types.is_fixed_size_list(type)
+        or types.is_list_view(type)
+        or types.is_large_list_view(type)
+    )
+
+
+def leaf_count(type: pa.DataType) -> int:
+    """Parquet leaf columns below an Arrow type."""
+    if isinstance(type, pa.BaseExtensionType):
+        return leaf_count(type.storage_type)
+    if types.is_struct(type):
+        return sum(leaf_count(field.type) for field in type)
+    if types.is_map(type):
+        return leaf_count(type.key_type) + leaf_count(type.item_type)
+    if _is_list(type):
+        return leaf_count(type.value_type)
+    return 1
+
+
+def _found_as(field: pa.Field, like: pa.Field) -> pa.Field:
+    """The field, with the metadata of one of the same shape."""
+    shape = field.type
+    if types.is_struct(shape):
+        shape = pa.struct([_found_as(child, like.type.field(child.name)) for child in shape])
+    return pa.field(field.name, shape, field.nullable, like.metadata)
+
+
+def _field_id(field: pa.Field) -> str:
+    return str((field.metadata or {}).get(_FIELD_ID, b"").decode())
+
+
+def _source_name(field: pa.Field) -> str:
+    name = (field.metadata or {}).get(_SOURCE_NAME)
+    return str(field.name if name is None else name.decode())

@@ -1,0 +1,205 @@
+"""A new Parquet file, a row group at a time.
+
+Written as Spark and Delta's other writers do, so that every reader sees what it knows: all fields optional,
+timestamps as INT64 microseconds, field ids where the schema has them, no Arrow schema beside Parquet's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow import types
+
+from dv_maintenance.engine.faults import writing
+from dv_maintenance.engine.parquet.calendars import PROLEPTIC, Mark, heeds_keys
+from dv_maintenance.engine.parquet.footer import dictionary_pays
+from dv_maintenance.engine.parquet.output import ParquetOutput
+from dv_maintenance.engine.sinks import close_sink
+from dv_maintenance.engine.stats import StatsCollector
+from dv_maintenance.errors import RefusedError, VerificationError
+from dv_maintenance.files.parquet_footer import read_footer
+from dv_maintenance.tables.work import OutputFile
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.work import RewriteTask
+
+__all__ = ["ParquetFiles"]
+
+# A row group is held decoded until it is full: this is what bounds a worker's memory.
+ROW_GROUP_BYTES = 64 << 20
+ROW_GROUP_ROWS = 1 << 20
+
+# Table property -> (Arrow's name, part of the file name).
+_CODECS = {
+    "none": ("NONE", ""),
+    "uncompressed": ("NONE", ""),
+    "snappy": ("SNAPPY", ".snappy"),
+    "gzip": ("GZIP", ".gz"),
+    "zstd": ("ZSTD", ".zstd"),
+    "brotli": ("BROTLI", ".br"),
+    "lz4": ("LZ4", ".lz4"),
+    "lz4_raw": ("LZ4", ".lz4raw"),
+}
+
+
+class ParquetFiles:
+    """See ``writer.Format``.
+
+    Raises
+    ------
+    RefusedError : the compression codec is unknown.
+    """
+
+    def __init__(self, task: RewriteTask, schema: pa.Schema, storage: Storage) -> None:
+        self.task, self.schema, self.storage = task, schema, storage
+        self.heeds_keys = heeds_keys(task.scan)
+        self.codec, self.suffix = _codec(task.compression)
+        # Bytes on disk per byte in memory, as measured on the last row group.
+        self.shrink = 1.0
+        self._paths = _leaf_paths(schema)
+
+    def begin(self, uri: str, footer: Any, origins: Mapping[str, int]) -> ParquetFile:
+        """``footer``, ``origins``: see ``RollingWriter.write``."""
+        # Of what is no Parquet nobody knows: Parquet gives a dictionary up where it does not pay.
+        repetitive = [
+            path
+            for path in self._paths
+            if footer is None or (path in origins and dictionary_pays(footer, origins[path]))
+        ]
+        return ParquetFile(self, uri, repetitive)
+
+
+class ParquetFile:
+    """See ``writer.NewFile``."""
+
+    def __init__(self, files: ParquetFiles, uri: str, repetitive: list[str]) -> None:
+        self.uri, self._files = uri, files
+        self._rows = 0
+        self._mark = Mark.NONE
+        self._seen: Any = None
+        self._stats = StatsCollector(files.schema, files.task.stats_columns)
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = self._pending_rows = 0
+        self._sink = files.storage.open_output(uri)
+        self._output = ParquetOutput(
+            self._sink,
+            files.schema,
+            compression=files.codec,
+            use_dictionary=repetitive or False,
+            store_schema=False,
+            store_decimal_as_integer=True,
+            write_page_index=True,
+        )
+
+    def takes(self, footer: Any, origins: Mapping[str, int]) -> bool:
+        """See ``writer.NewFile``: its footer can't speak for dates of which it is not said what calendar they are in,
+        and for others.
+        """
+        if not self._files.heeds_keys or (footer is not None and footer is self._seen):
+            return True
+        mark = Mark.of(footer, origins.values())
+        if Mark.NONE not in (mark, self._mark) and mark is not self._mark:
+            return False
+        self._seen = footer
+        self._mark = self._mark if mark is Mark.NONE else mark
+        return True
+
+    def add(self, batch: pa.RecordBatch) -> bool:
+        """See ``writer.NewFile``."""
+        self._stats.add(batch)
+        self._pending.append(batch)
+        self._pending_bytes += batch.nbytes
+        self._pending_rows += batch.num_rows
+        if self._pending_bytes < self._room() and self._pending_rows < ROW_GROUP_ROWS:
+            return False
+        self._flush()
+        return bool(self._sink.tell() >= self._files.task.target_bytes)
+
+    def finish(self) -> OutputFile:
+        """See ``writer.NewFile``."""
+        self._flush()
+        storage = self._files.storage
+        with writing(self.uri):
+            self._output.close({} if self._mark is Mark.UNSAID else PROLEPTIC)
+        info = close_sink(self._sink, storage, self.uri)
+        with writing(self.uri), storage.open_input(self.uri) as file:
+            try:
+                footer = read_footer(file)
+            except pa.ArrowInvalid as error:
+                raise VerificationError(f"{self.uri} was written, and its footer can't be read: {error}") from error
+        if footer.num_rows != self._rows:
+            raise VerificationError(f"{self.uri} has {footer.num_rows} rows, but {self._rows} were written")
+        self._check_meaning(footer)
+        stats = self._stats.fold(footer, self._output.nan_leaves)
+        return OutputFile(self.uri, info.size, self._rows, info.modified, stats)
+
+    def _check_meaning(self, footer: Any) -> None:
+        """Raise VerificationError unless the footer lets Spark find the values that are there."""
+        if (column := self._output.bounds_with_nan(footer)) is not None:
+            raise VerificationError(
+                f"{self.uri} tells bounds of {column}, in which there is NaN: filters would miss it"
+            )
+        keys = footer.metadata or {}
+        if any((key in keys) is (self._mark is Mark.UNSAID) for key in PROLEPTIC):
+            raise VerificationError(f"{self.uri} does not say which calendar its dates are in as its sources do")
+
+    def abandon(self) -> None:
+        """See ``writer.NewFile``."""
+        # In this order: Arrow's writer, left open, would write its footer into a closed sink when collected.
+        with suppress(Exception):
+            self._output.close()
+        with suppress(Exception):
+            self._sink.close()
+
+    def _room(self) -> float:
+        """Decoded bytes that should make the next row group: what the file lacks, but neither huge nor tiny."""
+        target = self._files.task.target_bytes
+        most = min(ROW_GROUP_BYTES, target)
+        lacking: float = (target - self._sink.tell()) / self._files.shrink
+        return min(most, max(lacking, most / 8))
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        before = self._sink.tell()
+        with writing(self.uri):
+            self._output.write(self._pending)
+        self._files.shrink = max(self._sink.tell() - before, 1) / max(self._pending_bytes, 1)
+        self._rows += self._pending_rows
+        self._pending = []
+        self._pending_bytes = self._pending_rows = 0
+
+
+def _codec(name: str) -> tuple[str, str]:
+    codec, suffix = _CODECS.get(name.lower(), ("", ""))
+    if not codec or (codec != "NONE" and not pa.Codec.is_available(codec.lower())):
+        raise RefusedError(
+            f"the compression codec {name!r} is not supported",
+            next_step=f"set the table's compression to one of {', '.join(sorted(_CODECS))}",
+        )
+    return codec, suffix
+
+
+def _leaf_paths(schema: pa.Schema) -> list[str]:
+    """Dotted paths of the leaves as Parquet names them."""
+    paths: list[str] = []
+
+    def walk(path: str, type: pa.DataType) -> None:
+        if types.is_struct(type):
+            for field in type:
+                walk(f"{path}.{field.name}", field.type)
+        elif types.is_map(type):
+            walk(f"{path}.key_value.key", type.key_type)
+            walk(f"{path}.key_value.value", type.item_type)
+        elif types.is_list(type):
+            walk(f"{path}.list.element", type.value_type)
+        else:
+            paths.append(path)
+
+    for field in schema:
+        walk(field.name, field.type)
+    return paths

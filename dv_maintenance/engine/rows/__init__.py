@@ -1,0 +1,1 @@
+"""Batches of rows: live ones, ordered ones, those that a condition selects."""

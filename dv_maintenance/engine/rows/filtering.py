@@ -1,0 +1,98 @@
+"""Rows of a batch that fulfil a condition, where Arrow compares as Spark does."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from dv_maintenance.engine.rows.values import scalar_of
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.tables.predicate import (
+    And,
+    Compare,
+    IsIn,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+)
+
+__all__ = ["keep_matching"]
+
+_OPERATIONS: Final = {
+    "=": pc.equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+class _NotHereError(Exception):
+    """A condition that Arrow can't answer, or would answer in another way than Spark."""
+
+
+def keep_matching(batch: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
+    """The batch without rows for which a bound ``predicate`` is not true, as far as that can be told here.
+
+    Of a conjunction the parts that can be answered are. Floats are left to the caller: NaN compares in another way.
+    """
+    for part in predicate.parts if isinstance(predicate, And) else (predicate,):
+        try:
+            mask = _evaluate(batch, part)
+        except _NotHereError:
+            continue
+        batch = batch.filter(mask)
+    return batch
+
+
+def _evaluate(batch: pa.RecordBatch, predicate: Predicate) -> pa.BooleanArray:
+    """True, false or null for each row."""
+    match predicate:
+        case And(parts) | Or(parts) if parts:
+            answers = [_evaluate(batch, part) for part in parts]
+            combine = pc.and_kleene if isinstance(predicate, And) else pc.or_kleene
+            result = answers[0]
+            for answer in answers[1:]:
+                result = combine(result, answer)
+            return result
+        case Not(part):
+            return pc.invert(_evaluate(batch, part))
+        case IsNull(column):
+            return _values(batch, column).is_null()
+        case Compare(column, operator, value) if value is not None:
+            values = _values(batch, column)
+            return _OPERATIONS[operator](values, _scalar(value, values.type))
+        case IsIn(column, wanted) if wanted and None not in wanted:
+            values = _values(batch, column)
+            among = pa.concat_arrays([pa.repeat(_scalar(value, values.type), 1) for value in wanted])
+            return pc.if_else(values.is_valid(), pc.is_in(values, value_set=among), pa.nulls(1, pa.bool_())[0])
+        case StartsWith(column, prefix):
+            return pc.starts_with(_values(batch, column), pattern=prefix)
+    raise _NotHereError
+
+
+def _values(batch: pa.RecordBatch, column: tuple[str, ...]) -> pa.Array:
+    if len(column) != 1 or batch.schema.names.count(column[0]) != 1:
+        raise _NotHereError
+    return batch.column(column[0])
+
+
+def _scalar(value: Any, type_: pa.DataType) -> pa.Scalar:
+    """Of a value as ``predicate.comparable`` gives it."""
+    if types.is_floating(type_):
+        raise _NotHereError
+    if types.is_decimal(type_):
+        value = f"{Decimal(value):f}"
+    elif isinstance(value, bytes):
+        value = b64encode(value).decode()
+    try:
+        return scalar_of(value, type_, "of a condition")
+    except (DamagedTableError, pa.ArrowInvalid):
+        raise _NotHereError from None

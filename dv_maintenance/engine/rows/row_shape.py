@@ -1,0 +1,117 @@
+"""From stored rows of one file to live rows of a task: its columns, without what a deletion vector (DV) names and what
+is of a kind that does not count. The same for every file format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.dv import load
+from dv_maintenance.engine.parquet.projection import Projection
+from dv_maintenance.engine.rows.live_rows import KeepMasks, LiveRows, without
+from dv_maintenance.engine.rows.row_defaults import fill_defaults
+from dv_maintenance.errors import DamagedTableError
+
+if TYPE_CHECKING:
+    from dv_maintenance.engine.parquet.calendars import FileCalendar
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.work import RowFilter, ScanTask, SourceFile
+
+__all__ = ["RowShape"]
+
+# No column has this name.
+_KIND: Final = "\0kind"
+
+
+class RowShape:
+    """What becomes of the ``rows`` rows of a file with the columns of ``stored``. ``prunes``, ``calendar``: see
+    ``Projection.build``.
+
+    ``purged``: rows that the DV names. Raises as ``scan.scan``, also where the file has other rows than the log says.
+    """
+
+    def __init__(
+        self,
+        stored: pa.Schema,
+        rows: int,
+        source: SourceFile,
+        task: ScanTask,
+        storage: Storage,
+        *,
+        prunes: bool = True,
+        calendar: FileCalendar | None = None,
+    ) -> None:
+        if source.rows is not None and source.rows != rows:
+            raise DamagedTableError(
+                f"{source.uri} has {rows} rows, but the table's log says {source.rows}",
+                next_step="restore the file, or remove it from the table",
+            )
+        self._uri = source.uri
+        self._only = source.only
+        self.projection = Projection.build(
+            stored,
+            _with_kind(task.schema, self._only),
+            match_by=task.match_by,
+            constants=source.constants,
+            file=source.uri,
+            found_by=None if source.schema is None else _with_kind(source.schema, self._only),
+            prunes=prunes,
+            calendar=calendar,
+        )
+        self._row_defaults = source.row_defaults
+        self._dv = None if source.dv is None else load(source.dv, storage.get_range, rows=rows)
+        self._masks = None if self._dv is None else KeepMasks(self._dv)
+        self.purged: int = 0 if self._dv is None else self._dv.cardinality
+
+    def deleted(self, first: int, stop: int) -> int:
+        """Rows from physical position ``first`` up to ``stop`` that the DV names."""
+        return 0 if self._dv is None else self._dv.range_cardinality(first, stop)
+
+    def __call__(self, batch: pa.RecordBatch | None, rows: int, first: int) -> LiveRows | None:
+        """The table's view of ``rows`` rows from physical position ``first`` on, if any is alive. ``batch``: what the
+        projection reads of them, ``None`` where that is nothing.
+
+        Raises
+        ------
+        DamagedTableError : a value that can't be read as the table's, or a row of an unknown kind.
+        """
+        deleted = self.deleted(first, first + rows)
+        if deleted == rows:
+            return None
+        kept = self._masks(first, first + rows) if deleted and self._masks is not None else None
+        if kept is not None and batch is not None:
+            batch = without(batch, deleted, kept)
+        live: LiveRows | None = LiveRows(self.projection(batch, rows - deleted), first, rows, kept)
+        if self._only is not None and live is not None:
+            live = self._counting(live, self._only)
+        return fill_defaults(live, self._row_defaults) if live is not None and self._row_defaults else live
+
+    def _counting(self, live: LiveRows, only: RowFilter) -> LiveRows | None:
+        """The rows whose kind counts."""
+        kinds = live.batch.column(live.batch.num_columns - 1)
+        batch = live.batch.select(range(live.batch.num_columns - 1))
+        mask = pc.is_in(kinds, value_set=pa.array(only.kept, kinds.type))
+        count = mask.true_count
+        dropped = pc.is_in(kinds, value_set=pa.array(only.dropped, kinds.type)).true_count
+        if count + dropped != live.batch.num_rows:
+            raise DamagedTableError(
+                f"{self._uri} has rows whose {only.column} is none of {sorted({*only.kept, *only.dropped})}",
+                next_step="restore the file, or an older version of the table",
+            )
+        if not count:
+            return None
+        if not dropped:
+            return replace(live, batch=batch)
+        return LiveRows(batch.filter(mask), live.first, live.rows, None, live.positions().filter(mask))
+
+
+def _with_kind(schema: pa.Schema, only: RowFilter | None) -> pa.Schema:
+    if only is None:
+        return schema
+    # By its name also where other columns are found by their ids.
+    found_by = {b"dvm:source": only.column.encode(), b"dvm:match": b"name"}
+    return schema.append(pa.field(_KIND, pa.int8(), metadata=found_by))

@@ -1,0 +1,173 @@
+"""Tasks on Spark: it schedules, retries and distributes; Arrow does the work in the Python workers.
+
+A run is one Spark job per task: ``mapInArrow`` over a DataFrame of one row, the task's spec. No RDD is involved, so
+Spark Connect does as well as classic Spark. Many jobs are in flight at once, so Spark keeps every core busy with tasks
+that are its to place and to retry, and each result is here as soon as it is known. One job over all specs would not
+start tasks any sooner, and classic Spark hands out nothing before such a job has ended.
+
+Errors are told apart by who can help. Trouble with the storage is retried by the worker itself, the same on every
+kind of cluster (``local[N]`` never retries a task). Any error raised on purpose comes back as data and is raised here
+as what it was. What remains (a lost executor, a worker out of memory) is for Spark to retry: a task is a pure function
+of storage with new file names in each attempt.
+
+Storage options reach the workers inside the pickled function, never as data: Spark shows data in plans and event logs.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from dv_maintenance.engine.pool import run_all
+from dv_maintenance.engine.spark import wire
+from dv_maintenance.errors import DvMaintenanceError, RefusedError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from dv_maintenance.tables.work import RewriteResult, RewriteTask
+
+    _Worker = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+
+__all__ = ["SparkEngine"]
+
+# More than this many tasks never run at the same time, however large the cluster: each costs the driver a thread.
+_JOBS_IN_FLIGHT = 128
+# How it shows that workers run a Python without our packages, of another version, or none.
+_UNFIT_WORKER = (
+    "ModuleNotFoundError: ",
+    "[PACKAGE_NOT_INSTALLED]",
+    "[PYTHON_VERSION_MISMATCH]",
+    "Cannot run program ",
+)
+# With a message, or Python's without one (MemoryError): a Java class alone says nothing.
+_RAISED = re.compile(
+    r"^(?:: )?([\w.]*(?:Error|Exception|Interrupt): .+|\w*(?:Error|Exception|Interrupt))$", re.MULTILINE
+)
+
+
+class SparkEngine:
+    """See ``Engine``. Uses ``session``, or else the active session, or else starts one on ``master`` with ``conf`` when
+    it is first needed, and stops only that one.
+
+    Parameters
+    ----------
+    session : a classic or Connect session, left running.
+    master : ``local[N]`` (default ``local[*]``), a cluster's URL, or ``sc://host`` for Spark Connect.
+    conf : Spark settings for a session started here; they win over the defaults.
+
+    The workers need this package and its dependencies (not pandas) in their Python.
+    """
+
+    name: ClassVar[str] = "spark"
+
+    def __init__(
+        self,
+        session: SparkSession | None = None,
+        *,
+        master: str | None = None,
+        conf: Mapping[str, str] | None = None,
+    ) -> None:
+        self._session = session
+        self._master = master or "local[*]"
+        self._conf = dict(conf or {})
+        self._started = False
+        self._lock = Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def session(self) -> SparkSession:
+        """The session, started if there is none yet.
+
+        Raises
+        ------
+        RefusedError : there is no Java that Spark could run on.
+        """
+        from dv_maintenance.engine.spark.session import active_session, start_session
+
+        with self._lock:
+            if self._session is None:
+                self._session = active_session()
+            if self._session is None:
+                self._session = start_session(self._master, self._conf)
+                self._started = True
+            return self._session
+
+    def close(self) -> None:
+        with self._lock:
+            if self._started and self._session is not None:
+                self._session.stop()
+                self._session = None
+                self._started = False
+
+    def run(
+        self,
+        tasks: Sequence[RewriteTask],
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        on_done: Callable[[RewriteResult], None] | None = None,
+    ) -> list[RewriteResult]:
+        if not tasks:
+            return []
+        session = self.session
+        tag = f"dv-maintenance-{uuid.uuid4()}"
+        worker = _worker(dict(storage_options or {}))
+        return run_all(
+            tasks,
+            lambda task: _run_job(session, tag, task, worker),
+            at_once=min(len(tasks), _JOBS_IN_FLIGHT),
+            on_done=on_done,
+            stop=lambda: session.interruptTag(tag),
+        )
+
+
+def _run_job(session: SparkSession, tag: str, task: RewriteTask, worker: _Worker) -> RewriteResult:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    session.addTag(tag)
+    try:
+        [row] = session.createDataFrame(wire.specs_of(task)).mapInArrow(worker, "outcome string").collect()
+    except (PySparkException, Py4JError) as error:
+        raise _failure(str(error)) from error
+    finally:
+        session.removeTag(tag)
+    return wire.result_of(row.outcome)
+
+
+def _worker(options: dict[str, str]) -> _Worker:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        from dv_maintenance.engine.spark.wire import run_specs
+
+        yield from run_specs(batches, options)
+
+    return run
+
+
+def _failure(text: str) -> DvMaintenanceError:
+    """What stopped Spark, from its message: something to install on the workers, or else anything."""
+    cause = _cause(text)
+    if any(sign in text for sign in _UNFIT_WORKER):
+        return RefusedError(
+            f"the Python of Spark's workers can't do the rewrite: {cause}",
+            next_step="install dv-maintenance there, on the Python version used here; the Spark setting "
+            "spark.sql.execution.pyspark.python says which Python the workers run",
+        )
+    return DvMaintenanceError(
+        f"Spark could not finish the rewrite: {cause}", next_step="see the logs of Spark's driver and executors"
+    )
+
+
+def _cause(text: str) -> str:
+    """The one line of a Java or Python stack trace that says what happened."""
+    raised: list[str] = _RAISED.findall(text)
+    return (raised[-1] if raised else text.strip().split("\n")[0])[:500]

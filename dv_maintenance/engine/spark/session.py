@@ -1,0 +1,108 @@
+"""A Spark session for people who have none: local, quiet, bound to this machine, on the running interpreter."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from dv_maintenance.engine.spark.connect import connect
+from dv_maintenance.errors import RefusedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["active_session", "java_version", "start_session"]
+
+MIN_JAVA = 17
+_LOCAL_TRIES = 3
+
+_DEFAULTS = {
+    "spark.app.name": "dv-maintenance",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+_LOG_SETTINGS = os.path.join(os.path.dirname(__file__), "log4j2.properties")
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_LOG_SETTINGS}"',
+}
+
+
+def active_session() -> SparkSession | None:
+    """The session that somebody else has started in this thread, if any."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def start_session(master: str, conf: Mapping[str, str]) -> SparkSession:
+    """Start a session; ``conf`` wins over the defaults.
+
+    Raises
+    ------
+    RefusedError : Java is missing or too old; for Spark Connect, which needs none here, as ``connect``.
+    UsageError : as ``connect``.
+    """
+    from pyspark.sql import SparkSession
+
+    if master.startswith("sc://"):
+        return connect(master, conf)
+    _require_java()
+    builder: SparkSession.Builder = SparkSession.builder
+    builder = builder.master(_retrying(master))
+    for key, value in {**_DEFAULTS, **(_LOCAL if master.startswith("local") else {}), **conf}.items():
+        builder = builder.config(key, value)
+    with _worker_python(master):
+        return builder.getOrCreate()
+
+
+def _retrying(master: str) -> str:
+    """Locally Spark gives a task one try only, and every so often its pipe to a Python worker breaks all the same."""
+    found = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
+    return f"local[{found[1] or 1},{_LOCAL_TRIES}]" if found else master
+
+
+def java_version() -> int | None:
+    """Major version of the Java that Spark would start, ``None`` without one."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if not java or not os.access(java, os.X_OK):
+        return None
+    found = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    number = re.search(r'version "(?:1\.)?(\d+)', found.stderr)
+    return int(number[1]) if number else None
+
+
+def _require_java() -> None:
+    version = java_version()
+    if version is not None and version >= MIN_JAVA:
+        return
+    have = "no Java was found" if version is None else f"the Java found is version {version}"
+    raise RefusedError(
+        f"Spark needs Java {MIN_JAVA} or newer to start, but {have}",
+        next_step=f"install it (Debian, Ubuntu: apt-get install openjdk-{MIN_JAVA}-jre-headless; macOS: brew install "
+        f"openjdk@{MIN_JAVA}) and set JAVA_HOME, or choose the local engine for a small table",
+    )
+
+
+@contextmanager
+def _worker_python(master: str) -> Iterator[None]:
+    """Local workers run this very interpreter: PySpark would take the first python3 of the PATH, without our packages.
+    A cluster's Python is for its own settings to say.
+    """
+    if not master.startswith("local") or "PYSPARK_PYTHON" in os.environ:
+        yield
+        return
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    try:
+        yield
+    finally:
+        del os.environ["PYSPARK_PYTHON"]

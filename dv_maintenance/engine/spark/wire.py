@@ -1,0 +1,53 @@
+"""What crosses the border between a Spark driver and its Python workers: specs one way, outcomes the other, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+
+from dv_maintenance import errors
+from dv_maintenance.engine.rewrite import rewrite_retrying
+from dv_maintenance.engine.rows.values import scalar_of
+from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.tables.work import RewriteResult, RewriteTask
+
+__all__ = ["result_of", "run_specs", "specs_of"]
+
+_ERROR_KEYS = {"error", "state"}
+
+
+def specs_of(task: RewriteTask) -> pa.Table:
+    """The driver's side: one row with the column ``spec``."""
+    return pa.table({"spec": _texts(json.dumps(task.to_json()))})
+
+
+def run_specs(batches: Iterable[pa.RecordBatch], options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    """The worker's side: batches of ``spec`` in, for each a row with the column ``outcome`` out. Imports no pandas."""
+    for batch in batches:
+        for spec in batch.column("spec"):
+            yield pa.RecordBatch.from_arrays([_texts(_outcome(spec.as_py(), options))], names=["outcome"])
+            # The worker lives on: what a wide table made its pool grow to should not stay with it.
+            pa.default_memory_pool().release_unused()
+
+
+def _texts(text: str) -> pa.Array:
+    return pa.repeat(scalar_of(text, pa.string(), "text"), 1)
+
+
+def _outcome(spec: str, options: Mapping[str, str]) -> str:
+    try:
+        return json.dumps(rewrite_retrying(RewriteTask.from_json(json.loads(spec)), options).to_json())
+    except DvMaintenanceError as error:
+        known = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in errors.__all__)
+        return json.dumps({"error": known, "state": vars(error)})
+
+
+def result_of(outcome: str) -> RewriteResult:
+    """The driver's side. Raises the worker's error as the class it was."""
+    body = json.loads(outcome)
+    if body.keys() != _ERROR_KEYS:
+        return RewriteResult.from_json(body)
+    state = body["state"]
+    raise errors.rebuild_error(getattr(errors, body["error"]), (state["message"],), state)

@@ -1,0 +1,1 @@
+"""From a plan to commits: rewrite, pass the gates, commit, read back."""

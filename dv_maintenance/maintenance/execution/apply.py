@@ -1,0 +1,227 @@
+"""Run a plan: rewrite, pass the gates, commit, read back; plan anew what somebody else changed meanwhile.
+
+Safety lives in the commit: nothing here locks, every step is held against a fresh snapshot before it runs, and what
+does not pass its gates is deleted again instead of committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dv_maintenance.errors import ConflictError, DvMaintenanceError, UsageError, VerificationError
+from dv_maintenance.maintenance.execution.round import Committed, run_round
+from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.planning.revalidate import plan_again, split_stale
+from dv_maintenance.maintenance.planning.steps import LeftAlone, MaintenancePlan, PlanStep, check_plan
+
+if TYPE_CHECKING:
+    from dv_maintenance.engine import Engine
+    from dv_maintenance.tables.model import Snapshot, Table
+
+__all__ = ["ApplyReport", "StepReport", "apply", "maintain", "purge"]
+
+# Called with the rewrites finished and the rewrites there are.
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """One committed step. ``version``: the commit it is in. ``attempts``: tries to commit, those of the work it was
+    planned anew from included. ``rows_carried``: rows that others deleted while it ran, deleted in the new files too:
+    by deletion vectors, for a later purge. ``seconds``: of work in the engine.
+    """
+
+    id: str
+    action: str
+    partition: str
+    reason: str
+    version: int
+    files_removed: int
+    files_added: int
+    dvs_removed: int
+    rows_purged: int
+    rows_carried: int
+    bytes_in: int
+    bytes_out: int
+    attempts: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyReport:
+    """What was done. ``verified``: every version committed here was read back and differs from the one before it by
+    exactly the files replaced; ``problems`` says what else was found. Nothing to do: no steps, one version, verified.
+    """
+
+    table: str
+    format: str
+    version_before: int
+    version_after: int
+    steps: tuple[StepReport, ...]
+    verified: bool
+    problems: tuple[str, ...]
+    left_alone: tuple[LeftAlone, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def apply(
+    table: Table,
+    engine: Engine,
+    plan: MaintenancePlan,
+    *,
+    on_progress: OnProgress | None = None,
+    max_attempts: int = 3,
+) -> ApplyReport:
+    """Run ``plan`` on ``table`` as it is now.
+
+    Steps whose inputs are no longer live are planned anew, for their partitions and under the same policy; so are
+    those that lose against another writer while they run, up to ``max_attempts`` rounds of work in all.
+
+    Raises
+    ------
+    UsageError : the plan is for another table, or contradicts the version that it was made for.
+    UnsupportedFeatureError, RefusedError : the table may not be rewritten.
+    VerificationError : a rewrite failed its gate; what it wrote was deleted, nothing of that round was committed.
+    ConflictError : others were faster in every round; says what was committed and what was not.
+    What the engine and the table raise. Whatever is raised, new files without a commit are deleted, unless it is not
+    known whether they have one; vacuum finds those.
+    """
+    return _Run(table, engine, plan, on_progress, max_attempts).run(table.snapshot())
+
+
+def maintain(
+    table: Table,
+    engine: Engine,
+    policy: Policy | None = None,
+    *,
+    purge: bool = False,
+    on_progress: OnProgress | None = None,
+    max_attempts: int = 3,
+) -> ApplyReport:
+    """Plan for the newest version and run the plan. Raises as ``build_plan`` and :func:`apply`."""
+    snapshot = table.snapshot()
+    table.check_writable(snapshot, "rewrite")
+    plan = build_plan(snapshot, policy, purge=purge)
+    return _Run(table, engine, plan, on_progress, max_attempts).run(snapshot)
+
+
+def purge(
+    table: Table,
+    engine: Engine,
+    partitions: Iterable[Mapping[str, str | None] | str] = (),
+    *,
+    on_progress: OnProgress | None = None,
+    max_attempts: int = 3,
+) -> ApplyReport:
+    """Every deletion vector out, even a lone one, and no other file touched; in all partitions, or those that fit one
+    of ``partitions`` (see ``Policy.partitions``). Raises as :func:`maintain`.
+    """
+    policy = Policy.from_mapping({"partitions": list(partitions)}, "the selection")
+    return maintain(table, engine, policy, purge=True, on_progress=on_progress, max_attempts=max_attempts)
+
+
+@dataclass(slots=True)
+class _Run:
+    table: Table
+    engine: Engine
+    plan: MaintenancePlan
+    on_progress: OnProgress | None
+    max_attempts: int
+    committed: list[Committed] = field(default_factory=list)
+    attempts: int = 0  # tries to commit so far
+
+    def run(self, snapshot: Snapshot) -> ApplyReport:
+        self._check(snapshot)
+        before = snapshot.version
+        steps, lost = split_stale(self.plan, snapshot)
+        reason = "the plan was made for an older version"
+        for number in range(1, self.max_attempts + 1):
+            if lost:
+                steps = [*steps, *plan_again(self.plan, snapshot, lost, keep=steps, number=number)]
+            if not steps:
+                return self._report(before)
+            lost, reason = self._round(snapshot, steps)
+            if not lost:
+                return self._report(before)
+            steps, snapshot = [], self.table.snapshot()
+            self.table.check_writable(snapshot, "rewrite")
+        raise ConflictError(
+            f"other writers were faster in {self.max_attempts} attempts: {reason}",
+            table=self.table.uri,
+            version=snapshot.version,
+            done=self._done(lost),
+            next_step="run again when the table is written less, or in smaller runs (max_bytes)",
+        )
+
+    def _check(self, snapshot: Snapshot) -> None:
+        table, plan = self.table, self.plan
+        self.table.check_writable(snapshot, "rewrite")
+        check_plan(plan)
+        problem = None
+        if (plan.table, plan.format) != (table.uri, table.format):
+            problem = f"the plan is for the {plan.format} table {plan.table}"
+        elif plan.version > snapshot.version:
+            problem = f"the plan is for version {plan.version}, which this table does not have"
+        if problem:
+            raise UsageError(problem, table=table.uri, version=snapshot.version, next_step="make a plan for this table")
+
+    def _round(self, snapshot: Snapshot, steps: list[PlanStep]) -> tuple[list[PlanStep], str]:
+        """The steps that were lost, and why."""
+        try:
+            outcome, done = run_round(
+                self.table, self.engine, snapshot, steps, self.plan, self.on_progress, attempts_before=self.attempts
+            )
+        except DvMaintenanceError as error:
+            if isinstance(error, VerificationError) or error.table is None:
+                error.table, error.version = self.table.uri, snapshot.version
+            if self.committed:
+                error.done = "; ".join(part for part in (self._done(steps), error.done) if part)
+            raise
+        self.attempts += outcome.attempts
+        self.committed += done
+        return [step for step in steps if step.id in outcome.lost], outcome.reason
+
+    def _done(self, open_steps: list[PlanStep]) -> str:
+        versions = ", ".join(str(version) for version in sorted({each.version for each in self.committed}))
+        done = (
+            f"{len(self.committed)} steps were committed in version {versions}" if versions else "nothing was committed"
+        )
+        return f"{done}; not committed: {', '.join(step.id for step in open_steps)}"
+
+    def _report(self, before: int) -> ApplyReport:
+        problems = tuple(dict.fromkeys(each.problem for each in self.committed if each.problem))
+        return ApplyReport(
+            table=self.table.uri,
+            format=self.table.format,
+            version_before=before,
+            version_after=max((each.version for each in self.committed), default=before),
+            steps=tuple(_step_report(each) for each in self.committed),
+            verified=not problems,
+            problems=problems,
+            left_alone=self.plan.left_alone,
+        )
+
+
+def _step_report(each: Committed) -> StepReport:
+    step, result = each.step, each.result
+    return StepReport(
+        id=step.id,
+        action=step.action,
+        partition=step.partition,
+        reason=step.reason,
+        version=each.version,
+        files_removed=len(step.inputs),
+        files_added=len(result.outputs) if result else 0,
+        dvs_removed=sum(item.dv_id is not None for item in step.inputs),
+        rows_purged=sum(item.deleted_rows for item in step.inputs),
+        rows_carried=each.carried,
+        bytes_in=sum(item.size for item in step.inputs),
+        bytes_out=sum(output.size for output in result.outputs) if result else 0,
+        attempts=each.attempts,
+        seconds=round(result.seconds, 3) if result else 0.0,
+    )

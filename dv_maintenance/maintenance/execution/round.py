@@ -1,0 +1,232 @@
+"""One round of work on steps that hold in a snapshot: rewrite, gates, one commit, and a look at what it made."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, UsageError, VerificationError
+from dv_maintenance.maintenance.execution.verify import check_outputs, check_result, check_version
+from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep
+from dv_maintenance.tables.model import CommitOutcome, FileKey, Replacement, partition_name
+from dv_maintenance.tables.work import OutputFile, RewriteBin
+
+if TYPE_CHECKING:
+    from dv_maintenance.engine import Engine
+    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.work import RewriteResult, RewriteTask
+
+__all__ = ["Committed", "run_round"]
+
+_log = logging.getLogger(__name__)
+
+# Raised by a commit only where it is certain that nothing was committed.
+_NOT_COMMITTED = (ConflictError, RefusedError, UsageError, VerificationError)
+_MEND = "report this together with the plan; the table is as it was"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A step that made it; ``result`` is ``None`` where nothing had to be read. ``carried``: rows in the new files that
+    others deleted meanwhile. ``problem``: what reading the version back found wrong, if anything.
+    """
+
+    step: PlanStep
+    result: RewriteResult | None
+    version: int
+    attempts: int
+    carried: int
+    problem: str | None
+
+
+def run_round(
+    table: Table,
+    engine: Engine,
+    snapshot: Snapshot,
+    steps: Sequence[PlanStep],
+    plan: MaintenancePlan,
+    on_progress: Callable[[int, int], None] | None,
+    *,
+    attempts_before: int,
+) -> tuple[CommitOutcome, list[Committed]]:
+    """What the commit said, and the steps it holds. New files of steps that it does not hold are deleted, whatever
+    happens, unless it is not known whether they were committed.
+
+    Raises
+    ------
+    VerificationError, and what engine and table raise.
+    """
+    rewrites = [step for step in steps if step.action == "rewrite"]
+    results = _rewrite(table, engine, snapshot, rewrites, plan, on_progress)
+    replacements = [_replacement(step, results.get(step.id), plan.order_by) for step in steps]
+    with _uncertain(table, _outputs(results.values())):
+        outcome = table.commit(snapshot, replacements, operation=_operation(plan))
+    exchanges = {each.id: _exchange(each, outcome) for each in replacements if each.id in outcome.committed}
+    named = {output.uri for exchange in exchanges.values() for output, _ in exchange.outputs}
+    _discard(table, [output for output in _outputs(results.values()) if output.uri not in named])
+    if outcome.version is None:
+        return outcome, []
+    versions = {step: outcome.versions.get(step, outcome.version) for step in exchanges}
+    problems = {}
+    for version in sorted(set(versions.values())):
+        made = [exchange for step, exchange in exchanges.items() if versions[step] == version]
+        problems[version] = _read_back(table, snapshot, version, made, outcome.moved)
+    carried = {each.id: sum(each.deleted) for each in outcome.rebased}
+    attempts = attempts_before + outcome.attempts
+    return outcome, [
+        Committed(
+            step,
+            results.get(step.id),
+            versions[step.id],
+            attempts,
+            carried.get(step.id, 0),
+            "; ".join(filter(None, (problems[versions[step.id]], *outcome.problems))) or None,
+        )
+        for step in steps
+        if step.id in versions
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """What a commit took out, and what it put in with how many rows deleted."""
+
+    inputs: tuple[FileKey, ...]
+    outputs: tuple[tuple[OutputFile, int], ...]
+
+
+def _exchange(replacement: Replacement, outcome: CommitOutcome) -> _Exchange:
+    rebased = next((each for each in outcome.rebased if each.id == replacement.id), None)
+    if rebased is None:
+        return _Exchange(replacement.inputs, tuple((output, 0) for output in replacement.outputs))
+    outputs = zip(replacement.outputs, rebased.deleted, strict=True)
+    return _Exchange(rebased.inputs, tuple(each for each in outputs if not each[1] or each[1] < each[0].rows))
+
+
+def _replacement(step: PlanStep, result: RewriteResult | None, order_by: tuple[str, ...]) -> Replacement:
+    if result is None:
+        return Replacement(step.id, step.partition, _keys(step))
+    if order_by:
+        # Which row went where is not kept: eight bytes each, for the rare case that others delete meanwhile.
+        return Replacement(step.id, step.partition, _keys(step), result.outputs, order_by=order_by)
+    counts = zip(result.source_rows, result.source_purged, strict=True)
+    kept = tuple(rows - purged for rows, purged in counts)
+    return Replacement(step.id, step.partition, _keys(step), result.outputs, kept, native=result.native)
+
+
+def _rewrite(
+    table: Table,
+    engine: Engine,
+    snapshot: Snapshot,
+    steps: Sequence[PlanStep],
+    plan: MaintenancePlan,
+    on_progress: Callable[[int, int], None] | None,
+) -> dict[str, RewriteResult]:
+    """Results that passed their gates, by step id."""
+    if not steps:
+        return {}
+    bins = [RewriteBin(step.id, step.partition, _keys(step), plan.order_by) for step in steps]
+    tasks = {task.id: task for task in table.rewrite_tasks(snapshot, bins, plan.target_file_size)}
+    if list(tasks) != [step.id for step in steps]:
+        raise VerificationError("the table made other tasks than were asked for", next_step=_MEND)
+    done: dict[str, RewriteResult] = {}
+
+    def on_done(result: RewriteResult) -> None:
+        done[result.task_id] = result
+        if on_progress is not None:
+            on_progress(len(done), len(steps))
+
+    try:
+        if on_progress is not None:
+            on_progress(0, len(steps))
+        found = engine.run(
+            [_with_room(tasks[step.id], step) for step in steps],
+            storage_options=table.storage.options,
+            on_done=on_done,
+        )
+        done.update((result.task_id, result) for result in found)
+        if set(done) != set(tasks) or len(found) != len(tasks):
+            raise VerificationError("the engine reports other tasks than it was given")
+        for step in steps:
+            check_result(step, tasks[step.id], done[step.id])
+        check_outputs(table.storage, _outputs(done.values()))
+    except BaseException as error:
+        _discard(table, _outputs(done.values()))
+        if isinstance(error, VerificationError):
+            error.done = "the new files were deleted, nothing was committed"
+            error.next_step = error.next_step or _MEND
+        raise
+    return done
+
+
+def _with_room(task: RewriteTask, step: PlanStep) -> RewriteTask:
+    """An estimate that is a little off must not leave a runt file behind."""
+    if step.expected.files_after != 1:
+        return task
+    return replace(task, target_bytes=max(task.target_bytes, step.expected.bytes_after * 5 // 4))
+
+
+def _operation(plan: MaintenancePlan) -> Mapping[str, Any]:
+    """For the table's history. Names as the formats that have them call them."""
+    selection = [partition_name(each) for each in plan.policy.partitions]
+    if plan.purge:
+        return {"name": "REORG", "parameters": {"predicate": selection, "applyPurge": True}}
+    order = {"zOrderBy": list(plan.order_by)} if plan.order_by else {}
+    return {"name": "OPTIMIZE", "parameters": {"predicate": selection, **order}}
+
+
+@contextmanager
+def _uncertain(table: Table, outputs: Sequence[OutputFile]) -> Iterator[None]:
+    """Around a commit: delete the new files only where it is certain that no commit names them. A request that failed
+    on the way back may have been served, and a live file that is deleted is lost.
+    """
+    try:
+        yield
+    except _NOT_COMMITTED as error:
+        _discard(table, outputs)
+        error.done = "the new files were deleted, nothing was committed"
+        raise
+    except DvMaintenanceError as error:
+        error.done = "new files were written; it is not known whether the commit that names them went through"
+        error.next_step = error.next_step or "look at the history, then run again; vacuum deletes what no commit names"
+        raise
+
+
+def _read_back(
+    table: Table, base: Snapshot, version: int, exchanges: Sequence[_Exchange], moved: Mapping[FileKey, FileKey]
+) -> str | None:
+    """What is wrong with the committed version, ``None`` if nothing is."""
+    try:
+        before = base if base.version == version - 1 else table.snapshot(version - 1)
+        problem = check_version(
+            table,
+            before,
+            table.snapshot(version),
+            (key for exchange in exchanges for key in exchange.inputs),
+            (output for exchange in exchanges for output in exchange.outputs),
+            moved,
+        )
+    except Exception as error:  # noqa: BLE001 - the commit stands, whatever keeps us from looking at it
+        problem = f"it could not be read back: {error}"
+    return f"version {version}: {problem}" if problem else None
+
+
+def _discard(table: Table, outputs: Sequence[OutputFile]) -> None:
+    """Best effort: vacuum finds what stays."""
+    if not outputs:
+        return
+    try:
+        table.storage.delete([table.storage.path_of_uri(output.uri) for output in outputs])
+    except (DvMaintenanceError, OSError) as error:
+        _log.warning("%s: %d new files without a commit stay for vacuum: %s", table.uri, len(outputs), error)
+
+
+def _keys(step: PlanStep) -> tuple[FileKey, ...]:
+    return tuple(FileKey(each.path, each.dv_id) for each in step.inputs)
+
+
+def _outputs(results: Iterable[RewriteResult]) -> list[OutputFile]:
+    return [output for result in results for output in result.outputs]

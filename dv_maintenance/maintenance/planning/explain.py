@@ -1,0 +1,84 @@
+"""A plan in words, for whoever has to decide at three in the morning. Markdown; prints what the plan says and decides
+nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dv_maintenance.config import format_size
+from dv_maintenance.maintenance.planning.steps import LeftAlone, MaintenancePlan, PlanStep
+
+__all__ = ["explain"]
+
+_STEPS_SHOWN = 50
+
+
+def explain(plan: MaintenancePlan) -> str:
+    """Totals, each step with its reason and cost, and what is left alone and why."""
+    return "\n".join(_lines(plan)) + "\n"
+
+
+def _lines(plan: MaintenancePlan) -> Iterator[str]:
+    yield f"# {'Purge' if plan.purge else 'Maintenance'} of {plan.table}"
+    yield ""
+    yield f"A {plan.format} table at version {plan.version}."
+    yield ""
+    yield from _totals(plan)
+    if plan.steps:
+        yield ""
+        yield "## Steps, most useful first"
+        yield ""
+        for step in plan.steps[:_STEPS_SHOWN]:
+            yield _step(step)
+        hidden = plan.steps[_STEPS_SHOWN:]
+        if hidden:
+            yield f"- ... and {len(hidden):,} more, reading {_read(hidden)}"
+    if plan.left_alone:
+        yield ""
+        yield "## Left alone"
+        yield ""
+        for each in plan.left_alone:
+            yield _left_alone(each)
+
+
+def _totals(plan: MaintenancePlan) -> Iterator[str]:
+    steps = plan.steps
+    if not steps:
+        yield "Nothing to do."
+        return
+    before = sum(len(step.inputs) for step in steps)
+    after = sum(step.expected.files_after for step in steps)
+    size = sum(each.size for step in steps for each in step.inputs)
+    yield f"- Files: {before:,} become about {after:,}"
+    yield f"- Deletion vectors removed: {sum(step.expected.dvs_removed for step in steps):,}"
+    yield f"- Deleted rows purged: {sum(step.expected.rows_purged for step in steps):,}"
+    yield f"- Bytes: {format_size(size)} become about {format_size(sum(step.expected.bytes_after for step in steps))}"
+    written = sum(step.cost.bytes_written for step in steps)
+    tasks = sum(step.action == "rewrite" for step in steps)
+    yield f"- Cost: {_read(steps)} read, about {format_size(written)} written, in {_count(tasks, 'task')}"
+    yield "- The old files stay on disk until a vacuum finds them out of retention."
+
+
+def _step(step: PlanStep) -> str:
+    where = f" in {step.partition}" if step.partition else ""
+    cost = (
+        f"; reads {_read([step])}, writes about {format_size(step.cost.bytes_written)}" if step.cost.files_read else ""
+    )
+    purged = f"; purges {_count(step.expected.rows_purged, 'row')}" if step.expected.rows_purged else ""
+    return f"- **{step.id}** {step.action}{where}: {step.reason}{purged}{cost}"
+
+
+def _left_alone(each: LeftAlone) -> str:
+    rows = f", {each.deleted_rows:,} deleted rows" if each.deleted_rows else ""
+    shown = ", ".join(f"`{path}`" for path in each.examples[:2])
+    more = ", ..." if each.files > 2 else ""
+    return f"- {_count(each.files, 'file')} ({format_size(each.size_bytes)}{rows}): {each.reason} ({shown}{more})"
+
+
+def _read(steps: Iterable[PlanStep]) -> str:
+    return format_size(sum(step.cost.bytes_read for step in steps))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

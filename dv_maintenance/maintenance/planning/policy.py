@@ -1,0 +1,176 @@
+"""What is worth doing: the thresholds, limits and selections a maintenance plan follows.
+
+One policy language for the command line, YAML files and the Dagster component. Sizes are bytes or text ("256MiB"),
+durations text ("168h", "7d").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import date
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pyarrow.compute as pc
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from dv_maintenance.config import Document, Duration, Size, load_yaml, parse_size, parse_yaml, validate
+from dv_maintenance.errors import UsageError
+from dv_maintenance.maintenance.planning.limits import CheckLimits
+from dv_maintenance.tables.guard import QUARANTINE_RETENTION, VacuumGuard
+from dv_maintenance.tables.model import parse_partition
+from dv_maintenance.tables.registry import formats
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.model import Snapshot
+
+__all__ = ["DEFAULT_TARGET_FILE_SIZE", "PartitionFilter", "Policy", "target_file_size"]
+
+DEFAULT_TARGET_FILE_SIZE = 256 << 20
+
+
+def _partition_filter(value: Any) -> Any:
+    """``k=v`` or ``k=v/k2=v2`` (percent-encoded, as ``partition_name`` writes it) as a mapping."""
+    if isinstance(value, Mapping):
+        # YAML reads `shop: 3` as a number and `day: 2026-01-01` as a date; table logs hold text.
+        return {key: _partition_value(item) for key, item in value.items()}
+    if not isinstance(value, str):
+        return value
+    if not value or any("=" not in part for part in value.split("/")):
+        raise ValueError(f"not a partition: {value!r}; write column=value, or column=value/column=value")
+    return parse_partition(value)
+
+
+def _partition_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | date) else value
+
+
+PartitionFilter = Annotated[
+    dict[str, str | None],
+    BeforeValidator(_partition_filter, json_schema_input_type=dict[str, str | int | bool | None] | str),
+    Field(min_length=1),
+]
+
+
+class Policy(BaseModel):
+    """Thresholds, limits and selections of one table's maintenance.
+
+    A file is rewritten when its deletion vector (DV) names more than ``max_deleted_ratio`` of its rows, when it has
+    a DV but the log does not say how many rows it has, or when it is small and merging it with others saves files.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_deleted_ratio: float = Field(default=0.05, ge=0, le=1, allow_inf_nan=False)
+    """A file with a larger share of deleted rows is rewritten, strictly larger as in Delta's OPTIMIZE."""
+    target_file_size: Size | None = Field(default=None, gt=0)
+    """Bytes of a new file. ``None``: the table's own property; else as many as the rows of a full file take in this
+    table, where its format counts rows; else 256 MiB."""
+    min_file_size: Size | None = Field(default=None, ge=0)
+    """A file with fewer *live* bytes is small. ``None``: three quarters of the target, so that what a run writes
+    is not small in the next one."""
+    min_input_files: int = Field(default=2, ge=2, strict=True)
+    """Small files without anything to purge are merged where at least this many fit into one new file."""
+    max_bytes: Size | None = Field(default=None, gt=0)
+    """Bytes that one run may read."""
+    max_files: int | None = Field(default=None, gt=0, strict=True)
+    """Files that one run may replace."""
+    max_tasks: int | None = Field(default=None, gt=0, strict=True)
+    """Rewrite tasks of one run."""
+    partitions: tuple[PartitionFilter, ...] = ()
+    """Only these: each names values of some partition columns (``None``: null), a file must fit one of them."""
+    retention: Duration | None = Field(default=None, ge=0)
+    """Vacuum: how long what is out of use is kept, milliseconds. ``None``: the table's own property."""
+    clones: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Vacuum: paths or URIs of the table's shallow clones, in formats that have them; the table does not know of them,
+    and what they need stays."""
+    protected_versions: tuple[Annotated[int, Field(ge=0, strict=True)], ...] = ()
+    """Vacuum: versions whose files all stay (Delta)."""
+    protected_streams: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Vacuum: checkpoint folders of streaming readers; what they may still have to read stays (Delta)."""
+    max_deleted_share: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
+    """Vacuum: a run that would delete a larger share of the files, or of the bytes, is refused. ``None``: half of both,
+    counting only files that the history does not know, in runs that delete at least a hundred of those."""
+    quarantine: bool = False
+    """Vacuum: set files aside below the table's root instead of deleting them (Delta); see ``dvm undelete``."""
+    quarantine_retention: Duration = Field(default=QUARANTINE_RETENTION, ge=0)
+    """Vacuum: how long they stay there, milliseconds; the next vacuum after that deletes them."""
+    vacuum_every: Duration = Field(default=86_400_000, gt=0)
+    """Watch: how often to look whether a vacuum would find something, milliseconds."""
+    vacuum_min_bytes: Size = Field(default=0, ge=0)
+    """Watch: a vacuum is due from this many expired bytes on."""
+    checks: CheckLimits = Field(default_factory=CheckLimits)
+    """From which numbers on a check warns or fails. Decides about no work."""
+
+    @classmethod
+    def load(cls, path: str) -> Policy:
+        """A policy from a YAML file. Raises UsageError that names the key, the file and the line."""
+        return validate(cls, load_yaml(path), what="policy")
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], source: str = "policy") -> Policy:
+        """A policy from plain values. Raises UsageError."""
+        return validate(cls, Document(dict(values), source), what="policy")
+
+    @property
+    def guard(self) -> VacuumGuard:
+        """What a vacuum is kept from."""
+        return VacuumGuard(
+            self.max_deleted_share,
+            self.protected_versions,
+            self.protected_streams,
+            self.quarantine,
+            self.quarantine_retention,
+        )
+
+    def with_overrides(self, assignments: Iterable[str]) -> Policy:
+        """The same policy with ``key=value`` changes; values are YAML (``max_bytes=10GiB``, ``partitions=[day=1]``).
+
+        Raises
+        ------
+        UsageError : not an assignment, an unknown key, a value that does not fit.
+        """
+        values = self.model_dump(exclude_unset=True)
+        for assignment in assignments:
+            key, equals, text = assignment.partition("=")
+            if not equals or not key.strip():
+                raise UsageError(f"not an assignment: {assignment!r}", next_step="write key=value")
+            values[key.strip()] = parse_yaml(text, source=f"--set {assignment}").data
+        return validate(type(self), Document(values, "command line"), what="policy")
+
+
+def target_file_size(policy: Policy, snapshot: Snapshot) -> int:
+    """Bytes of a new file: the policy's word, else the table's, else 256 MiB; see ``Policy.target_file_size``.
+
+    Raises
+    ------
+    UsageError : the table's property is not a size.
+    """
+    if policy.target_file_size is not None:
+        return policy.target_file_size
+    # The one place where a policy listens to the table.
+    wanted = {each.size_property for each in formats()}
+    for name in sorted(snapshot.properties):
+        if name in wanted:
+            try:
+                size = parse_size(snapshot.properties[name])
+            except ValueError as error:
+                size, problem = 0, str(error)
+            else:
+                problem = "it must be above 0"
+            if size <= 0:
+                raise UsageError(
+                    f"table property {name}: {problem}",
+                    table=snapshot.table,
+                    version=snapshot.version,
+                    next_step="mend the property, or set target_file_size in the policy",
+                )
+            return size
+    return _bytes_of_rows(snapshot) or DEFAULT_TARGET_FILE_SIZE
+
+
+def _bytes_of_rows(snapshot: Snapshot) -> int:
+    """What a full file of the table takes, 0 if that can't be told."""
+    rows, size = (pc.sum(snapshot.files[name]).as_py() or 0 for name in ("physical_rows", "size"))
+    return snapshot.target_rows * size // rows if snapshot.target_rows and rows else 0

@@ -1,0 +1,108 @@
+"""A plan meets a table that may have moved on: which steps still hold, and what takes the place of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.errors import UsageError
+from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanInput, PlanStep
+from dv_maintenance.tables.model import FileKey, parse_partition
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.model import Snapshot
+
+__all__ = ["plan_again", "split_stale"]
+
+
+def split_stale(plan: MaintenancePlan, snapshot: Snapshot) -> tuple[list[PlanStep], list[PlanStep]]:
+    """Steps that hold in the snapshot, and steps that don't: an input is gone, has another deletion vector (DV), or is
+    known by other numbers now.
+
+    Raises
+    ------
+    UsageError : the plan contradicts the very version that it was made for.
+    """
+    live = _live(snapshot, plan.steps)
+    holds: list[PlanStep] = []
+    stale: list[PlanStep] = []
+    for step in plan.steps:
+        wrong = next((each for each in step.inputs if live.get(_key(each)) != _facts(each, step.partition)), None)
+        if wrong is not None and snapshot.version == plan.version:
+            raise UsageError(
+                f"the plan does not fit the table: {step.id} names {wrong.path} with other facts than the log has",
+                table=snapshot.table,
+                version=snapshot.version,
+                next_step="make a new plan",
+            )
+        (holds if wrong is None else stale).append(step)
+    return holds, stale
+
+
+def plan_again(
+    plan: MaintenancePlan, snapshot: Snapshot, lost: Sequence[PlanStep], *, keep: Sequence[PlanStep], number: int
+) -> list[PlanStep]:
+    """Steps in place of the lost ones: the same policy on their partitions, without the files of the steps kept, within
+    what the lost ones would have cost. ``number`` tells their ids from earlier ones. Steps that order rows are about
+    the same files, as far as they are there.
+    """
+    if plan.order_by:
+        return _steps_again(snapshot, lost, number)
+    taken = pa.array([each.path for step in keep for each in step.inputs], pa.string())
+    rest = snapshot.files.filter(pc.invert(pc.is_in(snapshot.files["path"], value_set=taken)))
+    partitions = sorted({step.partition for step in lost})
+    policy = plan.policy.model_copy(
+        update={
+            "target_file_size": plan.target_file_size,
+            "partitions": tuple(parse_partition(partition) for partition in partitions),
+            **_limits(plan, lost),
+        }
+    )
+    again = build_plan(replace(snapshot, files=rest), policy, purge=plan.purge)
+    return [replace(step, id=f"{step.id}.{number}") for step in again.steps]
+
+
+def _steps_again(snapshot: Snapshot, lost: Sequence[PlanStep], number: int) -> list[PlanStep]:
+    live = {key.path: (key, facts) for key, facts in _live(snapshot, lost).items()}
+    again = []
+    for step in lost:
+        inputs = []
+        for each in step.inputs:
+            if each.path in live:
+                key, (_, size, physical, deleted) = live[each.path]
+                inputs.append(replace(each, dv_id=key.dv_id, size=size, physical_rows=physical, deleted_rows=deleted))
+        if inputs:
+            again.append(replace(step, id=f"{step.id}.{number}", inputs=tuple(inputs)))
+    return again
+
+
+def _limits(plan: MaintenancePlan, lost: Sequence[PlanStep]) -> dict[str, int]:
+    """A run that may spend so much may spend what it lost once more, and no more than that."""
+    policy = plan.policy
+    spent = {
+        "max_bytes": (policy.max_bytes, sum(each.size for step in lost for each in step.inputs)),
+        "max_files": (policy.max_files, sum(len(step.inputs) for step in lost)),
+        "max_tasks": (policy.max_tasks, len(lost)),
+    }
+    return {name: max(1, amount) for name, (limit, amount) in spent.items() if limit is not None}
+
+
+def _key(each: PlanInput) -> FileKey:
+    return FileKey(each.path, each.dv_id)
+
+
+def _facts(each: PlanInput, partition: str) -> tuple[Any, ...]:
+    return partition, each.size, each.physical_rows, each.deleted_rows
+
+
+def _live(snapshot: Snapshot, steps: Sequence[PlanStep]) -> Mapping[FileKey, tuple[Any, ...]]:
+    paths = pa.array([each.path for step in steps for each in step.inputs], pa.string())
+    columns = ["path", "dv_id", "partition", "size", "physical_rows", "deleted_rows"]
+    found = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths)).select(columns)
+    rows = zip(*(column.to_pylist() for column in found.columns), strict=True)
+    return {FileKey(path, dv_id): facts for path, dv_id, *rest in rows for facts in [tuple(rest)]}

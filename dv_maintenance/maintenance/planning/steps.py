@@ -1,0 +1,194 @@
+"""A maintenance plan as a value: what ``plan`` builds, ``explain`` prints and ``apply`` runs, JSON both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Literal
+
+import orjson
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from dv_maintenance.errors import UsageError
+from dv_maintenance.maintenance.planning.policy import Policy
+
+__all__ = ["Action", "Cost", "Effect", "LeftAlone", "MaintenancePlan", "PlanInput", "PlanStep", "Why", "check_plan"]
+
+_MAX_PLAN_BYTES = 1 << 30
+
+Action = Literal["rewrite", "remove"]
+Why = Literal["deleted_ratio", "unknown_rows", "deletion_vector", "small", "wholly_deleted", "unordered", "overlapping"]
+_STRICT = ConfigDict(extra="forbid", strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInput:
+    """A logical file that goes, and why: too many deleted rows, a DV but no row count, a DV and all are to go, small,
+    no row left, not in the order wanted, or in the range of what is not. ``size`` in bytes; ``physical_rows`` is
+    ``None`` where the log does not say.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    path: str
+    dv_id: str | None
+    size: int
+    physical_rows: int | None
+    deleted_rows: int
+    why: Why
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a step should lead to. Bytes are estimated from the share of live rows; rows are exact, or ``None`` where
+    the log does not say how many there are.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    files_after: int
+    dvs_removed: int
+    rows_purged: int
+    live_rows: int | None
+    bytes_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a step takes, deletion vectors not counted."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    bytes_read: int
+    bytes_written: int
+    files_read: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One all-or-nothing replacement: the live rows of ``inputs``, all of one partition (named as by
+    ``partition_name``), move to new files; nothing is read or written where there are none (``remove``).
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    id: str
+    action: Action
+    partition: str
+    reason: str
+    inputs: tuple[PlanInput, ...]
+    expected: Effect
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """Files that stay as they are for one reason; ``examples`` has the first few paths."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    reason: str
+    files: int
+    size_bytes: int
+    deleted_rows: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenancePlan:
+    """What to do to ``table`` as it was at ``version``, most useful steps first.
+
+    ``purge``: every deletion vector goes, thresholds or not, and nothing else is touched. ``target_file_size`` in
+    bytes, as it follows from policy and table. Every live file is in exactly one step or counted in ``left_alone``.
+    ``order_by``: columns by which the rows of a step are ordered, see ``zorder``.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    table: str
+    format: str
+    version: int
+    purge: bool
+    target_file_size: int
+    policy: Policy
+    steps: tuple[PlanStep, ...]
+    left_alone: tuple[LeftAlone, ...]
+    order_by: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data that :meth:`from_json` reads back."""
+        body: dict[str, Any] = orjson.loads(_adapter().dump_json(self))
+        return body
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> MaintenancePlan:
+        """A plan from plain data that anybody may have written: types, ranges and consistency are checked here, what
+        it says about the table when it is applied.
+
+        Raises
+        ------
+        UsageError : not a plan.
+        """
+        try:
+            plan = _adapter().validate_json(orjson.dumps(body))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            key = ".".join(map(str, first["loc"])) or "the whole"
+            raise _not_a_plan(f"{key}: {first['msg']}") from None
+        except (TypeError, orjson.JSONEncodeError) as error:
+            raise _not_a_plan(str(error)) from None
+        check_plan(plan)
+        return plan
+
+    @classmethod
+    def load(cls, path: str) -> MaintenancePlan:
+        """A plan from a JSON file. Raises UsageError."""
+        try:
+            with open(path, "rb") as file:
+                text = file.read(_MAX_PLAN_BYTES + 1)
+        except OSError as error:
+            raise UsageError(f"cannot read the plan {path}: {error.strerror}", next_step="check the path") from error
+        if len(text) > _MAX_PLAN_BYTES:
+            raise _not_a_plan(f"{path} is larger than {_MAX_PLAN_BYTES} bytes")
+        try:
+            body = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise _not_a_plan(f"{path} is not JSON: {error}") from None
+        return cls.from_json(body)
+
+
+def check_plan(plan: MaintenancePlan) -> None:
+    """What must hold in any plan, whoever wrote it. Raises UsageError."""
+    numbers = [plan.version, plan.target_file_size - 1]
+    seen: set[tuple[str, str | None]] = set()
+    for step in plan.steps:
+        if not step.inputs:
+            raise _not_a_plan(f"step {step.id} has no inputs")
+        for each in step.inputs:
+            key = (each.path, each.dv_id)
+            if key in seen:
+                raise _not_a_plan(f"{each.path} is an input twice")
+            seen.add(key)
+            if step.action == "remove" and not _wholly_deleted(each):
+                raise _not_a_plan(
+                    f"step {step.id} would remove {each.path}, which has live rows or none that we know of"
+                )
+            numbers += (each.size, each.deleted_rows, each.physical_rows or 0)
+    if len({step.id for step in plan.steps}) < len(plan.steps):
+        raise _not_a_plan("two steps share an id")
+    if min(numbers) < 0:
+        raise _not_a_plan("it has a negative number where there can be none")
+
+
+def _wholly_deleted(each: PlanInput) -> bool:
+    return each.dv_id is not None and each.deleted_rows == each.physical_rows
+
+
+def _not_a_plan(why: str) -> UsageError:
+    return UsageError(f"not a plan that can be used: {why}", next_step="make a new one with 'dvm plan TABLE -o FILE'")
+
+
+@cache
+def _adapter() -> TypeAdapter[MaintenancePlan]:
+    return TypeAdapter(MaintenancePlan)

@@ -1,0 +1,1 @@
+"""Commits to a Delta table: what they change, what they conflict with, how they are published."""

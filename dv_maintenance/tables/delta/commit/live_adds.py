@@ -1,0 +1,120 @@
+"""Live files with their adds as the log has them, for commits that give them other deletion vectors (DVs)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+import pyarrow.compute as pc
+
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.tables.delta.commit.live_file import LiveFile
+from dv_maintenance.tables.delta.log.columns import strings
+from dv_maintenance.tables.delta.log.replay import replay
+
+if TYPE_CHECKING:
+    from dv_maintenance.dv import DvDescriptor
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.delta.log.actions import Action
+    from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+    from dv_maintenance.tables.model import FileKey
+    from dv_maintenance.tables.rows import DeletedRows
+
+__all__ = ["LiveAdd", "live_adds", "shrunk"]
+
+# Of an add, what its next add repeats.
+_ADD: Final = (
+    "path",
+    "partitionValues",
+    "size",
+    "modificationTime",
+    "stats",
+    "tags",
+    "deletionVector",
+    "baseRowId",
+    "defaultRowCommitVersion",
+    "clusteringProvider",
+)
+_MAPS: Final = ("partitionValues", "tags")
+_TIGHT: Final = "tightBounds"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveAdd:
+    """A live file as its ``add`` has it."""
+
+    add: Mapping[str, Any]
+    file: LiveFile
+
+    @classmethod
+    def of(cls, add: Mapping[str, Any]) -> LiveAdd:
+        return cls(add, LiveFile.from_add(add))
+
+    @property
+    def physical_rows(self) -> int | None:
+        with suppress(orjson.JSONDecodeError, AttributeError):
+            rows = orjson.loads(self.add.get("stats") or "{}").get("numRecords")
+            return rows if type(rows) is int else None
+        return None
+
+
+def live_adds(storage: Storage, base: DeltaSnapshot, deleted: Sequence[DeletedRows]) -> dict[FileKey, LiveAdd]:
+    """The adds of the files that lose rows; keys that are not live are missing."""
+    if not deleted:
+        return {}
+    wanted = {each.key for each in deleted}
+    adds = replay(storage, base.segment, adds=_ADD).adds
+    chosen = adds.filter(pc.is_in(adds["path"], strings(sorted({key.path for key in wanted}))))
+    found = {}
+    for row in chosen.to_pylist():
+        add = {key: dict(value) if key in _MAPS and value is not None else value for key, value in row.items()}
+        if add["deletionVector"] is not None:
+            present = {key: value for key, value in add["deletionVector"].items() if value is not None}
+            add["deletionVector"] = present
+        live = LiveAdd.of(add)
+        if live.file.key in wanted:
+            found[live.file.key] = live
+    return found
+
+
+def shrunk(live: LiveAdd, rows: int | None, descriptor: DvDescriptor) -> Action:
+    """The next add of a file of ``rows`` rows (``None``: its statistics tell) that gets a larger DV.
+
+    Raises
+    ------
+    DamagedTableError : nobody knows how many rows the file has.
+    """
+    return {
+        "add": {
+            **{key: live.add[key] for key in _ADD if live.add.get(key) is not None},
+            "dataChange": True,
+            "stats": _wide(live.add.get("stats"), rows, live.file.path),
+            "deletionVector": descriptor.to_json(),
+        }
+    }
+
+
+def _wide(stats: str | None, rows: int | None, path: str) -> str:
+    """The statistics of a file that gets a DV: how many rows it has, which a DV needs, and bounds that are not tight.
+
+    Numbers keep all their digits, of which floats have fewer than decimals.
+    """
+    try:
+        body = json.loads(stats or "{}", parse_float=_verbatim, parse_int=_verbatim)
+    except json.JSONDecodeError:
+        body = {}  # what can't be read helps nobody
+    if not isinstance(body, dict):
+        body = {}
+    if "numRecords" not in body:
+        if rows is None:
+            raise DamagedTableError(f"nobody knows how many rows {path} has")
+        body = {"numRecords": rows, **body}
+    return orjson.dumps({**body, _TIGHT: False}).decode()
+
+
+def _verbatim(number: str) -> orjson.Fragment:
+    return orjson.Fragment(number)

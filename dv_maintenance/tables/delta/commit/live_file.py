@@ -1,0 +1,86 @@
+"""A live file as the log has it: what a commit must say to take it out, and what to know of it to replace it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from dv_maintenance.dv import DvDescriptor
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.tables.delta.log.actions import Action
+from dv_maintenance.tables.model import FileKey
+
+__all__ = ["LiveFile"]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """``path`` and ``dv`` literally as they were read: the identity of the file, and of a DV, hangs on how they are
+    spelt. ``rest``: what else an ``add`` and a ``remove`` share and the log knows.
+    """
+
+    path: str
+    size: int
+    partition_values: Mapping[str, str | None]
+    dv: DvDescriptor | None = None
+    rest: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> FileKey:
+        return FileKey(self.path, None if self.dv is None else self.dv.unique_id)
+
+    @property
+    def deleted_rows(self) -> int:
+        return 0 if self.dv is None else self.dv.cardinality
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """From a row of a snapshot's files."""
+        dv, values, tags = row["dv"], row["partition_values"], row["tags"]
+        rest = {
+            "tags": None if tags is None else dict(tags),
+            "baseRowId": row["base_row_id"],
+            "defaultRowCommitVersion": row["default_row_commit_version"],
+        }
+        return cls(
+            row["path"],
+            row["size"],
+            dict(values or ()),
+            None
+            if dv is None
+            else DvDescriptor(dv["storage_type"], dv["path_or_inline"], dv["offset"], dv["size"], dv["cardinality"]),
+            {key: value for key, value in rest.items() if value is not None},
+        )
+
+    @classmethod
+    def from_add(cls, body: Mapping[str, Any]) -> Self:
+        """From an ``add`` action of a commit. Raises DamagedTableError."""
+        dv, size, values = body.get("deletionVector"), body.get("size"), body.get("partitionValues")
+        if type(size) is not int or not isinstance(values, dict | None):
+            raise DamagedTableError(f"the add of {body['path']} has no size, or partition values that are none")
+        shared = ("tags", "baseRowId", "defaultRowCommitVersion")
+        return cls(
+            body["path"],
+            size,
+            values or {},
+            None if dv is None else DvDescriptor.from_json(dv),
+            {key: body[key] for key in shared if body.get(key) is not None},
+        )
+
+    def remove(self, deleted_at: int, *, data_change: bool) -> Action:
+        """The ``remove`` action; ``deleted_at`` in epoch milliseconds."""
+        dv = {} if self.dv is None else {"deletionVector": self.dv.to_json()}
+        return {
+            "remove": {
+                "path": self.path,
+                "deletionTimestamp": deleted_at,
+                "dataChange": data_change,
+                "extendedFileMetadata": True,
+                "partitionValues": dict(self.partition_values),
+                "size": self.size,
+                **{key: self.rest[key] for key in ("tags",) if key in self.rest},
+                **dv,
+                **{key: value for key, value in self.rest.items() if key != "tags"},
+            }
+        }

@@ -1,0 +1,78 @@
+"""Whether the files that a commit is to name, or names, are there: data files and files of deletion vectors (DVs)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.storage import RawName
+from dv_maintenance.tables.delta.rows.tasks import dv_ref
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import FileInfo, Storage
+    from dv_maintenance.tables.delta.commit.live_file import LiveFile
+
+__all__ = ["Look", "listed", "look_for"]
+
+_HEAD_THREADS: Final = 16
+_SHOWN: Final = 5
+_DV_FRAME: Final = 8  # bytes around a bitmap in its file: size word and checksum
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """``missing``: paths that are not there. ``wrong``: those with another size than the log says, and that in words.
+    ``oldest``: the earliest modification time of those that are there, epoch milliseconds.
+    """
+
+    missing: tuple[str, ...]
+    wrong: Mapping[str, str]
+    oldest: int | None
+
+    @property
+    def unusable(self) -> tuple[str, ...]:
+        return (*self.missing, *self.wrong)
+
+
+def look_for(storage: Storage, files: Iterable[LiveFile], *, data: bool = True) -> Look:
+    """Look for each of these logical files; without ``data`` only for their DVs. Raises StorageError."""
+    # Path -> least size in bytes, exact for data files. Many DVs share a file.
+    exact: dict[str, int] = {}
+    least: dict[str, int] = {}
+    for file in files:
+        if data:
+            exact[storage.path_of(RawName(file.path))] = file.size
+        ref = None if file.dv is None else dv_ref(storage, file.dv)
+        if ref is not None and ref.uri is not None:
+            path = storage.path_of_uri(ref.uri)
+            least[path] = max(least.get(path, 0), (ref.offset or 0) + ref.size + _DV_FRAME)
+    paths = [*exact, *(path for path in least if path not in exact)]
+    with ThreadPoolExecutor(_HEAD_THREADS) as pool:
+        found = dict(zip(paths, pool.map(lambda path: _head(storage, path), paths), strict=True))
+    wrong = {
+        path: f"{path} has {info.size} bytes, where the log says {'' if path in exact else 'at least '}"
+        f"{exact.get(path, least.get(path))}"
+        for path, info in found.items()
+        if info is not None and (info.size != exact[path] if path in exact else info.size < least[path])
+    }
+    return Look(
+        tuple(path for path, info in found.items() if info is None),
+        wrong,
+        min((info.modified for info in found.values() if info is not None), default=None),
+    )
+
+
+def listed(paths: Iterable[str]) -> str:
+    """The first few, for people."""
+    shown = list(paths)
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return ", ".join(shown[:_SHOWN]) + more
+
+
+def _head(storage: Storage, path: str) -> FileInfo | None:
+    try:
+        return storage.head(path)
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,97 @@
+"""A rewrite that others deleted from meanwhile, committed all the same: the new files get deletion vectors (DVs).
+
+What counts is which of its rows are live by now, not who made the others dead: an input whose DV grew gives up the
+rows that were added to it, one that is gone gives up all of them, and wherever these rows live on is not our business.
+Exceptions, in which a rewrite is lost: rows came back that it did not copy; another rewrite moved an input's rows,
+so that both would have done the same work; the table takes no DVs; it is not known which row went where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dv_maintenance.dv import DeletionVector, load
+from dv_maintenance.dv.carry import Source, carry_over
+from dv_maintenance.tables.delta.commit.live_file import LiveFile
+from dv_maintenance.tables.delta.rows.tasks import dv_ref
+from dv_maintenance.tables.model import FileKey
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.delta.commit.conflicts import Since
+    from dv_maintenance.tables.delta.log.actions import Metadata, Protocol
+    from dv_maintenance.tables.model import Replacement
+
+__all__ = ["Carried", "Rebase", "takes_dvs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A replacement as it can be committed now. ``inputs``: what of its input is still there; ``deleted``: a DV for
+    each of its outputs, in order.
+    """
+
+    inputs: tuple[LiveFile, ...]
+    deleted: tuple[DeletionVector, ...]
+
+
+def takes_dvs(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether writers may add DVs (protocol: Writer Requirements for Deletion Vectors)."""
+    enabled = metadata.configuration.get("delta.enableDeletionVectors", "false").lower() == "true"
+    return enabled and "deletionVectors" in protocol.features("writer")
+
+
+@dataclass(slots=True)
+class Rebase:
+    """Carries deletes over, attempt after attempt of one commit; reads no DV twice. ``live``: the base version's files,
+    raw keys.
+    """
+
+    storage: Storage
+    live: Mapping[FileKey, LiveFile]
+    _read: dict[FileKey, DeletionVector] = field(default_factory=dict)
+
+    def carry(self, replacement: Replacement, since: Since) -> Carried | str:
+        """What to commit in its place, or why it is lost. Its inputs were live at the base version, some are not now,
+        and it says what it ``kept`` of each.
+
+        Raises
+        ------
+        DamagedDeletionVectorError : of a DV that another writer added; StorageError.
+        """
+        inputs: list[LiveFile] = []
+        sources = []
+        for key, kept in zip(replacement.inputs, replacement.kept, strict=True):
+            now = self._now(key, since)
+            if isinstance(now, str):
+                return now
+            rows = kept + self.live[key].deleted_rows
+            older = self._dv(self.live[key], rows)
+            newer = None if now is None else self._dv(now, rows)
+            if now is not None:
+                inputs.append(now)
+            if newer is not None and older - newer:
+                return f"another writer brought rows of {key.path} back"
+            sources.append(Source(kept, older, newer))
+        deleted = carry_over(sources, [output.rows for output in replacement.outputs])
+        if all(dv.cardinality == output.rows for dv, output in zip(deleted, replacement.outputs, strict=True)):
+            return "other writers took out all of its rows"
+        return Carried(tuple(inputs), tuple(deleted))
+
+    def _now(self, key: FileKey, since: Since) -> LiveFile | str | None:
+        """The file as it is by now, ``None`` if it is gone; or why no delete can be told from that."""
+        path = since.identify(key.path)
+        if FileKey(path, key.dv_id) not in since.gone:
+            return self.live[key]
+        if (body := since.current.get(path)) is not None:
+            return LiveFile.from_add(body)
+        return f"another writer rewrote {key.path}" if path in since.moved else None
+
+    def _dv(self, file: LiveFile, rows: int) -> DeletionVector:
+        if file.dv is None:
+            return DeletionVector.empty()
+        if file.key not in self._read:
+            self._read[file.key] = load(dv_ref(self.storage, file.dv), self.storage.get_range, rows=rows)
+        return self._read[file.key]

@@ -1,0 +1,277 @@
+"""Commits of maintenance: files replaced by others with the same live rows, and the empty commits of a vacuum."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow.compute as pc
+
+from dv_maintenance.dv import DeletionVector, DvDescriptor
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.delta.commit.conflicts import Since, layout_change, lost_replacements
+from dv_maintenance.tables.delta.commit.dv_files import CommitDvs
+from dv_maintenance.tables.delta.commit.live_file import LiveFile
+from dv_maintenance.tables.delta.commit.publish import Draft, operation_info, publish
+from dv_maintenance.tables.delta.commit.rebase import Carried, Rebase, takes_dvs
+from dv_maintenance.tables.delta.log.actions import Action, Metadata
+from dv_maintenance.tables.delta.log.columns import strings
+from dv_maintenance.tables.delta.rows.layout import file_tags
+from dv_maintenance.tables.delta.rows.order import order_tags
+from dv_maintenance.tables.delta.rows.row_tracking import DOMAIN, assigns_row_ids, numbered
+from dv_maintenance.tables.delta.rows.stats import stats_json
+from dv_maintenance.tables.delta.rows.tasks import log_path
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.gates import Input, check_replacements, check_stored
+from dv_maintenance.tables.model import CommitOutcome, FileKey, Rebased, Replacement
+from dv_maintenance.tables.work import OutputFile
+
+__all__ = ["commit_info_only", "commit_replacements"]
+
+_REASONS_SHOWN: Final = 3
+_NONE: Final = DeletionVector.empty()
+
+# A row of the snapshot's files, as a dict.
+_Row = Mapping[str, Any]
+
+
+def commit_replacements(
+    storage: Storage,
+    base: DeltaSnapshot,
+    replacements: Sequence[Replacement],
+    *,
+    operation: Mapping[str, Any],
+    max_attempts: int = 10,
+) -> CommitOutcome:
+    """Commit every replacement whose inputs are all still live, or can have what others deleted from them carried over
+    to the new files (see ``rebase``); report the others as lost.
+
+    Everything committed since ``base`` is checked, also before the first attempt. No row changes: actions have
+    ``dataChange`` false, and removes name the full DV (protocol: Add File and Remove File, Action Reconciliation).
+    ``operation``: ``{"name": "OPTIMIZE" | "REORG", "parameters": {...}}``.
+
+    Raises
+    ------
+    VerificationError : the replacements would change what a query returns; nothing was committed.
+    DamagedTableError : an output has the name of a file that the table has already; nothing was committed.
+    ConflictError, StorageError, UnsupportedFeatureError, RefusedError : see ``publish``.
+    """
+    rows = _live_rows(base, replacements)
+    _verify(storage, base, replacements, rows)
+    commit = _Commit(storage, base, replacements, operation, {key: LiveFile.from_row(row) for key, row in rows.items()})
+    with commit.dvs.cleaned_up():
+        published = publish(storage, base, commit.compose, writes="rewrite", max_attempts=max_attempts)
+        commit.dvs.keep = published.version is not None
+    return CommitOutcome(
+        version=published.version,
+        committed=tuple(commit.stay),
+        lost=tuple(commit.lost),
+        attempts=max(1, published.attempts),
+        reason=_reasons(commit.lost),
+        rebased=tuple(
+            Rebased(
+                name,
+                tuple(file.key for file in carried.inputs),
+                tuple(dv.cardinality for dv in carried.deleted),
+            )
+            for name, carried in commit.stay.items()
+            if name in commit.carried
+        ),
+    )
+
+
+@dataclass(slots=True)
+class _Commit:
+    """What to commit, decided anew in each attempt. ``live``: inputs that are live at the base version."""
+
+    storage: Storage
+    base: DeltaSnapshot
+    replacements: Sequence[Replacement]
+    operation: Mapping[str, Any]
+    live: Mapping[FileKey, LiveFile]
+    deleted_at: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    stay: dict[str, Carried] = field(default_factory=dict)
+    carried: set[str] = field(default_factory=set)  # those that stay with deletes by others
+    lost: dict[str, str] = field(default_factory=dict)
+    rebase: Rebase = field(init=False)
+    dvs: CommitDvs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dvs = CommitDvs(self.storage)
+        self.rebase = Rebase(self.storage, self.live)
+
+    def compose(self, since: Since) -> Draft | None:
+        self._decide(since)
+        if not self.stay:
+            return None
+        removes = [
+            file.remove(self.deleted_at, data_change=False) for carried in self.stay.values() for file in carried.inputs
+        ]
+        protocol, metadata = since.protocol or self.base.protocol, since.metadata or self.base.metadata
+        adds = self._adds(metadata)
+        if taken := [add["add"]["path"] for add in adds if since.identify(add["add"]["path"]) in since.added]:
+            raise _taken(self.base, f"another commit added the new file {taken[0]}")
+        info = operation_info(
+            self.base,
+            str(self.operation["name"]),
+            self.operation.get("parameters", {}),
+            _metrics(adds, removes),
+            blind=False,
+        )
+        if assigns_row_ids(protocol, metadata):
+            taken_ids = since.domains.get(DOMAIN, self.base.domains.get(DOMAIN))
+            adds = numbered(adds, taken_ids, since.version + 1)
+        return Draft(info, [*removes, *adds])
+
+    def _decide(self, since: Since) -> None:
+        change = layout_change(self.base.protocol, self.base.metadata, since)
+        self.lost, self.stay, self.carried = {}, {}, set()
+        changed = {} if change else lost_replacements(self.replacements, self.live, since)
+        rebases = takes_dvs(since.protocol or self.base.protocol, since.metadata or self.base.metadata)
+        for each in self.replacements:
+            found: Carried | str
+            if change:
+                found = change
+            elif each.id not in changed:
+                found = Carried(tuple(self.live[key] for key in each.inputs), (_NONE,) * len(each.outputs))
+            elif rebases and each.kept and all(key in self.live for key in each.inputs):
+                found = self.rebase.carry(each, since)
+                self.carried.add(each.id)
+            else:
+                found = changed[each.id]
+            if isinstance(found, str):
+                self.lost[each.id] = found
+                self.carried.discard(each.id)
+            else:
+                self.stay[each.id] = found
+
+    def _adds(self, metadata: Metadata) -> list[Action]:
+        """The new files with what is deleted in them. One of which nothing is left is of no use to anybody."""
+        new = [
+            (each, output, dv)
+            for each in self.replacements
+            if each.id in self.stay
+            for output, dv in zip(each.outputs, self.stay[each.id].deleted, strict=True)
+            if not dv or dv.cardinality < output.rows
+        ]
+        descriptors = iter(self.dvs.place(tuple(dv for _, _, dv in new if dv)))
+        return [
+            _add(
+                self.storage,
+                output,
+                each,
+                self.live[each.inputs[0]],
+                self.base,
+                metadata,
+                next(descriptors) if dv else None,
+            )
+            for each, output, dv in new
+        ]
+
+
+def commit_info_only(
+    storage: Storage, operation: str, parameters: Mapping[str, Any], metrics: Mapping[str, int]
+) -> int:
+    """Write a commit without file actions (``VACUUM START``, ``VACUUM END``) and return its version.
+
+    Raises
+    ------
+    What ``publish`` raises.
+    """
+    base = load_snapshot(storage)
+    info = operation_info(base, operation, parameters, metrics, blind=True)
+    version = publish(storage, base, lambda _: Draft(info), writes="vacuum").version
+    assert version is not None  # there always is something to commit
+    return version
+
+
+# -- gates -------------------------------------------------------------------------------------------------------
+
+
+def _verify(
+    storage: Storage, base: DeltaSnapshot, replacements: Sequence[Replacement], live: Mapping[FileKey, _Row]
+) -> None:
+    """Refuse what can't be right, whatever others commit. Replacements with an input that is not live at ``base`` are
+    lost anyway and not looked at closer.
+    """
+    inputs = {key: Input(row["partition"], row["physical_rows"], row["deleted_rows"]) for key, row in live.items()}
+    check_replacements(storage, base, replacements, inputs)
+    outputs = [output for replacement in replacements for output in replacement.outputs]
+    paths = [log_path(storage, output.uri) for output in outputs]
+    known = base.files.filter(pc.is_in(base.files["path"], strings(paths)))
+    if known.num_rows:
+        raise _taken(base, f"a new file has the name of a live one: {known['path'][0].as_py()}")
+    check_stored(storage, base, outputs)
+
+
+def _taken(base: DeltaSnapshot, what: str) -> DamagedTableError:
+    """Not a VerificationError: after one of those new files are deleted, and this one is somebody's live file."""
+    return DamagedTableError(
+        what, table=base.table, version=base.version, next_step="report this together with the plan"
+    )
+
+
+# -- actions -----------------------------------------------------------------------------------------------------
+
+
+def _live_rows(base: DeltaSnapshot, replacements: Sequence[Replacement]) -> dict[FileKey, _Row]:
+    """The snapshot's rows of those inputs that are live in it."""
+    wanted = {key for replacement in replacements for key in replacement.inputs}
+    paths = strings([key.path for key in wanted])
+    rows = base.files.filter(pc.is_in(base.files["path"], paths)).to_pylist()
+    found = {FileKey(row["path"], row["dv_id"]): row for row in rows}
+    return {key: row for key, row in found.items() if key in wanted}
+
+
+def _add(
+    storage: Storage,
+    output: OutputFile,
+    replacement: Replacement,
+    source: LiveFile,
+    base: DeltaSnapshot,
+    metadata: Metadata,
+    dv: DvDescriptor | None,
+) -> Action:
+    tags = {**file_tags(base.protocol), **order_tags(replacement.order_by)}
+    return {
+        "add": {
+            "path": log_path(storage, output.uri),
+            # As its sources spell them.
+            "partitionValues": dict(source.partition_values),
+            "size": output.size,
+            "modificationTime": output.modified,
+            "dataChange": False,
+            "stats": stats_json(output, metadata, tight=dv is None),
+            **({"tags": tags} if tags else {}),
+            **({} if dv is None else {"deletionVector": dv.to_json()}),
+        }
+    }
+
+
+def _metrics(adds: Sequence[Action], removes: Sequence[Action]) -> dict[str, int]:
+    """As delta-spark records an OPTIMIZE."""
+    sizes = sorted(add["add"]["size"] for add in adds)
+    quantiles = {
+        name: sizes[min(len(sizes) * quarters // 4, len(sizes) - 1)] if sizes else 0
+        for quarters, name in enumerate(("minFileSize", "p25FileSize", "p50FileSize", "p75FileSize", "maxFileSize"))
+    }
+    carried = sum("deletionVector" in add["add"] for add in adds)
+    return {
+        "numAddedFiles": len(sizes),
+        "numRemovedFiles": len(removes),
+        "numAddedBytes": sum(sizes),
+        "numRemovedBytes": sum(remove["remove"]["size"] for remove in removes),
+        **quantiles,
+        "numDeletionVectorsRemoved": sum("deletionVector" in remove["remove"] for remove in removes),
+        **({"numDeletionVectorsAdded": carried} if carried else {}),
+    }
+
+
+def _reasons(lost: Mapping[str, str]) -> str:
+    shown = [f"{name}: {reason}" for name, reason in list(lost.items())[:_REASONS_SHOWN]]
+    if len(lost) > _REASONS_SHOWN:
+        shown.append(f"and {len(lost) - _REASONS_SHOWN} more")
+    return "; ".join(shown)

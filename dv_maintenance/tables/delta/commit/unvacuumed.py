@@ -1,0 +1,64 @@
+"""New files of a commit against vacuums that began while they were written.
+
+A vacuum that keeps young files, as all do unless they are given a retention near zero, leaves what is not committed yet
+alone. One that began before the commit's base took only files that were there before its ``VACUUM START``, and the new
+ones are younger. So there is nothing to look at but after a START since the base: whether the new files are there, and,
+while that vacuum is at work, whether they are younger than what it deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dv_maintenance.errors import ConflictError
+from dv_maintenance.tables.delta.commit.live_file import LiveFile
+from dv_maintenance.tables.delta.commit.presence import Look, listed, look_for
+from dv_maintenance.tables.delta.vacuum.at_work import at_work
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.delta.commit.conflicts import Since
+    from dv_maintenance.tables.delta.log.actions import Action
+
+__all__ = ["check_unvacuumed"]
+
+
+def check_unvacuumed(storage: Storage, since: Since, actions: Sequence[Action]) -> None:
+    """Whether what the commit adds outlives the vacuums that began since its base.
+
+    Raises
+    ------
+    ConflictError : new files are gone, or may be deleted any moment. StorageError.
+    """
+    adds: list[dict[str, Any]] = [action["add"] for action in actions if "add" in action]
+    removed = {action["remove"]["path"] for action in actions if "remove" in action}
+    # A file that only gets another deletion vector is live: no vacuum takes it.
+    data = look_for(storage, [LiveFile.from_add(add) for add in adds if add["path"] not in removed])
+    dvs = look_for(storage, [LiveFile.from_add(add) for add in adds], data=False)
+    looks = (data, dvs)
+    if gone := [path for look in looks for path in look.unusable]:
+        raise _conflict(storage, since, f"a vacuum deleted new files before they were committed: {listed(gone)}")
+    oldest = min(_times(looks), default=None)
+    for mark in at_work(since.vacuums):
+        if oldest is not None and oldest < mark.cutoff:
+            raise _conflict(
+                storage,
+                since,
+                f"the vacuum that began with version {mark.version} has so short a retention that it may delete the "
+                "new files before they are committed",
+            )
+
+
+def _times(looks: Sequence[Look]) -> list[int]:
+    return [look.oldest for look in looks if look.oldest is not None]
+
+
+def _conflict(storage: Storage, since: Since, what: str) -> ConflictError:
+    return ConflictError(
+        what,
+        table=storage.uri,
+        version=since.version,
+        done="new files were written, nothing was committed",
+        next_step="run again when that vacuum is over; give vacuums a retention longer than any job takes",
+    )

@@ -1,0 +1,1 @@
+"""The Delta log: its actions, segments, checkpoints and history (protocol: Delta Log Entries)."""

@@ -1,0 +1,196 @@
+"""Classic checkpoints: the whole state of one version in one Parquet file (protocol: Checkpoints)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.storage import FileExistsAlreadyError, Storage
+from dv_maintenance.tables.delta.features import check_writable
+from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES
+from dv_maintenance.tables.delta.log.replay import FullState, full_state
+from dv_maintenance.tables.delta.log.segment import LOG
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+from dv_maintenance.tables.delta.vacuum.retention import DEFAULT_RETENTION, RETENTION, interval_millis
+
+__all__ = ["write_checkpoint"]
+
+_LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
+_BATCH: Final = 65_536  # rows that are spread over the checkpoint's columns at a time
+_ROW_GROUP: Final = 262_144
+
+_STRINGS: Final = pa.map_(pa.string(), pa.string())
+_NAMES: Final = pa.list_(pa.string())
+
+# Protocol: Checkpoint Schema. One column per kind of action, one row per action, in it one column that is not null.
+_COLUMNS: Final[dict[str, pa.StructType]] = {
+    "txn": pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]),
+    "add": pa.struct([(name, kind) for name, kind in ADD_TYPES.items() if name != "numRecords"]),
+    "remove": pa.struct(list(REMOVE_TYPES.items())),
+    "metaData": pa.struct(
+        [
+            ("id", pa.string()),
+            ("name", pa.string()),
+            ("description", pa.string()),
+            ("format", pa.struct([("provider", pa.string()), ("options", _STRINGS)])),
+            ("schemaString", pa.string()),
+            ("partitionColumns", _NAMES),
+            ("configuration", _STRINGS),
+            ("createdTime", pa.int64()),
+        ]
+    ),
+    "protocol": pa.struct(
+        [
+            ("minReaderVersion", pa.int32()),
+            ("minWriterVersion", pa.int32()),
+            ("readerFeatures", _NAMES),
+            ("writerFeatures", _NAMES),
+        ]
+    ),
+    "domainMetadata": pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]),
+    "checkpointMetadata": pa.struct([("version", pa.int64()), ("tags", _STRINGS)]),
+}
+
+
+def write_checkpoint(storage: Storage, snapshot: DeltaSnapshot, *, now: int | None = None) -> None:
+    """Write the checkpoint of a snapshot's version, then let ``_last_checkpoint`` name it. An existing one stays.
+
+    Statistics are always written as JSON, whatever ``delta.checkpoint.writeStatsAsJson`` and ``writeStatsAsStruct``
+    say: every reader takes them, and none may lose the row counts that files with DVs must have. Tombstones older
+    than the table's retention are left out. The compressed file is held in memory, so that no reader ever sees half
+    of it. ``now``: epoch milliseconds.
+
+    Raises
+    ------
+    RefusedError : the table protects its checkpoints before a later version (protocol: Checkpoint Protection).
+    UnsupportedFeatureError : a feature we don't know might belong into the checkpoint.
+    DamagedTableError, StorageError : reading the state or writing failed.
+    """
+    check_writable(snapshot, "vacuum")
+    _check_protection(snapshot)
+    if snapshot.segment.checkpoint_version == snapshot.version:
+        return
+    state = full_state(storage, snapshot)
+    cutoff = _cutoff(snapshot, time.time_ns() // 1_000_000 if now is None else now)
+    path = f"{LOG}/{snapshot.version:020d}.checkpoint.parquet"
+    rows, data = _encode(state, snapshot, cutoff)
+    try:
+        storage.create(path, data)
+    except FileExistsAlreadyError:
+        return  # somebody wrote the same in the meantime, and names it
+    _point_to(
+        storage,
+        {
+            "version": snapshot.version,
+            "size": rows,
+            "sizeInBytes": len(data),
+            "numOfAddFiles": state.adds.num_rows,
+        },
+    )
+
+
+def _check_protection(snapshot: DeltaSnapshot) -> None:
+    if "checkpointProtection" not in snapshot.protocol.features("writer"):
+        return
+    text = snapshot.metadata.configuration.get("delta.requireCheckpointProtectionBeforeVersion", "0")
+    if not text.isdecimal() or snapshot.version < int(text):
+        raise RefusedError(
+            f"the table allows no new checkpoints before version {text}",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step="write the checkpoint of a newer version",
+        )
+
+
+def _cutoff(snapshot: DeltaSnapshot, now: int) -> int:
+    """Tombstones from this time on (epoch milliseconds) are kept: all, where the table's retention can't be read."""
+    try:
+        return now - interval_millis(snapshot.metadata.configuration.get(RETENTION, DEFAULT_RETENTION))
+    except ValueError:
+        return 0
+
+
+def _point_to(storage: Storage, body: Mapping[str, int]) -> None:
+    """Never back to an older checkpoint."""
+    try:
+        known = orjson.loads(storage.get(_LAST_CHECKPOINT))["version"]
+    except (FileNotFoundError, orjson.JSONDecodeError, TypeError, KeyError):
+        known = None  # none, or a damaged one: both are to be replaced
+    if type(known) is not int or known < body["version"]:
+        storage.put(_LAST_CHECKPOINT, orjson.dumps(body))
+
+
+# -- content -----------------------------------------------------------------------------------------------------
+
+
+def _encode(state: FullState, snapshot: DeltaSnapshot, cutoff: int) -> tuple[int, bytes]:
+    """Number of actions, and the Parquet file."""
+    v2 = "v2Checkpoint" in snapshot.protocol.features("writer")
+    schema = pa.schema([(name, fields) for name, fields in _COLUMNS.items() if v2 or name != "checkpointMetadata"])
+    sink = pa.BufferOutputStream()
+    count = 0
+    with pq.ParquetWriter(
+        sink,
+        schema,
+        compression="snappy",
+        # Where values repeat; paths and statistics never do.
+        use_dictionary=[
+            f"{kind}.{name}"
+            for kind in ("add", "remove")
+            for name in ("partitionValues.key_value.key", "partitionValues.key_value.value")
+        ],
+        # Nested columns have no use for them, and statistics of `stats` are as long as itself.
+        write_statistics=["add.path", "remove.path"],
+        store_schema=False,
+    ) as writer:
+        for kind, actions in _actions(state, snapshot, cutoff):
+            if kind in schema.names:
+                writer.write_batch(_spread(kind, actions, schema), row_group_size=_ROW_GROUP)
+                count += len(actions)
+    return count, sink.getvalue().to_pybytes()
+
+
+def _spread(kind: str, actions: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [actions if field.name == kind else pa.nulls(len(actions), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _actions(state: FullState, snapshot: DeltaSnapshot, cutoff: int) -> Iterator[tuple[str, pa.StructArray]]:
+    small: dict[str, list[dict[str, Any]]] = {
+        # Marks the content as following the v2 specification, under whatever name (protocol: V2 Spec).
+        "checkpointMetadata": [{"version": snapshot.version}],
+        "protocol": [state.protocol.to_json()],
+        "metaData": [state.metadata.to_json()],
+        "txn": [
+            {"appId": app, "version": transaction.version, "lastUpdated": transaction.last_updated}
+            for app, transaction in state.transactions.items()
+        ],
+        "domainMetadata": [
+            {"domain": domain, "configuration": configuration, "removed": False}
+            for domain, configuration in state.domains.items()
+        ],
+    }
+    for kind, bodies in small.items():
+        if bodies:
+            yield kind, pa.array(bodies, _COLUMNS[kind])
+    removes = state.removes
+    fresh = removes.filter(pc.greater_equal(pc.fill_null(removes["deletionTimestamp"], 0), cutoff))
+    for kind, table in (("remove", fresh), ("add", state.adds)):
+        for batch in table.to_batches(max_chunksize=_BATCH):
+            yield kind, _as_actions(kind, batch)
+
+
+def _as_actions(kind: str, batch: pa.RecordBatch) -> pa.StructArray:
+    # A checkpoint holds state, not change: readers of changes must not take it for one.
+    settled = pa.repeat(pa.scalar(False), len(batch))
+    return pa.StructArray.from_arrays(
+        [settled if field.name == "dataChange" else batch.column(field.name) for field in _COLUMNS[kind]],
+        fields=list(_COLUMNS[kind]),
+    )

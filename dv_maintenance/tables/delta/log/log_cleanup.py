@@ -1,0 +1,169 @@
+"""Delete the beginning of a log: what no version from a checkpoint on needs.
+
+A log may begin at any checkpoint. Where the feature ``checkpointProtection`` guards what is before a version, that part
+goes as a whole or not at all. (protocol: Checkpoint Protection; the cutoff is that of delta-spark's own clean-up)
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.storage import staged_for
+from dv_maintenance.tables.capabilities import CheckpointResult
+from dv_maintenance.tables.delta.features import check_writable
+from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
+from dv_maintenance.tables.delta.log.replay import replay
+from dv_maintenance.tables.delta.log.segment import LOG, CommitFile, segment
+from dv_maintenance.tables.delta.log.timeline import modified_times
+from dv_maintenance.tables.delta.snapshot import load_snapshot
+from dv_maintenance.tables.delta.vacuum.retention import interval_millis
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import FileInfo, Storage
+    from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+
+__all__ = ["LogFiles", "checkpoint", "delete_before", "log_files", "protected_before"]
+
+_RETENTION: Final = "delta.logRetentionDuration"
+_DEFAULT_RETENTION: Final = "interval 30 days"
+_CLEANS: Final = "delta.enableExpiredLogCleanup"
+_PROTECTED_BEFORE: Final = "delta.requireCheckpointProtectionBeforeVersion"
+_DAY: Final = 86_400_000
+
+# Commits, compacted commits, checksums and checkpoints of every kind, and Hadoop's local checksums of any of them, and
+# what was staged for one on local disk.
+_VERSIONED: Final = re.compile(rf"{LOG}/\.?(\d{{20}})\.(?:json|crc|checkpoint|\d{{20}}\.compacted\.json)(?:\.|#|$)")
+_COMMIT: Final = re.compile(rf"{LOG}/(\d{{20}})\.json")
+_CHECKPOINT: Final = re.compile(
+    rf"{LOG}/(\d{{20}})\.checkpoint\.(?:\d{{10}}\.(?P<parts>\d{{10}})\.|[0-9a-fA-F-]{{36}}\.)?(?:parquet|json)"
+)
+_BATCH: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LogFiles:
+    """``files`` of a log with the version each belongs to. ``commits`` by version; ``checkpoints``: versions of the
+    complete ones.
+    """
+
+    files: tuple[tuple[int, str], ...]
+    commits: Mapping[int, FileInfo]
+    checkpoints: frozenset[int]
+
+    @property
+    def oldest(self) -> int:
+        """The lowest version that a file is of; one that was only staged may be of a version long gone."""
+        return min((version for version, path in self.files if staged_for(path) is None), default=0)
+
+    def modified(self, version: int) -> int:
+        """When the version was committed, in epoch milliseconds, by its file; 0 if that is gone."""
+        found = self.commits.get(version)
+        return 0 if found is None else found.modified
+
+
+def log_files(storage: Storage) -> LogFiles:
+    """What ``_delta_log`` holds by now. Raises StorageError."""
+    everything = storage.list(LOG, staged=True)
+    listed = [info for info in everything if staged_for(info.path) is None]
+    files = [(int(match[1]), info.path) for info in everything if (match := _VERSIONED.match(info.path))]
+    commits = {int(match[1]): info for info in listed if (match := _COMMIT.fullmatch(info.path))}
+    parts = Counter(
+        (int(match[1]), int(match["parts"] or 1)) for info in listed if (match := _CHECKPOINT.fullmatch(info.path))
+    )
+    complete = frozenset(version for (version, needed), found in parts.items() if found >= needed)
+    return LogFiles(tuple(sorted(files)), commits, complete)
+
+
+def delete_before(storage: Storage, listed: LogFiles, version: int) -> int:
+    """Delete the log's files of versions before ``version``, and return how many.
+
+    Oldest first: whatever is left of a run that broke off is a log that begins later. A compacted file goes with its
+    first commit, as it repeats it.
+
+    Raises
+    ------
+    DamagedTableError : the checkpoint of ``version`` can't be read to its end, so nothing was deleted. StorageError.
+    """
+    replay(storage, segment(storage, version), adds=("path",))
+    doomed = [path for at, path in listed.files if at < version]
+    for start in range(0, len(doomed), _BATCH):
+        storage.delete(doomed[start : start + _BATCH])
+    return len(doomed)
+
+
+def protected_before(snapshot: DeltaSnapshot) -> int:
+    """Checkpoints of versions before it are protected; 0 if none are."""
+    if "checkpointProtection" not in snapshot.protocol.features("writer"):
+        return 0
+    text = snapshot.metadata.configuration.get(_PROTECTED_BEFORE, "0")
+    return int(text) if text.isdecimal() else 0
+
+
+def checkpoint(
+    storage: Storage, *, clean_log: bool = False, dry_run: bool = False, now: int | None = None
+) -> CheckpointResult:
+    """Write the checkpoint of the newest version, unless there is one; with ``clean_log`` then delete what is older
+    than ``delta.logRetentionDuration`` (30 days), counted from the last midnight (UTC). ``now``: epoch milliseconds.
+
+    The newest checkpoint before that moment stays, and every version from it on. Sidecar files of v2 checkpoints stay.
+
+    Raises
+    ------
+    RefusedError : the log is not to be cleaned (``delta.enableExpiredLogCleanup``), or for an interval that is none.
+    UnsupportedFeatureError : the table's features forbid it. StorageError.
+    """
+    snapshot = load_snapshot(storage)
+    check_writable(snapshot, "vacuum")
+    cutoff = _cutoff(snapshot, time.time_ns() // 1_000_000 if now is None else now) if clean_log else None
+    present = snapshot.version in log_files(storage).checkpoints
+    if not (present or dry_run):
+        write_checkpoint(storage, snapshot)
+    listed = log_files(storage)
+    first = None if cutoff is None else _first_kept(listed, cutoff, protected_before(snapshot))
+    doomed = [] if first is None else [path for at, path in listed.files if at < first]
+    if first is not None and not dry_run:
+        delete_before(storage, listed, first)
+    return CheckpointResult(
+        version=snapshot.version,
+        written=not present and not dry_run,
+        dry_run=dry_run,
+        cutoff=cutoff,
+        first_version=listed.oldest if first is None else max(first, listed.oldest),
+        log_files_deleted=0 if dry_run else len(doomed),
+        log_files_expired=len(doomed),
+    )
+
+
+def _cutoff(snapshot: DeltaSnapshot, now: int) -> int:
+    configuration = snapshot.metadata.configuration
+    if configuration.get(_CLEANS, "true").lower() != "true":
+        raise RefusedError(
+            f"the table keeps its log ({_CLEANS} is {configuration[_CLEANS]})",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=f"set {_CLEANS} to true if its history may go after all",
+        )
+    try:
+        return (now - interval_millis(configuration.get(_RETENTION, _DEFAULT_RETENTION))) // _DAY * _DAY
+    except ValueError as error:
+        raise RefusedError(
+            f"{_RETENTION}: {error}",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=f"set the table property to a value such as '{_DEFAULT_RETENTION}'",
+        ) from None
+
+
+def _first_kept(listed: LogFiles, cutoff: int, protected: int) -> int | None:
+    """The version that the log is to begin with; ``None`` where nothing may go."""
+    commits = [CommitFile(info.path, at, at, info.modified) for at, info in sorted(listed.commits.items())]
+    # Without its commit file nobody knows when a version was: it was before those that have one.
+    times = modified_times(commits)
+    old = [at for at in listed.checkpoints if at >= protected and times.get(at, 0) < cutoff]
+    return max(old, default=None)

@@ -1,0 +1,275 @@
+"""Reconcile a checkpoint and the commits behind it into the state of one version (protocol: Action Reconciliation).
+
+A logical file is (path, DV id), and the newest action about it wins. Commits are few and become a dict; a checkpoint
+may hold a million files and stays in Arrow: one membership test on the path finds the few that commits touched, and
+only those are compared by their full key.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction, parse_domain, parse_transaction
+from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES, bulk_table, dv_id, dv_ids
+from dv_maintenance.tables.delta.log.checkpoint import Checkpoint, read_checkpoint
+from dv_maintenance.tables.delta.log.columns import bools, flags, null_column, strings
+from dv_maintenance.tables.delta.log.segment import LogSegment, read_commits
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+
+__all__ = ["FullState", "State", "full_state", "replay", "tombstones"]
+
+_ALL_ADD: Final = tuple(name for name in ADD_TYPES if name != "numRecords")
+_ALL_REMOVE: Final = tuple(REMOVE_TYPES)
+_KEY: Final = ("path", "deletionVector")
+_TOMBSTONE: Final = ("path", "deletionVector", "deletionTimestamp", "size", "dataChange")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """One version. ``adds`` and ``removes`` have the columns that were asked for, under the log's own names; protocol
+    and metadata are ``None`` where the log has none.
+    """
+
+    protocol: Protocol | None
+    metadata: Metadata | None
+    domains: Mapping[str, str]  # live ones
+    transactions: Mapping[str, Transaction]
+    adds: pa.Table
+    removes: pa.Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullState:
+    """Everything that a checkpoint of one version holds.
+
+    ``adds`` has the columns path, partitionValues, size, modificationTime, dataChange, stats (JSON), tags,
+    deletionVector, baseRowId, defaultRowCommitVersion, clusteringProvider; ``removes`` has path, deletionTimestamp,
+    dataChange, extendedFileMetadata, partitionValues, size, deletionVector, baseRowId, defaultRowCommitVersion. Expired
+    tombstones are still in it.
+    """
+
+    protocol: Protocol
+    metadata: Metadata
+    domains: Mapping[str, str]
+    transactions: Mapping[str, Transaction]
+    adds: pa.Table
+    removes: pa.Table
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Parsed JSON has no cycles, but makes the collector walk all of it again and again: a fifth of a replay's time."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def tombstones(storage: Storage, snapshot: DeltaSnapshot) -> pa.Table:
+    """Removes that this version still knows, expired or not, one row per logical file.
+
+    Columns: ``path`` (raw), ``dv_id``, ``dv`` (as in ``DeltaSnapshot.files``), ``deletion_timestamp`` (epoch
+    milliseconds, 0 where the log has none: long expired), ``size`` (null if unknown), ``data_change``.
+
+    Raises
+    ------
+    DamagedTableError : the log cannot be trusted.
+    """
+    from dv_maintenance.tables.delta.rows.files import dv_column
+
+    removes = replay(storage, snapshot.segment, removes=_TOMBSTONE).removes
+    when = removes["deletionTimestamp"]
+    return pa.table(
+        {
+            "path": removes["path"],
+            "dv_id": dv_ids(removes["deletionVector"]),
+            "dv": dv_column(removes["deletionVector"]),
+            "deletion_timestamp": pc.fill_null(when, 0),
+            "size": removes["size"],
+            "data_change": removes["dataChange"],
+        }
+    )
+
+
+def full_state(storage: Storage, snapshot: DeltaSnapshot) -> FullState:
+    """All that a checkpoint of the snapshot's version must hold. Raises DamagedTableError."""
+    state = replay(storage, snapshot.segment, adds=_ALL_ADD, removes=_ALL_REMOVE)
+    return FullState(
+        protocol=snapshot.protocol,
+        metadata=snapshot.metadata,
+        domains=state.domains,
+        transactions=state.transactions,
+        adds=state.adds,
+        removes=state.removes,
+    )
+
+
+@_no_collection()
+def replay(storage: Storage, segment: LogSegment, *, adds: Sequence[str] = (), removes: Sequence[str] = ()) -> State:
+    """The state of a segment, with these columns of its live adds and of its tombstones.
+
+    Raises
+    ------
+    DamagedTableError : names the file that cannot be trusted.
+    """
+    columns = {
+        kind: tuple(dict.fromkeys(("path", "deletionVector", *names)))
+        for kind, names in (("add", adds), ("remove", removes))
+        if names
+    }
+    paths = [file.path for file in segment.checkpoint_files]
+    tail = _Tail(storage.uri)
+    # Parquet is decoded outside of Python's lock, JSON inside: side by side they take little longer than one of them.
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read_checkpoint, storage, paths, columns) if paths else None
+        for file, actions in read_commits(storage, segment.commits):
+            tail.read(actions, file.path)
+        touched = tail.keys()
+        newer_adds, newer_removes = tail.table_of("add", adds), tail.table_of("remove", removes)
+        checkpoint = reading.result() if reading else Checkpoint()
+    base = _Tail(storage.uri)
+    base.read(checkpoint.actions, f"checkpoint {segment.checkpoint_version}")
+    domains = {**base.domains, **tail.domains}
+    return State(
+        protocol=tail.protocol or base.protocol,
+        metadata=tail.metadata or base.metadata,
+        domains={name: value for name, value in domains.items() if value is not None},
+        transactions={**base.transactions, **tail.transactions},
+        adds=_merge(checkpoint.bulk["add"], newer_adds, touched),
+        removes=_merge(checkpoint.bulk["remove"], newer_removes, touched),
+    )
+
+
+def _merge(old: list[pa.Table], newer: pa.Table, touched: _Keys | None) -> pa.Table:
+    """What the checkpoint holds and no commit touched, then what commits say."""
+    return pa.concat_tables([*(_conform(_surviving(table, touched), newer.schema) for table in _united(old)), newer])
+
+
+def _united(tables: list[pa.Table]) -> list[pa.Table]:
+    """Tables of one shape as one, so that they are filtered in one go."""
+    shapes: dict[tuple[str, ...], list[pa.Table]] = {}
+    for table in tables:
+        shapes.setdefault(tuple(table.column_names), []).append(table)
+    return [pa.concat_tables(alike) for alike in shapes.values()]
+
+
+def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The schema's columns, with nulls where a checkpoint left a column out because it is null throughout."""
+    present = set(table.column_names)
+    columns = [table[each.name] if each.name in present else null_column(len(table), each.type) for each in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """Logical files that commits touched: their paths, and their keys as ``path NUL dv_id``."""
+
+    paths: pa.Array
+    keys: pa.Array
+
+
+def _surviving(old: pa.Table, touched: _Keys | None) -> pa.Table:
+    """Rows that hold an action at all, minus those whose key is in ``touched``."""
+    path = old["path"]
+    keep = path.is_valid() if path.null_count else None
+    if touched is not None:
+        hits = pc.is_in(path, value_set=touched.paths)
+        # By filter: take() on a chunked column copies all of it first.
+        candidates = old.select([name for name in _KEY if name in old.column_names]).filter(hits)
+        with_dv = "deletionVector" in old.column_names
+        ids = dv_ids(candidates["deletionVector"]) if with_dv else null_column(len(candidates), pa.string())
+        dead = flags(pc.is_in(_key_strings(candidates["path"], ids), value_set=touched.keys))
+        alive = np.ones(len(old), bool)
+        alive[np.flatnonzero(flags(hits))[dead]] = False
+        keep = bools(alive) if keep is None else pc.and_(keep, bools(alive))
+    return old if keep is None else old.filter(keep)
+
+
+def _key_strings(path: pa.Array, ids: pa.Array) -> pa.Array:
+    none, separator = strings([""])[0], strings(["\0"])[0]
+    return pc.binary_join_element_wise(path, pc.coalesce(ids, none), separator)
+
+
+@dataclass(slots=True)
+class _Tail:
+    """What JSON actions say, read oldest first."""
+
+    table: str
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    domains: dict[str, str | None] = field(default_factory=dict)
+    transactions: dict[str, Transaction] = field(default_factory=dict)
+    # (path, DV id) -> action, its body and the file it is from.
+    latest: dict[tuple[str, str | None], tuple[str, dict[str, Any], str]] = field(default_factory=dict)
+
+    def read(self, actions: Sequence[dict[str, Any]], where: str) -> None:
+        """Take in the actions of one file, newer than all before."""
+        latest = self.latest
+        for action in actions:
+            ((kind, body),) = action.items()
+            if kind in ("add", "remove"):
+                key = self._key(kind, body, where)
+                known = latest.get(key)
+                # Actions of one commit have no order, so this has no answer: readers differ about it.
+                if known is not None and known[2] == where and known[0] != kind:
+                    raise DamagedTableError(
+                        f"{where} both adds and removes {key[0]} with the same deletion vector",
+                        table=self.table,
+                        next_step="repair the log with the tool that wrote it",
+                    )
+                latest[key] = (kind, body, where)
+            elif kind == "protocol":
+                self.protocol = Protocol.from_json(body, where=where)
+            elif kind == "metaData":
+                self.metadata = Metadata.from_json(body, where=where)
+            elif kind == "txn":
+                app, transaction = parse_transaction(body, where=where)
+                self.transactions[app] = transaction
+            elif kind == "domainMetadata":
+                domain, configuration = parse_domain(body, where=where)
+                self.domains[domain] = configuration
+
+    def _key(self, kind: str, body: Any, where: str) -> tuple[str, str | None]:
+        try:
+            path = body["path"]
+            if path.__class__ is str and path:
+                descriptor = body.get("deletionVector")
+                return path, None if descriptor is None else dv_id(descriptor)
+            reason = "has no path"
+        except (KeyError, TypeError) as error:
+            reason = "has no path" if isinstance(error, KeyError) else "is malformed"
+        raise DamagedTableError(f"{where}: {kind} {reason}", table=self.table)
+
+    def keys(self) -> _Keys | None:
+        if not self.latest:
+            return None
+        paths = strings([path for path, _ in self.latest])
+        ids = strings([dv for _, dv in self.latest])
+        return _Keys(paths, _key_strings(paths, ids))
+
+    def table_of(self, kind: str, columns: Sequence[str]) -> pa.Table:
+        """These columns of the actions of one kind that were the last about their key."""
+        types = ADD_TYPES if kind == "add" else REMOVE_TYPES
+        found = [(body, where) for action, body, where in self.latest.values() if action == kind and columns]
+        if found:
+            bodies, where = zip(*found, strict=True)
+            return bulk_table(kind, list(bodies), list(where), columns, table=self.table)
+        # Schema.empty_table() would import pandas.
+        return pa.Table.from_batches([], pa.schema([(name, types[name]) for name in columns]))

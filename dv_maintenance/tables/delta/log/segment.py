@@ -1,0 +1,373 @@
+"""Which files of ``_delta_log`` make up a version, and what a commit file says.
+
+Nothing here trusts ``_last_checkpoint``: it only tells where a listing may start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import orjson
+
+from dv_maintenance.errors import DamagedTableError, TableNotFoundError, UsageError
+from dv_maintenance.storage import FileInfo, Storage
+from dv_maintenance.tables.delta.log.actions import Action
+
+# Protocol: Actions, and V2 Spec checkpoints. Whatever else is in a line means nothing to us, and must not.
+_KINDS = frozenset(
+    {
+        "add",
+        "remove",
+        "metaData",
+        "protocol",
+        "txn",
+        "domainMetadata",
+        "commitInfo",
+        "cdc",
+        "checkpointMetadata",
+        "sidecar",
+    }
+)
+
+__all__ = [
+    "LOG",
+    "CommitFile",
+    "LogSegment",
+    "commit_files",
+    "commit_path",
+    "latest_version",
+    "parse_actions",
+    "read_actions",
+    "read_commit",
+    "read_commits",
+    "segment",
+]
+
+LOG = "_delta_log"
+_LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
+_READ_THREADS = 16
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
+_CHECKSUM = re.compile(r"(\d{20})\.crc")
+_CLASSIC = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_MULTIPART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
+_MAX_VERSION = 2**63 - 1  # what readers in Java can count up to
+_V2 = re.compile(r"(\d{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:parquet|json)")
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFile:
+    """A commit (``start == end``) or a compacted range of commits; ``modified`` in epoch milliseconds."""
+
+    path: str
+    start: int
+    end: int
+    modified: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogSegment:
+    """The files that together are one version: at most one checkpoint, then ``commits`` in order without a gap.
+
+    ``modified``: when the version's own commit file (or else its checkpoint) was written, in epoch milliseconds.
+    ``checksum``: path of the version's ``.crc``, if there is one. ``commit``: whether the version's own commit file
+    still exists.
+    """
+
+    version: int
+    checkpoint_version: int | None
+    checkpoint_files: tuple[FileInfo, ...]
+    commits: tuple[CommitFile, ...]
+    modified: int
+    commit: bool = True
+    checksum: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def compacted(self) -> bool:
+        """Whether a compacted file stands in for commits."""
+        return any(file.start < file.end for file in self.commits)
+
+
+@dataclass(slots=True)
+class _Listing:
+    commits: dict[int, FileInfo] = field(default_factory=dict)
+    compacted: list[CommitFile] = field(default_factory=list)
+    checksums: dict[int, str] = field(default_factory=dict)
+    checkpoints: dict[int, tuple[FileInfo, ...]] = field(default_factory=dict)  # complete ones only
+    links: list[str] = field(default_factory=list)  # to folders
+
+    @property
+    def latest(self) -> int | None:
+        return max([*self.commits, *self.checkpoints], default=None)
+
+    def __bool__(self) -> bool:
+        return bool(self.commits or self.checkpoints)
+
+
+def commit_path(version: int) -> str:
+    """Path of a commit file, relative to the table."""
+    return f"{LOG}/{version:020d}.json"
+
+
+def latest_version(storage: Storage, known: int | None = None) -> int:
+    """The newest version. ``known``, a version seen before, makes the look cheaper: only what follows it is listed.
+
+    Raises
+    ------
+    TableNotFoundError : there is no ``_delta_log``.
+    DamagedTableError : ``_delta_log`` holds neither commits nor a complete checkpoint.
+    """
+    start = known if known is not None else _hint(storage)[0]
+    # From the start itself on: an empty answer then means that the start is wrong, not that nothing is new.
+    listing = _list(storage, start) or (_list(storage, None) if start is not None else _Listing())
+    return _latest(storage, listing)
+
+
+def segment(
+    storage: Storage, version: int | None = None, *, checkpoint_below: int | None = None, compacted: bool = True
+) -> LogSegment:
+    """The files that make up ``version`` (the newest by default).
+
+    ``checkpoint_below`` leaves out checkpoints from that version on: for a table whose newest checkpoint cannot be
+    read. Without ``compacted`` no compacted file stands in for commits.
+
+    Raises
+    ------
+    TableNotFoundError : there is no ``_delta_log``.
+    UsageError : no such version, or its files have been cleaned up; says which versions there are.
+    DamagedTableError : commits are missing in between.
+    """
+    hint, warnings = _hint(storage)
+    listing = _Listing()
+    # The hint serves if the checkpoint it names (or a newer one) is there, complete and not too new.
+    if hint is not None and checkpoint_below is None and (version is None or version >= hint):
+        listing = _list(storage, hint)
+    if not any(version is None or at <= version for at in listing.checkpoints):
+        listing = _list(storage, None)
+        if hint is not None and checkpoint_below is None and hint not in listing.checkpoints:
+            warnings = (*warnings, f"_last_checkpoint names version {hint}, which has no complete checkpoint: ignored")
+    newest = _latest(storage, listing)
+    wanted = newest if version is None else version
+    ceiling = wanted if checkpoint_below is None else min(wanted, checkpoint_below - 1)
+    base = max((at for at in listing.checkpoints if at <= ceiling), default=None)
+    first = 0 if base is None else base + 1
+    # Looked for only as far as the first one: a stray file may name an absurd version.
+    gap = next((at for at in range(first, wanted + 1) if at not in listing.commits), None)
+    cleaned_up = gap is not None and base is None and 0 not in listing.commits
+    if wanted < 0 or wanted > newest or (cleaned_up and version is not None):
+        raise UsageError(
+            f"there is no version {wanted} to be read",
+            table=storage.uri,
+            next_step=f"ask for one of the versions {_available(_list(storage, None))}",
+        )
+    if gap is not None:
+        raise DamagedTableError(
+            f"commit {commit_path(gap)} is missing",
+            table=storage.uri,
+            version=wanted,
+            next_step="restore the file from a backup, or repair the log with the tool that wrote it",
+        )
+    if not compacted:
+        listing.compacted.clear()
+    linked = (f"{path} is a link to a folder: nothing is written or deleted in it" for path in listing.links)
+    own = listing.commits.get(wanted)
+    return LogSegment(
+        version=wanted,
+        checkpoint_version=base,
+        checkpoint_files=() if base is None else listing.checkpoints[base],
+        commits=tuple(_chain(listing, first, wanted)),
+        modified=own.modified if own else max(file.modified for file in listing.checkpoints[wanted]),
+        commit=own is not None,
+        checksum=listing.checksums.get(wanted),
+        warnings=(*warnings, *linked),
+    )
+
+
+def commit_files(storage: Storage, after: int = -1) -> tuple[list[CommitFile], int]:
+    """The commits behind a version that are still there, oldest first, and the newest version.
+
+    Raises
+    ------
+    TableNotFoundError, DamagedTableError : as :func:`latest_version`.
+    """
+    # From `after` itself on: an empty answer then means that something is wrong, not that nothing is new.
+    listing = _list(storage, after if after >= 0 else None) or _list(storage, None)
+    newest = _latest(storage, listing)
+    files = [
+        CommitFile(listing.commits[at].path, at, at, listing.commits[at].modified) for at in sorted(listing.commits)
+    ]
+    return [file for file in files if file.start > after], newest
+
+
+def read_commit(storage: Storage, version: int) -> list[Action]:
+    """The actions of one commit, each a dict with exactly one key.
+
+    Raises
+    ------
+    FileNotFoundError : there is no such commit file.
+    DamagedTableError : names the file and the line.
+    """
+    return read_actions(storage, commit_path(version))
+
+
+def read_actions(storage: Storage, path: str) -> list[Action]:
+    """The actions of a commit, a compacted log or a JSON checkpoint. Raises as :func:`read_commit`."""
+    return parse_actions(storage.get(path), where=path, table=storage.uri)
+
+
+def read_commits(storage: Storage, files: Sequence[CommitFile]) -> Iterator[tuple[CommitFile, list[Action]]]:
+    """The actions of many commits, in the order asked for. Object stores are read in parallel."""
+
+    def parse(file: CommitFile, data: bytes) -> tuple[CommitFile, list[Action]]:
+        return file, parse_actions(data, where=file.path, table=storage.uri)
+
+    if storage.is_local or len(files) < 2:
+        for file in files:
+            yield parse(file, _get(storage, file.path))
+        return
+    with ThreadPoolExecutor(_READ_THREADS) as pool:
+        yield from map(parse, files, pool.map(lambda file: _get(storage, file.path), files))
+
+
+def parse_actions(data: bytes, *, where: str, table: str) -> list[Action]:
+    """Newline-delimited actions. Raises DamagedTableError naming the file and the line."""
+    lines = [line for line in data.split(b"\n") if line and not line.isspace()]
+    try:
+        actions: list[Action] = orjson.loads(b"[" + b",".join(lines) + b"]")
+        if len(actions) == len(lines) and all(type(action) is dict and len(action) == 1 for action in actions):
+            return actions
+    except orjson.JSONDecodeError:
+        pass
+    parsed = (_parse_line(line, where, number, table) for number, line in _numbered(data))
+    return [action for action in parsed if action]
+
+
+def _numbered(data: bytes) -> Iterator[tuple[int, bytes]]:
+    return ((number, line) for number, line in enumerate(data.split(b"\n"), 1) if line and not line.isspace())
+
+
+def _parse_line(line: bytes, where: str, number: int, table: str) -> Action:
+    """The action of a line; empty where it has none that we know (protocol: Requirements for Readers)."""
+    try:
+        action = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise DamagedTableError(f"{where}, line {number}: not JSON ({error.msg})", table=table) from None
+    if not isinstance(action, dict):
+        raise DamagedTableError(f"{where}, line {number}: not a JSON object", table=table)
+    # Some writers spell out the actions that a line is not.
+    present = {kind: body for kind, body in action.items() if kind in _KINDS and body is not None}
+    if len(present) > 1:
+        raise DamagedTableError(f"{where}, line {number}: {len(present)} actions in one line", table=table)
+    return present
+
+
+def _get(storage: Storage, path: str) -> bytes:
+    try:
+        return storage.get(path)
+    except FileNotFoundError:
+        raise DamagedTableError(
+            f"{path} vanished while the log was read",
+            table=storage.uri,
+            next_step="run again; if it stays away, restore it from a backup",
+        ) from None
+
+
+def _hint(storage: Storage) -> tuple[int | None, tuple[str, ...]]:
+    """Version that ``_last_checkpoint`` names, and warnings about it."""
+    try:
+        body = orjson.loads(storage.get(_LAST_CHECKPOINT))
+    except FileNotFoundError:
+        return None, ()
+    except orjson.JSONDecodeError:
+        return None, ("_last_checkpoint is damaged: ignored, the log was listed instead",)
+    version = body.get("version") if isinstance(body, dict) else None
+    if type(version) is not int or version < 0:
+        return None, ("_last_checkpoint is damaged: ignored, the log was listed instead",)
+    return version, ()
+
+
+def _list(storage: Storage, start: int | None) -> _Listing:
+    """The log's files, from version ``start`` on."""
+    after = None if start is None else f"{LOG}/{start:020d}"
+    try:
+        found = storage.list(LOG, after=after)
+    except FileNotFoundError:
+        found = []
+    if not found and start is None:
+        raise TableNotFoundError("no _delta_log here", table=storage.uri, next_step="check the table's path")
+    listing = _Listing()
+    parts: dict[tuple[int, int], dict[int, FileInfo]] = {}
+    single: dict[int, FileInfo] = {}
+    for info in found:
+        name = info.path[len(LOG) + 1 :]
+        if name[:20].isdecimal() and int(name[:20]) > _MAX_VERSION:
+            raise DamagedTableError(
+                f"{info.path} names a version that no table can have",
+                table=storage.uri,
+                next_step="move the file out of the log",
+            )
+        if info.size < 0:
+            if name[:20].isdecimal():
+                raise DamagedTableError(
+                    f"{info.path} is a link to a folder, where a file of the log should be",
+                    table=storage.uri,
+                    next_step="put the file itself there, or move the link out of the log",
+                )
+            listing.links.append(info.path)
+        elif match := _COMMIT.fullmatch(name):
+            listing.commits[int(match[1])] = info
+        elif match := _CHECKSUM.fullmatch(name):
+            listing.checksums[int(match[1])] = info.path
+        elif match := _CLASSIC.fullmatch(name):
+            single[int(match[1])] = info
+        elif match := _V2.fullmatch(name):
+            # A classic name wins: all checkpoints of a version say the same, and it needs no second look.
+            single.setdefault(int(match[1]), info)
+        elif match := _MULTIPART.fullmatch(name):
+            parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = info
+        elif (match := _COMPACTED.fullmatch(name)) and info.size:
+            # An empty one would say that its commits changed nothing: a writer that died leaves such a file.
+            listing.compacted.append(CommitFile(info.path, int(match[1]), int(match[2]), info.modified))
+    for (version, count), files in parts.items():
+        if sorted(files) == list(range(1, count + 1)):
+            listing.checkpoints[version] = tuple(files[part] for part in sorted(files))
+    listing.checkpoints.update({version: (info,) for version, info in single.items()})
+    return listing
+
+
+def _latest(storage: Storage, listing: _Listing) -> int:
+    if listing.latest is None:
+        raise DamagedTableError(
+            "_delta_log holds neither a commit nor a complete checkpoint",
+            table=storage.uri,
+            next_step="check the path; restore the log from a backup if it was deleted",
+        )
+    return listing.latest
+
+
+def _available(listing: _Listing) -> str:
+    """The versions that can be read, for people: ``3 to 17``."""
+    oldest = 0 if 0 in listing.commits else min(listing.checkpoints, default=None)
+    return "(none)" if oldest is None else f"{oldest} to {listing.latest}"
+
+
+def _chain(listing: _Listing, first: int, last: int) -> Iterable[CommitFile]:
+    """Commits ``first`` to ``last``, with compacted files standing in for the ranges they cover, widest first."""
+    ranges: dict[int, CommitFile] = {}
+    for file in listing.compacted:
+        if first <= file.start < file.end <= last:
+            ranges[file.start] = max(file, ranges.get(file.start, file), key=lambda one: one.end)
+    at = first
+    while at <= last:
+        if at in ranges:
+            yield ranges[at]
+            at = ranges[at].end + 1
+        else:
+            info = listing.commits[at]
+            yield CommitFile(info.path, at, at, info.modified)
+            at += 1

@@ -1,0 +1,88 @@
+"""When versions were committed, as time travel counts it.
+
+A table with in-commit timestamps says so itself; elsewhere the modification times of the commit files count, each
+pushed behind the one before where a clock went back. (protocol: In-Commit Timestamps, "Reader Requirements")
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.errors import DamagedTableError, UsageError
+from dv_maintenance.tables.delta.log.segment import CommitFile, commit_files, read_actions
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+
+__all__ = ["CLOCK_SLACK", "modified_times", "version_at"]
+
+CLOCK_SLACK: Final = 100
+"""How many commits before the one asked about may push its time forward. The reference implementation looks no further
+back either, so that both tell the same times of a log of any length."""
+
+
+def modified_times(commits: Iterable[CommitFile]) -> dict[int, int]:
+    """Epoch milliseconds by version, strictly ascending. ``commits``: single ones, oldest first."""
+    times: dict[int, int] = {}
+    latest = None
+    for commit in commits:
+        latest = commit.modified if latest is None else max(commit.modified, latest + 1)
+        times[commit.start] = latest
+    return times
+
+
+def version_at(storage: Storage, snapshot: DeltaSnapshot, timestamp: int) -> int:
+    """The newest version up to ``snapshot``'s that was committed at or before ``timestamp``, in epoch milliseconds.
+
+    Raises
+    ------
+    UsageError : the log does not go back that far.
+    DamagedTableError : a commit lacks the in-commit timestamp that it must have.
+    """
+    commits = [commit for commit in commit_files(storage)[0] if commit.start <= snapshot.version]
+    stamped_from = _stamped_from(snapshot)
+    stamped = [commit for commit in commits if stamped_from is not None and commit.start >= stamped_from]
+    if stamped and _in_commit_timestamp(storage, stamped[0]) <= timestamp:
+        # They ascend, so that a few commits need to be read.
+        after = bisect_right(stamped, timestamp, key=lambda commit: _in_commit_timestamp(storage, commit))
+        return stamped[after - 1].start
+    times = modified_times(commits[: len(commits) - len(stamped)])
+    found = max((version for version, time in times.items() if time <= timestamp), default=None)
+    if found is None:
+        oldest = min(times.values(), default=None)
+        raise UsageError(
+            f"the log does not go back to {_iso(timestamp)}",
+            table=storage.uri,
+            next_step="name a version" if oldest is None else f"its oldest commit is of {_iso(oldest)}",
+        )
+    return found
+
+
+def _stamped_from(snapshot: DeltaSnapshot) -> int | None:
+    """The first version with an in-commit timestamp that counts; ``None`` if the table has none."""
+    if snapshot.in_commit_timestamp is None:
+        return None
+    text = snapshot.metadata.configuration.get("delta.inCommitTimestampEnablementVersion", "0")
+    return int(text) if text.isdecimal() else 0
+
+
+def _in_commit_timestamp(storage: Storage, commit: CommitFile) -> int:
+    for action in read_actions(storage, commit.path):
+        info = action.get("commitInfo")
+        stamp = info.get("inCommitTimestamp") if isinstance(info, dict) else None
+        if type(stamp) is int:
+            return stamp
+    raise DamagedTableError(
+        f"{commit.path} has no in-commit timestamp, though the table has them",
+        table=storage.uri,
+        version=commit.start,
+        next_step="repair the commit with the tool that wrote it, or name a version instead of a time",
+    )
+
+
+def _iso(millis: int) -> str:
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

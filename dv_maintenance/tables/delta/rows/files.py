@@ -1,0 +1,158 @@
+"""Live adds as the ``files`` table of a snapshot, checked: what passes here may be relied on by every layer above."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.tables.delta.log.actions import Metadata
+from dv_maintenance.tables.delta.log.bulk import DV_TYPE, dv_ids
+from dv_maintenance.tables.delta.log.columns import bools, int32s, numbers, string_layout, unaligned_words
+from dv_maintenance.tables.delta.rows.partitions import partition_columns, partition_names
+from dv_maintenance.tables.model import FILES_SCHEMA
+
+__all__ = ["ADD_COLUMNS", "DV_STRUCT", "FILES", "duplicate_paths", "dv_column", "files_table"]
+
+# `dv` in `files`: the descriptor as the log has it; null without a DV.
+DV_STRUCT: Final = pa.struct(
+    [
+        ("storage_type", pa.string()),
+        ("path_or_inline", pa.string()),
+        ("offset", pa.int32()),
+        ("size", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
+_MAP: Final = pa.map_(pa.string(), pa.string())
+
+FILES: Final = pa.schema(
+    [
+        *FILES_SCHEMA,
+        pa.field("partition_values", _MAP),  # raw, keyed by physical names
+        pa.field("dv", DV_STRUCT),
+        pa.field("tags", _MAP),
+        pa.field("base_row_id", pa.int64()),
+        pa.field("default_row_commit_version", pa.int64()),
+    ]
+)
+
+# What files_table() needs of the adds.
+ADD_COLUMNS: Final = (
+    "path",
+    "partitionValues",
+    "size",
+    "modificationTime",
+    "numRecords",
+    "tags",
+    "deletionVector",
+    "baseRowId",
+    "defaultRowCommitVersion",
+)
+
+_STORAGE_TYPES: Final = frozenset({"u", "p", "i"})
+_MANY: Final = 5
+
+
+def files_table(adds: pa.Table, metadata: Metadata) -> pa.Table:
+    """One row per live file, schema ``FILES``, from adds with ``ADD_COLUMNS``.
+
+    Raises
+    ------
+    DamagedTableError : a file without a size, a DV that contradicts its file, a value that does not fit its partition
+        column.
+    """
+    for name in ("size", "modificationTime"):
+        _refuse(adds, adds[name].is_null(), f"has no {name}")
+    _refuse(adds, bools(_numbers(adds["size"]) < 0), "has a negative size")
+    columns = {
+        "path": adds["path"],
+        "partition": partition_names(adds["partitionValues"], partition_columns(metadata)),
+        "size": adds["size"],
+        "physical_rows": adds["numRecords"],
+        "deleted_rows": _deleted_rows(adds),
+        "dv_id": dv_ids(adds["deletionVector"]),
+        "modified": adds["modificationTime"],
+        "partition_values": adds["partitionValues"],
+        "dv": dv_column(adds["deletionVector"]),
+        "tags": adds["tags"],
+        "base_row_id": adds["baseRowId"],
+        "default_row_commit_version": adds["defaultRowCommitVersion"],
+    }
+    return pa.Table.from_arrays([columns[name] for name in FILES.names], schema=FILES)
+
+
+def dv_column(descriptors: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The log's descriptors under our names."""
+
+    def rename(chunk: pa.StructArray) -> pa.StructArray:
+        if chunk.null_count == len(chunk):
+            return pa.nulls(len(chunk), DV_STRUCT)
+        children = [chunk.field(at) for at in range(len(DV_TYPE))]
+        return pa.StructArray.from_arrays(children, fields=list(DV_STRUCT), mask=chunk.is_null())
+
+    return pa.chunked_array([rename(chunk) for chunk in descriptors.chunks], DV_STRUCT)
+
+
+def duplicate_paths(files: pa.Table) -> tuple[str, ...]:
+    """Some of the data files that are live more than once; empty if all is well.
+
+    A path may be live only once, whatever its DVs (protocol: Action Reconciliation).
+    """
+    path = files["path"]
+    # Equal paths have equal fingerprints, and sorting numbers is several times faster than hashing strings.
+    prints = np.concatenate([_fingerprints(chunk) for chunk in path.chunks] or [np.zeros(0, np.uint64)])
+    ordered = np.sort(prints)
+    shared = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(shared):
+        return ()
+    counts = path.filter(bools(np.isin(prints, shared))).value_counts()
+    often = np.flatnonzero(numbers(counts.field("counts")) > 1)[:_MANY]
+    return tuple(counts.field("values").take(int32s(often)).to_pylist())
+
+
+def _fingerprints(path: pa.StringArray) -> Any:
+    """A number per path, nearly always different for different paths: names differ in the UUID before their end."""
+    starts, ends, data = string_layout(path)
+    prints = (ends - starts).astype(np.uint64)
+    words = unaligned_words(data)
+    long = np.flatnonzero(ends - starts >= 8)
+    for back in (24, 32, 40, 48):
+        place = np.maximum(starts[long], ends[long] - back)
+        prints[long] = prints[long] * np.uint64(0x9E3779B97F4A7C15) + words[place]
+    return prints
+
+
+def _deleted_rows(adds: pa.Table) -> pa.ChunkedArray:
+    """Cardinality of each file's DV, 0 without one, after a check of the descriptors."""
+    descriptors = adds["deletionVector"]
+    zeros = pa.Array.from_buffers(pa.int64(), len(adds), [None, pa.py_buffer(bytes(8 * len(adds)))])
+    if descriptors.null_count == len(adds):
+        return pa.chunked_array([zeros])
+    with_dv = adds.filter(descriptors.is_valid())
+    parts = {child.name: pc.struct_field(with_dv["deletionVector"], child.name) for child in DV_TYPE}
+    for name in ("storageType", "pathOrInlineDv", "sizeInBytes", "cardinality"):
+        _refuse(with_dv, parts[name].is_null(), f"has a deletion vector without {name}")
+    for name in ("sizeInBytes", "cardinality", "offset"):
+        values = _numbers(parts[name].drop_null()) if name == "offset" else _numbers(parts[name])
+        if (values < 0).any():
+            raise DamagedTableError(f"a deletion vector has a negative {name}")
+    for kind in set(parts["storageType"].unique().to_pylist()) - _STORAGE_TYPES:
+        raise DamagedTableError(f"a deletion vector has the unknown storage type {kind!r}")
+    more = pc.greater(parts["cardinality"], with_dv["numRecords"])
+    _refuse(with_dv, more, "has a deletion vector that deletes more rows than the file has")
+    return pc.coalesce(pc.struct_field(descriptors, "cardinality"), zeros)
+
+
+def _refuse(adds: pa.Table, bad: pa.ChunkedArray | pa.Array, problem: str) -> None:
+    """Raise if ``bad`` is true anywhere, naming the first such file."""
+    if not pc.any(bad).as_py():
+        return
+    raise DamagedTableError(f"data file {adds['path'].filter(bad)[0].as_py()} {problem}")
+
+
+def _numbers(column: pa.ChunkedArray) -> Any:
+    return np.concatenate([numbers(chunk) for chunk in column.chunks] or [np.zeros(0, np.int64)])

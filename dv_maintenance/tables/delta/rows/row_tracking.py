@@ -1,0 +1,102 @@
+"""Row ids and row commit versions: what a rewrite must do so that each row keeps its own (protocol: Row Tracking).
+
+A row's id is stored in its file, or else follows from the file's ``baseRowId`` and the row's position; the version that
+changed it last is stored, or else the file's ``defaultRowCommitVersion``. A rewrite moves rows, so it stores both. The
+new file's own base and default are fresh all the same: they are for rows that store none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol
+
+__all__ = ["DOMAIN", "PRESERVED", "StoredColumns", "assigns_row_ids", "numbered", "stored_columns"]
+
+DOMAIN: Final = "delta.rowTracking"
+PRESERVED: Final = {"delta.rowTracking.preserved": "true"}
+"""Tags of a commitInfo whose commit left every row its id."""
+
+_FEATURE: Final = "rowTracking"
+_ENABLED: Final = "delta.enableRowTracking"
+_SUSPENDED: Final = "delta.rowTrackingSuspended"
+_ROW_ID: Final = "delta.rowTracking.materializedRowIdColumnName"
+_COMMIT_VERSION: Final = "delta.rowTracking.materializedRowCommitVersionColumnName"
+# Under IcebergCompatV3 these columns have the ids that Iceberg reserves for them; elsewhere they have none.
+_ICEBERG_IDS: Final = (2147483540, 2147483539)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredColumns:
+    """Names in data files of the two columns, and their field ids where they have any."""
+
+    row_id: str
+    commit_version: str
+    field_ids: tuple[int, int] | None = None
+
+
+def assigns_row_ids(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether new files need a base row id, be their rows tracked or not yet."""
+    return _FEATURE in protocol.features("writer") and not _is_true(metadata, _SUSPENDED)
+
+
+def stored_columns(protocol: Protocol, metadata: Metadata) -> StoredColumns | None:
+    """What a rewrite must store; ``None`` where rows are not tracked.
+
+    Raises
+    ------
+    DamagedTableError : rows are tracked, but the table does not name the columns.
+    """
+    if not (_FEATURE in protocol.features("writer") and _is_true(metadata, _ENABLED)):
+        return None
+    names = [metadata.configuration.get(key) for key in (_ROW_ID, _COMMIT_VERSION)]
+    if not (names[0] and names[1]):
+        raise DamagedTableError(f"rows are tracked ({_ENABLED}), but {_ROW_ID} or {_COMMIT_VERSION} is missing")
+    ids = _ICEBERG_IDS if "icebergCompatV3" in protocol.features("writer") else None
+    return StoredColumns(names[0], names[1], ids)
+
+
+def numbered(adds: Sequence[Action], configuration: str | None, version: int) -> list[Action]:
+    """New files with row ids of their own, followed by the domain metadata that records them as taken.
+
+    ``configuration``: that of DOMAIN at the version before ``version``, which is the one that commits the files.
+
+    Raises
+    ------
+    DamagedTableError : the high-water mark can't be read, or a file does not say how many rows it has.
+    """
+    mark = _high_water_mark(configuration)
+    made: list[Action] = []
+    for action in adds:
+        add = action["add"]
+        rows = orjson.loads(add.get("stats") or "{}").get("numRecords")
+        if type(rows) is not int:
+            raise DamagedTableError(f"the new file {add['path']} does not say how many rows it has")
+        made.append({"add": {**add, "baseRowId": mark + 1, "defaultRowCommitVersion": version}})
+        mark += rows
+    if made:
+        text = orjson.dumps({"rowIdHighWaterMark": mark, "domainName": DOMAIN}).decode()
+        made.append({"domainMetadata": {"domain": DOMAIN, "configuration": text, "removed": False}})
+    return made
+
+
+def _high_water_mark(configuration: str | None) -> int:
+    """The highest row id ever given out, -1 before the first."""
+    if configuration is None:
+        return -1
+    try:
+        mark = orjson.loads(configuration)["rowIdHighWaterMark"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        mark = None
+    if type(mark) is not int:
+        raise DamagedTableError(f"the domain {DOMAIN} has no high-water mark: {configuration[:200]!r}")
+    return mark
+
+
+def _is_true(metadata: Metadata, key: str) -> bool:
+    return metadata.configuration.get(key, "false").lower() == "true"

@@ -1,0 +1,281 @@
+"""Statistics of data files: which columns the table wants them for, and their JSON in the log.
+
+The protocol (Per-file Statistics) leaves much open; where it does, this writes what Spark writes, because Spark's data
+skipping is what reads it. Every bound is safe, if not always tight: a minimum is never above, a maximum never below any
+value of the file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+import pyarrow as pa
+
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.tables.delta.rows.schema import arrow_schema, delta_kind, is_void, physical_name
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.delta.log.actions import Metadata
+    from dv_maintenance.tables.work import OutputFile
+
+__all__ = ["lower_string", "stats_columns", "stats_json", "upper_string"]
+
+_DEFAULT_COLUMNS: Final = 32
+_DEFAULT_PREFIX: Final = 32
+# What a truncated maximum ends in, so that it sorts behind what was cut off.
+_ASCII_MAX: Final = "\x7f"
+_UNICODE_MAX: Final = "\U0010ffff"
+
+
+def stats_columns(metadata: Metadata) -> tuple[tuple[str, ...], ...]:
+    """The leaf columns of a file to collect statistics of, as paths of physical names, in the table's order.
+
+    Those that ``delta.dataSkippingStatsColumns`` names (a struct stands for all its leaves), else the first
+    ``delta.dataSkippingNumIndexedCols`` leaves that are not partition columns. A list, a map or a variant counts as one
+    leaf. Void columns count too, but no file holds them: they are left out here.
+
+    Raises
+    ------
+    DamagedTableError : a property that can't be understood; what ``arrow_schema`` raises.
+    """
+    return tuple(leaf.source for leaf in _leaves_wanted(metadata) if leaf.source)
+
+
+def stats_json(output: OutputFile, metadata: Metadata, *, tight: bool = True) -> str:
+    """The ``stats`` of the file's ``add`` action. Not ``tight``: rows are deleted that the bounds count in.
+
+    Bounds are left out where there are none, and where JSON or the calendar can't express them (not a number, infinite,
+    beyond year 9999). Timestamps have milliseconds: minima are cut off, maxima rounded up, since not every reader
+    allows for what is cut off.
+
+    Raises
+    ------
+    As :func:`stats_columns`.
+    """
+    prefix = _number(metadata, "delta.dataSkippingStringPrefixLength", _DEFAULT_PREFIX, at_least=0)
+    by_column = {stats.column: stats for stats in output.stats}
+    minimum: dict[str, Any] = {}
+    maximum: dict[str, Any] = {}
+    nulls: dict[str, Any] = {}
+    for leaf in _leaves_wanted(metadata):
+        if is_void(leaf.type):
+            _put(nulls, leaf.path, output.rows)
+            continue
+        stats = by_column.get(leaf.source)
+        if stats is None:
+            continue
+        _put(nulls, leaf.path, stats.null_count)
+        lower, upper = _bounds(leaf, prefix)
+        if stats.minimum is not None:
+            _put(minimum, leaf.path, lower(stats.minimum))
+        if stats.maximum is not None:
+            _put(maximum, leaf.path, upper(stats.maximum))
+    body = {
+        "numRecords": output.rows,
+        "minValues": minimum,
+        "maxValues": maximum,
+        "nullCount": nulls,
+        "tightBounds": tight,
+    }
+    return orjson.dumps(body).decode()
+
+
+# -- columns -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """``path`` of physical names; ``source``: the leaf of a file whose nulls and bounds are those of the column, empty
+    if there is none; ``bounded``: Spark keeps minima and maxima of such a column.
+    """
+
+    path: tuple[str, ...]
+    source: tuple[str, ...]
+    type: pa.DataType
+    bounded: bool
+
+
+def _leaves_wanted(metadata: Metadata) -> Iterable[_Leaf]:
+    fields = [field for field in arrow_schema(metadata) if field.name not in metadata.partition_columns]
+    named = metadata.configuration.get("delta.dataSkippingStatsColumns")
+    if named is not None:
+        return _named_leaves(fields, _column_names(named), ())
+    count = _number(metadata, "delta.dataSkippingNumIndexedCols", _DEFAULT_COLUMNS, at_least=-1)
+    return islice(_all_leaves(fields, ()), None if count < 0 else count)
+
+
+def _all_leaves(fields: Iterable[pa.Field], parent: tuple[str, ...]) -> Iterator[_Leaf]:
+    for field in fields:
+        path = (*parent, physical_name(field))
+        kind = delta_kind(field)
+        if pa.types.is_struct(field.type) and kind is None:
+            yield from _all_leaves(field.type, path)
+        else:
+            yield _Leaf(path, _source(path, field.type, kind), field.type, kind is None and _has_bounds(field.type))
+
+
+def _source(path: tuple[str, ...], type: pa.DataType, kind: str | None) -> tuple[str, ...]:
+    if is_void(type):
+        return ()
+    if pa.types.is_struct(type):
+        # The parts of a variant are required, so they are null where it is. Those of a user-defined type need not be.
+        return (*path, "value") if kind == "variant" else ()
+    return path
+
+
+def _named_leaves(fields: Iterable[pa.Field], names: list[list[str]], parent: tuple[str, ...]) -> Iterator[_Leaf]:
+    """Leaves below the named columns. Names that are not in the schema name nothing; case does not matter."""
+    for field in fields:
+        rests = [name[1:] for name in names if name[0] == field.name.lower()]
+        if rests and not any(rests):
+            yield from _all_leaves([field], parent)
+        elif rests and pa.types.is_struct(field.type) and delta_kind(field) is None:
+            yield from _named_leaves(field.type, [rest for rest in rests if rest], (*parent, physical_name(field)))
+
+
+def _has_bounds(type: pa.DataType) -> bool:
+    # Spark keeps none for booleans.
+    return bool(
+        pa.types.is_integer(type)
+        or pa.types.is_floating(type)
+        or pa.types.is_decimal(type)
+        or pa.types.is_string(type)
+        or pa.types.is_date(type)
+        or pa.types.is_timestamp(type)
+    )
+
+
+# One part of a dotted name and what separates it from the next; inside quotes a backtick is doubled.
+_NAME_PART: Final = re.compile(r"(?:\s*`((?:[^`]|``)*)`\s*|([^`.,]*))(\.|,|$)")
+
+
+def _column_names(text: str) -> list[list[str]]:
+    """``a, b.c, `d.e` `` as parts in lower case: ``[["a"], ["b", "c"], ["d.e"]]``."""
+    names: list[list[str]] = []
+    position, separator = 0, ","
+    while text.strip() and separator:
+        part = _NAME_PART.match(text, position)
+        name = "" if part is None else part[2].strip() if part[1] is None else part[1].replace("``", "`")
+        if part is None or not name:
+            raise DamagedTableError(f"the property delta.dataSkippingStatsColumns is no list of columns: {text!r}")
+        if separator == ",":
+            names.append([])
+        names[-1].append(name.lower())
+        position, separator = part.end(), part[3]
+    return names
+
+
+def _number(metadata: Metadata, key: str, default: int, *, at_least: int) -> int:
+    text = metadata.configuration.get(key)
+    if text is None:
+        return default
+    if not re.fullmatch(r"-?\d{1,9}", text) or int(text) < at_least:
+        raise DamagedTableError(f"the property {key} is no number from {at_least} up: {text!r}")
+    return int(text)
+
+
+# -- values ------------------------------------------------------------------------------------------------------
+
+_Bound = Callable[[Any], Any]
+
+
+def _bounds(leaf: _Leaf, prefix: int) -> tuple[_Bound, _Bound]:
+    """How to write a minimum and a maximum; ``None`` where either can't be written."""
+    if not leaf.bounded:
+        return _nothing, _nothing
+    if pa.types.is_string(leaf.type):
+        return lambda value: lower_string(value, prefix), lambda value: upper_string(value, prefix)
+    if pa.types.is_timestamp(leaf.type):
+        zone = "" if leaf.type.tz is None else "Z"
+        return lambda value: _timestamp(value // 1000, zone), lambda value: _timestamp(-(-value // 1000), zone)
+    if pa.types.is_date(leaf.type):
+        return _date, _date
+    if pa.types.is_decimal(leaf.type):
+        return _decimal, _decimal
+    if pa.types.is_floating(leaf.type):
+        return _float, _float
+    return _same, _same
+
+
+def _nothing(_: Any) -> None:
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def lower_string(value: str, prefix: int) -> str | None:
+    """At most ``prefix`` characters that sort before or with ``value``; ``None`` for a prefix of no characters.
+
+    >>> lower_string("pineapple", 4)
+    'pine'
+    """
+    return value[:prefix] if prefix or not value else None
+
+
+def upper_string(value: str, prefix: int) -> str | None:
+    r"""A string of about ``prefix`` characters that sorts behind or with ``value``, in UTF-8 as in code points.
+
+    What is cut off is made up for by one character that sorts behind the first that was. Where that is already the
+    last character there is, more is kept, up to twice the prefix; then there is no bound (``None``).
+
+    >>> upper_string("pineapple", 4)
+    'pine\x7f'
+    """
+    if len(value) <= prefix:
+        return value
+    if not prefix:
+        return None
+    for end in range(prefix, 2 * prefix + 1):
+        if end == len(value):
+            return value
+        if value[end] < _ASCII_MAX:
+            return value[:end] + _ASCII_MAX
+        if value[end] < _UNICODE_MAX:
+            return value[:end] + _UNICODE_MAX
+    return None
+
+
+def _timestamp(millis: int, zone: str) -> str | None:
+    try:
+        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=millis)
+    except OverflowError:
+        return None
+    return when.replace(tzinfo=None).isoformat(timespec="milliseconds") + zone
+
+
+def _date(days: int) -> str | None:
+    try:
+        return (date(1970, 1, 1) + timedelta(days=days)).isoformat()
+    except OverflowError:
+        return None
+
+
+def _decimal(value: str) -> orjson.Fragment | None:
+    # As a number with all its digits, which no float has room for.
+    number = Decimal(value)
+    return orjson.Fragment(format(number, "f")) if number.is_finite() else None
+
+
+def _float(value: float) -> float | None:
+    # All digits of a float32, though fewer would read back as the same: a column that was widened to double since reads
+    # them as a double. Parquet stores a minimum of zero as -0.0, which MIN(x) answered from statistics would show.
+    return value + 0.0 if math.isfinite(value) else None
+
+
+def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    if value is None:
+        return
+    *parents, name = path
+    for parent in parents:
+        tree = tree.setdefault(parent, {})
+    tree[name] = value

@@ -1,0 +1,241 @@
+"""Work for an engine: which files to read, minus which rows, and where rewritten ones go."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.dv import DvDescriptor
+from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError, UsageError
+from dv_maintenance.storage import RawName
+from dv_maintenance.tables.bins import taken
+from dv_maintenance.tables.delta.log.columns import strings
+from dv_maintenance.tables.delta.rows.layout import file_schema, row_id_field, stores_partitions
+from dv_maintenance.tables.delta.rows.partitions import constants, hive_folder, partition_columns
+from dv_maintenance.tables.delta.rows.row_tracking import stored_columns
+from dv_maintenance.tables.delta.rows.schema import column_mapping_mode, physical_name
+from dv_maintenance.tables.delta.rows.stats import stats_columns
+from dv_maintenance.tables.model import FileKey, parse_partition
+from dv_maintenance.tables.rows import row_id_name
+from dv_maintenance.tables.work import DvRef, RewriteTask, RowDefault, ScanTask, SourceFile
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.delta.log.actions import Metadata
+    from dv_maintenance.tables.delta.rows.partitions import PartitionColumn
+    from dv_maintenance.tables.delta.rows.row_tracking import StoredColumns
+    from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+    from dv_maintenance.tables.work import RewriteBin
+
+__all__ = ["compression", "dv_ref", "log_path", "output_folder", "rewrite_tasks", "scan_tasks"]
+
+_SOURCE_COLUMNS: Final = ["path", "partition", "size", "physical_rows", "dv_id", "dv"]
+_ROW_COLUMNS: Final = ["base_row_id", "default_row_commit_version"]
+_BATCH: Final = 65_536  # rows that are Python objects at a time
+
+# What Spark writes unless told otherwise: maintenance is no reason for readers to meet another codec, and the table
+# property is there for who wants zstd (a third fewer bytes for a fifth more CPU).
+_DEFAULT_CODEC: Final = "snappy"
+# Spark's names for codecs, as Arrow calls them.
+_CODECS: Final = {
+    "none": "none",
+    "uncompressed": "none",
+    "snappy": "snappy",
+    "gzip": "gzip",
+    "brotli": "brotli",
+    "zstd": "zstd",
+    "lz4": "lz4",
+    "lz4_raw": "lz4",
+}
+
+_PREFIX_ALPHABET: Final = string.ascii_lowercase + string.digits
+
+
+def scan_tasks(storage: Storage, snapshot: DeltaSnapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
+    """One task per live file, in the order of ``snapshot.files``, with partition values as constants. ``columns`` may
+    name ``rows.row_id_name`` where rows are tracked.
+
+    Raises
+    ------
+    UsageError : a column that the table does not have, or one named twice.
+    DamagedTableError : rows are tracked, but the log does not say where the ids of a file begin.
+    """
+    schema = _selected(snapshot, columns)
+    partitions = tuple(column for column in partition_columns(snapshot.metadata) if column.name in schema.names)
+    match_by = _match_by(snapshot.metadata)
+    row_id = row_id_name(snapshot.schema)
+    tracked = stored_columns(snapshot.protocol, snapshot.metadata) if row_id in schema.names else None
+    tracked = None if tracked is None else replace(tracked, row_id=row_id)
+    sources = _sources(storage, snapshot.files, partitions, tracked)
+    return [ScanTask((source,), schema, match_by) for _, source in sources]
+
+
+def rewrite_tasks(
+    storage: Storage, snapshot: DeltaSnapshot, bins: Sequence[RewriteBin], target_bytes: int
+) -> list[RewriteTask]:
+    """One task per bin, under its id.
+
+    Raises
+    ------
+    UsageError : a bin names a file that is not live in the snapshot, or in another partition, or one twice.
+    RefusedError : the table asks for a compression that we can't write, or the folder of a partition is a link.
+    DamagedTableError : rows are tracked, but the log does not say where the ids of a file begin.
+    """
+    metadata = snapshot.metadata
+    schema, match_by = file_schema(snapshot.protocol, metadata), _match_by(metadata)
+    codec, stats = compression(metadata), stats_columns(metadata)
+    live = _live_inputs(storage, snapshot, bins)
+    return [
+        RewriteTask(
+            id=wanted.id,
+            scan=ScanTask(tuple(taken(live, wanted, snapshot)), schema, match_by),
+            output_uri=_output_uri(storage, output_folder(snapshot, wanted)),
+            target_bytes=target_bytes,
+            compression=codec,
+            stats_columns=stats,
+            order_by=tuple(physical_name(snapshot.schema.field(name)) for name in wanted.order_by),
+        )
+        for wanted in bins
+    ]
+
+
+def _output_uri(storage: Storage, folder: str) -> str:
+    if not folder:
+        return storage.uri
+    storage.check_target(f"{folder}/new")
+    return storage.uri_of(folder)
+
+
+def output_folder(snapshot: DeltaSnapshot, bin: RewriteBin) -> str:
+    """Where new files of a bin go: a decoded path relative to the table, ``""`` for its root.
+
+    ``column=value`` folders, as Hive names them. Where Spark uses a random folder instead, because the table maps
+    columns or spreads its keys, so do we: two characters, the same for the same bin of the same version.
+    """
+    metadata = snapshot.metadata
+    spread = metadata.configuration.get("delta.randomizeFilePrefixes", "").lower() == "true"
+    if spread or column_mapping_mode(metadata) != "none":
+        seed = blake2b(f"{snapshot.version}/{bin.id}".encode(), digest_size=2).digest()
+        return "".join(_PREFIX_ALPHABET[byte % len(_PREFIX_ALPHABET)] for byte in seed)
+    return hive_folder(parse_partition(bin.partition))
+
+
+def log_path(storage: Storage, uri: str) -> str:
+    """How an ``add`` action spells the path of a new file: relative to the table and percent-encoded.
+
+    ``uri`` is absolute and percent-encoded, and stays so outside of the table.
+    """
+    return storage.uri_of(storage.path_of_uri(uri)).removeprefix(f"{storage.uri}/")
+
+
+def _match_by(metadata: Metadata) -> str:
+    return "id" if column_mapping_mode(metadata) == "id" else "name"
+
+
+def compression(metadata: Metadata) -> str:
+    codec = metadata.configuration.get("delta.parquet.compression.codec", _DEFAULT_CODEC)
+    if codec.lower() not in _CODECS:
+        raise RefusedError(
+            f"the table asks for the Parquet compression {codec!r}, which can't be written here",
+            next_step=f"set delta.parquet.compression.codec to one of {', '.join(sorted(_CODECS))}",
+        )
+    return _CODECS[codec.lower()]
+
+
+def _selected(snapshot: DeltaSnapshot, columns: Sequence[str] | None) -> pa.Schema:
+    schema = snapshot.schema
+    if columns is None:
+        return schema
+    row_id = row_id_name(schema)
+    if row_id in columns and (tracked := stored_columns(snapshot.protocol, snapshot.metadata)) is not None:
+        schema = schema.append(row_id_field(tracked).with_name(row_id))
+    unknown = [name for name in columns if name not in schema.names]
+    if unknown or len(set(columns)) < len(columns):
+        problem = f"no column {unknown[0]!r}" if unknown else "a column is named twice"
+        raise UsageError(
+            f"{problem} in {list(columns)}",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=f"choose from {', '.join(schema.names)}",
+        )
+    return pa.schema([schema.field(name) for name in columns])
+
+
+# -- sources -----------------------------------------------------------------------------------------------------
+
+
+def _sources(
+    storage: Storage,
+    files: pa.Table,
+    partitions: tuple[PartitionColumn, ...],
+    tracked: StoredColumns | None = None,
+) -> Iterator[tuple[str, SourceFile]]:
+    """Each file of the table ``files`` behind the name of its partition, with ``partitions`` as constants, and where
+    rows are ``tracked`` with the ids and versions of those that store none.
+    """
+    constants_of: dict[str, dict[str, Any]] = {}
+    columns = _SOURCE_COLUMNS if tracked is None else [*_SOURCE_COLUMNS, *_ROW_COLUMNS]
+    for batch in files.to_batches(max_chunksize=_BATCH):
+        values = batch.column("partition_values")
+        for index, row in enumerate(batch.select(columns).to_pylist()):
+            partition = row["partition"]
+            if partition not in constants_of:
+                constants_of[partition] = constants(values[index].as_py() or (), partitions)
+            yield (
+                partition,
+                SourceFile(
+                    key=FileKey(row["path"], row["dv_id"]),
+                    uri=storage.uri_of(storage.path_of(RawName(row["path"]))),
+                    size=row["size"],
+                    rows=row["physical_rows"],
+                    dv=None if row["dv"] is None else dv_ref(storage, _descriptor(row["dv"])),
+                    constants=constants_of[partition],
+                    row_defaults={} if tracked is None else _row_defaults(row, tracked),
+                ),
+            )
+
+
+def _row_defaults(row: Mapping[str, Any], tracked: StoredColumns) -> dict[str, RowDefault]:
+    base, version = (row[name] for name in _ROW_COLUMNS)
+    if base is None or version is None:
+        raise DamagedTableError(f"{row['path']} has no baseRowId or defaultRowCommitVersion, though rows are tracked")
+    return {tracked.row_id: RowDefault(base, counts=True), tracked.commit_version: RowDefault(version)}
+
+
+def _descriptor(dv: Mapping[str, Any]) -> DvDescriptor:
+    return DvDescriptor(dv["storage_type"], dv["path_or_inline"], dv["offset"], dv["size"], dv["cardinality"])
+
+
+def dv_ref(storage: Storage, descriptor: DvDescriptor) -> DvRef:
+    """Where the DV is. Raises DamagedDeletionVectorError."""
+    ref = DvRef("delta", descriptor.cardinality, descriptor.size_in_bytes)
+    match descriptor.storage_type:
+        case "i":
+            return replace(ref, inline=descriptor.path_or_inline)
+        case "u":
+            path = descriptor.relative_path()
+        case "p":
+            path = storage.path_of(RawName(descriptor.path_or_inline))
+        case other:
+            raise DamagedDeletionVectorError(f"unknown storage type {other!r}", table=storage.uri)
+    return replace(ref, uri=storage.uri_of(path), offset=descriptor.offset)
+
+
+def _live_inputs(
+    storage: Storage, snapshot: DeltaSnapshot, bins: Sequence[RewriteBin]
+) -> dict[FileKey, tuple[str, SourceFile]]:
+    """The files that the bins name, each behind its partition. Only these become objects, however many others live."""
+    paths = strings([key.path for wanted in bins for key in wanted.inputs])
+    chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths))
+    protocol, metadata = snapshot.protocol, snapshot.metadata
+    partitions = partition_columns(metadata) if stores_partitions(protocol) else ()
+    # As constants of the file's own columns, which have physical names.
+    partitions = tuple(replace(column, name=column.key) for column in partitions)
+    sources = _sources(storage, chosen, partitions, stored_columns(protocol, metadata))
+    return {source.key: (partition, source) for partition, source in sources}

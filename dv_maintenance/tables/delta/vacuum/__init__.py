@@ -1,0 +1,1 @@
+"""Which files of a Delta table nothing needs any more, and how they are deleted."""

@@ -1,0 +1,80 @@
+"""What commits name while a vacuum deletes: looked at between its batches, from the commits alone."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dv_maintenance.dv.descriptor import DvDescriptor
+from dv_maintenance.errors import ConflictError
+from dv_maintenance.storage import RawName
+from dv_maintenance.tables.delta.log.segment import latest_version, read_commit
+from dv_maintenance.tables.delta.vacuum.expired import path_of
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+
+__all__ = ["NamedSince"]
+
+
+@dataclass(slots=True)
+class NamedSince:
+    """Files that commits after ``version`` name, live or removed again: a removed one belongs to a version inside the
+    retention. ``named``: path -> the version that named it last. ``changed``: protocol or metadata were, so that what
+    is known of the table holds no more.
+    """
+
+    storage: Storage
+    version: int
+    named: dict[str, int] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)  # base names of those that the log places outside the table
+    changed: bool = False
+
+    def look(self) -> None:
+        """Take in what came since the last look.
+
+        Raises
+        ------
+        ConflictError : the log got shorter or lost a commit: it is another table by now. DamagedTableError,
+        StorageError.
+        """
+        newest = latest_version(self.storage, known=self.version)
+        if newest < self.version:
+            raise self._conflict(f"its newest version is {newest}, before {self.version}")
+        for version in range(self.version + 1, newest + 1):
+            try:
+                actions = read_commit(self.storage, version)
+            except FileNotFoundError:
+                raise self._conflict(f"commit {version} is gone") from None
+            for action in actions:
+                self.changed = self.changed or "protocol" in action or "metaData" in action
+                for body in (action.get(kind) for kind in ("add", "remove", "cdc")):
+                    for path in () if body is None else _paths(self.storage, body):
+                        self._name(path, version)
+            self.version = version
+
+    def needs(self, path: str) -> bool:
+        return path in self.named or path.rpartition("/")[2] in self.names
+
+    def _name(self, path: str, version: int) -> None:
+        self.named[path] = version
+        if "://" in path:
+            self.names.add(posixpath.basename(path))
+
+    def _conflict(self, what: str) -> ConflictError:
+        return ConflictError(f"the log changed while files were deleted: {what}", table=self.storage.uri)
+
+
+def _paths(storage: Storage, body: Mapping[str, Any]) -> Iterator[str]:
+    """The paths that an action may mean: see ``expired`` for why the literal name counts, too."""
+    name = body.get("path")
+    if isinstance(name, str):
+        yield from (name, path_of(storage, RawName(name)))
+    if (dv := body.get("deletionVector")) is not None:
+        descriptor = DvDescriptor.from_json(dv)
+        if descriptor.storage_type == "u":
+            yield posixpath.normpath(descriptor.relative_path())
+        elif descriptor.storage_type == "p":
+            yield path_of(storage, RawName(descriptor.path_or_inline))

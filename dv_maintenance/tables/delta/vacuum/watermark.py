@@ -1,0 +1,159 @@
+"""How far vacuums of a Delta table have come, and what the commits behind that removed: the ground of a lite vacuum.
+
+``_delta_log/_last_vacuum_info`` is delta-spark's own file for its ``VACUUM LITE``, so either side goes on where the
+other stopped. Full vacuums move it as well: without that a table whose first commits were cleaned up could never be
+vacuumed from its log.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import orjson
+
+from dv_maintenance.dv.descriptor import DvDescriptor
+from dv_maintenance.errors import DamagedDeletionVectorError, RefusedError
+from dv_maintenance.storage import FileInfo, RawName
+from dv_maintenance.tables.delta.commit.conflicts import logical_key
+from dv_maintenance.tables.delta.log.segment import LOG, CommitFile, commit_path, read_commits
+from dv_maintenance.tables.delta.vacuum.expired import path_of
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.delta.log.actions import Action
+    from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+
+__all__ = ["Watermark", "read_watermark", "removed_files", "removed_since", "taken_out", "write_watermark"]
+
+_FILE = f"{LOG}/_last_vacuum_info"
+_KEY = "latestCommitVersionOutsideOfRetentionWindow"
+# Hadoop's checksum of the file on local disk. It would belie what we write, and keep delta-spark from reading it.
+_CHECKSUM = f"{LOG}/._last_vacuum_info.crc"
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """``covered``: the version up to which earlier vacuums deleted what commits removed. ``settled``: the version up to
+    which this one can, because all commits until there are older than the cutoff. Both -1 where there is none.
+    ``commits``: those still in the log, by version.
+    """
+
+    covered: int
+    settled: int
+    commits: Mapping[int, CommitFile]
+
+
+def read_watermark(storage: Storage, snapshot: DeltaSnapshot, cutoff: int) -> Watermark:
+    """Where this vacuum starts. ``cutoff`` in epoch milliseconds."""
+    commits = _commits(storage, snapshot.version)
+    settled = -1
+    for version in sorted(commits):
+        if commits[version].modified >= cutoff:
+            break
+        settled = version
+    return Watermark(_covered(storage), settled, commits)
+
+
+def write_watermark(storage: Storage, mark: Watermark) -> None:
+    """Note that everything up to ``settled`` is done. Never goes back: a longer retention undoes no vacuum."""
+    if mark.settled > mark.covered:
+        storage.put(_FILE, orjson.dumps({_KEY: mark.settled}) + b"\n")
+        if storage.is_local:
+            storage.delete([_CHECKSUM])
+
+
+def removed_files(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark) -> Iterator[FileInfo]:
+    """Data, DV and change files that the commits behind ``covered`` name in removes and cdc actions, each once, sizes
+    and times unknown. Some of them are live: a new DV on a file removes the file with its old DV.
+
+    Raises
+    ------
+    RefusedError : commits that no vacuum covered are no longer in the log.
+    DamagedTableError : a commit holds something that is no action.
+    """
+    first = mark.covered + 1
+    missing = [version for version in range(first, snapshot.version + 1) if version not in mark.commits]
+    if missing:
+        raise RefusedError(
+            f"commit {missing[0]} is no longer in the log, and no vacuum is known to have covered it, so a lite vacuum "
+            "would leave files behind for good",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step="run a full vacuum once; lite ones can go on from there",
+        )
+    paths: set[str] = set()
+    for file, actions in read_commits(storage, [mark.commits[version] for version in range(first, mark.settled + 1)]):
+        for action in actions:
+            paths.update(_removed_by(storage, action, file.path))
+    return (FileInfo(path, -1, -1) for path in paths)
+
+
+def taken_out(storage: Storage, mark: Watermark) -> set[str]:
+    """Paths that any commit in the log removed: data, DV and change files. Raises DamagedTableError."""
+    commits = list(mark.commits.values())
+    actions = ((action, file.path) for file, actions in read_commits(storage, commits) for action in actions)
+    return {path for action, where in actions for path in _removed_by(storage, action, where)}
+
+
+def removed_since(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark, cutoff: int) -> set[str]:
+    """Paths that commits removed since the cutoff, from the commits themselves: for a retention longer than the table's
+    own, as checkpoints drop tombstones by the latter.
+
+    Raises
+    ------
+    RefusedError : the log does not go back that far.
+    """
+    commits = mark.commits
+    oldest = min(commits, default=None)
+    if oldest is None or (oldest > 0 and commits[oldest].modified >= cutoff):
+        raise RefusedError(
+            "the log does not go back as far as the retention, so it cannot tell what was removed inside of it",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step="give a shorter retention, or raise the table's delta.deletedFileRetentionDuration and "
+            "delta.logRetentionDuration and wait until they have passed",
+        )
+    window = [commit for commit in commits.values() if commit.modified >= cutoff]
+    actions = ((action, file.path) for file, actions in read_commits(storage, window) for action in actions)
+    return {path for action, where in actions for path in _removed_by(storage, action, where)}
+
+
+def _removed_by(storage: Storage, action: Action, where: str) -> Iterator[str]:
+    body = action.get("remove") or action.get("cdc")
+    if body is None:
+        return
+    yield logical_key(body, lambda name: path_of(storage, RawName(name)), where=where).path
+    dv = body.get("deletionVector")
+    if dv is None:
+        return
+    try:
+        descriptor = DvDescriptor.from_json(dv)
+        if descriptor.storage_type == "u":
+            yield posixpath.normpath(descriptor.relative_path())
+        elif descriptor.storage_type == "p":
+            yield path_of(storage, RawName(descriptor.path_or_inline))
+    except DamagedDeletionVectorError:
+        return  # names no file to delete; a full vacuum finds the file, if there is one
+
+
+def _commits(storage: Storage, newest: int) -> dict[int, CommitFile]:
+    found = {info.path: info for info in storage.list(LOG)}
+    commits = {}
+    for version in range(newest, -1, -1):
+        info = found.get(commit_path(version))
+        if info is None:
+            break
+        commits[version] = CommitFile(info.path, version, version, info.modified)
+    return commits
+
+
+def _covered(storage: Storage) -> int:
+    try:
+        body = orjson.loads(storage.get(_FILE))
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return -1
+    version = body.get(_KEY) if isinstance(body, dict) else None
+    return version if type(version) is int and version >= 0 else -1

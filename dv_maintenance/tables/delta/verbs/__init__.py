@@ -1,0 +1,1 @@
+"""Operations that only some formats offer: restore, convert, downgrade, symlink manifests, the engine's own SQL."""

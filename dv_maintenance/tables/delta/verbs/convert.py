@@ -1,0 +1,175 @@
+"""The first version of a table whose data files are there already (delta-spark: CONVERT TO DELTA)."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import pyarrow as pa
+
+from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError, TableNotFoundError
+from dv_maintenance.storage import FileExistsAlreadyError, RawName
+from dv_maintenance.tables.delta.commit.conflicts import Since
+from dv_maintenance.tables.delta.commit.live_file import LiveFile
+from dv_maintenance.tables.delta.commit.presence import listed, look_for
+from dv_maintenance.tables.delta.commit.publish import Draft, commit_body, commit_times, operation_info, publish
+from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRITER, Action, Metadata, Protocol
+from dv_maintenance.tables.delta.log.segment import commit_path, latest_version
+from dv_maintenance.tables.delta.rows.partitions import constant
+from dv_maintenance.tables.delta.rows.schema_string import schema_string
+from dv_maintenance.tables.delta.rows.stats import stats_json
+from dv_maintenance.tables.delta.rows.tasks import log_path
+from dv_maintenance.tables.delta.snapshot import load_snapshot
+from dv_maintenance.tables.model import FileKey, parse_partition
+from dv_maintenance.tables.rows import AddedFile
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+
+__all__ = ["adopt", "adopted"]
+
+# What the name of a column may not hold unless columns are mapped (protocol: Column Mapping).
+_FORBIDDEN: Final = re.compile(r"[ ,;{}()\n\t=]")
+_BASE: Final = frozenset({"appendOnly", "invariants"})
+
+
+def adopted(storage: Storage) -> int | None:
+    """The newest version if there is a table already."""
+    try:
+        return latest_version(storage)
+    except TableNotFoundError:
+        return None
+
+
+def adopt(
+    storage: Storage, schema: pa.Schema, partition_columns: Sequence[str], files: Sequence[AddedFile]
+) -> int | None:
+    """Commit version 0 with ``files``, which stay where they are; ``None`` if somebody else made the table first.
+
+    ``schema``: nullable columns, partition columns among them. Until there is a log, whoever has the folder may delete
+    files. So they are looked for once more after the commit, and what is gone is taken out by a second one.
+
+    Raises
+    ------
+    RefusedError : a column's name, or a partition value, is none for this format; or files went while the table was
+        made: says so.
+    UsageError : a type that Delta does not have. StorageError.
+    """
+    _check_names(storage, schema)
+    text, _ = schema_string(schema)
+    now = time.time_ns() // 1_000_000
+    metadata = Metadata(
+        id=str(uuid4()), schema_string=text, partition_columns=tuple(partition_columns), created_time=now
+    )
+    protocol = _protocol(schema)
+    parameters = {
+        "numFiles": len(files),
+        "partitionedBy": list(partition_columns),
+        "collectStats": True,
+        "sourceFormat": "parquet",
+    }
+    info = operation_info(None, "CONVERT", parameters, {"numConvertedFiles": len(files)}, blind=False)
+    actions: list[Action] = [{"protocol": protocol.to_json()}, {"metaData": metadata.to_json()}]
+    adds = [_add(storage, file, schema, metadata) for file in files]
+    actions += adds
+    times = commit_times(protocol, metadata, None, now)
+    body = commit_body({**times, **info, "txnId": str(uuid4())}, actions)
+    try:
+        with _telling(storage, "it is not known whether version 0 was committed"):
+            storage.create(commit_path(0), body)
+    except FileExistsAlreadyError:
+        # Somebody else's, or our own: storage clients repeat a request whose answer got lost.
+        with _telling(storage, "it is not known who made version 0"):
+            if storage.get(commit_path(0)) != body:
+                return None
+    with _telling(storage, "version 0 made a table of all files; nobody looked whether they are still there"):
+        _look_once_more(storage, [LiveFile.from_add(add["add"]) for add in adds])
+    return 0
+
+
+@contextmanager
+def _telling(storage: Storage, done: str) -> Iterator[None]:
+    """Storage may fail behind the commit, too."""
+    try:
+        yield
+    except StorageError as error:
+        error.table, error.done = storage.uri, done
+        raise
+
+
+def _look_once_more(storage: Storage, files: Sequence[LiveFile]) -> None:
+    """Take out what is not there as it was read."""
+    gone = set(look_for(storage, files).unusable)
+    lost = [file for file in files if storage.path_of(RawName(file.path)) in gone]
+    if not lost:
+        return
+    base, now = load_snapshot(storage, 0), time.time_ns() // 1_000_000
+    info = operation_info(base, "DELETE", {"predicate": []}, {"numRemovedFiles": len(lost)}, blind=False)
+
+    def compose(since: Since) -> Draft | None:
+        still = [file for file in lost if FileKey(storage.path_of(RawName(file.path)), None) not in since.gone]
+        return Draft(info, [file.remove(now, data_change=True) for file in still]) if still else None
+
+    version = publish(storage, base, compose, writes="delete").version
+    raise RefusedError(
+        f"{len(lost)} of {len(files)} files went, or were written again, while they were made a table: "
+        f"{listed(sorted(gone))}",
+        table=storage.uri,
+        version=version,
+        done="version 0 made a table of all of them"
+        + ("" if version is None else f", version {version} took these out again: it holds the others"),
+        next_step="see who writes this folder; then delete its _delta_log and convert again, or keep the table",
+    )
+
+
+def _check_names(storage: Storage, schema: pa.Schema) -> None:
+    folded: set[str] = set()
+    for name in schema.names:
+        problem = None
+        if not name or _FORBIDDEN.search(name):
+            problem = f"a column may not be called {name!r}"
+        elif name.lower() in folded:
+            problem = f"two columns are called {name!r} but for upper and lower case"
+        if problem:
+            raise RefusedError(problem, table=storage.uri, next_step="rename it in the files first")
+        folded.add(name.lower())
+
+
+def _protocol(schema: pa.Schema) -> Protocol:
+    if not any(map(_holds_ntz, schema.types)):
+        return Protocol(1, 2)
+    feature = frozenset({"timestampNtz"})
+    return Protocol(FEATURE_READER, FEATURE_WRITER, feature, _BASE | feature)
+
+
+def _holds_ntz(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None
+    return any(_holds_ntz(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _add(storage: Storage, file: AddedFile, schema: pa.Schema, metadata: Metadata) -> Action:
+    values = parse_partition(file.partition)
+    for name, value in values.items():
+        try:
+            constant(value, schema.field(name).type)
+        except DamagedTableError as error:
+            raise RefusedError(
+                f"{file.output.uri}: {error.message}",
+                table=storage.uri,
+                next_step=f"give {name} a type that all of its folders fit, or rename the folder",
+            ) from None
+    return {
+        "add": {
+            "path": log_path(storage, file.output.uri),
+            "partitionValues": values,
+            "size": file.output.size,
+            "modificationTime": file.output.modified,
+            "dataChange": True,
+            "stats": stats_json(file.output, metadata),
+        }
+    }

@@ -1,0 +1,358 @@
+"""Take the feature ``deletionVectors`` out of a table again, step by step, so that readers without it can read it.
+
+Which step is next follows from the table alone, never from what an earlier run remembers: a run that broke off is
+picked up by the next, and what another writer undid is done again. The steps are those of delta-spark's DROP FEATURE.
+
+The state without deletion vectors (DVs) is easily had; what takes care is the history, which readers without the
+feature must never replay. Either three checkpoints fence it off and the feature ``checkpointProtection`` keeps them
+(protocol: Checkpoint Protection), which old *writers* do not know; or, once nobody can be at work on it any more, the
+history before such a checkpoint is deleted.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.compute as pc
+
+from dv_maintenance.config import format_duration
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.storage import RawName
+from dv_maintenance.tables.capabilities import DowngradeStep
+from dv_maintenance.tables.delta.commit.conflicts import Since
+from dv_maintenance.tables.delta.commit.publish import Draft, operation_info, publish
+from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRITER, Action, Metadata, Protocol
+from dv_maintenance.tables.delta.log.bulk import dv_id
+from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
+from dv_maintenance.tables.delta.log.log_cleanup import LogFiles, delete_before, log_files, protected_before
+from dv_maintenance.tables.delta.log.replay import tombstones
+from dv_maintenance.tables.delta.log.segment import read_commit
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.vacuum.expired import path_of
+from dv_maintenance.tables.delta.vacuum.retention import DEFAULT_RETENTION, RETENTION, interval_millis
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+
+__all__ = ["downgrade_steps", "take_downgrade_step"]
+
+_FEATURE: Final = "deletionVectors"
+_PROTECTION: Final = "checkpointProtection"
+_ENABLED: Final = "delta.enableDeletionVectors"
+_PROTECTED_BEFORE: Final = "delta.requireCheckpointProtectionBeforeVersion"
+_WAIT: Final = "delta.dropFeatureTruncateHistory.retentionDuration"
+_DEFAULT_WAIT: Final = "interval 24 hours"
+
+# delta-spark gives up on a checkpoint that it can't read after trying two older ones.
+_FENCE: Final = 3
+
+# What legacy versions stand for, each including those before it (protocol: Valid Feature Names in Table Features).
+_LEGACY: Final[dict[int, frozenset[str]]] = {
+    1: frozenset(),
+    2: frozenset({"appendOnly", "invariants"}),
+    3: frozenset({"appendOnly", "invariants", "checkConstraints"}),
+    4: frozenset({"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}),
+}
+
+
+def downgrade_steps(storage: Storage, *, truncate_history: bool, now: int | None = None) -> tuple[DowngradeStep, ...]:
+    """What a downgrade takes, in order, and how far it has come. ``now``: epoch milliseconds.
+
+    Raises
+    ------
+    RefusedError : the table spells an interval in a way that means nothing.
+    UnsupportedFeatureError, DamagedTableError : as a snapshot.
+    """
+    state = _State(storage, load_snapshot(storage), truncate_history, _clock(now))
+    return tuple(state.steps())
+
+
+def take_downgrade_step(storage: Storage, name: str, *, truncate_history: bool, now: int | None = None) -> None:
+    """Carry out the step of that name, which is the first one due. Purging is not among them: it needs an engine.
+
+    Raises
+    ------
+    What ``publish`` raises; StorageError.
+    """
+    state = _State(storage, load_snapshot(storage), truncate_history, _clock(now))
+    match name:
+        case "disable":
+            _disable(state)
+        case "protect":
+            _protect(state)
+        case "fence":
+            _fence(state)
+        case "truncate":
+            delete_before(storage, state.listed, state.fence or 0)
+        case "drop":
+            _drop(state)
+        case "seal":
+            write_checkpoint(storage, state.snapshot)
+
+
+def _clock(now: int | None) -> int:
+    return time.time_ns() // 1_000_000 if now is None else now
+
+
+# -- where a table stands ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _State:
+    storage: Storage
+    snapshot: DeltaSnapshot
+    truncate: bool
+    now: int
+
+    def steps(self) -> Iterator[DowngradeStep]:
+        """Each looks no further than it must: what comes behind a step that is due is not known yet."""
+        undone = False
+        for name, explanation, is_done in self._plan():
+            if undone:
+                yield DowngradeStep(name, "later", explanation)
+                continue
+            undone = not is_done()
+            waits_until = self.ready_at if undone and name == "wait" else None
+            yield DowngradeStep(
+                name, "done" if not undone else "due" if waits_until is None else "waiting", explanation, waits_until
+            )
+
+    def _plan(self) -> list[tuple[str, str, Callable[[], bool]]]:
+        gone = not self.to_drop
+        steps: list[tuple[str, str, Callable[[], bool]]] = [
+            ("disable", f"unset {_ENABLED}, so that no writer adds deletion vectors", lambda: gone or self.disabled),
+            ("purge", "rewrite every file with a deletion vector", lambda: gone or self.purged),
+            (
+                "protect",
+                "list the deletion vector files of older versions as removed, for vacuums that know no such files",
+                lambda: gone or not self.unlisted,
+            ),
+        ]
+        if self.truncate:
+            wait = format_duration(self.wait)
+            return [
+                *steps,
+                ("fence", "write a checkpoint behind the last trace of them", lambda: gone or self.fence is not None),
+                (
+                    "wait",
+                    f"until that checkpoint is {wait} old ({_WAIT}): what began before it is over by then",
+                    lambda: gone or self.now >= self.ready_at,
+                ),
+                (
+                    "truncate",
+                    "delete the history before it: time travel ends there",
+                    lambda: gone or self.listed.oldest >= (self.fence or 0),
+                ),
+                ("drop", f"take {' and '.join(sorted(self.to_drop)) or _FEATURE} out of the protocol", lambda: gone),
+            ]
+        return [
+            *steps,
+            (
+                "fence",
+                f"write {_FENCE} checkpoints, so that no reader replays the history before them",
+                lambda: gone or self.fence is not None,
+            ),
+            (
+                "drop",
+                f"take {_FEATURE} out of the protocol; {_PROTECTION}, which writers must know, keeps the checkpoints",
+                lambda: gone,
+            ),
+            ("seal", "write the first checkpoint under the new protocol", lambda: self.sealed),
+        ]
+
+    @property
+    def to_drop(self) -> frozenset[str]:
+        """Without its history a table needs no protection of it either."""
+        features = self.snapshot.protocol.features("writer") | self.snapshot.protocol.features("reader")
+        return features & {_FEATURE, *((_PROTECTION,) if self.truncate else ())}
+
+    @property
+    def disabled(self) -> bool:
+        return not _enables(self.snapshot.metadata)
+
+    @property
+    def purged(self) -> bool:
+        return not len(self.snapshot.files["dv_id"].drop_null())
+
+    @cached_property
+    def unlisted(self) -> tuple[str, ...]:
+        """Paths of DV files that tombstones inside the retention name and that are not tombstones themselves."""
+        removed = tombstones(self.storage, self.snapshot)
+        cutoff = self.now - self._interval(RETENTION, DEFAULT_RETENTION)
+        fresh = removed.filter(pc.greater_equal(removed["deletion_timestamp"], cutoff))
+        plain = {
+            path_of(self.storage, RawName(path)) for path in fresh.filter(fresh["dv_id"].is_null())["path"].to_pylist()
+        }
+        named = {self._dv_path(dv) for dv in fresh.filter(fresh["dv_id"].is_valid())["dv"].to_pylist()}
+        return tuple(sorted(path for path in named - plain if path))
+
+    def _dv_path(self, dv: Mapping[str, Any]) -> str:
+        from dv_maintenance.dv import DvDescriptor
+
+        found = DvDescriptor(dv["storage_type"], dv["path_or_inline"], dv["offset"], dv["size"], dv["cardinality"])
+        match found.storage_type:
+            case "u":
+                return posixpath.normpath(found.relative_path())
+            case "p":
+                return path_of(self.storage, RawName(found.path_or_inline))
+            case _:
+                return ""
+
+    @cached_property
+    def listed(self) -> LogFiles:
+        return log_files(self.storage)
+
+    @cached_property
+    def fence(self) -> int | None:
+        """The checkpoint that keeps readers from the history: the oldest of the newest three, or, to truncate, the one
+        that can be truncated to soonest; ``None`` while there is no such one without traces from it on.
+        """
+        newest = self.snapshot.version
+        clean = [version for version in sorted(self.listed.checkpoints, reverse=True) if version <= newest]
+        # Backwards from the newest version: down to the last commit with a trace of DVs.
+        first = newest + 1
+        least = min(clean, default=newest + 1) if self.truncate else min(clean[:_FENCE], default=newest + 1)
+        for version in range(newest, least - 1, -1):
+            if version not in self.listed.commits or _has_traces(read_commit(self.storage, version)):
+                break
+            first = version
+        if self.truncate:  # the protected part goes as a whole or not at all
+            first = max(first, protected_before(self.snapshot))
+        fences = [version for version in clean if version >= first]
+        if not self.truncate:
+            return fences[_FENCE - 1] if len(fences) >= _FENCE else None
+        ready = [version for version in fences if self.listed.modified(version) + self.wait <= self.now]
+        return max(ready, default=min(fences, default=None))
+
+    @property
+    def ready_at(self) -> int:
+        return self.listed.modified(self.fence) + self.wait if self.fence is not None else 0
+
+    @property
+    def wait(self) -> int:
+        return self._interval(_WAIT, _DEFAULT_WAIT)
+
+    @property
+    def sealed(self) -> bool:
+        return _PROTECTION not in self.snapshot.protocol.features("writer") or any(
+            version >= protected_before(self.snapshot) for version in self.listed.checkpoints
+        )
+
+    def _interval(self, name: str, default: str) -> int:
+        try:
+            return interval_millis(self.snapshot.metadata.configuration.get(name, default))
+        except ValueError as error:
+            raise RefusedError(
+                f"{name}: {error}",
+                table=self.storage.uri,
+                version=self.snapshot.version,
+                next_step=f"set the table property to a value such as '{default}'",
+            ) from None
+
+
+def _enables(metadata: Metadata) -> bool:
+    return metadata.configuration.get(_ENABLED, "false").lower() == "true"
+
+
+def _has_traces(actions: Iterable[Action]) -> bool:
+    """Whether a reader that knows no DVs would misread the commit."""
+    return any(
+        dv_id(body.get("deletionVector")) is not None
+        if kind in {"add", "remove"}
+        else kind == "metaData" and (body.get("configuration") or {}).get(_ENABLED, "").lower() == "true"
+        for action in actions
+        for kind, body in action.items()
+    )
+
+
+# -- steps ---------------------------------------------------------------------------------------------------------
+
+
+def _publish(
+    state: _State,
+    operation: str,
+    parameters: Mapping[str, Any],
+    actions: Callable[[Since], list[Action] | None],
+) -> int | None:
+    """One commit; ``actions`` makes them of what others committed since, or says with ``None`` that it is too late."""
+    base = state.snapshot
+    info = operation_info(base, operation, parameters, {}, blind=False)
+
+    def compose(since: Since) -> Draft | None:
+        made = actions(since)
+        return None if made is None else Draft(info, made)
+
+    return publish(state.storage, base, compose, writes="vacuum").version
+
+
+def _disable(state: _State) -> None:
+    def actions(since: Since) -> list[Action]:
+        metadata = since.metadata or state.snapshot.metadata
+        configuration = {key: value for key, value in metadata.configuration.items() if key != _ENABLED}
+        return [{"metaData": replace(metadata, configuration=configuration).to_json()}]
+
+    _publish(state, "UNSET TBLPROPERTIES", {"properties": [_ENABLED], "ifExists": True}, actions)
+
+
+def _protect(state: _State) -> None:
+    storage = state.storage
+    removes = [
+        {
+            "remove": {
+                "path": storage.uri_of(path).removeprefix(f"{storage.uri}/"),
+                "deletionTimestamp": state.now,
+                "dataChange": False,
+            }
+        }
+        for path in state.unlisted
+    ]
+    _publish(state, "Deletion Vector Tombstones", {}, lambda _: removes)
+
+
+def _fence(state: _State) -> None:
+    # Each on a commit of its own, so that none is of a version that has traces.
+    for _ in range(1 if state.truncate else _FENCE):
+        version = _publish(state, "Empty Commit", {}, lambda _: [])
+        write_checkpoint(state.storage, load_snapshot(state.storage, version))
+
+
+def _drop(state: _State) -> None:
+    base = state.snapshot
+
+    def actions(since: Since) -> list[Action] | None:
+        protocol, metadata = since.protocol or base.protocol, since.metadata or base.metadata
+        came = any(add.get("deletionVector") is not None for add in since.current.values())
+        if _enables(metadata) or came or any(key.dv_id is not None for key in since.gone):
+            return None  # behind the fence are traces by now: the steps begin anew
+        configuration = {key: value for key, value in metadata.configuration.items() if key != _PROTECTED_BEFORE}
+        if not state.truncate:
+            configuration[_PROTECTED_BEFORE] = str(since.version + 1)
+        added = frozenset() if state.truncate else frozenset({_PROTECTION})
+        return [
+            {"protocol": _without(protocol, state.to_drop, added).to_json()},
+            {"metaData": replace(metadata, configuration=configuration).to_json()},
+        ]
+
+    if state.to_drop:
+        # One commit takes out both, and is named after the one that matters.
+        named = max(state.to_drop, key=(_PROTECTION, _FEATURE).index)
+        _publish(state, "DROP FEATURE", {"featureName": named, "truncateHistory": state.truncate}, actions)
+
+
+def _without(protocol: Protocol, dropped: frozenset[str], added: frozenset[str]) -> Protocol:
+    """The protocol with the lowest versions that can say what is left."""
+    readers = protocol.features("reader") - dropped
+    writers = (protocol.features("writer") | added) - dropped
+    for version, features in _LEGACY.items():
+        if writers == features and not readers:
+            return Protocol(1, version)
+    if not readers:
+        return Protocol(1, FEATURE_WRITER, None, writers)
+    if readers == {"columnMapping"}:
+        return Protocol(2, FEATURE_WRITER, None, writers)
+    return Protocol(FEATURE_READER, FEATURE_WRITER, readers, writers)

@@ -1,0 +1,389 @@
+"""RESTORE: one commit that makes an older version the newest, across deletion vectors (DVs) or not.
+
+No data moves. Logical files (path, DV) of the old version that are not live now come back, live ones that it did not
+have go: so the same Parquet file may come back with another DV, and deleted rows with it. What other writers commit
+meanwhile is looked at again: a restore says what the table shall be, whatever it is.
+
+**Vacuums beside it** delete the very files that come back. Why none of ours can leave a table without its files:
+
+* Each attempt looks for all files *after* it read the version it builds on, and only if no vacuum is open there: every
+  START up to it has its END, behind the last delete. The commit is put-if-absent right on that version.
+* A vacuum whose START comes first makes that put fail. The next attempt sees the START, and refuses, or an END, and
+  looks for every file again.
+* A vacuum whose START comes later reads the log after it, and finds the files live.
+
+Vacuums that write no START, or do not read the log again behind it (delta-spark's), are not seen. So all files are
+looked for once more after the commit; if one is missing, a second commit takes the first back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, RefusedError, UsageError
+from dv_maintenance.storage import RawName
+from dv_maintenance.tables.capabilities import RestoreResult
+from dv_maintenance.tables.delta.commit.conflicts import Since
+from dv_maintenance.tables.delta.commit.live_file import LiveFile
+from dv_maintenance.tables.delta.commit.presence import listed, look_for
+from dv_maintenance.tables.delta.commit.publish import Draft, operation_info, publish
+from dv_maintenance.tables.delta.features import check_writable
+from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol
+from dv_maintenance.tables.delta.log.bulk import dv_ids
+from dv_maintenance.tables.delta.log.replay import full_state
+from dv_maintenance.tables.delta.log.timeline import version_at
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.vacuum.at_work import VacuumMark, at_work, marks_before
+from dv_maintenance.tables.delta.verbs.restored_state import (
+    restored_domains,
+    restored_metadata,
+    restored_protocol,
+    unrestorable,
+)
+from dv_maintenance.tables.model import FileKey
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+
+__all__ = ["restore"]
+
+_OPERATION: Final = "RESTORE"
+
+
+def restore(
+    storage: Storage,
+    *,
+    version: int | None = None,
+    timestamp: int | None = None,
+    dry_run: bool = False,
+    max_attempts: int = 10,
+    vacuums_over: Collection[int] = (),
+) -> RestoreResult:
+    """Commit the state of ``version``, or of the newest version at ``timestamp`` (epoch milliseconds).
+
+    Every data file and every DV file to bring back is looked for before the commit, and once more after it. Nothing is
+    committed where the table is in that state already. ``vacuums_over``: versions of ``VACUUM START`` whose vacuums are
+    known to be over, though the log has no END of them.
+
+    Raises
+    ------
+    UsageError : no such version or time, both, or neither.
+    RefusedError : files are missing (names some), a vacuum is at work, the table is append-only, or its features
+        demand what the old files lack; nothing was committed. Or files went missing while it was committed, and a
+        second commit took it back: says so.
+    UnsupportedFeatureError : the table may not be written.
+    DamagedTableError : a file to bring back has another size than the log says; or files went missing while it was
+        committed, and that could not be taken back.
+    ConflictError, StorageError : see ``publish``.
+    """
+    if (version is None) == (timestamp is None):
+        raise UsageError("give either a version or a time", table=storage.uri)
+    now = load_snapshot(storage)
+    check_writable(now, "restore")
+    wanted = version if version is not None else version_at(storage, now, timestamp or 0)
+    old = now if wanted == now.version else load_snapshot(storage, wanted)
+    check_writable(old, "restore")
+    work = _Restore(storage, old, now, {"version": version, "timestamp": _sql_time(timestamp)}, vacuums_over)
+    if dry_run:
+        work.refuse_beside_vacuums(())
+        work.plan(now)
+        return work.result(now.version, now.version, attempts=0, dry_run=True)
+    published = publish(storage, now, work.compose, writes="restore", max_attempts=max_attempts)
+    before = work.now.version
+    if published.version is not None:
+        _look_once_more(work, published.version)
+    return work.result(
+        before, before if published.version is None else published.version, attempts=max(1, published.attempts)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What to commit to a table as it is now."""
+
+    adds: Sequence[Action]
+    removes: Sequence[LiveFile]
+    protocol: Protocol
+    metadata: Metadata
+    domains: Sequence[Action]
+
+
+@dataclass(slots=True)
+class _Restore:
+    """A restore of ``old``, decided anew whenever the table moves on. ``now``: what it was decided for."""
+
+    storage: Storage
+    old: DeltaSnapshot
+    now: DeltaSnapshot
+    parameters: Mapping[str, Any]
+    vacuums_over: Collection[int] = ()
+    takes_back: bool = False  # a restore of our own, right after it
+    deleted_at: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    planned: _Plan | None = None
+    _adds: pa.Table | None = None
+    _marks: Sequence[VacuumMark] = field(init=False)  # up to the version that it began with
+
+    def __post_init__(self) -> None:
+        self._marks = marks_before(self.storage, self.now.version)
+
+    def compose(self, since: Since) -> Draft | None:
+        if since.version != self.now.version:
+            # A vacuum may have been and gone meanwhile: what was found before counts no more.
+            self.planned = None
+            self.now = load_snapshot(self.storage, since.version)
+        self.refuse_beside_vacuums(since.vacuums)
+        plan = self.plan(self.now)
+        return self.draft(plan)
+
+    def draft(self, plan: _Plan) -> Draft | None:
+        actions: list[Action] = []
+        if plan.protocol != self.now.protocol:
+            actions.append({"protocol": plan.protocol.to_json()})
+        if plan.metadata != self.now.metadata:
+            actions.append({"metaData": plan.metadata.to_json()})
+        actions += plan.domains
+        actions += (file.remove(self.deleted_at, data_change=True) for file in plan.removes)
+        actions += plan.adds
+        if not actions:
+            return None
+        info = operation_info(self.now, _OPERATION, {}, self._metrics(plan), blind=False)
+        # With a null for the one that was not given, as delta-spark has it.
+        return Draft({**info, "operationParameters": self.parameters}, actions, looked=True)
+
+    def plan(self, now: DeltaSnapshot) -> _Plan:
+        if self.planned is None:
+            self.planned = self._decide(now)
+        return self.planned
+
+    def _decide(self, now: DeltaSnapshot) -> _Plan:
+        check_writable(now, "restore")
+        if problem := unrestorable(self.old.protocol, now.protocol):
+            raise self._refused(problem, "restore it with the engine that wrote the table")
+        adds, removes = self._difference(now)
+        append_only = now.metadata.configuration.get("delta.appendOnly", "").lower() == "true"
+        if removes and append_only and not self.takes_back:
+            raise self._refused(
+                "the table is append-only, and what was added since would have to go",
+                "set delta.appendOnly to false if that is meant",
+            )
+        if "rowTracking" in now.protocol.features("writer") and any("baseRowId" not in add["add"] for add in adds):
+            raise self._refused("its rows have no ids", "restore it with the engine that wrote the table")
+        self._look_for(adds)
+        return _Plan(
+            adds,
+            removes,
+            restored_protocol(self.old.protocol, now.protocol),
+            restored_metadata(self.old.metadata, now.metadata),
+            restored_domains(self.old.domains, now.domains),
+        )
+
+    def _difference(self, now: DeltaSnapshot) -> tuple[list[Action], list[LiveFile]]:
+        """Adds of the old version's files that are not live now, and live files that it does not have."""
+        if self._adds is None:
+            self._adds = full_state(self.storage, self.old).adds
+        then, live = (
+            _keys(self._adds["path"], dv_ids(self._adds["deletionVector"])),
+            _keys(now.files["path"], now.files["dv_id"]),
+        )
+        back = self._adds.filter(pc.invert(pc.is_in(then, live)))
+        gone = now.files.filter(pc.invert(pc.is_in(live, then)))
+        adds = {self._identity(key, row["path"]): _add(row) for key, row in zip(_ids(back), _rows(back), strict=True)}
+        removes = {self._identity(row["dv_id"], row["path"]): LiveFile.from_row(row) for row in _rows(gone)}
+        # Writers need not percent-encode a path alike: the same file under another spelling is no difference.
+        same = adds.keys() & removes.keys()
+        return (
+            [add for key, add in adds.items() if key not in same],
+            [file for key, file in removes.items() if key not in same],
+        )
+
+    def _identity(self, dv_id: str | None, path: str) -> FileKey:
+        return FileKey(self.storage.path_of(RawName(path)), dv_id)
+
+    # -- files that must be there ----------------------------------------------------------------------------------
+
+    def refuse_beside_vacuums(self, since: Sequence[VacuumMark]) -> None:
+        """``since``: marks of the versions after the one that it began with."""
+        found = [mark for mark in at_work([*self._marks, *since]) if mark.version not in self.vacuums_over]
+        if found:
+            first = found[0]
+            raise self._refused(
+                f"a vacuum is at work, which may be deleting its files: VACUUM START at version {first.version} (by "
+                f"{first.engine}) has no VACUUM END",
+                f"restore when that vacuum is over; if it died before its end, say so: --vacuum-over {first.version}",
+            )
+
+    def _look_for(self, adds: Sequence[Action]) -> None:
+        look = look_for(self.storage, (LiveFile.from_add(add["add"]) for add in adds))
+        if look.missing:
+            raise self._refused(
+                f"{len(look.missing)} of the files to bring back are gone: {listed(look.missing)}",
+                "a vacuum took them: restore a newer version, or bring the files back from a backup first",
+            )
+        if look.wrong:
+            raise DamagedTableError(
+                next(iter(look.wrong.values())),
+                table=self.storage.uri,
+                version=self.old.version,
+                next_step="bring the file back from a backup first, or restore another version",
+            )
+
+    def _refused(self, problem: str, next_step: str) -> RefusedError:
+        return RefusedError(
+            f"version {self.old.version} can't be restored: {problem}",
+            table=self.storage.uri,
+            version=self.now.version,
+            next_step=next_step,
+        )
+
+    # -- telling ---------------------------------------------------------------------------------------------------
+
+    def _metrics(self, plan: _Plan) -> dict[str, int]:
+        """As delta-spark records a RESTORE."""
+        return {
+            "tableSizeAfterRestore": _total(self.old.files["size"]),
+            "numOfFilesAfterRestore": self.old.files.num_rows,
+            "numRemovedFiles": len(plan.removes),
+            "numRestoredFiles": len(plan.adds),
+            "removedFilesSize": sum(file.size for file in plan.removes),
+            "restoredFilesSize": sum(add["add"]["size"] for add in plan.adds),
+        }
+
+    def result(self, before: int, after: int, *, attempts: int, dry_run: bool = False) -> RestoreResult:
+        plan, now = self.plan(self.now), self.now
+        metrics = self._metrics(plan)
+        configurations = plan.metadata.configuration, now.metadata.configuration
+        changed = {key for key, _ in configurations[0].items() ^ configurations[1].items()}
+        features = (self.old.protocol.features("writer") | self.old.protocol.features("reader")) - (
+            now.protocol.features("writer") | now.protocol.features("reader")
+        )
+        return RestoreResult(
+            restored=self.old.version,
+            version_before=before,
+            version_after=after,
+            dry_run=dry_run,
+            files_restored=metrics["numRestoredFiles"],
+            bytes_restored=metrics["restoredFilesSize"],
+            files_removed=metrics["numRemovedFiles"],
+            bytes_removed=metrics["removedFilesSize"],
+            files_after=metrics["numOfFilesAfterRestore"],
+            bytes_after=metrics["tableSizeAfterRestore"],
+            dvs_restored=sum("deletionVector" in add["add"] for add in plan.adds),
+            schema_changed=orjson.loads(plan.metadata.schema_string) != orjson.loads(now.metadata.schema_string),
+            properties=tuple(sorted(changed)),
+            features=tuple(sorted(features)),
+            attempts=attempts,
+        )
+
+
+# -- after the commit ----------------------------------------------------------------------------------------------
+
+
+def _look_once_more(work: _Restore, version: int) -> None:
+    """Look for the files that came back with ``version``, and take it back if one is not there."""
+    adds = work.plan(work.now).adds
+    committed = f"version {version} restored version {work.old.version}"
+    try:
+        look = look_for(work.storage, (LiveFile.from_add(add["add"]) for add in adds))
+    except DvMaintenanceError as error:
+        error.table, error.version = work.storage.uri, version
+        error.done = f"{committed}, but whether its files are still there could not be looked at"
+        raise
+    if not look.unusable:
+        return
+    before = work.now.version
+    problem = (
+        f"{len(look.unusable)} of the files that version {version} brought back went while it was committed: "
+        f"{listed(look.unusable)}; a vacuum took them that is not in the log, or did not look at it again"
+    )
+    try:
+        undone = _take_back(work, version)
+    except DvMaintenanceError as error:
+        raise DamagedTableError(
+            f"{problem}. The version could not be taken back: {error.message}",
+            table=work.storage.uri,
+            version=version,
+            done=committed,
+            next_step=f"stop whatever vacuums the table, then restore version {before}, or a newer one than "
+            f"{work.old.version} that still has its files",
+        ) from error
+    raise RefusedError(
+        problem,
+        table=work.storage.uri,
+        version=version,
+        done=f"{committed}, version {undone} took that back: the table is as it was at version {before}",
+        next_step="stop whatever vacuums the table; then restore a newer version, or bring the files back from a "
+        "backup first",
+    )
+
+
+def _take_back(work: _Restore, version: int) -> int:
+    """Commit the reverse of ``version``, which ``work`` committed, on top of what others did since.
+
+    Raises
+    ------
+    ConflictError : others changed the files that came back, or the table's metadata. RefusedError, StorageError.
+    """
+    done = load_snapshot(work.storage, version)
+    before = {"version": work.now.version, "timestamp": None}
+    back = _Restore(work.storage, work.now, done, before, takes_back=True)
+    plan = back.plan(done)
+    gone = {FileKey(work.storage.path_of(RawName(file.path)), file.key.dv_id) for file in plan.removes}
+    paths = {work.storage.path_of(RawName(add["add"]["path"])) for add in plan.adds} | {key.path for key in gone}
+
+    def compose(since: Since) -> Draft | None:
+        if since.protocol or since.metadata or gone & since.gone or paths & since.added:
+            raise ConflictError(f"others changed the table after version {version}", table=work.storage.uri)
+        return back.draft(plan)
+
+    undone = publish(work.storage, done, compose, writes="restore").version
+    assert undone is not None  # there is at least one file to take out
+    return undone
+
+
+def _keys(path: pa.ChunkedArray, ids: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise(path, pc.fill_null(ids, ""), "\0")
+
+
+def _ids(adds: pa.Table) -> list[str | None]:
+    ids: list[str | None] = dv_ids(adds["deletionVector"]).to_pylist()
+    return ids
+
+
+def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    for batch in table.to_batches():
+        yield from batch.to_pylist()
+
+
+def _add(row: Mapping[str, Any]) -> Action:
+    """The ``add`` action of a row of ``FullState.adds``."""
+    body = _present({**row, "dataChange": True})
+    body["partitionValues"] = dict(row["partitionValues"] or ())
+    if row["tags"] is not None:
+        body["tags"] = dict(row["tags"])
+    if row["deletionVector"] is not None:
+        body["deletionVector"] = _present(row["deletionVector"])
+    return {"add": body}
+
+
+def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _total(sizes: pa.ChunkedArray) -> int:
+    return int(pc.sum(sizes).as_py() or 0)
+
+
+def _sql_time(timestamp: int | None) -> str | None:
+    """As Spark spells a timestamp, in UTC."""
+    if timestamp is None:
+        return None
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(timestamp / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f").rstrip("0").rstrip(".")

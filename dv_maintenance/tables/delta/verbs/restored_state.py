@@ -1,0 +1,103 @@
+"""What a restored table is like: decisions only, no storage.
+
+Content comes back from the old version: files, schema, properties. What describes the log itself stays as it is now:
+the protocol never loses a feature, identity columns and column ids never hand out a value twice, in-commit timestamps
+go on, and checkpoints that are protected stay so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+
+from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRITER, Action, Metadata, Protocol
+
+__all__ = ["restored_domains", "restored_metadata", "restored_protocol", "unrestorable"]
+
+# Properties that tell how the log has to be read or written, not what the table holds.
+_OF_THE_LOG: Final = (
+    "delta.enableInCommitTimestamps",
+    "delta.inCommitTimestampEnablementTimestamp",
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.requireCheckpointProtectionBeforeVersion",
+)
+_MAX_COLUMN_ID: Final = "delta.columnMapping.maxColumnId"
+_MARK: Final = "delta.identity.highWaterMark"
+_STEP: Final = "delta.identity.step"
+
+# Features by which a data file must hold or be listed with more than it was written with before.
+_DEMANDING: Final = {
+    "materializePartitionColumns": "files must store their partition columns",
+    "rowTracking": "its rows have no ids",
+}
+# The domain that describes content: what clusters the files. Others count on, or are not ours to turn back.
+_CLUSTERING: Final = "delta.clustering"
+
+
+def unrestorable(old: Protocol, now: Protocol) -> str | None:
+    """Why files of a version with the protocol ``old`` don't fit a table with the protocol ``now``."""
+    for feature in sorted((now.features("writer") - old.features("writer")) & _DEMANDING.keys()):
+        return f"that version is older than the feature {feature}: {_DEMANDING[feature]}"
+    return None
+
+
+def restored_protocol(old: Protocol, now: Protocol) -> Protocol:
+    """Every feature of either: a downgrade would make versions in between unreadable."""
+    readers = old.features("reader") | now.features("reader")
+    writers = old.features("writer") | now.features("writer") | readers
+    if readers == now.features("reader") and writers == now.features("writer"):
+        return now
+    if not readers:
+        return Protocol(1, FEATURE_WRITER, None, writers)
+    return Protocol(FEATURE_READER, FEATURE_WRITER, readers, writers)
+
+
+def restored_metadata(old: Metadata, now: Metadata) -> Metadata:
+    """Schema, partitioning and properties of ``old``; identity and what belongs to the log of ``now``."""
+    configuration = {key: value for key, value in old.configuration.items() if key not in _OF_THE_LOG}
+    configuration |= {key: now.configuration[key] for key in _OF_THE_LOG if key in now.configuration}
+    ids = [each.configuration.get(_MAX_COLUMN_ID, "") for each in (old, now)]
+    if all(text.isdecimal() for text in ids):
+        configuration[_MAX_COLUMN_ID] = str(max(map(int, ids)))
+    return replace(
+        old,
+        id=now.id,
+        created_time=now.created_time,
+        configuration=configuration,
+        schema_string=_with_marks(old.schema_string, now.schema_string),
+    )
+
+
+def restored_domains(old: Mapping[str, str], now: Mapping[str, str]) -> list[Action]:
+    """``domainMetadata`` actions that bring back by what the files are clustered."""
+    before, after = now.get(_CLUSTERING), old.get(_CLUSTERING)
+    if before == after:
+        return []
+    removed = after is None
+    configuration = before if removed else after
+    return [{"domainMetadata": {"domain": _CLUSTERING, "configuration": configuration, "removed": removed}}]
+
+
+def _with_marks(old: str, now: str) -> str:
+    """The schema ``old``, at each identity column with the later of both high-water marks."""
+    if _MARK not in now:
+        return old
+    schema = orjson.loads(old)
+    later = {field["name"]: field.get("metadata", {}) for field in orjson.loads(now)["fields"]}
+    for field in schema["fields"]:
+        notes = field.get("metadata", {})
+        mark = _later(notes, later.get(field["name"], {}))
+        if _STEP in notes and mark is not None:
+            notes[_MARK] = mark
+    text: str = orjson.dumps(schema).decode()
+    return text
+
+
+def _later(old: Mapping[str, Any], now: Mapping[str, Any]) -> int | None:
+    marks: list[int] = [notes[_MARK] for notes in (old, now) if type(notes.get(_MARK)) is int]
+    if not marks:
+        return None
+    return min(marks) if old.get(_STEP, 1) < 0 else max(marks)

@@ -1,0 +1,1 @@
+"""Commits to a Lance table: rewrites, deletion files, and the indices that follow."""

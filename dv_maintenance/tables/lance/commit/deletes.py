@@ -1,0 +1,265 @@
+"""Rows out of a Lance table: a larger deletion file for each fragment that keeps rows, and fragments that keep none
+leave the manifest. Lance itself commits, over what others appended or did to other fragments meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from dv_maintenance.dv import DeletionVector
+from dv_maintenance.errors import (
+    ConflictError,
+    StorageError,
+    VerificationError,
+)
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.lance.commit.deletion_files import described, new_deletion_file, write_deletions
+from dv_maintenance.tables.lance.commit.preflight import check_sound
+from dv_maintenance.tables.lance.layout import DELETIONS, check_folders
+from dv_maintenance.tables.lance.library import lance_errors, library, open_dataset, reason_of, translated
+from dv_maintenance.tables.lance.log.manifest import DeletionFile, Fragment
+from dv_maintenance.tables.lance.log.versions import all_versions, load_manifest, read_manifest
+from dv_maintenance.tables.lance.rows.files import deletions_of
+from dv_maintenance.tables.lance.snapshot import LanceSnapshot
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.parallel import in_parallel
+from dv_maintenance.tables.rows import ChangesOutcome, DeletedRows, RowChanges
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["OPERATION", "PARAMETERS", "commit_deletes"]
+
+OPERATION: Final = "dvm.operation"
+PARAMETERS: Final = "dvm.parameters"
+"""Properties of our transactions: the operation's name, and its parameters as JSON."""
+
+# What Lance says when others got in the way: nothing was committed then.
+_CONFLICT: Final = re.compile(r"commit conflict|[Ii]ncompatible transaction|preempted by concurrent")
+_CONTENTION: Final = re.compile(r"[Tt]oo ?[Mm]uch ?[Ww]rite ?[Cc]ontention|[Tt]oo many concurrent writers")
+
+
+def commit_deletes(
+    storage: Storage,
+    base: LanceSnapshot,
+    changes: RowChanges,
+    *,
+    operation: Mapping[str, Any],
+    max_attempts: int = 10,
+) -> ChangesOutcome:
+    """Commit rows out, see ``RowLevelTable.commit_changes``.
+
+    The outcome is a conflict if others meanwhile changed a fragment that loses rows, or the table's schema, or made it
+    anew; so Lance rules, and so it is looked up before deletion files are written. What others appended, and rows that
+    an update put into new fragments, come after the delete: a row that was to be deleted and was updated is in a
+    fragment that changed.
+
+    Raises
+    ------
+    DamagedTableError : a deletion file that would be extended is damaged; nothing was changed.
+    VerificationError : the changes can't be right; nothing was changed.
+    ConflictError : the race for the next version was lost ``max_attempts`` times; nothing was committed.
+    StorageError : the storage did not answer; the message says whether the commit is known to have failed.
+    RefusedError : there is no pylance, or an old one; or a folder of the table is a link.
+    """
+    if changes.added or changes.change_files:
+        raise VerificationError(
+            "new rows can't be committed here", table=base.table, version=base.version, next_step="report this"
+        )
+    if not changes.deleted:
+        return ChangesOutcome(None, 0)
+    check_folders(storage)
+    storage.prove_put_if_absent("_transactions")
+    lance = library()
+    shrinkings = _shrinkings(storage, base, changes.deleted)
+    if others := _changed_by_others(storage, base, [each.fragment.id for each in shrinkings]):
+        return ChangesOutcome(None, 1, conflict=others)
+    commit = _Commit(storage, base, lance, shrinkings)
+    return commit.run(operation, max_attempts)
+
+
+# -- what goes ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Shrinking:
+    """A fragment that loses rows: ``deleted`` is all that is deleted afterwards, ``None``: it goes whole. ``fresh``:
+    rows that are deleted now.
+    """
+
+    fragment: Fragment
+    deleted: DeletionVector | None
+    fresh: int
+
+
+def _shrinkings(storage: Storage, base: LanceSnapshot, deleted: Sequence[DeletedRows]) -> list[_Shrinking]:
+    rows = base.files.select(["path", "dv_id", "fragment_id"]).to_pylist()
+    ids = {FileKey(row["path"], row["dv_id"]): row["fragment_id"] for row in rows}
+    fragments = {fragment.id: fragment for fragment in base.fragments}
+    keys = [each.key for each in deleted]
+    if len(set(keys)) < len(keys):
+        raise _wrong(base, "two deletions share a fragment")
+    if missing := [key.path for key in keys if key not in ids]:
+        raise _wrong(base, f"{missing[0]} is not live with the deletion file it was read with")
+    chosen = [fragments[ids[key]] for key in keys]
+    extended = [each.id for each, rows in zip(chosen, deleted, strict=True) if rows.positions is not None]
+    check_sound(storage, base.version, extended)
+    return [_shrinking(storage, base, fragment, each) for fragment, each in zip(chosen, deleted, strict=True)]
+
+
+def _shrinking(storage: Storage, base: LanceSnapshot, fragment: Fragment, each: DeletedRows) -> _Shrinking:
+    rows, gone = fragment.physical_rows, fragment.deletion.count if fragment.deletion else 0
+    if rows is None or gone is None:
+        raise _wrong(base, f"nobody counted the rows of fragment {fragment.id}")
+    if each.positions is None:
+        return _Shrinking(fragment, None, rows - gone)
+    if each.rows is not None and each.rows != rows:
+        raise _wrong(base, f"fragment {fragment.id} was read as {each.rows} rows, the manifest says {rows}")
+    if not each.positions or each.positions.max() >= rows:
+        raise _wrong(base, f"rows to delete are none of the {rows} rows of fragment {fragment.id}")
+    before = deletions_of(storage, base.manifest, fragment)
+    deleted = before | each.positions
+    if len(deleted) != len(before) + len(each.positions):
+        raise _wrong(base, f"rows to delete of fragment {fragment.id} were deleted when it was read")
+    return _Shrinking(fragment, None if len(deleted) == rows else deleted, len(each.positions))
+
+
+def _wrong(base: LanceSnapshot, what: str) -> VerificationError:
+    return VerificationError(what, table=base.table, version=base.version, next_step="report this as a bug")
+
+
+def _changed_by_others(storage: Storage, base: LanceSnapshot, touched: Sequence[int]) -> str:
+    """Why the rows have to be looked for again; "" if they need not."""
+    _, now = load_manifest(storage)
+    if now.version == base.version:
+        return ""
+    if now.field_records != base.manifest.field_records:
+        return "another writer changed the table's columns"
+    before = {
+        fragment.id: record for fragment, record in zip(base.fragments, base.manifest.fragment_records, strict=True)
+    }
+    left = set(now.fragment_records)
+    changed = [number for number in touched if before[number] not in left]
+    return f"another writer changed fragment {changed[0]}, which rows are to be deleted from" if changed else ""
+
+
+# -- commit -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    storage: Storage
+    base: LanceSnapshot
+    lance: ModuleType
+    shrinkings: Sequence[_Shrinking]
+
+    def run(self, operation: Mapping[str, Any], max_attempts: int) -> ChangesOutcome:
+        uuid = str(uuid4())
+        new = {
+            each.fragment.id: new_deletion_file(each.fragment.id, self.base.version, each.deleted)
+            for each in self.shrinkings
+            if each.deleted is not None
+        }
+        try:
+            self._write(new)
+            version = self._commit(uuid, new, operation, max_attempts)
+        except _Lost as lost:
+            self._discard(new)
+            if lost.by_contention:
+                raise ConflictError(
+                    f"other writers were faster {max_attempts} times: {lost}",
+                    table=self.base.table,
+                    version=self.base.version,
+                ) from lost.__cause__
+            return ChangesOutcome(None, 1, conflict=str(lost))
+        return ChangesOutcome(
+            version,
+            1,
+            rows_deleted=sum(each.fresh for each in self.shrinkings),
+            files_removed=len(self.shrinkings) - len(new),
+            dvs_added=len(new),
+            dvs_removed=sum(each.fragment.deletion is not None for each in self.shrinkings),
+        )
+
+    def _write(self, new: Mapping[int, DeletionFile]) -> None:
+        def write(each: _Shrinking) -> None:
+            file = new[each.fragment.id]
+            if each.deleted is not None:
+                write_deletions(self.storage, file, each.deleted)
+
+        try:
+            list(in_parallel(self.storage, [each for each in self.shrinkings if each.deleted is not None], write))
+        except StorageError:
+            self._discard(new)
+            raise
+
+    def _commit(
+        self, uuid: str, new: Mapping[int, DeletionFile], operation: Mapping[str, Any], max_attempts: int
+    ) -> int:
+        lance, base = self.lance, self.base
+        with lance_errors("the table", table=base.table, version=base.version):
+            dataset = open_dataset(self.storage, base.version)
+            updated = [self._updated(dataset, each, new[each.fragment.id]) for each in self.shrinkings if each.deleted]
+            whole = [each.fragment.id for each in self.shrinkings if each.deleted is None]
+            parameters = dict(operation.get("parameters", {}))
+            transaction = lance.Transaction(
+                base.version,
+                lance.LanceOperation.Delete(updated, whole, _predicate(parameters)),
+                uuid,
+                {OPERATION: str(operation["name"]), PARAMETERS: json.dumps(parameters)},
+            )
+        try:
+            committed = lance.LanceDataset.commit(dataset, transaction, max_retries=max_attempts)
+            return int(committed.version)
+        except Exception as error:
+            text = reason_of(error)
+            if _CONTENTION.search(text):
+                raise _Lost(text, by_contention=True) from error
+            if _CONFLICT.search(text):
+                raise _Lost(text) from error
+            # The answer may have been lost, not the commit.
+            version = self._committed(uuid)
+            if version is not None:
+                return version
+            failure = translated(error, "the commit of a delete", table=base.table, version=base.version)
+            failure.done = "deletion files were written; it is not known whether the delete was committed"
+            raise failure from error
+
+    def _updated(self, dataset: Any, each: _Shrinking, file: DeletionFile) -> Any:
+        """The fragment as Lance knows it, row ids and all, with the new deletion file."""
+        fragment = dataset.get_fragment(each.fragment.id)
+        deletion = self.lance.fragment.DeletionFile(**described(file))
+        return replace(fragment.metadata, deletion_file=deletion)
+
+    def _committed(self, uuid: str) -> int | None:
+        """The version that the transaction made, as far as that can be found out."""
+        with suppress(Exception):
+            for file in reversed(all_versions(self.storage)):
+                if file.version <= self.base.version:
+                    break
+                if uuid in read_manifest(self.storage, file).transaction_file:
+                    return file.version
+        return None
+
+    def _discard(self, new: Mapping[int, DeletionFile]) -> None:
+        with suppress(StorageError):  # vacuum finds what stays
+            self.storage.delete([f"{DELETIONS}/{file.name}" for file in new.values()])
+
+
+class _Lost(Exception):  # noqa: N818 - no error: the operation is run again
+    """Why Lance did not commit."""
+
+    def __init__(self, reason: str, *, by_contention: bool = False) -> None:
+        super().__init__(reason)
+        self.by_contention = by_contention
+
+
+def _predicate(parameters: Mapping[str, Any]) -> str:
+    stated = parameters.get("predicate", "")
+    return stated if isinstance(stated, str) else " AND ".join(map(str, stated)) or "true"

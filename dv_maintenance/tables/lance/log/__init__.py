@@ -1,0 +1,1 @@
+"""Versions of a Lance table: manifests, transactions, tags, branches and history."""

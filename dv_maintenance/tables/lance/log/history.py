@@ -1,0 +1,232 @@
+"""What happened to a Lance table, version by version.
+
+What a commit says of itself (its transaction) gives the operation; what it did to fragments and deletion files is told
+by comparing its manifest with the one before, which works for every writer and after transactions are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dv_maintenance.errors import DamagedTableError, UsageError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.lance.log.manifest import Fragment, Manifest, parse_fragment
+from dv_maintenance.tables.lance.log.transaction import Transaction, read_transaction
+from dv_maintenance.tables.lance.log.versions import VersionFile, all_versions, naming_manifest, read_manifest
+from dv_maintenance.tables.lance.rows.files import deleted_rows
+from dv_maintenance.tables.lance.snapshot import LanceSnapshot
+from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv
+from dv_maintenance.tables.parallel import in_parallel
+
+__all__ = ["changes_since", "history", "oldest_dv"]
+
+_BATCH: Final = 64  # manifests in memory at once
+_UNKNOWN: Final = Transaction("UNKNOWN", 0, None)
+
+
+def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
+    """The versions that are still there, newest first, at most ``limit`` of them. Reads the manifest of each, and of
+    the one before the last.
+
+    ``operation`` is Lance's own name; UNKNOWN where the transaction is gone. Of a version whose predecessor was cleaned
+    up nobody knows what it changed: its numbers are 0.
+
+    Raises
+    ------
+    UsageError : ``limit`` is negative.
+    TableNotFoundError, RefusedError, DamagedTableError : as ``versions.all_versions``, or a manifest cannot be read.
+    """
+    if limit is not None and limit < 0:
+        raise UsageError(f"a limit of {limit} makes no sense", next_step="give 0 or more")
+    files = all_versions(storage)[::-1]
+    wanted = files if limit is None else files[:limit]
+    found: list[HistoryEntry] = []
+    after: Manifest | None = None
+    for manifest in _manifests(storage, files[: len(wanted) + 1] if wanted else []):
+        if after is not None:
+            found.append(_entry(storage, after, manifest))
+        after = manifest
+    # The oldest one: there is none before it, or it is not asked for.
+    if after is not None and len(found) < len(wanted):
+        found.append(_entry(storage, after, None))
+    return found
+
+
+def changes_since(storage: Storage, version: int) -> Changes:
+    """Versions behind ``version``: reads their manifests, and no others unless a transaction is gone.
+
+    Compaction, indices and config change no data, nor does a delete that found no row. Versions that were cleaned up
+    are not in ``commits``, and count as data-changing since nobody can tell any more.
+
+    Raises
+    ------
+    UsageError : the table has no such version.
+    TableNotFoundError, RefusedError, DamagedTableError : as :func:`history`.
+    """
+    files = all_versions(storage)
+    newest = files[-1].version
+    if not -1 <= version <= newest:
+        raise UsageError(
+            f"there is no version {version}",
+            table=storage.uri,
+            next_step=f"the newest is {newest}: was the table replaced?",
+        )
+    new = [file for file in files if file.version > version]
+    commits = []
+    before: Manifest | None = None
+    for manifest in _manifests(storage, new):
+        transaction = read_transaction(storage, manifest) or _UNKNOWN
+        if transaction.data_changed is None and before is None:
+            earlier = [file for file in files if file.version == manifest.version - 1]
+            before = next(_manifests(storage, earlier), None)
+        changed = _data_changed(transaction, manifest, before)
+        commits.append(Change(manifest.version, manifest.timestamp, transaction.operation, changed))
+        before = manifest
+    unseen = set(range(max(version, 0) + 1, newest + 1)) - {change.version for change in commits}
+    changed_versions = [change.version for change in commits if change.data_changed]
+    return Changes(version, newest, max([*changed_versions, *unseen], default=None), tuple(commits))
+
+
+def oldest_dv(storage: Storage, snapshot: LanceSnapshot, limit: int) -> OldestDv | None:
+    """When the oldest deletion file of a snapshot was committed. Nearly always one read: a file's name says which
+    version it was made from, and the next one that was committed is the first that can have it.
+
+    Raises
+    ------
+    TableNotFoundError, RefusedError, DamagedTableError : as :func:`history`.
+    """
+    # What a clone or a branch took over was committed by another history, under other numbers.
+    own = [each.deletion for each in snapshot.fragments if each.deletion and each.deletion.base_id is None]
+    inherited = any(each.deletion and each.deletion.base_id is not None for each in snapshot.fragments)
+    if not own and not inherited:
+        return None
+    first = 1 if inherited else min(file.read_version for file in own) + 1
+    files = [file for file in all_versions(storage) if first <= file.version <= snapshot.version]
+    live = {(each.deletion.name, each.deletion.base_id) for each in snapshot.fragments if each.deletion}
+    # Nothing between the first version that can have it and the one that has it may be missing.
+    expected = first
+    for manifest in _manifests(storage, files[:limit], batch=1):
+        gapless = manifest.version == expected
+        found = {
+            (fragment.deletion.name, fragment.deletion.base_id)
+            for fragment in _fragments(storage, manifest, ())
+            if fragment.deletion
+        }
+        if found & live:
+            return OldestDv(manifest.timestamp, exact=gapless)
+        expected = manifest.version + 1 if gapless else -1
+    return OldestDv(snapshot.timestamp, exact=False)
+
+
+# -- one version --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    files_added: int = 0
+    files_removed: int = 0
+    dvs_added: int = 0
+    dvs_removed: int = 0
+    rows_deleted_by_dvs: int = 0
+
+
+def _entry(storage: Storage, manifest: Manifest, before: Manifest | None) -> HistoryEntry:
+    transaction = read_transaction(storage, manifest) or _UNKNOWN
+    if before is not None and before.version != manifest.version - 1:
+        before = None
+    known = before is not None or manifest.version == 1
+    difference = _difference(storage, before, manifest) if known else _Difference()
+    return HistoryEntry(
+        version=manifest.version,
+        timestamp=manifest.timestamp,
+        operation=transaction.operation,
+        parameters={**transaction.parameters, **transaction.properties},
+        metrics={},
+        engine=manifest.writer,
+        files_added=difference.files_added,
+        files_removed=difference.files_removed,
+        dvs_added=difference.dvs_added,
+        dvs_removed=difference.dvs_removed,
+        rows_deleted_by_dvs=difference.rows_deleted_by_dvs,
+        data_changed=_data_changed(transaction, manifest, before),
+    )
+
+
+def _data_changed(transaction: Transaction, manifest: Manifest, before: Manifest | None) -> bool:
+    if transaction.data_changed is not None:
+        return transaction.data_changed
+    return before is None or (before.fragment_records, before.field_records) != (
+        manifest.fragment_records,
+        manifest.field_records,
+    )
+
+
+def _difference(storage: Storage, before: Manifest | None, after: Manifest) -> _Difference:
+    """By the fragments that are not the same to the byte: few, of however many there are."""
+    olds = before.fragment_records if before else ()
+    same = set(olds) & set(after.fragment_records)
+    gone = _fragments(storage, before, same) if before else []
+    came = _fragments(storage, after, same)
+    files_gone, files_came = _files(gone), _files(came)
+    dvs_gone, dvs_came = _dvs(gone), _dvs(came)
+    rows = 0
+    for name in dvs_came.keys() - dvs_gone.keys():
+        fragment = dvs_came[name]
+        rows += _deleted(storage, after, fragment)
+        # A deletion file takes the place of the one its fragment had: what counts is by how much it grew. Not that of
+        # other rows, where an id was given once more.
+        for old in gone:
+            if before and old.id == fragment.id and old.files[:1] == fragment.files[:1]:
+                rows -= _deleted(storage, before, old)
+    return _Difference(
+        files_added=len(files_came - files_gone),
+        files_removed=len(files_gone - files_came),
+        dvs_added=len(dvs_came.keys() - dvs_gone.keys()),
+        dvs_removed=len(dvs_gone.keys() - dvs_came.keys()),
+        rows_deleted_by_dvs=rows,
+    )
+
+
+def _fragments(storage: Storage, manifest: Manifest, but: Collection[bytes]) -> list[Fragment]:
+    with naming_manifest(storage, manifest.path, manifest.version):
+        return [parse_fragment(record) for record in manifest.fragment_records if record not in but]
+
+
+def _files(fragments: Sequence[Fragment]) -> set[tuple[str, int | None]]:
+    return {(file.path, file.base_id) for fragment in fragments for file in fragment.files}
+
+
+def _dvs(fragments: Sequence[Fragment]) -> dict[tuple[str, int | None], Fragment]:
+    return {(each.deletion.name, each.deletion.base_id): each for each in fragments if each.deletion}
+
+
+def _deleted(storage: Storage, manifest: Manifest, fragment: Fragment) -> int:
+    """Rows that a fragment's deletion file names; 0 where neither the manifest nor the file says any more."""
+    if fragment.deletion is None or fragment.deletion.count is not None:
+        return (fragment.deletion.count or 0) if fragment.deletion else 0
+    try:
+        return deleted_rows(storage, manifest, fragment)
+    except DamagedTableError:
+        return 0
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+def _manifests(storage: Storage, files: Sequence[VersionFile], batch: int = _BATCH) -> Iterator[Manifest]:
+    """The manifests in the order asked for, without those that are cleaned up meanwhile. ``batch``: how many are read
+    at once to begin with; where one is likely to do, 1.
+    """
+
+    def read(file: VersionFile) -> Manifest | None:
+        try:
+            return read_manifest(storage, file)
+        except FileNotFoundError:
+            return None
+
+    at = 0
+    while at < len(files):
+        yield from (found for found in in_parallel(storage, files[at : at + batch], read) if found is not None)
+        at, batch = at + batch, min(batch * 4, _BATCH)

@@ -1,0 +1,246 @@
+"""Which versions of a Lance table there are, and where their manifests lie.
+
+Format: manifest naming schemes of Lance's transaction specification. V2 names count down from 2^64 - 1 in twenty
+digits, so that the newest comes first by name; V1 names are the plain number. Detached versions (``d`` in front) belong
+to no history.
+
+``latest_version_hint.json`` is not asked: it may be behind, local folders are listed faster than it is read, and most
+object stores have none, since they list the newest V2 name first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, TableNotFoundError, UsageError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.lance.log.manifest import Manifest, parse_manifest
+
+__all__ = [
+    "VERSIONS",
+    "VersionFile",
+    "all_versions",
+    "both_namings",
+    "detached_names",
+    "latest_version",
+    "load_manifest",
+    "manifest_name",
+    "naming_manifest",
+    "read_detached",
+    "read_manifest",
+    "version_file",
+    "versions_among",
+]
+
+VERSIONS: Final = "_versions"
+_V1: Final = re.compile(r"([0-9]{1,19})\.manifest")
+_V2: Final = re.compile(r"([0-9]{20})\.manifest")
+_DETACHED_NAME: Final = re.compile(r"d([0-9]{1,20})\.manifest")
+_TOP: Final = (1 << 64) - 1
+_DETACHED: Final = 1 << 63
+# The newest manifest is never cleaned up, but it may be an old one by the time it is read.
+_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFile:
+    """``scheme``: V1 or V2. ``path`` relative to the table's root."""
+
+    version: int
+    scheme: str
+
+    @property
+    def path(self) -> str:
+        return f"{VERSIONS}/{manifest_name(self.version, self.scheme)}"
+
+
+def manifest_name(version: int, scheme: str) -> str:
+    """The name of a version's manifest.
+
+    >>> manifest_name(7, "V2")
+    '18446744073709551608.manifest'
+    """
+    return f"{version}.manifest" if scheme == "V1" else f"{_TOP - version:020d}.manifest"
+
+
+def latest_version(storage: Storage) -> int:
+    """The newest version, from one listing: the whole folder on local disk, one page of an object store with V2 names.
+
+    What was seen before does not make it cheaper: versions above it may have been cleaned up, so that the next number
+    is missing proves nothing.
+
+    Raises
+    ------
+    TableNotFoundError : there are no versions.
+    RefusedError : manifests of both naming schemes.
+    DamagedTableError : the folder of versions has no manifest.
+    """
+    return _newest(storage).version
+
+
+def all_versions(storage: Storage) -> list[VersionFile]:
+    """Every version that is still there, oldest first. Raises as :func:`latest_version`."""
+    names, complete = storage.first_names(VERSIONS)
+    if not complete:
+        names = tuple(info.path[len(VERSIONS) + 1 :] for info in storage.list(VERSIONS))
+    return versions_among(storage, names)
+
+
+def versions_among(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
+    """Those of the files in the folder of versions that are manifests, oldest first. Raises as
+    :func:`latest_version`.
+    """
+    return sorted(_versions(storage, names), key=lambda file: file.version)
+
+
+def detached_names(names: Iterable[str]) -> list[str]:
+    """Those that are manifests of detached versions: they are of no history, and read by their number only."""
+    return sorted(name for name in names if _DETACHED_NAME.fullmatch(name))
+
+
+def load_manifest(storage: Storage, version: int | None = None) -> tuple[VersionFile, Manifest]:
+    """The manifest of a version, the newest by default: one listing and one read.
+
+    Raises
+    ------
+    TableNotFoundError : there are no versions.
+    UsageError : no such version; says which there are.
+    RefusedError : manifests of both naming schemes.
+    DamagedTableError : names the manifest.
+    """
+    for _ in range(_ATTEMPTS):
+        newest = _newest(storage)
+        file = newest if version is None else VersionFile(version, newest.scheme)
+        try:
+            if 0 < file.version <= newest.version:
+                return file, read_manifest(storage, file)
+        except FileNotFoundError:
+            pass
+        if version is not None:
+            raise UsageError(
+                f"there is no version {version} to be read",
+                table=storage.uri,
+                next_step=f"ask for one of the versions {_ranges(all_versions(storage))}",
+            )
+    raise DamagedTableError(
+        f"{file.path} is listed but cannot be read",
+        table=storage.uri,
+        version=file.version,
+        next_step="run again; if it stays so, check the permissions and the storage",
+    )
+
+
+def read_manifest(storage: Storage, file: VersionFile) -> Manifest:
+    """Raises FileNotFoundError, and DamagedTableError that names the manifest."""
+    data = storage.get(file.path)
+    with naming_manifest(storage, file.path, file.version):
+        manifest = parse_manifest(data, file.path)
+        if manifest.version != file.version:
+            raise DamagedTableError(f"it holds version {manifest.version}, not {file.version}")
+    return manifest
+
+
+def read_detached(storage: Storage, path: str) -> Manifest:
+    """The manifest of a detached version. Raises as :func:`read_manifest`."""
+    data = storage.get(path)
+    match = _DETACHED_NAME.fullmatch(path.rpartition("/")[2])
+    version = int(match[1]) if match else 0
+    with naming_manifest(storage, path, version):
+        manifest = parse_manifest(data, path, detached=True)
+        if manifest.version != version:
+            raise DamagedTableError(f"it holds version {manifest.version}, not {version}")
+    return manifest
+
+
+@contextmanager
+def naming_manifest(storage: Storage, path: str, version: int) -> Iterator[None]:
+    """What is found wrong with the contents of a manifest, told with its place."""
+    try:
+        yield
+    except DvMaintenanceError as error:
+        if error.table is not None:
+            raise
+        if not isinstance(error, DamagedTableError):
+            error.table, error.version = storage.uri, version
+            raise
+        raise DamagedTableError(
+            f"{path}: {error.message}",
+            table=storage.uri,
+            version=version,
+            next_step="restore the file from a backup, or read an older version",
+        ) from None
+
+
+def _newest(storage: Storage) -> VersionFile:
+    names, complete = storage.first_names(VERSIONS)
+    found = _versions(storage, names)
+    # By name the newest V2 comes first; V1 is in no order, nor is anything in a store that lists as it likes.
+    if not complete and (found[0].scheme == "V1" or _lists_in_no_order(storage)):
+        found = all_versions(storage)
+    return max(found, key=lambda file: file.version)
+
+
+def _lists_in_no_order(storage: Storage) -> bool:
+    """S3 directory buckets, which are known by their names."""
+    return storage.uri.startswith("s3://") and storage.uri[5:].split("/", 1)[0].endswith("--x-s3")
+
+
+def both_namings(storage: Storage) -> list[VersionFile]:
+    """Every manifest of the history, of whichever naming, in no order. Raises as :func:`latest_version`, but does not
+    refuse two namings.
+    """
+    names, complete = storage.first_names(VERSIONS)
+    if not complete:
+        names = tuple(info.path[len(VERSIONS) + 1 :] for info in storage.list(VERSIONS))
+    return _found(storage, names)
+
+
+def _versions(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
+    found = _found(storage, names)
+    if len({file.scheme for file in found}) > 1:
+        raise RefusedError(
+            "its manifests are named in both ways (V1 and V2), so nobody can tell which version is the newest",
+            table=storage.uri,
+            next_step="stop all writers, then finish the renaming with 'dvm rename-manifests TABLE'",
+        )
+    return found
+
+
+def _found(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
+    names = list(names)
+    if not names:
+        raise TableNotFoundError("no _versions here", table=storage.uri, next_step="check the table's path")
+    found = [file for file in map(version_file, names) if file]
+    if not found:
+        raise DamagedTableError(
+            f"{VERSIONS} holds no manifest",
+            table=storage.uri,
+            next_step="check the path; restore the manifests from a backup if they were deleted",
+        )
+    return found
+
+
+def version_file(name: str) -> VersionFile | None:
+    """The version of a manifest's name in the folder of versions, ``None`` if it is none of the history."""
+    if match := _V2.fullmatch(name):
+        file = VersionFile(_TOP - int(match[1]), "V2")
+    elif match := _V1.fullmatch(name):
+        file = VersionFile(int(match[1]), "V1")
+    else:
+        return None
+    return file if 0 < file.version < _DETACHED else None
+
+
+def _ranges(files: list[VersionFile]) -> str:
+    """Versions for people: ``2, 5 to 9``."""
+    parts: list[list[int]] = []
+    for file in files:
+        if parts and parts[-1][1] == file.version - 1:
+            parts[-1][1] = file.version
+        else:
+            parts.append([file.version, file.version])
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in parts)

@@ -1,0 +1,1 @@
+"""Live fragments of a Lance table: schema, files and tasks."""

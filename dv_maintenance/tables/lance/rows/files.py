@@ -1,0 +1,198 @@
+"""The fragments of a manifest as the ``files`` table of a snapshot, with counts that can be relied on.
+
+Writers before 0.8 or so left counts out, and the first that wrote them got some wrong (rows without the deleted ones,
+where physical rows belong). Such manifests have no writer version: whatever they say is counted anew, from the deletion
+files and the footers of the data files. Lance itself does the same when it next writes such a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from dv_maintenance.dv import DeletionVector, lance
+from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.arrays import int32s, int64s, strings
+from dv_maintenance.tables.lance.layout import DATA, data_path, deletion_path
+from dv_maintenance.tables.lance.log.manifest import DataFile, Fragment, Index, Manifest
+from dv_maintenance.tables.lance.rows.footer import count_rows
+from dv_maintenance.tables.model import FILES_SCHEMA, SEQUENCE
+from dv_maintenance.tables.parallel import in_parallel
+
+__all__ = ["FILES", "counted", "counts_are_known", "deleted_rows", "deletions_of", "files_table", "read_deletions"]
+
+FILES: Final = pa.schema(
+    [
+        *FILES_SCHEMA,
+        SEQUENCE,
+        pa.field("fragment_id", pa.int64(), nullable=False),
+        pa.field("data_files", pa.int32(), nullable=False),
+        # Codec of the deletion file, and the version that it was made from; null without one.
+        pa.field("dv_codec", pa.string()),
+        pa.field("dv_read_version", pa.int64()),
+    ]
+)
+
+
+def files_table(storage: Storage, manifest: Manifest, fragments: Sequence[Fragment]) -> pa.Table:
+    """One row per fragment, schema ``FILES``, in the manifest's order. ``fragments`` are ``counted``.
+
+    ``path`` is that of the fragment's first data file, as the manifest and the base path spell it; of a fragment
+    without any, ``fragment-ID``. Deletes and added columns leave it as it is, and no two versions use it for different
+    rows, since the file's name is a UUID; ``fragment_id`` is as good as long as a table is not made anew. ``dv_id`` is
+    the path of the deletion file, which is never written twice. ``modified`` is the version's own time, since manifests
+    do not say when a file was written: no file is younger.
+
+    Raises
+    ------
+    DamagedTableError : a fragment whose deletion file names more rows than it has, or in a base path that is not known.
+    """
+    for each in fragments:
+        if each.deletion and each.physical_rows is not None and (each.deletion.count or 0) > each.physical_rows:
+            raise DamagedTableError(
+                f"fragment {each.id} has {each.physical_rows} rows, {each.deletion.count} of them deleted",
+                table=storage.uri,
+                version=manifest.version,
+                next_step="let preflight say what is wrong with its deletion file, or restore an earlier version",
+            )
+    rows = len(fragments)
+    deletions = [each.deletion for each in fragments]
+    columns = {
+        "path": strings([_path(storage, manifest, each) for each in fragments]),
+        "partition": pa.DictionaryArray.from_arrays(int32s(np.zeros(rows)), strings([""])),
+        "size": int64s([sum(file.size or 0 for file in each.files) for each in fragments]),
+        "physical_rows": int64s([each.physical_rows for each in fragments]),
+        "deleted_rows": int64s([(each.count or 0) if each else 0 for each in deletions]),
+        "dv_id": strings([deletion_path(storage, manifest, each) if each else None for each in deletions]),
+        "modified": int64s([manifest.timestamp] * rows),
+        "sequence": int64s(_sequence(manifest, fragments)),
+        "fragment_id": int64s([each.id for each in fragments]),
+        "data_files": int32s([len(each.files) for each in fragments]),
+        "dv_codec": strings([each.codec if each else None for each in deletions]),
+        "dv_read_version": int64s([each.read_version if each else None for each in deletions]),
+    }
+    return pa.Table.from_arrays([columns[name] for name in FILES.names], schema=FILES)
+
+
+def _sequence(manifest: Manifest, fragments: Sequence[Fragment]) -> list[int]:
+    """Numbers in the manifest's order, with one left out where Lance would not merge two neighbours: other indices
+    cover them, or one has row ids and the other has not.
+    """
+    covering = [_covered(index) for index in manifest.indices() if index.fragments]
+    numbers: list[int] = []
+    last: tuple[bool, ...] | None = None
+    number = -1
+    for each in fragments:
+        kind = (each.has_row_ids, *(each.id in covered for covered in covering))
+        number += 1 if last in (None, kind) else 2
+        last = kind
+        numbers.append(number)
+    return numbers
+
+
+def _covered(index: Index) -> DeletionVector:
+    """Ids of the fragments that an index covers. Raises DamagedTableError."""
+    try:
+        return lance.decode_bitmap(index.fragments)
+    except DamagedDeletionVectorError as damage:
+        raise DamagedTableError(f"the fragments of index {index.name!r} are not a bitmap: {damage.reason}") from None
+
+
+def _path(storage: Storage, manifest: Manifest, fragment: Fragment) -> str:
+    return data_path(storage, manifest, fragment.files[0]) if fragment.files else f"fragment-{fragment.id}"
+
+
+# -- counts -------------------------------------------------------------------------------------------------------
+
+
+def counts_are_known(manifest: Manifest, fragment: Fragment) -> bool:
+    """Whether the manifest says, and can be believed, how many rows a fragment has and how many are deleted."""
+    return (
+        manifest.writer is not None
+        and fragment.physical_rows is not None
+        and (fragment.deletion is None or fragment.deletion.count is not None)
+    )
+
+
+def counted(storage: Storage, manifest: Manifest, fragments: Sequence[Fragment]) -> tuple[Fragment, ...]:
+    """The fragments with rows, deletions and sizes that are known. Costs nothing where the manifest has them; otherwise
+    two or three requests for each fragment that lacks them, and a listing of the data for sizes.
+
+    Raises
+    ------
+    DamagedDeletionVectorError, DamagedTableError : a file that would tell is damaged or missing.
+    """
+    unknown = [each for each in fragments if not counts_are_known(manifest, each)]
+    done = {each.id: each for each in in_parallel(storage, unknown, lambda each: _count(storage, manifest, each))}
+    found = tuple(done.get(each.id, each) for each in fragments)
+    if all(file.size is not None for each in found for file in each.files):
+        return found
+    sizes = {info.path: info.size for info in storage.list(DATA)}
+    return tuple(
+        replace(each, files=tuple(_sized(storage, manifest, file, sizes) for file in each.files)) for each in found
+    )
+
+
+def _count(storage: Storage, manifest: Manifest, fragment: Fragment) -> Fragment:
+    rows = fragment.physical_rows
+    if fragment.files:
+        first = fragment.files[0]
+        rows = count_rows(storage, data_path(storage, manifest, first), first.size)
+    if fragment.deletion is None:
+        return replace(fragment, physical_rows=rows)
+    count = deleted_rows(storage, manifest, fragment)
+    return replace(fragment, physical_rows=rows, deletion=replace(fragment.deletion, count=count))
+
+
+def deleted_rows(storage: Storage, manifest: Manifest, fragment: Fragment) -> int:
+    """How many rows a fragment's deletion file names. Raises DamagedDeletionVectorError."""
+    return len(deletions_of(storage, manifest, fragment))
+
+
+def deletions_of(storage: Storage, manifest: Manifest, fragment: Fragment) -> DeletionVector:
+    """All that a fragment's deletion file names. Raises DamagedDeletionVectorError that says where it is."""
+    if fragment.deletion is None:
+        return DeletionVector.empty()
+    path = deletion_path(storage, manifest, fragment.deletion)
+    try:
+        return read_deletions(storage, path, fragment.deletion.codec)
+    except DamagedDeletionVectorError as damage:
+        raise DamagedDeletionVectorError(
+            damage.reason,
+            file=path,
+            table=storage.uri,
+            version=manifest.version,
+            next_step=f"fragment {fragment.id} cannot be read: restore the file from a backup, or an older version",
+        ) from damage.__cause__
+
+
+def read_deletions(storage: Storage, path: str, codec: str) -> DeletionVector:
+    """All that a deletion file names. Raises DamagedDeletionVectorError; a missing file included."""
+    try:
+        data = storage.get(path)
+    except FileNotFoundError as error:
+        raise DamagedDeletionVectorError("the file does not exist", file=path) from error
+    return lance.decode(codec, data)
+
+
+def _sized(storage: Storage, manifest: Manifest, file: DataFile, sizes: dict[str, int]) -> DataFile:
+    if file.size is not None:
+        return file
+    path = data_path(storage, manifest, file)
+    size = sizes.get(path)
+    if size is None:
+        try:
+            size = storage.head(path).size
+        except FileNotFoundError:
+            raise DamagedTableError(
+                f"data file {path} does not exist",
+                table=storage.uri,
+                version=manifest.version,
+                next_step="restore the file from a backup, or an older version of the table",
+            ) from None
+    return replace(file, size=size)

@@ -1,0 +1,97 @@
+"""Work for an engine: which fragments to read or to rewrite, minus which rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from dv_maintenance.errors import UsageError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.lance.commit.preflight import check_sound
+from dv_maintenance.tables.lance.layout import DATA, check_folders
+from dv_maintenance.tables.lance.snapshot import LanceSnapshot
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.work import DvRef, FragmentRef, RewriteBin, RewriteTask, ScanTask, SourceFile
+
+__all__ = ["rewrite_tasks", "scan_tasks"]
+
+_COLUMNS = ["path", "size", "physical_rows", "deleted_rows", "dv_id", "fragment_id", "dv_codec"]
+_BATCH = 65_536  # rows that are Python objects at a time
+
+
+def scan_tasks(storage: Storage, snapshot: LanceSnapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
+    """One task per fragment, in the order of ``snapshot.files``.
+
+    Raises
+    ------
+    UsageError : a column that the table does not have, or one named twice.
+    """
+    schema = _selected(snapshot, columns)
+    return [ScanTask((source,), schema) for source in _sources(storage, snapshot)]
+
+
+def rewrite_tasks(
+    storage: Storage, snapshot: LanceSnapshot, bins: Sequence[RewriteBin], target_bytes: int
+) -> list[RewriteTask]:
+    """One task per bin, its fragments in the order that their rows have in the table.
+
+    Raises
+    ------
+    UsageError : a bin is to be ordered by columns, or names a fragment that the version does not have.
+    DamagedTableError : preflight finds a fault in a fragment of any bin; it tells all of them.
+    """
+    files = snapshot.files
+    keys = {
+        FileKey(path, dv): at
+        for at, (path, dv) in enumerate(zip(files["path"].to_pylist(), files["dv_id"].to_pylist(), strict=True))
+    }
+    tasks, ids = [], list[int]()
+    for each in bins:
+        if each.order_by:
+            raise UsageError("rows of Lance tables are not ordered anew", table=storage.uri, version=snapshot.version)
+        unknown = [key for key in each.inputs if key not in keys]
+        if unknown:
+            raise UsageError(f"no fragment has the file {unknown[0].path}", table=storage.uri, version=snapshot.version)
+        chosen = files.take(sorted(keys[key] for key in each.inputs))
+        sources = tuple(_sources(storage, replace(snapshot, files=chosen)))
+        ids += chosen["fragment_id"].to_pylist()
+        tasks.append(RewriteTask(each.id, ScanTask(sources, snapshot.schema), storage.uri_of(DATA), target_bytes))
+    check_folders(storage)
+    check_sound(storage, snapshot.version, ids)
+    return tasks
+
+
+def _selected(snapshot: LanceSnapshot, columns: Sequence[str] | None) -> pa.Schema:
+    if columns is None:
+        return snapshot.schema
+    names = snapshot.schema.names
+    wrong = [name for name in columns if name not in names]
+    wrong += [name for name, times in Counter(columns).items() if times > 1]
+    if wrong:
+        raise UsageError(
+            f"no column {wrong[0]!r} in the table" if wrong[0] not in names else f"column {wrong[0]!r} is named twice",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=f"choose from {', '.join(names)}",
+        )
+    return pa.schema([snapshot.schema.field(name) for name in columns], snapshot.schema.metadata)
+
+
+def _sources(storage: Storage, snapshot: LanceSnapshot) -> Iterator[SourceFile]:
+    for batch in snapshot.files.select(_COLUMNS).to_batches(max_chunksize=_BATCH):
+        for row in batch.to_pylist():
+            dv = None
+            if row["dv_id"] is not None:
+                # A deletion file is read to its end: its size is not known, nor needed.
+                dv = DvRef(row["dv_codec"], row["deleted_rows"], 0, storage.uri_of(row["dv_id"]))
+            yield SourceFile(
+                key=FileKey(row["path"], row["dv_id"]),
+                uri=storage.uri_of(row["path"]),
+                size=row["size"],
+                rows=row["physical_rows"],
+                dv=dv,
+                fragment=FragmentRef(storage.uri, snapshot.version, row["fragment_id"]),
+            )

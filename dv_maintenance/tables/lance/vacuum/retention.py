@@ -1,0 +1,115 @@
+"""How long a table keeps what is out of use, and how many versions: its config, as Lance's own cleanup reads it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.errors import RefusedError, UsageError
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.lance.log.manifest import Manifest
+
+__all__ = [
+    "DEFAULT_RETENTION",
+    "OLDER_THAN",
+    "RETAIN",
+    "own_retention",
+    "parse_age",
+    "retained_versions",
+    "retention_of",
+]
+
+OLDER_THAN: Final = "lance.auto_cleanup.older_than"
+RETAIN: Final = "lance.auto_cleanup.retain_versions"
+DEFAULT_RETENTION: Final = 14 * 86_400_000
+"""Milliseconds; what Lance's ``cleanup_old_versions`` takes."""
+
+_DAY: Final = 86_400
+# Seconds. Case counts: `m` is a minute, `M` a month. Months and years are of an average length.
+_UNITS: Final = {
+    **dict.fromkeys(("nanos", "nsec", "ns"), 1e-9),
+    **dict.fromkeys(("usec", "us", "µs"), 1e-6),
+    **dict.fromkeys(("millis", "msec", "ms"), 1e-3),
+    **dict.fromkeys(("seconds", "second", "secs", "sec", "s"), 1.0),
+    **dict.fromkeys(("minutes", "minute", "mins", "min", "m"), 60.0),
+    **dict.fromkeys(("hours", "hour", "hrs", "hr", "h"), 3600.0),
+    **dict.fromkeys(("days", "day", "d"), _DAY * 1.0),
+    **dict.fromkeys(("weeks", "week", "wks", "wk", "w"), _DAY * 7.0),
+    **dict.fromkeys(("months", "month", "M"), _DAY * 30.44),
+    **dict.fromkeys(("years", "year", "yrs", "yr", "y"), _DAY * 365.25),
+}
+_TERM: Final = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([a-zA-Zµ]+)\s*")
+
+
+def parse_age(text: str) -> int:
+    """Milliseconds of an age as Lance's config spells it: ``14days``, ``1h 30m``, ``1.5h``.
+
+    Raises
+    ------
+    ValueError : no such age.
+    """
+    seconds, at = 0.0, 0
+    while match := _TERM.match(text, at):
+        if match[2] not in _UNITS:
+            raise ValueError(f"{match[2]!r} is no unit of time")
+        seconds, at = seconds + float(match[1]) * _UNITS[match[2]], match.end()
+    if at < len(text) or not at:
+        raise ValueError(f"{text!r} is no age such as 14days or 1h 30m")
+    return round(seconds * 1000)
+
+
+def own_retention(manifest: Manifest, table: str) -> int:
+    """Milliseconds that the table asks for, or Lance's default. Raises RefusedError."""
+    text = manifest.config.get(OLDER_THAN)
+    if text is None:
+        return DEFAULT_RETENTION
+    try:
+        return parse_age(text)
+    except ValueError as error:
+        raise _unclear(OLDER_THAN, str(error), "14days", manifest, table) from None
+
+
+def retained_versions(manifest: Manifest, table: str) -> int:
+    """How many of the newest versions the table retains whatever their age; at least 1. Raises RefusedError."""
+    text = manifest.config.get(RETAIN, "1")
+    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) == 0:
+        raise _unclear(RETAIN, f"{text!r} is no number of versions", "10", manifest, table)
+    return int(text)
+
+
+def retention_of(manifest: Manifest, table: str, asked: int | None, *, allow_short: bool) -> int:
+    """Milliseconds to go by, where ``asked`` are asked for.
+
+    Raises
+    ------
+    UsageError : ``asked`` is negative.
+    RefusedError : it is shorter than the table's own, or that makes no sense.
+    """
+    own = own_retention(manifest, table)
+    if asked is None:
+        return own
+    if asked < 0:
+        raise UsageError("the retention is negative", table=table, next_step="give a duration such as 168h")
+    if asked < own and not allow_short:
+        from dv_maintenance.config import format_duration
+
+        source = OLDER_THAN if OLDER_THAN in manifest.config else "Lance's default"
+        raise RefusedError(
+            f"a retention of {format_duration(asked)} is shorter than the table's own {format_duration(own)} "
+            f"({source}): running readers and time travel would lose versions that they still read",
+            table=table,
+            version=manifest.version,
+            next_step=f"give at least {format_duration(own)}, lower {OLDER_THAN} in the table's config, or, if nothing "
+            "else uses the table now, allow a short retention explicitly",
+        )
+    return asked
+
+
+def _unclear(key: str, reason: str, example: str, manifest: Manifest, table: str) -> RefusedError:
+    return RefusedError(
+        f"{key}: {reason}",
+        table=table,
+        version=manifest.version,
+        next_step=f"set it in the table's config to a value such as {example}, or remove it",
+    )

@@ -1,0 +1,406 @@
+"""Clean a Lance table up: list, read manifests, decide, look again, delete.
+
+``expired`` decides; this module does the looking and the deleting. Manifests go first, oldest first, then their
+transactions, then the files that they named, so that no manifest ever names a file that is missing. In front of each
+batch the versions, tags, branches and clones are looked at again, and what is new there is kept: a restore of an old
+version, a tag on it, a branch from it, a commit of files that were written long ago. Files wait until no manifest of an
+expired version is there any more, so that nobody can take one of them up from then on. What remains is a restore that
+read its manifest before that and commits only after the last look.
+
+Lance's own ``cleanup_old_versions`` is not used: it goes by the age of versions (see ``expired``), does not know
+clones, and an old tag hides orphans from it.
+
+The order has a price: where a run stops between manifests and files, their files are orphans to the next one, and go
+when they are old enough for that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Final, TypeVar
+
+from dv_maintenance.errors import (
+    ConflictError,
+    DvMaintenanceError,
+    UnsupportedFeatureError,
+    UsageError,
+)
+from dv_maintenance.storage import FileInfo, Storage
+from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
+from dv_maintenance.tables.lance.features import check_cleanable, check_no_overlays
+from dv_maintenance.tables.lance.layout import DATA, check_folders
+from dv_maintenance.tables.lance.log.manifest import Manifest, parse_fragment
+from dv_maintenance.tables.lance.log.refs import root
+from dv_maintenance.tables.lance.log.transaction import TRANSACTIONS
+from dv_maintenance.tables.lance.log.versions import (
+    VERSIONS,
+    VersionFile,
+    detached_names,
+    load_manifest,
+    naming_manifest,
+    read_detached,
+    read_manifest,
+    version_file,
+)
+from dv_maintenance.tables.lance.protobuf import BYTES, Shape, parse
+from dv_maintenance.tables.lance.vacuum import expired
+from dv_maintenance.tables.lance.vacuum.expired import Committed
+from dv_maintenance.tables.lance.vacuum.retained import TREE, Seen, look, unreadable
+from dv_maintenance.tables.lance.vacuum.retention import retained_versions, retention_of
+from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
+from dv_maintenance.tables.parallel import in_parallel
+from dv_maintenance.tables.sweep import delete_batch, remove_empty_folders
+
+__all__ = ["ORPHAN_AGE", "vacuum"]
+
+ORPHAN_AGE: Final = 7 * 86_400_000
+"""Milliseconds that a file without a version is kept at least, as Lance does: so long may a writer take."""
+
+# Manifests read before what they name is taken in, and files deleted between two looks.
+_BATCH: Final = 64
+_DELETED_AT_ONCE: Final = 1000
+# Sequences of row ids and versions in files of their own. No writer makes them, and nothing says how they are called.
+_EXTERNAL: Final[Shape] = {6: BYTES, 8: BYTES, 10: BYTES}
+
+T = TypeVar("T")
+
+
+def vacuum(
+    storage: Storage,
+    *,
+    retention: int | None = None,
+    dry_run: bool = False,
+    lite: bool = False,
+    allow_short_retention: bool = False,
+    now: int | None = None,
+    protected: Sequence[str] = (),
+    guard: VacuumGuard = NO_GUARD,
+) -> VacuumResult:
+    """Delete versions that were superseded before the retention, and the files that no other one needs.
+
+    ``retention``: milliseconds; by default the table's ``lance.auto_cleanup.older_than``, or two weeks. ``now``: epoch
+    milliseconds, by default the clock. ``protected``: places of shallow clones, of which a table knows nothing; what
+    they need stays. ``lite`` is the same: the manifests have to be read either way, and one listing tells the sizes.
+
+    Costs a listing, and a read of every manifest inside the retention, of branches and of clones; those of expired
+    versions are read only while a file is young enough to be of a writer that has not committed yet.
+
+    Raises
+    ------
+    UsageError : ``retention`` is negative; a protected place is the table itself.
+    RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``); a clone cannot be read;
+        a folder of the table is a link.
+    UnsupportedFeatureError : a version has features by which it may need more than it names.
+    DamagedTableError : a manifest, a tag or a branch cannot be read, so that nobody knows what it needs.
+    ConflictError : the table was replaced or its manifests were renamed meanwhile.
+    StorageError : some files could not be deleted; says how many were. The next run goes on from there.
+    """
+    del lite
+    guard.refuse_unknown(
+        "Lance",
+        table=storage.uri,
+        next_step="give the version a tag, which every cleanup respects; name clones with --protect",
+    )
+    _, newest = load_manifest(storage)
+    check_cleanable(newest, storage.uri)
+    check_folders(storage)
+    kept_for = retention_of(newest, storage.uri, retention, allow_short=allow_short_retention)
+    now = time.time_ns() // 1_000_000 if now is None else now
+    cleanup = _Cleanup(
+        storage=storage,
+        root=root(storage, newest.branch) if f"/{TREE}/" in storage.uri else storage,
+        branch=newest.branch,
+        clones=tuple(_clone(storage, place) for place in protected),
+        cutoff=now - kept_for,
+        young=now - max(kept_for, ORPHAN_AGE),
+        retained=retained_versions(newest, storage.uri),
+        newest=newest.version,
+    )
+    cleanup.take_stock()
+    files = cleanup.decide()
+    size = sum(info.size for info in cleanup.listed)
+    refused = guard.refusal(files, len(cleanup.listed), size, cleanup.unexplained)
+    if not dry_run:
+        guard.check(refused, table=storage.uri, version=cleanup.newest)
+    gone: Sequence[ExpiredFile] = files if dry_run else cleanup.delete(files)
+    report = ExpiredFiles(cleanup.newest, cleanup.cutoff, kept_for, tuple(gone), dict(+cleanup.kept))
+    return VacuumResult(report, 0 if dry_run else cleanup.deleted, dry_run, cleanup.newest, cleanup.newest, refused)
+
+
+def _clone(storage: Storage, place: str) -> Storage:
+    clone = Storage(place, storage.options)
+    if clone.uri == storage.uri:
+        raise UsageError("this is the table itself, not a clone of it", table=clone.uri)
+    return clone
+
+
+@dataclass(slots=True)
+class _Cleanup:
+    """One run. ``needed`` only grows: what was once found to be needed stays. ``read``: URIs of the manifests whose
+    names are in it.
+    """
+
+    storage: Storage
+    root: Storage
+    branch: str | None
+    clones: tuple[Storage, ...]
+    cutoff: int
+    young: int
+    retained: int
+    newest: int
+    needed: dict[str, str] = field(default_factory=dict)
+    past: set[str] = field(default_factory=set)
+    expired: dict[int, VersionFile] = field(default_factory=dict)
+    unread: list[VersionFile] = field(default_factory=list)  # of the expired ones
+    why: dict[int, str] = field(default_factory=dict)  # a version stays
+    kept: Counter[str] = field(default_factory=Counter)
+    read: set[str] = field(default_factory=set)
+    known: set[bytes] = field(default_factory=set)
+    known_elsewhere: set[bytes] = field(default_factory=set)
+    known_past: set[bytes] = field(default_factory=set)
+    listed: list[FileInfo] = field(default_factory=list)
+    deleted: int = 0
+
+    # -- what there is ---------------------------------------------------------------------------------------------
+
+    def take_stock(self) -> None:
+        """Files first, versions then: what is committed in between is young, or found by a later look."""
+        self.listed = [info for folder in expired.FOLDERS for info in self.storage.list(folder, staged=True)]
+        seen = self._look()
+        self.newest = seen.versions[-1].version
+        self._sort_versions(seen)
+        if self.storage.uri_of(seen.versions[-1].path) not in self.read:
+            raise self._conflict("its newest version was deleted or renamed")
+        self._take_in_others(seen)
+
+    def _look(self) -> Seen:
+        return look(self.storage, self.root, self.branch, self.clones)
+
+    def _sort_versions(self, seen: Seen) -> None:
+        """Newest first: which ones are expired, and what the others need."""
+        files = seen.versions[::-1]
+        written = {info.path: info.modified for info in self.listed}
+        # One that came while we listed is as young as can be.
+        stored = {file.version: Committed(file.version, written.get(file.path, self.cutoff)) for file in files}
+        successor = {file.version: newer.version for newer, file in pairwise(files)}
+
+        def is_expired(version: int) -> bool | None:
+            newer = successor.get(version)
+            return expired.superseded_before(stored[version], None if newer is None else stored[newer], self.cutoff)
+
+        for place, file in enumerate(files):
+            if file.version in seen.pinned:
+                self.why[file.version] = seen.pinned[file.version]
+            if place < self.retained:
+                self.why.setdefault(file.version, expired.RETAINED)
+        self.why[files[0].version] = expired.CURRENT
+        certain = {file.version for file in files if file.version not in self.why and is_expired(file.version)}
+        # A pinned version's time may tell about the one before.
+        for manifest in _each(self.storage, [file for file in files if file.version not in certain], read_manifest):
+            version = manifest.version
+            stored[version] = replace(stored[version], timestamp=manifest.timestamp)
+            if version not in self.why and not is_expired(version):
+                self.why[version] = expired.RECENT
+            if version in self.why:
+                self._need(self.storage, manifest, self.why[version])
+            else:
+                self._take_in_past(manifest)
+        self.expired = {file.version: file for file in files if file.version not in self.why}
+        self.unread = [file for file in files if file.version in certain]
+
+    def _take_in_others(self, seen: Seen) -> None:
+        """What detached versions, branches and clones need, of those that were not looked at before."""
+        new = [path for path in seen.detached if self.storage.uri_of(path) not in self.read]
+        for manifest in _each(self.storage, new, read_detached):
+            self._need(self.storage, manifest, expired.DETACHED)
+        for place in seen.places:
+            new = [path for path in place.versions if place.storage.uri_of(path) not in self.read]
+            try:
+                for manifest in _each(place.storage, new, _read_any):
+                    self._need(place.storage, manifest, place.reason, elsewhere=True)
+            except DvMaintenanceError as error:
+                raise unreadable(place, error) from error
+
+    # -- what manifests need ---------------------------------------------------------------------------------------
+
+    def _need(self, storage: Storage, manifest: Manifest, reason: str, *, elsewhere: bool = False) -> None:
+        self.read.add(storage.uri_of(manifest.path))
+        check_cleanable(manifest, storage.uri)
+        if elsewhere and not manifest.base_paths:
+            return
+        known = self.known_elsewhere if elsewhere else self.known
+        for key in self._keys(storage, manifest, known, elsewhere=elsewhere):
+            self.needed.setdefault(key, reason)
+
+    def _take_in_past(self, manifest: Manifest) -> None:
+        check_cleanable(manifest, self.storage.uri)
+        self.past |= self._keys(self.storage, manifest, self.known_past)
+
+    def _keys(self, storage: Storage, manifest: Manifest, known: set[bytes], *, elsewhere: bool = False) -> set[str]:
+        """Without those of ``known``: fragments that were taken in before, to the byte. A long history is of few."""
+        with naming_manifest(storage, manifest.path, manifest.version):
+            records = [each for each in manifest.fragment_records if each not in known]
+            fragments = tuple(map(parse_fragment, records))
+            check_no_overlays(fragments, manifest, storage.uri)
+            if any(_has_external(record) for record in records):
+                raise UnsupportedFeatureError(
+                    "the table has row ids or row versions in files of their own, which cannot be cleaned up here",
+                    features=("external row id sequences",),
+                    table=storage.uri,
+                    version=manifest.version,
+                    next_step="use a newer release of this tool, or Lance itself",
+                )
+            known.update(records)
+            keys = expired.keys_of(fragments, manifest.indices(), elsewhere=elsewhere)
+        if manifest.transaction_file and not elsewhere:
+            keys.add(f"{TRANSACTIONS}/{manifest.transaction_file}")
+        return keys
+
+    # -- deciding --------------------------------------------------------------------------------------------------
+
+    def decide(self) -> list[ExpiredFile]:
+        manifests: dict[str, str | None] = {}
+        for info in self.listed:
+            folder, _, name = info.path.rpartition("/")
+            found = version_file(name) if folder == VERSIONS else None
+            if found is not None:
+                is_expired = found.version in self.expired
+                manifests[info.path] = None if is_expired else self.why.get(found.version, expired.RECENT)
+            elif folder == VERSIONS and detached_names([name]):
+                manifests[info.path] = expired.DETACHED
+        files, kept, doubtful = expired.find_expired(self.listed, self.needed, self.past, manifests, self.young)
+        if doubtful and self.unread:
+            for manifest in _each(self.storage, self.unread, read_manifest):
+                self._take_in_past(manifest)
+            files, kept, _ = expired.find_expired(self.listed, self.needed, self.past, manifests, self.young)
+        self.kept = kept
+        return files
+
+    def unexplained(self, files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
+        """Those of the files that no version which is there names, expired or not."""
+        for manifest in _each(self.storage, self.unread, read_manifest):
+            self._take_in_past(manifest)
+        of_versions = {"manifest", "transaction"}
+        known = {file.path: expired.known_file(file.path) for file in files if file.kind not in of_versions}
+        return [file for file in files if (found := known.get(file.path)) is not None and found.key not in self.past]
+
+    # -- deleting --------------------------------------------------------------------------------------------------
+
+    def delete(self, files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
+        """Delete them, but for what is needed by now. Returns what was to go in the end."""
+        manifests = [file for file in files if file.kind == "manifest"]
+        # Oldest first: what is left of a history has no gaps at its end.
+        age = {file.path: file.version for file in self.expired.values()}
+        manifests.sort(key=lambda file: age[file.path])
+        others = [file for file in files if file.kind != "manifest"]
+        gone: list[ExpiredFile] = []
+        try:
+            failure = self._sweep(manifests, gone) or self._sweep(others, gone, manifests_are_gone=True)
+        except DvMaintenanceError as error:
+            error.done = error.done or self._done(files)
+            raise
+        finally:
+            self._remove_folders(gone)
+        if failure is not None:
+            failure.table, failure.version, failure.done = self.storage.uri, self.newest, self._done(files)
+            failure.next_step = failure.next_step or "run again: it goes on with what is left"
+            raise failure
+        went = set(gone)
+        return [file for file in files if file in went]
+
+    def _done(self, files: Sequence[ExpiredFile]) -> str | None:
+        return f"{self.deleted} of {len(files)} expired files deleted" if self.deleted else None
+
+    def _sweep(
+        self, files: Sequence[ExpiredFile], gone: list[ExpiredFile], *, manifests_are_gone: bool = False
+    ) -> DvMaintenanceError | None:
+        failure: DvMaintenanceError | None = None
+        for at in range(0, len(files), _DELETED_AT_ONCE):
+            self._catch_up(manifests_are_gone=manifests_are_gone)
+            batch = []
+            for file in files[at : at + _DELETED_AT_ONCE]:
+                reason = self._needed_by_now(file)
+                if reason is None:
+                    batch.append(file)
+                else:
+                    self.kept[reason] += 1
+            count, failed = delete_batch(self.storage, [file.path for file in batch])
+            self.deleted += count
+            gone += batch
+            failure = failure or failed
+            if failed and not count:
+                break  # nothing works any more
+        return failure
+
+    def _needed_by_now(self, file: ExpiredFile) -> str | None:
+        if file.kind == "manifest":
+            found = version_file(file.path.rpartition("/")[2])
+            return None if found is None else self.why.get(found.version)
+        known = expired.known_file(file.path)
+        return None if known is None else self.needed.get(known.key)
+
+    def _catch_up(self, *, manifests_are_gone: bool) -> None:
+        """Look again, and keep what anything new needs."""
+        seen = self._look()
+        there = {file.version: file for file in seen.versions}
+        if seen.versions[-1].version < self.newest:
+            raise self._conflict(f"its newest version is {seen.versions[-1].version} now: was it made anew?")
+        for version, reason in seen.pinned.items():
+            if version in self.expired:
+                if version not in there:
+                    raise self._conflict(f"version {version} was deleted when somebody named it by a tag or a branch")
+                self._keep(version, reason)
+        for version, file in there.items():
+            old = self.expired.get(version)
+            if old is not None and old.path != file.path:
+                raise self._conflict("its manifests were renamed meanwhile")
+            if old is not None and manifests_are_gone:
+                self._keep(version, expired.RECENT)
+        new = [file for file in seen.versions if file.version not in self.why and file.version not in self.expired]
+        new += [there[version] for version in self.why if version in there]
+        unread = [file for file in new if self.storage.uri_of(file.path) not in self.read]
+        for manifest in _each(self.storage, unread, read_manifest):
+            self._need(self.storage, manifest, self.why.setdefault(manifest.version, expired.CURRENT))
+        self._take_in_others(seen)
+
+    def _keep(self, version: int, reason: str) -> None:
+        del self.expired[version]
+        self.why[version] = reason
+
+    def _conflict(self, what: str) -> ConflictError:
+        return ConflictError(f"the table changed while it was cleaned up: {what}", table=self.storage.uri)
+
+    def _remove_folders(self, files: Iterable[ExpiredFile]) -> None:
+        for folder in (DATA, expired.INDICES):
+            inside = (file.path for file in files if file.path.startswith(f"{folder}/") and file.path.count("/") > 1)
+            remove_empty_folders(self.storage, inside, below=folder)
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _read_any(storage: Storage, path: str) -> Manifest:
+    found = version_file(path.rpartition("/")[2])
+    return read_detached(storage, path) if found is None else read_manifest(storage, found)
+
+
+def _each(storage: Storage, files: Sequence[T], read: Callable[[Storage, T], Manifest]) -> Iterator[Manifest]:
+    """The manifests in order, without those that somebody deletes meanwhile."""
+
+    def read_one(file: T) -> Manifest | None:
+        try:
+            return read(storage, file)
+        except FileNotFoundError:
+            return None
+
+    for at in range(0, len(files), _BATCH):
+        yield from (found for found in in_parallel(storage, files[at : at + _BATCH], read_one) if found is not None)
+
+
+def _has_external(record: bytes) -> bool:
+    fields = parse(record, _EXTERNAL)
+    return any(fields.has(number) for number in _EXTERNAL)

@@ -1,0 +1,1 @@
+"""Commits to a Paimon table: rewrites, deletes, index files, and the snapshot that publishes them."""

@@ -1,0 +1,137 @@
+"""Rows out of an append table: larger deletion vectors (DVs) for the files that keep rows, and files that keep none go.
+
+All DVs of a partition and bucket that one commit brings go together into as few index files as the target size lets
+(PIP-16: one delete file per write and bucket).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dv_maintenance.dv import DeletionVector
+from dv_maintenance.errors import VerificationError
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.paimon.commit.index_change import index_change, load_dv
+from dv_maintenance.tables.paimon.commit.publish import Draft, publish
+from dv_maintenance.tables.paimon.commit.rewrites import LiveFile, live_files
+from dv_maintenance.tables.paimon.layout import table_layout
+from dv_maintenance.tables.paimon.log.entries import FileId, added_entries, removal
+from dv_maintenance.tables.rows import ChangesOutcome, DeletedRows, RowChanges
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.paimon.layout import Layout
+    from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+
+__all__ = ["commit_deletes"]
+
+
+def commit_deletes(
+    place: Storage, base: PaimonSnapshot, changes: RowChanges, *, max_attempts: int = 10
+) -> ChangesOutcome:
+    """Commit rows out, see ``RowLevelTable.commit_changes``, as an OVERWRITE snapshot: what Paimon's own DELETE is.
+
+    The outcome is a conflict if others meanwhile took out a file that loses rows, or changed which of its rows are
+    deleted. What others appended, and rows that an update put into new files, come after the delete: a row that was to
+    be deleted and was updated is in a file that changed.
+
+    Raises
+    ------
+    VerificationError : the changes can't be right; nothing was changed.
+    ConflictError, StorageError, DamagedTableError, UnsupportedFeatureError, RefusedError : see ``publish``.
+    """
+    if changes.added or changes.change_files:
+        raise _wrong(base, "new rows can't be committed here")
+    if not changes.deleted:
+        return ChangesOutcome(None, 0)
+    layout = table_layout(place)
+    commit = _Commit(layout, base, _deletions(layout, base, changes.deleted))
+    published = publish(place, base, commit.compose, writes="delete", max_attempts=max_attempts)
+    if published.version is None:
+        return ChangesOutcome(None, published.attempts, conflict=commit.conflict)
+    whole = sum(each.deleted is None for each in commit.deletions)
+    return ChangesOutcome(
+        published.version,
+        published.attempts,
+        rows_deleted=sum(each.fresh for each in commit.deletions),
+        files_removed=whole,
+        dvs_added=len(commit.deletions) - whole,
+        dvs_removed=sum(each.file.dv is not None for each in commit.deletions),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Deletion:
+    """A file that loses rows: ``before`` and ``deleted`` are all that was and is deleted, ``None``: the file goes
+    whole. ``fresh``: rows that are deleted now.
+    """
+
+    file: LiveFile
+    before: DeletionVector
+    deleted: DeletionVector | None
+    fresh: int
+
+
+def _deletions(layout: Layout, base: PaimonSnapshot, deleted: Sequence[DeletedRows]) -> list[_Deletion]:
+    keys = [each.key for each in deleted]
+    if len(set(keys)) < len(keys):
+        raise _wrong(base, "two deletions share a file")
+    names = {key.path.rpartition("/")[2] for key in keys}
+    live: Mapping[FileKey, LiveFile] = {file.key: file for file in live_files(base, names).values()}
+    if missing := [key.path for key in keys if key not in live]:
+        raise _wrong(base, f"{missing[0]} is not live with the deletion vector that it was read with")
+    return [_deletion(layout, base, live[each.key], each) for each in deleted]
+
+
+def _deletion(layout: Layout, base: PaimonSnapshot, file: LiveFile, each: DeletedRows) -> _Deletion:
+    before = DeletionVector.empty() if file.dv is None else load_dv(layout, file.dv)
+    path = file.key.path
+    if each.positions is None:
+        return _Deletion(file, before, None, file.rows - len(before))
+    if each.rows is not None and each.rows != file.rows:
+        raise _wrong(base, f"{path} was read as {each.rows} rows, the manifest says {file.rows}")
+    if not each.positions or each.positions.max() >= file.rows:
+        raise _wrong(base, f"rows to delete are none of the {file.rows} rows of {path}")
+    deleted = before | each.positions
+    if len(deleted) != len(before) + len(each.positions):
+        raise _wrong(base, f"rows to delete of {path} were deleted when it was read")
+    return _Deletion(file, before, None if len(deleted) == file.rows else deleted, len(each.positions))
+
+
+def _wrong(base: PaimonSnapshot, what: str) -> VerificationError:
+    return VerificationError(what, table=base.table, version=base.version, next_step="report this as a bug")
+
+
+@dataclass(slots=True)
+class _Commit:
+    layout: Layout
+    base: PaimonSnapshot
+    deletions: Sequence[_Deletion]
+    conflict: str = ""
+    _known: dict[str, Any] = field(default_factory=dict)
+
+    def compose(self, now: PaimonSnapshot) -> Draft | None:
+        found = live_files(now, {each.file.id[2] for each in self.deletions})
+        self.conflict = next(filter(None, (self._changed(each, found) for each in self.deletions)), "")
+        if self.conflict:
+            return None
+        whole = {each.file.id for each in self.deletions if each.deleted is None}
+        fresh: dict[FileId, DeletionVector] = {
+            each.file.id: each.deleted for each in self.deletions if each.deleted is not None
+        }
+        entries = added_entries(self.layout, now, {file: found[file].manifest for file in whole})
+        index = index_change(self.layout, now, whole, fresh, self._known)
+        return Draft("OVERWRITE", tuple(removal(each) for each in entries.values()), index)
+
+    def _changed(self, each: _Deletion, found: Mapping[FileId, LiveFile]) -> str:
+        """What another writer did to the file; "" where its rows are what they were."""
+        path, now = each.file.key.path, found.get(each.file.id)
+        if now is None:
+            return f"another writer took out {path}, which rows are to be deleted from"
+        if now.key == each.file.key:
+            return ""
+        # An index file may have been written anew for the sake of another DV in it.
+        same = now.dv is not None and load_dv(self.layout, now.dv) == each.before
+        return "" if same else f"another writer deleted rows of {path}, which rows are to be deleted from"

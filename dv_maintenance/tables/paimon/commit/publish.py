@@ -1,0 +1,300 @@
+"""Commits to a Paimon table: new files first, then a snapshot under a number that nobody else has.
+
+Protocol: commits of Paimon's specification. A snapshot names manifests of all before it (base) and of what is new
+(delta), and the whole index. Who is too late with its number looks at the newest snapshot and decides anew. Here the
+snapshot is put in place by an atomic create, so that two of ours never share a number. Paimon's own writers on a local
+disk look whether it is there and then rename: between the two steps they could put theirs over ours, so ours is read
+back.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import orjson
+
+from dv_maintenance.errors import ConflictError, DamagedTableError, StorageError, UsageError
+from dv_maintenance.storage import FileExistsAlreadyError
+from dv_maintenance.tables.paimon.avro_writer import Template, write_records
+from dv_maintenance.tables.paimon.commit.value_stats import partition_stats
+from dv_maintenance.tables.paimon.layout import SNAPSHOT, table_layout
+from dv_maintenance.tables.paimon.log.entries import Entry, filled, read_whole, written
+from dv_maintenance.tables.paimon.log.manifests import ADD, DELETE
+from dv_maintenance.tables.paimon.log.snapshots import LATEST, latest_version, load_snapshot_file
+from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
+from dv_maintenance.tables.paimon.writable import check_writable
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.paimon.commit.index_change import NewIndex
+    from dv_maintenance.tables.paimon.layout import Layout
+
+__all__ = ["Draft", "Published", "publish"]
+
+_BATCH: Final = 2**63 - 1
+"""Commit identifier of all batch writers."""
+
+_FIRST_PAUSE: Final = 0.01  # seconds, as Paimon's commit.min-retry-wait
+_LONGEST_PAUSE: Final = 2.0
+_NOTHING: Final = "nothing was committed"
+
+# What every snapshot takes over from the one before it: no commit of ours changes any of it.
+_INHERITED: Final = ("version", "watermark", "statistics", "nextRowId", "logOffsets")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a snapshot does: ``kind`` as Paimon calls it, entries that take files out and put files in, and the index if
+    it changes.
+    """
+
+    kind: str
+    entries: tuple[Entry, ...]
+    index: NewIndex | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """``version`` is ``None`` if there was nothing to commit. ``draft``: what was committed, on top of ``before``."""
+
+    version: int | None
+    attempts: int
+    draft: Draft | None = None
+
+
+Compose = Callable[[PaimonSnapshot], Draft | None]
+
+
+def publish(
+    place: Storage, base: PaimonSnapshot, compose: Compose, *, writes: str, max_attempts: int = 10
+) -> Published:
+    """Commit what ``compose`` says of the newest snapshot, ``base`` at first if nobody has committed since.
+
+    ``writes``: the operation that the table is checked for, again on every snapshot of others. Files of attempts that
+    failed are deleted again.
+
+    Raises
+    ------
+    ConflictError : somebody else was faster in every attempt; nothing was committed.
+    StorageError : the storage failed; says so where the commit may have happened all the same.
+    DamagedTableError, UnsupportedFeatureError, RefusedError : of the newest snapshot; nothing was committed.
+    """
+    check_writable(base, writes)
+    race = _Race(place, table_layout(place), base, compose, writes)
+    for number in range(max_attempts):
+        if number:
+            # Full jitter: losers of one race must not meet again in the next.
+            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**number)))  # noqa: S311 - no secret
+        if (published := race.attempt(number + 1)) is not None:
+            return published
+    raise ConflictError(
+        f"other writers were faster in all of {max_attempts} attempts",
+        table=base.table,
+        version=base.version,
+        done=_NOTHING,
+        next_step="run again when the table is less busy",
+    )
+
+
+@dataclass(slots=True)
+class _Race:
+    place: Storage
+    layout: Layout
+    now: PaimonSnapshot
+    compose: Compose
+    writes: str
+    user: str = field(default_factory=lambda: f"dv-maintenance-{uuid4()}")
+
+    def attempt(self, number: int) -> Published | None:
+        """``None``: somebody else took the number."""
+        newest = latest_version(self.layout)
+        try:
+            return self._attempt(number)
+        except DamagedTableError:
+            # Who is quick with commits expires what is read here.
+            if latest_version(self.layout) == newest:
+                raise
+            return None
+
+    def _attempt(self, number: int) -> Published | None:
+        self.now = load_snapshot(self.place, known=self.now)
+        check_writable(self.now, self.writes)
+        draft = self.compose(self.now)
+        if draft is None:
+            return Published(None, number)
+        files = _Files(self.layout)
+        try:
+            body = self._snapshot(draft, files)
+        except BaseException:
+            files.discard()
+            raise
+        path = self.layout.snapshot(self.now.version + 1)
+        # Rolled back and written to up to the same number, the table would get back what was rolled back.
+        if self._base_is_another() or not self._create(path, body):
+            files.discard()
+            return None
+        if self._base_is_another():
+            raise self._unsure(
+                path, f"snapshot {self.now.version} was rolled back and made anew while it was built upon"
+            )
+        self._point_to(self.now.version + 1)
+        return Published(self.now.version + 1, number, draft)
+
+    def _base_is_another(self) -> bool:
+        """Whether the snapshot that is built upon is not the one that was read. One that is gone has expired."""
+        try:
+            found = load_snapshot_file(self.layout, self.now.version)
+        except UsageError:
+            return False
+        return found is None or self.now.file is None or found.body != self.now.file.body
+
+    def _create(self, path: str, body: bytes) -> bool:
+        """Whether the snapshot is ours. Nothing may be deleted that one of ours might name, so where that is not known
+        an error says so which no caller takes for a failure.
+        """
+        storage = self.layout.storage
+        staging = f"{path.rpartition('/')[0]}/.{path.rpartition('/')[2]}.{uuid4()}.tmp"
+        failure: StorageError | None = None
+        try:
+            storage.create(path, body, staging=staging)
+        except FileExistsAlreadyError:
+            # Somebody else's, or our own: storage clients repeat a request whose answer got lost.
+            try:
+                return storage.get(path) == body
+            except FileNotFoundError as error:
+                raise self._unsure(path, "it was there and is gone") from error
+        except StorageError as error:
+            failure = error
+        try:
+            found = storage.get(path)
+        except FileNotFoundError:
+            if failure is None:
+                return True  # and expired by now, or rolled back
+            found = b""
+        except StorageError as error:
+            raise self._unsure(path, str(error)) from error
+        if found == body:
+            return True
+        if failure is not None:
+            raise self._unsure(path, str(failure)) from failure
+        raise self._unsure(path, "another writer put its own snapshot over ours")
+
+    def _unsure(self, path: str, why: str) -> StorageError:
+        error = StorageError(
+            f"{path}: {why}",
+            table=self.now.table,
+            version=self.now.version,
+            next_step=f"look for the commit user {self.user} in the history, then run again",
+        )
+        error.done = "it is not known whether the snapshot was committed; nothing was deleted"
+        return error
+
+    def _point_to(self, version: int) -> None:
+        """The hint, which readers check: a stale one costs them a listing."""
+        with suppress(StorageError):
+            self.layout.storage.put(f"{self.layout.own}{SNAPSHOT}/{LATEST}", str(version).encode())
+
+    # -- one snapshot ----------------------------------------------------------------------------------------------
+
+    def _snapshot(self, draft: Draft, files: _Files) -> bytes:
+        """Write all that the snapshot names, and return it."""
+        before, layout = self.now.file, self.layout
+        if before is None:
+            raise AssertionError("files of a table without a snapshot cannot have been planned for")
+        delta_template, delta = read_whole(layout, before.delta_list, before.id)
+        base_template, base = read_whole(layout, before.base_list, before.id)
+        # Lists repeat those of older and newer writers: the one with more fields loses nothing.
+        template = max(delta_template, base_template, key=lambda each: len(each.fields()))
+        types = template.fields()
+        name = str(uuid4())
+        new: list[dict[str, Any]] = []
+        for number, (data, records) in enumerate(written(draft.entries)):
+            manifest = f"manifest-{name}-{number}"
+            files.put(manifest, data)
+            new.append(self._list_record(template, manifest, len(data), records))
+        kept = [filled(record, types, "manifest lists") for record in [*base, *delta]]
+        sizes = {}
+        for index, (key, listed) in enumerate((("baseManifestList", kept), ("deltaManifestList", new))):
+            data = write_records(template, listed)
+            files.put(f"manifest-list-{name}-{index}", data)
+            sizes[key] = (f"manifest-list-{name}-{index}", len(data))
+        index_manifest = before.index_manifest
+        if draft.index is not None:
+            index_manifest = self._put_index(draft.index, name, files)
+        rows = sum((1 if each.record["_KIND"] == ADD else -1) * each.file["_ROW_COUNT"] for each in draft.entries)
+        old = before.body
+        body = {
+            **{key: old[key] for key in _INHERITED if old.get(key) is not None},
+            "id": before.id + 1,
+            "schemaId": self.now.table_schema.id,
+            **{key: list_name for key, (list_name, _) in sizes.items()},
+            **({f"{key}Size": size for key, (_, size) in sizes.items()} if "deltaManifestListSize" in old else {}),
+            "changelogManifestList": None,
+            **({} if index_manifest is None else {"indexManifest": index_manifest}),
+            "commitUser": self.user,
+            "commitIdentifier": _BATCH,
+            "commitKind": draft.kind,
+            "timeMillis": max(time.time_ns() // 1_000_000, before.timestamp),
+            "totalRecordCount": (old.get("totalRecordCount") or 0) + rows,
+            "deltaRecordCount": rows,
+            "changelogRecordCount": 0,
+            **({"uuid": str(uuid4())} if "uuid" in old else {}),
+        }
+        return orjson.dumps(body, option=orjson.OPT_INDENT_2)
+
+    def _list_record(
+        self, template: Template, name: str, size: int, records: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        files = [record["_FILE"] for record in records]
+        buckets = [record["_BUCKET"] for record in records]
+        levels = [file["_LEVEL"] for file in files]
+        schema = self.now.table_schema
+        values = {
+            "_VERSION": 2,
+            "_FILE_NAME": name,
+            "_FILE_SIZE": size,
+            "_NUM_ADDED_FILES": sum(record["_KIND"] == ADD for record in records),
+            "_NUM_DELETED_FILES": sum(record["_KIND"] == DELETE for record in records),
+            "_PARTITION_STATS": partition_stats(
+                [record["_PARTITION"] for record in records], schema.partition_fields()
+            ),
+            "_SCHEMA_ID": schema.id,
+            "_MIN_BUCKET": min(buckets),
+            "_MAX_BUCKET": max(buckets),
+            "_MIN_LEVEL": min(levels),
+            "_MAX_LEVEL": max(levels),
+        }
+        return filled(values, template.fields(), "manifest lists")
+
+    def _put_index(self, index: NewIndex, name: str, files: _Files) -> str | None:
+        for path, data in index.files.items():
+            files.put_at(path, data)
+        if index.manifest is None:
+            return None
+        files.put(f"index-manifest-{name}-0", index.manifest)
+        return f"index-manifest-{name}-0"
+
+
+@dataclass(slots=True)
+class _Files:
+    """What one attempt wrote."""
+
+    layout: Layout
+    paths: list[str] = field(default_factory=list)
+
+    def put(self, name: str, data: bytes) -> None:
+        self.put_at(self.layout.manifest(name), data)
+
+    def put_at(self, path: str, data: bytes) -> None:
+        self.paths.append(path)
+        self.layout.storage.put(path, data)
+
+    def discard(self) -> None:
+        with suppress(StorageError):  # vacuum finds what stays
+            self.layout.storage.delete(self.paths)

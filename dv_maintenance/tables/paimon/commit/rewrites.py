@@ -1,0 +1,320 @@
+"""Commits of rewrites: one COMPACT snapshot in which new files hold the live rows of old ones.
+
+Whether a replacement still holds is asked of the newest snapshot in every attempt, by the pair that Paimon's writers
+compare too: a data file, and the deletion vector (DV) that it has. Where others deleted rows of an input meanwhile the
+work is kept: these rows are deleted in the new files as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.compute as pc
+
+from dv_maintenance.dv import DeletionVector
+from dv_maintenance.dv.carry import Source, carry_over
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.tables.arrays import strings
+from dv_maintenance.tables.gates import Input, check_replacements, check_stored, wrong
+from dv_maintenance.tables.model import CommitOutcome, FileKey, Rebased, Replacement
+from dv_maintenance.tables.paimon.commit.index_change import index_change, load_dv
+from dv_maintenance.tables.paimon.commit.publish import Draft, publish
+from dv_maintenance.tables.paimon.commit.value_stats import EMPTY_ROW, file_stats
+from dv_maintenance.tables.paimon.layout import table_layout
+from dv_maintenance.tables.paimon.log.entries import Entry, FileId, added_entries, filled, newest_template, removal
+from dv_maintenance.tables.paimon.log.index_manifest import DvEntry
+from dv_maintenance.tables.paimon.log.manifests import ADD
+from dv_maintenance.tables.paimon.log.snapshots import read_snapshot_file
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.paimon.avro_writer import Template
+    from dv_maintenance.tables.paimon.layout import Layout
+    from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+    from dv_maintenance.tables.work import OutputFile
+
+__all__ = ["LiveFile", "commit_replacements", "live_files"]
+
+_REASONS_SHOWN: Final = 3
+_COMPACT: Final = "COMPACT"
+_COMPACTED: Final = 1
+_NO_STATS: Final = {"_MIN_VALUES": EMPTY_ROW, "_MAX_VALUES": EMPTY_ROW, "_NULL_COUNTS": []}
+_COLUMNS: Final = [
+    "path",
+    "file_name",
+    "bucket",
+    "partition_code",
+    "partition",
+    "dv_id",
+    "physical_rows",
+    "deleted_rows",
+    "manifest",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A live data file and its DV."""
+
+    id: FileId
+    key: FileKey
+    partition: str
+    rows: int
+    deleted_rows: int
+    dv: DvEntry | None
+    manifest: int
+
+
+def live_files(snapshot: PaimonSnapshot, names: set[str]) -> dict[FileId, LiveFile]:
+    """Those with one of the ``names``."""
+    dvs = {dv.id: dv for dv in snapshot.index.dvs}
+    files = snapshot.files.filter(pc.is_in(snapshot.files["file_name"], value_set=strings(sorted(names))))
+    found = {}
+    for row in files.select(_COLUMNS).to_pylist():
+        file = (snapshot.partitions[row["partition_code"]].row, row["bucket"], row["file_name"])
+        key = FileKey(row["path"], row["dv_id"])
+        dv = dvs[row["dv_id"]] if row["dv_id"] is not None else None
+        found[file] = LiveFile(
+            file, key, row["partition"], row["physical_rows"], row["deleted_rows"], dv, row["manifest"]
+        )
+    return found
+
+
+def commit_replacements(
+    place: Storage,
+    base: PaimonSnapshot,
+    replacements: Sequence[Replacement],
+    *,
+    max_attempts: int = 10,
+) -> CommitOutcome:
+    """See ``Table.commit``.
+
+    Raises
+    ------
+    VerificationError : the replacements would change what a query returns; nothing was committed.
+    ConflictError, StorageError, DamagedTableError, UnsupportedFeatureError, RefusedError : see ``publish``.
+    """
+    inputs = {key for each in replacements for key in each.inputs}
+    names = {key.path.rpartition("/")[2] for key in inputs}
+    live = {file.key: file for file in live_files(base, names).values() if file.key in inputs}
+    layout = table_layout(place)
+    _verify(layout, base, replacements, live)
+    commit = _Commit(layout, base, replacements, live)
+    published = publish(place, base, commit.compose, writes="rewrite", max_attempts=max_attempts)
+    held = published.version is not None
+    draft = published.draft
+    return CommitOutcome(
+        version=published.version,
+        committed=tuple(commit.stay) if held else (),
+        lost=tuple(commit.lost),
+        attempts=published.attempts,
+        reason=_reasons(commit.lost),
+        rebased=tuple(
+            Rebased(name, tuple(file.key for file in stay.inputs), tuple(dv.cardinality for dv in stay.deleted))
+            for name, stay in commit.stay.items()
+            if held and stay.carried
+        ),
+        moved={} if draft is None or draft.index is None else draft.index.moved,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stay:
+    """A replacement as it can be committed now: inputs with the DVs that they have by now, and what is deleted of each
+    output. ``carried``: an input is not the logical file any more that it was.
+    """
+
+    inputs: tuple[LiveFile, ...]
+    deleted: tuple[DeletionVector, ...]
+    carried: bool
+
+
+@dataclass(slots=True)
+class _Commit:
+    """What to commit, decided anew in each attempt. ``live``: inputs that are live at the base snapshot."""
+
+    layout: Layout
+    base: PaimonSnapshot
+    replacements: Sequence[Replacement]
+    live: Mapping[FileKey, LiveFile]
+    stay: dict[str, _Stay] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+    _entries: dict[FileId, Entry] = field(default_factory=dict)
+    _template: Template | None = None
+    _dvs: dict[str, DeletionVector] = field(default_factory=dict)
+    _moved: tuple[int, bool] | None = None
+
+    def compose(self, now: PaimonSnapshot) -> Draft | None:
+        self._decide(now)
+        if not self.stay:
+            return None
+        files = [file for stay in self.stay.values() for file in stay.inputs if file.id not in self._entries]
+        # Of the snapshot of now: manifests of the base may have expired while files were written.
+        self._entries |= added_entries(self.layout, now, {file.id: file.manifest for file in files})
+        self._template = self._template or newest_template(self.layout, now)
+        entries: list[Entry] = []
+        gone: set[FileId] = set()
+        fresh: dict[FileId, DeletionVector] = {}
+        for each in self.replacements:
+            if (stay := self.stay.get(each.id)) is None:
+                continue
+            entries += [removal(self._entries[file.id]) for file in stay.inputs]
+            gone |= {file.id for file in stay.inputs}
+            for output, deleted in zip(each.outputs, stay.deleted, strict=True):
+                if deleted and deleted.cardinality == output.rows:
+                    continue  # of no use to anybody
+                entry = self._addition(output, [self._entries[file.id] for file in stay.inputs])
+                entries.append(entry)
+                if deleted:
+                    fresh[entry.id] = deleted
+        return Draft(_COMPACT, tuple(entries), index_change(self.layout, now, gone, fresh, self._dvs))
+
+    def _decide(self, now: PaimonSnapshot) -> None:
+        self.stay, self.lost = {}, {}
+        _check_new(now, [output.uri.rpartition("/")[2] for each in self.replacements for output in each.outputs])
+        found = live_files(now, {file.id[2] for file in self.live.values()})
+        for each in self.replacements:
+            stay = self._held(each, now, found)
+            if isinstance(stay, str):
+                self.lost[each.id] = stay
+            else:
+                self.stay[each.id] = stay
+
+    def _held(self, each: Replacement, now: PaimonSnapshot, found: Mapping[FileId, LiveFile]) -> _Stay | str:
+        """The replacement as it can be committed, or why it is lost."""
+        inputs: list[LiveFile | None] = []
+        for key in each.inputs:
+            if key not in self.live:
+                return f"{key.path} was not live when it was planned"
+            file = found.get(self.live[key].id)
+            if file is None and self._compacted(now):
+                return f"another writer rewrote {key.path}, or may have"
+            inputs.append(file)
+        left = tuple(file for file in inputs if file is not None)
+        none = (DeletionVector.empty(),) * len(each.outputs)
+        carried = tuple(None if file is None else file.key for file in inputs) != each.inputs
+        if not carried:
+            return _Stay(left, none, carried=False)
+        pairs = [(self.live[key], file) for key, file in zip(each.inputs, inputs, strict=True)]
+        if any(old.dv is not None and not self._readable(old) for old, _ in pairs):
+            return "other writers deleted from its inputs, and what was deleted before has expired"
+        # An index file may have been written anew for the sake of another DV in it.
+        if all(new is not None and self._dv(old) == self._dv(new) for old, new in pairs):
+            return _Stay(left, none, carried=True)
+        if not each.kept:
+            return "another writer deleted rows of its inputs, and it is not known which row went where"
+        if not now.options.deletion_vectors:
+            return "another writer deleted rows of its inputs, and the table takes no deletion vectors any more"
+        sources = []
+        for (old, new), kept in zip(pairs, each.kept, strict=True):
+            newer = None if new is None else self._dv(new)
+            if newer is not None and self._dv(old) - newer:
+                return f"another writer brought rows of {old.key.path} back"
+            sources.append(Source(kept, self._dv(old), newer))
+        deleted = carry_over(sources, [output.rows for output in each.outputs])
+        if all(dv.cardinality == output.rows for dv, output in zip(deleted, each.outputs, strict=True)):
+            return "other writers took out all of its rows"
+        return _Stay(left, tuple(deleted), carried=True)
+
+    def _compacted(self, now: PaimonSnapshot) -> bool:
+        """Whether rows may live on in other files: what was taken out since the base by anything but a compaction is
+        deleted.
+        """
+        if self._moved is None or self._moved[0] != now.version:
+            self._moved = (now.version, _rows_moved(self.layout, self.base.version, now.version))
+        return self._moved[1]
+
+    def _readable(self, file: LiveFile) -> bool:
+        try:
+            self._dv(file)
+        except DamagedTableError:
+            return False
+        return True
+
+    def _dv(self, file: LiveFile) -> DeletionVector:
+        if file.dv is None:
+            return DeletionVector.empty()
+        if file.dv.id not in self._dvs:
+            self._dvs[file.dv.id] = load_dv(self.layout, file.dv)
+        return self._dvs[file.dv.id]
+
+    def _addition(self, output: OutputFile, inputs: Sequence[Entry]) -> Entry:
+        """The entry of a new file, written as the table's newest are."""
+        template, schema, first = self._template, self.base.table_schema, inputs[0]
+        assert template is not None, "templates are read before the first entry"
+        values = {
+            "_FILE_NAME": output.uri.rpartition("/")[2],
+            "_FILE_SIZE": output.size,
+            "_ROW_COUNT": output.rows,
+            "_MIN_KEY": EMPTY_ROW,
+            "_MAX_KEY": EMPTY_ROW,
+            "_KEY_STATS": _NO_STATS,
+            "_VALUE_STATS": file_stats(schema, output.stats),
+            "_MIN_SEQUENCE_NUMBER": min(each.file["_MIN_SEQUENCE_NUMBER"] for each in inputs),
+            "_MAX_SEQUENCE_NUMBER": max(each.file["_MAX_SEQUENCE_NUMBER"] for each in inputs),
+            "_SCHEMA_ID": schema.id,
+            "_LEVEL": 0,
+            "_EXTRA_FILES": [],
+            "_CREATION_TIME": output.modified or time.time_ns() // 1_000_000,
+            "_DELETE_ROW_COUNT": 0,
+            "_FILE_SOURCE": _COMPACTED,
+        }
+        record = {
+            "_VERSION": first.record["_VERSION"],
+            "_KIND": ADD,
+            "_PARTITION": first.record["_PARTITION"],
+            "_BUCKET": first.record["_BUCKET"],
+            "_TOTAL_BUCKETS": first.record["_TOTAL_BUCKETS"],
+            "_FILE": filled(values, template.fields("_FILE"), "data files"),
+        }
+        return Entry(template, filled(record, template.fields(), "manifests"))
+
+
+def _rows_moved(layout: Layout, since: int, version: int) -> bool:
+    """Whether one of the snapshots behind ``since`` is a compaction, or nobody knows what it was."""
+    try:
+        return version <= since or any(
+            read_snapshot_file(layout, number).kind == _COMPACT for number in range(since + 1, version + 1)
+        )
+    except FileNotFoundError:
+        return True
+
+
+def _reasons(lost: Mapping[str, str]) -> str:
+    reasons = list(dict.fromkeys(lost.values()))
+    more = f" (and {len(reasons) - _REASONS_SHOWN} more reasons)" if len(reasons) > _REASONS_SHOWN else ""
+    return "; ".join(reasons[:_REASONS_SHOWN]) + more
+
+
+# -- gates -------------------------------------------------------------------------------------------------------
+
+
+def _verify(
+    layout: Layout, base: PaimonSnapshot, replacements: Sequence[Replacement], live: Mapping[FileKey, LiveFile]
+) -> None:
+    """Refuse what can't be right, whatever others commit. Replacements with an input that is not live at ``base`` are
+    lost anyway and not looked at closer.
+    """
+    inputs = {key: Input(file.partition, file.rows, file.deleted_rows) for key, file in live.items()}
+    check_replacements(layout.storage, base, replacements, inputs)
+    for each in replacements:
+        # A partition and a bucket are more than the name of a partition.
+        if len({live[key].id[:2] for key in each.inputs if key in live}) > 1:
+            raise wrong(base, f"replacement {each.id} has inputs of several partitions or buckets")
+    outputs = [output for each in replacements for output in each.outputs]
+    _check_new(base, [output.uri.rpartition("/")[2] for output in outputs])
+    check_stored(layout.storage, base, outputs)
+
+
+def _check_new(now: PaimonSnapshot, names: Sequence[str]) -> None:
+    """No VerificationError: after one of those new files are deleted, and this one is somebody's live file."""
+    if taken := live_files(now, set(names)):
+        raise DamagedTableError(
+            f"a new file has the name of a live one: {min(taken)[2]}",
+            table=now.table,
+            version=now.version,
+            next_step="look for it in the history: a commit of this run may have gone through",
+        )

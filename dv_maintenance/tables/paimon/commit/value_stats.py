@@ -1,0 +1,139 @@
+"""Statistics of new data files and of the partitions in a manifest, as manifests have them.
+
+Format: SimpleStats of Paimon's manifests: least and greatest values as binary rows, and how many nulls. A value that is
+null in both rows of a column that is not all null is one that nobody knows, and readers then skip nothing by it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from dv_maintenance.tables.paimon.log.binary_row import Moment, decode_row, encode_row
+from dv_maintenance.tables.paimon.rows.types import DataType, Field
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.paimon.log.schema import Schema
+    from dv_maintenance.tables.work import ColumnStats
+
+__all__ = ["BOUNDED", "EMPTY_ROW", "file_stats", "partition_stats", "stats_columns"]
+
+EMPTY_ROW: Final = encode_row((), ())
+"""The row without fields."""
+
+BOUNDED: Final = frozenset(
+    {"BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "DATE", "CHAR", "VARCHAR"}
+    | {"TIMESTAMP", "TIMESTAMP_LTZ"}
+)
+"""Types that have a least and a greatest value in statistics."""
+_NESTED: Final = frozenset({"ARRAY", "MAP", "MULTISET", "ROW", "VARIANT", "VECTOR", "BLOB"})
+_MODE: Final = "metadata.stats-mode"
+_TRUNCATED: Final = re.compile(r"truncate\((\d{1,6})\)")
+_DEFAULT_MODE: Final = "truncate(16)"
+
+
+def stats_columns(schema: Schema) -> tuple[tuple[str, ...], ...]:
+    """The columns that a rewrite has to report statistics of, see ``RewriteTask``: those that the table keeps any of
+    (``metadata.stats-mode``, ``fields.NAME.stats-mode``, ``metadata.stats-keep-first-n-columns``).
+    """
+    first = schema.options.get("metadata.stats-keep-first-n-columns", "-1")
+    count = int(first) if first.isascii() and first.isdecimal() else len(schema.fields)
+    chosen = schema.fields[:count]
+    return tuple((each.name,) for each in chosen if each.type.root not in _NESTED and _mode(schema, each) != "none")
+
+
+def _mode(schema: Schema, column: Field) -> str:
+    default = schema.options.get(_MODE, _DEFAULT_MODE)
+    return schema.options.get(f"fields.{column.name}.stats-mode", default).strip().lower()
+
+
+def file_stats(schema: Schema, stats: Sequence[ColumnStats]) -> dict[str, Any]:
+    """The statistics of a file that was written with ``schema``: of all of its columns, unknown ones included."""
+    known = {each.column[0]: each for each in stats}
+    types = [each.type for each in schema.fields]
+    least: list[Any] = []
+    greatest: list[Any] = []
+    nulls: list[int | None] = []
+    for field in schema.fields:
+        found = known.get(field.name)
+        low, high = (None, None) if found is None else _bounds(found, field.type, _mode(schema, field))
+        least.append(low)
+        greatest.append(high)
+        nulls.append(None if found is None else found.null_count)
+    # Types that no row of keys has are null here, whatever their slot would look like.
+    plain = [each if each.root in BOUNDED else DataType("BIGINT") for each in types]
+    return _record(least, greatest, nulls, plain)
+
+
+def _bounds(stats: ColumnStats, type: DataType, mode: str) -> tuple[Any, Any]:
+    """Least and greatest value, both or none."""
+    if type.root not in BOUNDED or mode == "counts" or stats.minimum is None or stats.maximum is None:
+        return None, None
+    least, greatest = _value(stats.minimum, type), _value(stats.maximum, type)
+    if not isinstance(least, str) or mode == "full":
+        return least, greatest
+    match = _TRUNCATED.fullmatch(mode)
+    if match is None:
+        return None, None
+    above = _above(greatest, int(match[1]))
+    return (None, None) if above is None else (least[: int(match[1])], above)
+
+
+def _value(value: Any, type: DataType) -> Any:
+    """As :func:`encode_row` takes it."""
+    match type.root:
+        case "DECIMAL":
+            return Decimal(value)
+        case "TIMESTAMP" | "TIMESTAMP_LTZ":
+            if type.precision <= 3:
+                return Moment(value)
+            millis, micros = divmod(value, 1000)
+            return Moment(millis, micros * 1000)
+    return value
+
+
+def _above(text: str, length: int) -> str | None:
+    """A text of at most so many characters that no shorter prefix of ``text`` is above; ``None`` if there is none."""
+    if len(text) <= length:
+        return text
+    kept = text[:length]
+    while kept:
+        last = ord(kept[-1]) + 1
+        # Surrogates are no characters, and Java compares by bytes of UTF-8, which sort as code points do.
+        last = 0xE000 if 0xD800 <= last < 0xE000 else last
+        if last <= 0x10FFFF:
+            return kept[:-1] + chr(last)
+        kept = kept[:-1]
+    return None
+
+
+def partition_stats(rows: Sequence[bytes], fields: Sequence[Field]) -> dict[str, Any]:
+    """The statistics of the partitions (rows as manifests have them) of a manifest's entries.
+
+    Raises
+    ------
+    DamagedTableError : a row is none of the table's.
+    """
+    types = [each.type for each in fields]
+    decoded = [decode_row(row, types) for row in rows]
+    least: list[Any] = []
+    greatest: list[Any] = []
+    nulls: list[int | None] = []
+    for index in range(len(types)):
+        values = [row[index] for row in decoded]
+        # Text sorts by code points, which is how its bytes do.
+        there = sorted(value for value in values if value is not None)
+        nan = any(value != value for value in there)
+        least.append(None if nan or not there else there[0])
+        greatest.append(None if nan or not there else there[-1])
+        nulls.append(len(values) - len(there))
+    return _record(least, greatest, nulls, types)
+
+
+def _record(
+    least: Sequence[Any], greatest: Sequence[Any], nulls: Sequence[int | None], types: Sequence[DataType]
+) -> dict[str, Any]:
+    rows: Mapping[str, bytes] = {"_MIN_VALUES": encode_row(least, types), "_MAX_VALUES": encode_row(greatest, types)}
+    return {**rows, "_NULL_COUNTS": list(nulls)}

@@ -1,0 +1,1 @@
+"""Snapshots of a Paimon table: schemas, manifests, index manifests, tags, branches and history."""

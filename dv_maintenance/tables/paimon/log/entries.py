@@ -1,0 +1,129 @@
+"""Entries of manifests as they are written: those that take files out repeat what put them in, field by field.
+
+A file's identity is most of its entry, and releases have added fields to it: what takes it out is therefore the very
+record that put it in, written by the schema that one was found with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
+from dv_maintenance.tables.paimon.avro import read_records
+from dv_maintenance.tables.paimon.avro_writer import Template, template_of, write_records
+from dv_maintenance.tables.paimon.layout import Layout
+from dv_maintenance.tables.paimon.log.manifests import ADD, DELETE, manifest_files, placed
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+
+__all__ = ["Entry", "FileId", "added_entries", "filled", "newest_template", "read_whole", "removal", "written"]
+
+FileId = tuple[bytes, int, str]
+"""Row of the partition, bucket and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record and how it is written."""
+
+    template: Template
+    record: Mapping[str, Any]
+
+    @property
+    def file(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.record["_FILE"]
+        return found
+
+    @property
+    def id(self) -> FileId:
+        return self.record["_PARTITION"], self.record["_BUCKET"], self.file["_FILE_NAME"]
+
+
+def read_whole(layout: Layout, name: str, version: int) -> tuple[Template, list[dict[str, Any]]]:
+    """A file of the folder of manifests, with all that its records have.
+
+    Raises
+    ------
+    DamagedTableError : names the file; also where it does not exist.
+    RefusedError : fastavro is not installed.
+    """
+    try:
+        data = layout.storage.get(layout.manifest(name))
+        return template_of(data), list(read_records(data, None))
+    except FileNotFoundError:
+        raise placed(layout, DamagedTableError("it does not exist"), version, name) from None
+    except DvMaintenanceError as error:
+        raise placed(layout, error, version, name) from error.__cause__
+
+
+def newest_template(layout: Layout, snapshot: PaimonSnapshot) -> Template:
+    """How the newest manifest of a snapshot with files was written. Raises as :func:`read_whole`."""
+    assert snapshot.file is not None, "a table with files has a snapshot"
+    for name in (snapshot.file.delta_list, snapshot.file.base_list):
+        if manifests := manifest_files(layout, name, snapshot.version):
+            return read_whole(layout, manifests[-1].name, snapshot.version)[0]
+    raise DamagedTableError("it has files, but no manifest", table=layout.uri, version=snapshot.version)
+
+
+def added_entries(layout: Layout, snapshot: PaimonSnapshot, wanted: Mapping[FileId, int]) -> dict[FileId, Entry]:
+    """The entries that added the ``wanted`` files, each of which is in the manifest at a place of ``live.manifests``.
+
+    Raises
+    ------
+    DamagedTableError : a manifest that cannot be read, or that has changed.
+    """
+    found: dict[FileId, Entry] = {}
+    for place in sorted(set(wanted.values())):
+        name = snapshot.live.manifests[place]
+        template, records = read_whole(layout, name, snapshot.version)
+        for record in records:
+            entry = Entry(template, record)
+            if record["_KIND"] == ADD and entry.id in wanted:
+                found[entry.id] = entry
+    if missing := set(wanted) - set(found):
+        raise DamagedTableError(
+            f"no manifest adds the live file {min(missing)[2]} any more", table=layout.uri, version=snapshot.version
+        )
+    return found
+
+
+def removal(entry: Entry) -> Entry:
+    return Entry(entry.template, {**entry.record, "_KIND": DELETE})
+
+
+def written(entries: Sequence[Entry]) -> list[tuple[bytes, list[Mapping[str, Any]]]]:
+    """Manifests of the entries: one or more for each way of writing, each with its records."""
+    groups: dict[Template, list[Mapping[str, Any]]] = {}
+    for entry in entries:
+        groups.setdefault(entry.template, []).append(entry.record)
+    return [
+        (write_records(template, [dict(each) for each in part]), part)
+        for template, records in groups.items()
+        for part in (records[at : at + _PER_MANIFEST] for at in range(0, len(records), _PER_MANIFEST))
+    ]
+
+
+# About Paimon's 8 MB (manifest.target-file-size).
+_PER_MANIFEST: Final = 20_000
+
+
+def filled(values: Mapping[str, Any], types: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """A record of just the fields in ``types``: those without a value are null.
+
+    Raises
+    ------
+    UnsupportedFeatureError : a field that may not be null and is not known here.
+    """
+    record = {}
+    for name, kind in types.items():
+        if name not in values and not (isinstance(kind, list) and "null" in kind):
+            raise UnsupportedFeatureError(
+                f"{what} of this table have a field {name}, which this release cannot fill",
+                features=(f"field {name}",),
+                next_step="use a newer release of this tool, or Paimon itself",
+            )
+        record[name] = values.get(name)
+    return record

@@ -1,0 +1,282 @@
+"""What happened to a Paimon table, snapshot by snapshot.
+
+What a snapshot did to files is in its delta list. What it did to deletion vectors is told by comparing its index
+manifest, a whole state, with that of the snapshot before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.errors import DamagedDeletionVectorError, UsageError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv
+from dv_maintenance.tables.paimon.features import Options
+from dv_maintenance.tables.paimon.layout import Layout, table_layout
+from dv_maintenance.tables.paimon.log.index_manifest import DvEntry, read_index_manifest
+from dv_maintenance.tables.paimon.log.manifests import ADD, DELETE, delta_entries
+from dv_maintenance.tables.paimon.log.schema import newest_schema
+from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile, all_versions, read_snapshot_file
+from dv_maintenance.tables.paimon.rows.files import counted
+from dv_maintenance.tables.paimon.rows.partitions import Partitions
+from dv_maintenance.tables.paimon.scalars import integer
+from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+
+__all__ = ["changes_since", "history", "oldest_dv"]
+
+_APPEND: Final = "APPEND"
+_COMPACT: Final = "COMPACT"
+_ANALYZE: Final = "ANALYZE"
+
+# Of a snapshot file, what a history tells as parameters and as metrics.
+_PARAMETERS: Final = {"commitUser": "commit_user", "commitIdentifier": "commit_identifier", "operation": "operation"}
+_METRICS: Final = {
+    "totalRecordCount": "total_records",
+    "deltaRecordCount": "delta_records",
+    "changelogRecordCount": "changelog_records",
+}
+
+# By partition, bucket and name of the data file.
+_Dvs = dict[tuple[int, int, str], DvEntry]
+
+
+def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
+    """The snapshots that are still there, newest first, at most ``limit`` of them. Reads of each its file, its delta
+    and its index manifest, and index files where a DV of a writer before 1.0 came or went.
+
+    ``operation`` is Paimon's commit kind. Of a snapshot whose predecessor has expired nobody knows which of its
+    deletion vectors are new: its DV numbers are 0.
+
+    Raises
+    ------
+    UsageError : ``limit`` is negative.
+    TableNotFoundError, DamagedTableError, UnsupportedFeatureError, RefusedError : as ``snapshot.load_snapshot``.
+    """
+    if limit is not None and limit < 0:
+        raise UsageError(f"a limit of {limit} makes no sense", next_step="give 0 or more")
+    story = _Story.of(storage)
+    versions = all_versions(story.layout)[::-1]
+    wanted = versions if limit is None else versions[:limit]
+    found: list[HistoryEntry] = []
+    after: SnapshotFile | None = None
+    for file in story.files(versions[: len(wanted) + 1] if wanted else []):
+        if after is not None:
+            found.append(story.entry(after, file if file.id == after.id - 1 else None))
+        after = file
+    # The oldest one: there is none before it, or it is not asked for.
+    if after is not None and len(found) < len(wanted):
+        found.append(story.entry(after, None))
+    return found
+
+
+def changes_since(storage: Storage, version: int) -> Changes:
+    """Snapshots behind ``version``. Those that have expired are not in ``commits``, and count as data-changing since
+    nobody can tell any more.
+
+    Raises
+    ------
+    UsageError : the table has no such snapshot.
+    TableNotFoundError, DamagedTableError, UnsupportedFeatureError, RefusedError : as :func:`history`.
+    """
+    story = _Story.of(storage)
+    versions = all_versions(story.layout)
+    newest = versions[-1] if versions else 0
+    if not -1 <= version <= newest:
+        raise UsageError(
+            f"there is no snapshot {version}",
+            table=storage.uri,
+            next_step=f"the newest is {newest}: was the table replaced or rolled back?",
+        )
+    commits = []
+    before: SnapshotFile | None = None
+    # With the one before the first, to compare with.
+    for file in story.files([each for each in versions if each >= version]):
+        if file.id > version:
+            known = before if before is not None and before.id == file.id - 1 else None
+            commits.append(Change(file.id, file.timestamp, file.kind, story.data_changed(file, known)))
+        before = file
+    unseen = set(range(max(version, 0) + 1, newest + 1)) - {change.version for change in commits}
+    changed = [change.version for change in commits if change.data_changed]
+    return Changes(version, newest, max([*changed, *unseen], default=None), tuple(commits))
+
+
+def oldest_dv(storage: Storage, snapshot: PaimonSnapshot, limit: int) -> OldestDv | None:
+    """Since when a live file has a DV at the longest: goes back from the snapshot for as long as one of the files that
+    have one has one there. Each delete writes a file's DV anew, and those of other files with it: its id says little.
+
+    Raises
+    ------
+    DamagedTableError, UnsupportedFeatureError, RefusedError : as :func:`history`.
+    """
+    gone = {dv.id for dv in snapshot.dangling}
+    live = {dv.data_file for dv in snapshot.index.dvs if dv.id not in gone}
+    if not live or snapshot.file is None:
+        return None
+    story = _Story.of(storage)
+    versions = [each for each in all_versions(story.layout) if each < snapshot.version][::-1]
+    newest_without, oldest_with = snapshot.version + 1, snapshot.file
+    same = snapshot.file.index_manifest
+    for file in story.files(versions[:limit]):
+        if file.index_manifest != same:
+            same = file.index_manifest
+            if not live & {dv.data_file for dv in story.dvs(file).values()}:
+                newest_without = file.id
+                break
+        oldest_with = file
+    # Where snapshots between the two are gone, it may have come with one of them.
+    exact = newest_without == oldest_with.id - 1 or oldest_with.id == 1
+    return OldestDv(oldest_with.timestamp, exact=exact)
+
+
+# -- one snapshot -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _DvDifference:
+    """DVs that appeared and disappeared, by how many rows the new ones name more than those of the same files did, and
+    whether a file that stays has another DV than before.
+    """
+
+    added: int = 0
+    removed: int = 0
+    rows: int = 0
+    of_staying: bool = False
+
+
+@dataclass(slots=True)
+class _Story:
+    """What it takes to compare snapshots."""
+
+    layout: Layout
+    partitions: Partitions
+    options: Options
+
+    @classmethod
+    def of(cls, storage: Storage) -> _Story:
+        layout = table_layout(storage)
+        schema = newest_schema(layout)
+        options = Options(schema.options, bool(schema.primary_keys))
+        return cls(layout, Partitions(schema.partition_fields(), schema.options), options)
+
+    def files(self, versions: Sequence[int]) -> Iterator[SnapshotFile]:
+        """The snapshot files in the order asked for, without those that expire meanwhile."""
+        for version in versions:
+            try:
+                yield read_snapshot_file(self.layout, version)
+            except FileNotFoundError:
+                continue
+
+    def entry(self, file: SnapshotFile, before: SnapshotFile | None) -> HistoryEntry:
+        delta = delta_entries(self.layout, file, self.partitions)
+        known = before is not None or file.id == 1
+        difference = self._dv_difference(file, before, delta) if known else _DvDifference()
+        kinds = delta["kind"]
+        body: dict[str, Any] = dict(file.body)
+        writer = body.get("writerVersion")
+        return HistoryEntry(
+            version=file.id,
+            timestamp=file.timestamp,
+            operation=file.kind,
+            parameters={name: body[key] for key, name in _PARAMETERS.items() if body.get(key) is not None},
+            metrics={name: body[key] for key, name in _METRICS.items() if body.get(key) is not None},
+            engine=writer if isinstance(writer, str) else None,
+            files_added=_count(pc.equal(kinds, integer(ADD))),
+            files_removed=_count(pc.equal(kinds, integer(DELETE))),
+            dvs_added=difference.added,
+            dvs_removed=difference.removed,
+            rows_deleted_by_dvs=difference.rows,
+            data_changed=self._changed(file, delta, difference if known else None),
+        )
+
+    def data_changed(self, file: SnapshotFile, before: SnapshotFile | None) -> bool:
+        if file.kind == _ANALYZE:
+            return False
+        delta = delta_entries(self.layout, file, self.partitions)
+        if before is None and file.id > 1:
+            return self._changed(file, delta, None)
+        return self._changed(file, delta, self._dv_difference(file, before, delta))
+
+    def _changed(self, file: SnapshotFile, delta: pa.Table, dvs: _DvDifference | None) -> bool:
+        """Whether a query returns other rows than before. ``dvs``: ``None`` where nobody knows any more."""
+        if file.kind == _ANALYZE:
+            return False
+        touched = bool(delta.num_rows) or dvs is None or bool(dvs.added or dvs.removed)
+        if self.options.hides_level_0:
+            # Level 0 is not seen: rows appear when a compaction takes them from there.
+            only_level_0 = not _count(pc.greater(delta["level"], integer(0)))
+            if file.kind == _APPEND and only_level_0 and dvs is not None and not dvs.of_staying:
+                return False
+            if file.kind == _COMPACT:
+                return dvs is None or dvs.of_staying or bool(_count(pc.equal(delta["level"], integer(0))))
+            return touched
+        if file.kind != _COMPACT:
+            return touched
+        if self.options.primary_key:
+            return False
+        # Writers before 1.0 call a DELETE that only writes deletion vectors a COMPACT, too. What stays without a
+        # predecessor to compare with may be one of these, if it has no files.
+        if dvs is None:
+            return not delta.num_rows
+        return dvs.of_staying
+
+    # -- deletion vectors -----------------------------------------------------------------------------------------
+
+    def dvs(self, file: SnapshotFile) -> _Dvs:
+        manifest = read_index_manifest(self.layout, file.index_manifest, self.partitions, self.options.values, file.id)
+        return {(dv.partition, dv.bucket, dv.data_file): dv for dv in manifest.dvs}
+
+    def _dv_difference(self, file: SnapshotFile, before: SnapshotFile | None, delta: pa.Table) -> _DvDifference:
+        earlier = before.index_manifest if before is not None else None
+        if file.index_manifest == earlier:
+            return _DvDifference()
+        olds = self.dvs(before) if before is not None else {}
+        news = self.dvs(file)
+        kept = {dv.id for dv in olds.values()} & {dv.id for dv in news.values()}
+        gone = {key: dv for key, dv in olds.items() if dv.id not in kept}
+        came = {key: dv for key, dv in news.items() if dv.id not in kept}
+        counts_gone, counts_came = self._counts(gone, file.id), self._counts(came, file.id)
+        # An index file is written anew for one of its DVs: the others are the same as before, elsewhere.
+        moved = {
+            key
+            for key in gone.keys() & came.keys()
+            if counts_gone[key] is not None and counts_gone[key] == counts_came[key]
+        }
+        others = self._leaving(delta) | self._arriving(delta)
+        rows = sum((counts_came[key] or 0) - (counts_gone.get(key) or 0) for key in came.keys() - moved)
+        return _DvDifference(
+            added=len(came.keys() - moved),
+            removed=len(gone.keys() - moved),
+            rows=rows,
+            of_staying=bool(((came.keys() | gone.keys()) - moved) - others),
+        )
+
+    def _leaving(self, delta: pa.Table) -> set[tuple[int, int, str]]:
+        """The data files that a snapshot takes out for good: not those that only change their level."""
+        return _files(delta, DELETE) - _files(delta, ADD)
+
+    def _arriving(self, delta: pa.Table) -> set[tuple[int, int, str]]:
+        """The data files that a snapshot puts in: with DVs where deletes were carried over to them."""
+        return _files(delta, ADD) - _files(delta, DELETE)
+
+    def _counts(self, dvs: _Dvs, version: int) -> dict[tuple[int, int, str], int | None]:
+        """Rows that each DV names; ``None`` where neither the manifest nor the index file says any more."""
+        try:
+            whole = counted(self.layout, list(dvs.values()), version)
+            return {key: dv.cardinality for key, dv in zip(dvs, whole, strict=True)}
+        except DamagedDeletionVectorError:
+            return {key: dv.cardinality for key, dv in dvs.items()}
+
+
+def _files(delta: pa.Table, kind: int) -> set[tuple[int, int, str]]:
+    """Partition, bucket and name of what a delta adds, or deletes."""
+    rows = delta.filter(pc.equal(delta["kind"], integer(kind)))
+    return set(zip(*(rows[name].to_pylist() for name in ("partition", "bucket", "file_name")), strict=True))
+
+
+def _count(values: pa.ChunkedArray) -> int:
+    return int(pc.sum(values).as_py() or 0)

@@ -1,0 +1,316 @@
+"""Manifest lists and manifests: which data files a snapshot has.
+
+Format: manifest of Paimon's specification. The live files of a snapshot are the entries of its base list and its delta
+list, ADD without DELETE. A file is told from others by its partition, bucket, level and name, the files and the index
+that go with it, and the path that it has outside of the table; it is added once and deleted once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
+from dv_maintenance.tables.arrays import int64s, strings
+from dv_maintenance.tables.paimon.avro import read_records
+from dv_maintenance.tables.paimon.avro_schema import Wanted
+from dv_maintenance.tables.paimon.layout import Layout
+from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile
+from dv_maintenance.tables.paimon.rows.partitions import Partitions
+from dv_maintenance.tables.paimon.scalars import integer, text
+from dv_maintenance.tables.parallel import in_parallel
+
+__all__ = [
+    "ADD",
+    "DELETE",
+    "ENTRIES",
+    "Live",
+    "ManifestFile",
+    "avro_records",
+    "delta_entries",
+    "live_entries",
+    "manifest_files",
+    "merged",
+    "no_entries",
+    "placed",
+]
+
+ADD: Final = 0
+DELETE: Final = 1
+
+ENTRIES: Final = pa.schema(
+    [
+        pa.field("kind", pa.int64(), nullable=False),
+        # Number of the partition, see Partitions.
+        pa.field("partition", pa.int64(), nullable=False),
+        pa.field("bucket", pa.int64(), nullable=False),
+        pa.field("total_buckets", pa.int64()),
+        pa.field("file_name", pa.string(), nullable=False),
+        pa.field("external_path", pa.string()),
+        # What else belongs to the file's identity: a digest, "" where nothing does.
+        pa.field("companions", pa.string(), nullable=False),
+        pa.field("extra_files", pa.int64(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("level", pa.int64(), nullable=False),
+        pa.field("schema_id", pa.int64(), nullable=False),
+        pa.field("min_sequence", pa.int64()),
+        pa.field("max_sequence", pa.int64()),
+        # Epoch milliseconds.
+        pa.field("created", pa.int64()),
+        # Rows of a kind that takes others back (-D, -U); not those that a deletion vector names.
+        pa.field("retractions", pa.int64()),
+        # 0: written, 1: compacted.
+        pa.field("source", pa.int64()),
+        pa.field("first_row_id", pa.int64()),
+        # The columns that it has, as a JSON list; null: those of its schema.
+        pa.field("write_cols", pa.string()),
+        # The manifest that has the entry: its place in ``Live.manifests``.
+        pa.field("manifest", pa.int64(), nullable=False),
+    ]
+)
+
+_LIST_VERSION: Final = 2
+_ENTRY_VERSION: Final = 2
+_LIST: Final[Wanted] = {"_VERSION": None, "_FILE_NAME": None, "_NUM_ADDED_FILES": None, "_NUM_DELETED_FILES": None}
+_FILE: Final = {
+    "_FILE_NAME": "file_name",
+    "_EXTERNAL_PATH": "external_path",
+    "_FILE_SIZE": "size",
+    "_ROW_COUNT": "rows",
+    "_LEVEL": "level",
+    "_SCHEMA_ID": "schema_id",
+    "_MIN_SEQUENCE_NUMBER": "min_sequence",
+    "_MAX_SEQUENCE_NUMBER": "max_sequence",
+    "_CREATION_TIME": "created",
+    "_DELETE_ROW_COUNT": "retractions",
+    "_FILE_SOURCE": "source",
+    "_FIRST_ROW_ID": "first_row_id",
+}
+_OUTER: Final = {"_KIND": "kind", "_BUCKET": "bucket", "_TOTAL_BUCKETS": "total_buckets"}
+_ENTRY: Final[Wanted] = {
+    "_VERSION": None,
+    "_KIND": None,
+    "_PARTITION": None,
+    "_BUCKET": None,
+    "_TOTAL_BUCKETS": None,
+    "_FILE": {**dict.fromkeys(_FILE), "_EXTRA_FILES": None, "_EMBEDDED_FILE_INDEX": None, "_WRITE_COLS": None},
+}
+_IDENTITY: Final = ("partition", "bucket", "level", "companions", "file_name", "external_path")
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """One manifest, as a list names it, with how many entries of each kind it has."""
+
+    name: str
+    added: int
+    deleted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """``entries``: schema ENTRIES. ``unmatched``: DELETE entries of files that were never added; Paimon's readers do
+    not mind them, and they are a sign of damage. ``manifests``: names of those that were read.
+    """
+
+    entries: pa.Table
+    unmatched: int
+    manifests: tuple[str, ...] = ()
+
+
+def live_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions, known: Live | None = None) -> Live:
+    """The live files of a snapshot. Reads its two lists and every manifest that they name; behind ``known``, what was
+    live in another snapshot, with the same ``partitions``, only those that have come since, if all of its own are
+    still there.
+
+    Raises
+    ------
+    DamagedTableError : names the file that cannot be trusted; a file that was added twice.
+    UnsupportedFeatureError : a manifest of a newer format version.
+    """
+    lists = [snapshot.base_list, snapshot.delta_list]
+    manifests = [manifest for name in lists for manifest in manifest_files(layout, name, snapshot.id)]
+    if known is None or not set(known.manifests) <= {each.name for each in manifests}:
+        known = Live(no_entries(), 0)
+    read = set(known.manifests)
+    fresh = [each for each in manifests if each.name not in read]
+    try:
+        new = _entries(layout, fresh, partitions, snapshot.id, first=len(known.manifests))
+        live = merged([known.entries, *new])
+        names = (*known.manifests, *(each.name for each in fresh))
+        return Live(live.entries, known.unmatched + live.unmatched, names)
+    except DamagedTableError as damage:
+        raise damage if damage.table else placed(layout, damage, snapshot.id) from None
+
+
+def delta_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions) -> pa.Table:
+    """What a snapshot added and deleted, schema ENTRIES. Raises as :func:`live_entries`."""
+    manifests = manifest_files(layout, snapshot.delta_list, snapshot.id)
+    return pa.concat_tables([no_entries(), *_entries(layout, manifests, partitions, snapshot.id)])
+
+
+def no_entries() -> pa.Table:
+    return _table({name: [] for name in ENTRIES.names})
+
+
+def merged(parts: Iterable[pa.Table]) -> Live:
+    """Entries of manifests, ADD without DELETE.
+
+    Raises
+    ------
+    DamagedTableError : a file that was added twice.
+    """
+    entries = pa.concat_tables([no_entries(), *parts]).combine_chunks()
+    if not entries.num_rows:
+        return Live(entries, 0)
+    keys = _keys(entries)
+    adds = pc.equal(entries["kind"], integer(ADD))
+    added, deleted = keys.filter(adds), keys.filter(pc.invert(adds))
+    if len(pc.unique(added)) < len(added):
+        counts = pc.value_counts(added)
+        twice = counts.filter(pc.greater(counts.field("counts"), integer(1)))[0]["values"].as_py()
+        raise DamagedTableError(f"the data file {twice.split('/', 4)[-1].split('/')[0]} was added twice")
+    unmatched = len(deleted) - int(pc.sum(pc.is_in(deleted, value_set=added)).as_py() or 0)
+    live = entries.filter(adds)
+    return Live(live.filter(pc.invert(pc.is_in(added, value_set=deleted))), unmatched)
+
+
+def _keys(entries: pa.Table) -> pa.Array:
+    columns = [entries[name].cast(pa.string()).combine_chunks() for name in _IDENTITY]
+    columns[-1] = pc.fill_null(columns[-1], text(""))
+    return pc.binary_join_element_wise(*columns, text("/"))
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+def manifest_files(layout: Layout, name: str, version: int) -> list[ManifestFile]:
+    """The manifests that a list names, in order. Raises as :func:`live_entries`."""
+    found = []
+    for record in avro_records(layout, name, _LIST, version):
+        _check_version(record, _LIST_VERSION, layout, name, version)
+        manifest = record.get("_FILE_NAME")
+        added, deleted = record.get("_NUM_ADDED_FILES"), record.get("_NUM_DELETED_FILES")
+        if not _is_name(manifest) or not isinstance(added, int) or not isinstance(deleted, int):
+            raise placed(layout, DamagedTableError("it names a manifest wrongly"), version, name)
+        found.append(ManifestFile(str(manifest), added, deleted))
+    return found
+
+
+def _entries(
+    layout: Layout, manifests: Sequence[ManifestFile], partitions: Partitions, version: int, first: int = 0
+) -> Iterable[pa.Table]:
+    """``first``: the place that the first of the manifests has among all."""
+
+    def read(manifest: ManifestFile) -> list[dict[str, Any]]:
+        records = list(avro_records(layout, manifest.name, _ENTRY, version))
+        for record in records:
+            _check_version(record, _ENTRY_VERSION, layout, manifest.name, version)
+        return records
+
+    # Partitions are numbered here, by one thread.
+    found = zip(manifests, in_parallel(layout.storage, manifests, read), strict=True)
+    for place, (manifest, records) in enumerate(found, start=first):
+        try:
+            columns = _columns(records, place)
+            rows = [row if isinstance(row, bytes) else b"" for row in (each.get("_PARTITION") for each in records)]
+            columns["partition"] = [partitions.code(row) for row in rows]
+            yield _table(columns)
+        except (TypeError, OverflowError, pa.ArrowInvalid, DvMaintenanceError) as error:
+            if not isinstance(error, DamagedTableError | UnsupportedFeatureError):
+                error = DamagedTableError(f"an entry does not have the values that it must have: {error}")
+            raise placed(layout, error, version, manifest.name) from None
+
+
+def _columns(records: Sequence[dict[str, Any]], place: int) -> dict[str, list[Any]]:
+    """The entries of the manifest at ``place``, column by column; without their partitions."""
+    files = [file if isinstance(file, dict) else {} for file in (each.get("_FILE") for each in records)]
+    extras = [file.get("_EXTRA_FILES") or [] for file in files]
+    indexes = [file.get("_EMBEDDED_FILE_INDEX") for file in files]
+    return {
+        **{column: [each.get(name) for each in records] for name, column in _OUTER.items()},
+        **{column: [file.get(name) for file in files] for name, column in _FILE.items()},
+        "companions": [
+            _companions(extra, index) if extra or index else "" for extra, index in zip(extras, indexes, strict=True)
+        ],
+        "extra_files": [len(extra) for extra in extras],
+        "write_cols": [_names(file.get("_WRITE_COLS")) for file in files],
+        "manifest": [place] * len(records),
+    }
+
+
+def _names(columns: Any) -> str | None:
+    """Raises TypeError."""
+    if columns is None:
+        return None
+    if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
+        raise TypeError("_WRITE_COLS is no list of names")
+    return json.dumps(columns)
+
+
+def _companions(extra: Any, index: Any) -> str:
+    return blake2b(repr((extra, index)).encode(), digest_size=16).hexdigest()
+
+
+def _table(columns: dict[str, list[Any]]) -> pa.Table:
+    """Raises TypeError, OverflowError, DamagedTableError."""
+    arrays = [(strings if each.type == pa.string() else int64s)(columns[each.name]) for each in ENTRIES]
+    for each, array in zip(ENTRIES, arrays, strict=True):
+        if array.null_count and not each.nullable:
+            raise DamagedTableError(f"an entry has no {each.name}")
+    if not set(columns["kind"]) <= {ADD, DELETE}:
+        raise DamagedTableError("an entry neither adds nor deletes")
+    wrong = next((name for name in columns["file_name"] if not _is_name(name)), None)
+    if wrong is not None:
+        raise DamagedTableError(f"{wrong[:100]!r} is no name of a data file")
+    return pa.Table.from_arrays(arrays, schema=ENTRIES)
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and bool(name) and "/" not in name and name not in {".", ".."}
+
+
+def avro_records(layout: Layout, name: str, wanted: Wanted | None, version: int) -> Iterator[dict[str, Any]]:
+    """The records of a file in the folder of manifests; ``version``: of the snapshot that needs it.
+
+    Raises
+    ------
+    DamagedTableError : names the file; also where it does not exist.
+    RefusedError : fastavro is not installed.
+    """
+    try:
+        yield from read_records(layout.storage.get(layout.manifest(name)), wanted)
+    except FileNotFoundError:
+        damage = DamagedTableError(
+            "it does not exist", next_step="read a newer snapshot: this one may have been expired meanwhile"
+        )
+        raise placed(layout, damage, version, name) from None
+    except DvMaintenanceError as error:
+        raise placed(layout, error, version, name) from error.__cause__
+
+
+def _check_version(record: dict[str, Any], known: int, layout: Layout, name: str, version: int) -> None:
+    if record.get("_VERSION") != known:
+        found = record.get("_VERSION")
+        unknown = UnsupportedFeatureError(
+            f"it is of format version {found}; known is {known}",
+            features=(f"manifest version {found}",),
+            next_step="use a newer release of this tool, or let a newer Paimon rewrite the manifests",
+        )
+        raise placed(layout, unknown, version, name)
+
+
+def placed(layout: Layout, error: DvMaintenanceError, version: int, name: str = "") -> DvMaintenanceError:
+    """The error, with its place."""
+    if name:
+        error.message = f"{layout.manifest(name)}: {error.message}"
+        error.args = (error.message,)
+    error.table, error.version = layout.uri, version
+    return error

@@ -1,0 +1,92 @@
+"""What keeps snapshots and their files alive besides the history: tags, branches and consumers.
+
+Format: tags, branches and consumers of Paimon's specification. A tag is a copy of its snapshot, with a few fields more,
+and outlives it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dv_maintenance.tables.paimon.layout import Layout
+from dv_maintenance.tables.paimon.log.documents import Document
+from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile, parse_snapshot
+
+__all__ = ["Tag", "branches", "consumers", "tagged", "tags"]
+
+_TAG: Final = "tag-"
+_CONSUMER: Final = "consumer-"
+_BRANCH: Final = "branch-"
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """``created``: as the file spells it, ``None`` by writers before tags had a time. ``retained``: the same for how
+    long it is to stay.
+    """
+
+    name: str
+    snapshot: SnapshotFile
+    created: str | None = None
+    retained: str | None = None
+
+
+def tags(layout: Layout) -> dict[str, Tag]:
+    """Tags of the branch, by name. One listing, and one request for each.
+
+    Raises
+    ------
+    DamagedTableError, UnsupportedFeatureError : names the file of a tag that cannot be read: it may well keep files
+        alive.
+    """
+    found = {}
+    for name, document in _documents(layout, f"{layout.own}tag", _TAG):
+        created, retained = document.body.get("tagCreateTime"), document.body.get("tagTimeRetained")
+        found[name] = Tag(
+            name,
+            parse_snapshot(document),
+            None if created is None else str(created),
+            None if retained is None else str(retained),
+        )
+    return found
+
+
+def tagged(layout: Layout, version: int) -> SnapshotFile | None:
+    """A snapshot that a tag kept. Raises as :func:`tags`."""
+    return next((tag.snapshot for tag in tags(layout).values() if tag.snapshot.id == version), None)
+
+
+def consumers(layout: Layout) -> dict[str, int]:
+    """The snapshot that each consumer reads next, by its id. Raises DamagedTableError as :func:`tags`."""
+    return {
+        name: document.integer("nextSnapshot")
+        for name, document in _documents(layout, f"{layout.own}consumer", _CONSUMER)
+    }
+
+
+def branches(layout: Layout) -> tuple[str, ...]:
+    """Names of the branches, without the main one, sorted."""
+    names = layout.storage.folders("branch")
+    return tuple(name[len(_BRANCH) :] for name in names if name.startswith(_BRANCH) and len(name) > len(_BRANCH))
+
+
+def _documents(layout: Layout, folder: str, prefix: str) -> list[tuple[str, Document]]:
+    """Files of a folder by what is behind the prefix of their names. What vanishes meanwhile is left out: it keeps
+    nothing alive any more.
+    """
+    names, complete = layout.storage.first_names(folder)
+    if not complete:
+        names = tuple(info.path[len(folder) + 1 :] for info in layout.storage.list(folder))
+    found = []
+    for name in sorted(names):
+        rest = name.removeprefix(prefix)
+        if not name.startswith(prefix) or not rest:
+            continue
+        path = f"{folder}/{name}"
+        try:
+            data = layout.storage.get(path)
+        except FileNotFoundError:
+            continue
+        found.append((rest, Document.parse(layout.uri, path, data)))
+    return found

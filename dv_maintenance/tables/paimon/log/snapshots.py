@@ -1,0 +1,172 @@
+"""Which snapshots of a table there are, and what each says.
+
+Format: snapshot of Paimon's specification. Ids count from 1 without gaps, from the earliest that is still there. The
+hints LATEST and EARLIEST may be stale or missing. A table that nobody has written to has no snapshot: version 0 here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dv_maintenance.errors import DamagedTableError, TableNotFoundError, UnsupportedFeatureError, UsageError
+from dv_maintenance.tables.paimon.layout import SCHEMA, SNAPSHOT, Layout, numbered
+from dv_maintenance.tables.paimon.log.documents import Document
+
+__all__ = [
+    "SnapshotFile",
+    "all_versions",
+    "latest_version",
+    "load_snapshot_file",
+    "no_such_version",
+    "parse_snapshot",
+    "read_snapshot_file",
+]
+
+LATEST: Final = "LATEST"
+_EARLIEST: Final = "EARLIEST"
+_MAX_VERSION: Final = 3
+_MAX_HINT: Final = 64
+# The newest snapshot is never expired, but it may be an old one by the time it is read.
+_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFile:
+    """What a snapshot file says, also one of a tag or a changelog. ``timestamp``: epoch milliseconds. ``kind``: APPEND,
+    COMPACT, OVERWRITE or ANALYZE. Record counts are of physical rows, without regard to deletion vectors.
+    """
+
+    id: int
+    schema_id: int
+    base_list: str
+    delta_list: str
+    changelog_list: str | None
+    index_manifest: str | None
+    commit_user: str
+    commit_identifier: int
+    kind: str
+    timestamp: int
+    body: Mapping[str, Any] = field(repr=False)
+
+
+def latest_version(layout: Layout) -> int:
+    """The newest snapshot; 0 where there is none yet. One listing on local disk; elsewhere the hint and a look behind
+    it, and a listing only where the hint is wrong.
+
+    Raises
+    ------
+    TableNotFoundError : neither snapshots nor schemas are here.
+    DamagedTableError : a hint, but no snapshot.
+    """
+    if not layout.storage.is_local:
+        hint = _hint(layout, LATEST)
+        exists = layout.storage.exists
+        if hint is not None and exists(layout.snapshot(hint)) and not exists(layout.snapshot(hint + 1)):
+            return hint
+    return max(all_versions(layout), default=0)
+
+
+def all_versions(layout: Layout) -> list[int]:
+    """Every snapshot that is still there, oldest first; none in a table that is not written to yet. Raises as
+    :func:`latest_version`.
+    """
+    names = layout.names(SNAPSHOT)
+    found = sorted(version for name in names if (version := numbered(name, "snapshot-")))
+    if found:
+        return found
+    if LATEST in names or _EARLIEST in names:
+        raise DamagedTableError(
+            f"{layout.own}{SNAPSHOT} has a hint, but no snapshot",
+            table=layout.uri,
+            next_step="check the path; restore the snapshots from a backup if they were deleted",
+        )
+    if not any(numbered(name, "schema-") is not None for name in layout.names(SCHEMA)):
+        raise TableNotFoundError(
+            "neither snapshots nor schemas of Paimon here", table=layout.uri, next_step="check the table's path"
+        )
+    return []
+
+
+def _hint(layout: Layout, name: str) -> int | None:
+    try:
+        data = layout.storage.get_range(f"{layout.own}{SNAPSHOT}/{name}", 0, _MAX_HINT)
+    except FileNotFoundError:
+        return None
+    return numbered(data.decode("ascii", "replace").strip(), "")
+
+
+def load_snapshot_file(layout: Layout, version: int | None = None) -> SnapshotFile | None:
+    """A snapshot by its id, the newest by default: one listing and one read. ``None``: version 0.
+
+    Raises
+    ------
+    TableNotFoundError, DamagedTableError : as :func:`latest_version`; a file that cannot be read.
+    UsageError : no such snapshot.
+    UnsupportedFeatureError : of a newer format version.
+    """
+    newest = 0
+    for _ in range(_ATTEMPTS):
+        newest = latest_version(layout)
+        wanted = newest if version is None else version
+        if wanted == 0 == newest:
+            return None
+        try:
+            if 0 < wanted <= newest:
+                return read_snapshot_file(layout, wanted)
+        except FileNotFoundError:
+            pass
+        if version is not None:
+            raise no_such_version(layout, version)
+    raise DamagedTableError(
+        f"{layout.snapshot(newest)} is listed but cannot be read",
+        table=layout.uri,
+        version=newest,
+        next_step="run again; if it stays so, check the permissions and the storage",
+    )
+
+
+def no_such_version(layout: Layout, version: int) -> UsageError:
+    versions = all_versions(layout)
+    there = f"snapshots {versions[0]} to {versions[-1]} are there" if versions else "it has no snapshot yet"
+    return UsageError(f"there is no snapshot {version}", table=layout.uri, next_step=f"{there}, and those of tags")
+
+
+def read_snapshot_file(layout: Layout, version: int) -> SnapshotFile:
+    """Raises FileNotFoundError, and DamagedTableError or UnsupportedFeatureError that name the file."""
+    path = layout.snapshot(version)
+    found = parse_snapshot(Document.parse(layout.uri, path, layout.storage.get(path)))
+    if found.id != version:
+        raise DamagedTableError(f"{path} holds snapshot {found.id}", table=layout.uri, version=version)
+    return found
+
+
+def parse_snapshot(document: Document) -> SnapshotFile:
+    """A snapshot, or what a tag or a changelog kept of one. Fields that are not known are left alone.
+
+    Raises
+    ------
+    DamagedTableError, UnsupportedFeatureError : names the file.
+    """
+    version = document.optional_integer("version") or 1
+    if version > _MAX_VERSION:
+        raise UnsupportedFeatureError(
+            f"{document.path} is of format version {version}; known are those up to {_MAX_VERSION}",
+            features=(f"snapshot version {version}",),
+            table=document.table,
+            next_step="use a newer release of this tool",
+        )
+    return SnapshotFile(
+        id=document.integer("id"),
+        schema_id=document.integer("schemaId"),
+        base_list=document.file_name("baseManifestList"),
+        delta_list=document.file_name("deltaManifestList"),
+        changelog_list=document.optional_file_name("changelogManifestList"),
+        index_manifest=document.optional_file_name("indexManifest"),
+        commit_user=document.optional_text("commitUser") or "",
+        commit_identifier=document.optional_integer("commitIdentifier") or 0,
+        kind=document.text("commitKind"),
+        timestamp=document.integer("timeMillis"),
+        body=document.body,
+    )

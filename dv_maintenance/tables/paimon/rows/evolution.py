@@ -1,0 +1,175 @@
+"""Data-evolution tables: files that hold different columns of the same rows.
+
+Format: data evolution of Paimon's documentation. Each file has the ids of its rows, a range; files of the same range
+make up the same rows, and a column is in the newest of them that has it. A deletion vector is that of the oldest, the
+anchor, and names rows of all. Blobs and vectors may be in files of their own, of any part of the range.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
+from dv_maintenance.tables.arrays import int64s
+from dv_maintenance.tables.paimon.log.schema import Schema
+from dv_maintenance.tables.paimon.rows.types import Field
+
+__all__ = ["PARTS_OF", "anchors", "grouped", "holders"]
+
+PARTS_OF: Final = "part_of"
+"""Column of the files that make up rows together: the path of their anchor."""
+
+# What a file may have beside the table's columns.
+_SYSTEM: Final = frozenset({"_ROW_ID", "_SEQUENCE_NUMBER"})
+_NEXT: Final = "read the table with Paimon itself, for example through its Spark connector"
+
+
+# -- which files belong together ----------------------------------------------------------------------------------
+
+
+def anchors(entries: pa.Table) -> pa.Int64Array:
+    """For each of the live ``entries`` the place of the anchor of its rows: its own where no other file has them, or
+    where it has no row ids (written before there were any).
+
+    Raises
+    ------
+    DamagedTableError : names a file whose row ids are partly those of another.
+    """
+    names = ["partition", "bucket", "first_row_id", "rows", "max_sequence", "file_name"]
+    columns = [entries[name].to_pylist() for name in names]
+    found = np.arange(entries.num_rows, dtype=np.int64)
+    normal: dict[tuple[int, int], list[tuple[int, int, str, int, int]]] = defaultdict(list)
+    dedicated: list[tuple[int, tuple[int, int], int]] = []
+    for at, (partition, bucket, first, rows, sequence, name) in enumerate(zip(*columns, strict=True)):
+        if first is None:
+            continue
+        if _is_dedicated(name):
+            dedicated.append((at, (partition, bucket), first))
+        else:
+            normal[partition, bucket].append((first, -1 if sequence is None else sequence, name, rows, at))
+    starts: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for place, files in normal.items():
+        files.sort()
+        groups: list[tuple[int, int]] = []  # first row id, anchor
+        stop = -1
+        for first, _, name, rows, at in files:
+            if groups and first == groups[-1][0]:
+                if first + rows != stop:
+                    raise _overlapping(name, first, rows)
+            elif first < stop:
+                raise _overlapping(name, first, rows)
+            else:
+                groups.append((first, at))
+                stop = first + rows
+            found[at] = groups[-1][1]
+        starts[place] = groups
+    for at, place, first in dedicated:
+        groups = starts.get(place, [])
+        before = bisect_right(groups, first, key=lambda group: group[0])
+        if not before:
+            raise DamagedTableError(
+                f"{columns[-1][at]} belongs to rows from id {first} on, which no data file has",
+                next_step="restore an earlier snapshot",
+            )
+        found[at] = groups[before - 1][1]
+    return pa.Array.from_buffers(pa.int64(), len(found), [None, pa.py_buffer(found)])
+
+
+def grouped(files: pa.Table, anchor: pa.Int64Array) -> tuple[pa.Table, pa.Table]:
+    """``files`` with a row for each anchor, of the size of all the files that make up its rows; and those files where
+    they are several, the anchors among them, with the column PARTS_OF. ``anchor``: as of :func:`anchors`.
+    """
+    places = anchor.to_numpy()
+    counts = np.bincount(places, minlength=files.num_rows)
+    sizes = np.zeros(files.num_rows, np.int64)
+    np.add.at(sizes, places, files["size"].to_numpy())
+    kept = int64s(np.flatnonzero(counts).tolist())
+    at = files.schema.get_field_index("size")
+    summed = pa.Array.from_buffers(pa.int64(), len(sizes), [None, pa.py_buffer(sizes)])
+    logical = files.set_column(at, files.schema.field(at), summed).take(kept)
+    several = int64s(np.flatnonzero(counts[places] > 1).tolist())
+    parts = files.take(several).append_column(PARTS_OF, files["path"].take(anchor.take(several)))
+    return logical, parts
+
+
+def _is_dedicated(name: str) -> bool:
+    """Whether a file has nothing but blobs or vectors."""
+    return name.endswith((".blob", ".video")) or ".vector." in name
+
+
+def _overlapping(name: str, first: int, rows: int) -> DamagedTableError:
+    return DamagedTableError(
+        f"{name} has the rows with the ids {first} to {first + rows - 1}, another file only some of them",
+        next_step="restore an earlier snapshot",
+    )
+
+
+# -- which file has which column ----------------------------------------------------------------------------------
+
+
+def _written(row: Mapping[str, Any], schema: Schema) -> Schema:
+    """The schema that a file was written with, without what is not in it. ``row``: of the files, with ``write_cols``.
+
+    Raises
+    ------
+    UnsupportedFeatureError : it has something else than columns of the schema.
+    """
+    if row["write_cols"] is None:
+        return schema
+    names = set(json.loads(row["write_cols"]))
+    if unknown := names - {each.name for each in schema.fields} - _SYSTEM:
+        raise UnsupportedFeatureError(
+            f"{row['path']} holds {min(unknown)[:100]!r}, which is no column of the schema {schema.id}",
+            features=("files of parts of columns",),
+            next_step=_NEXT,
+        )
+    return replace(schema, fields=tuple(each for each in schema.fields if each.name in names))
+
+
+def holders(
+    parts: Sequence[Mapping[str, Any]],
+    schema_of: Callable[[int], Schema],
+    wanted: Sequence[Field],
+    constants: Collection[str],
+) -> list[tuple[Mapping[str, Any], Schema, list[Field]]]:
+    """Which of the files that make up rows together to read for the ``wanted`` columns: each with the schema of what is
+    in it, and with what it is read for. What none of them has, and ``constants``, go with the first.
+
+    Raises
+    ------
+    UnsupportedFeatureError : as :func:`_written`; two files of the same age have a column.
+    """
+    # Newest first; the anchor, the last, gives the rows where no column is wanted.
+    ordered = sorted((part for part in parts if not _is_dedicated(part["file_name"])), key=_age, reverse=True)
+    stored = [_written(part, schema_of(part["schema_id"])) for part in ordered]
+    held: dict[int, int] = {}  # by field id, the place of the file
+    for field in wanted:
+        having = [at for at, schema in enumerate(stored) if any(each.id == field.id for each in schema.fields)]
+        if field.name in constants or not having:
+            continue
+        newest, *older = having
+        if older and ordered[older[0]]["max_sequence"] == ordered[newest]["max_sequence"]:
+            one, other = (ordered[at]["path"] for at in having[:2])
+            raise UnsupportedFeatureError(
+                f"{one} and {other} both have the column {field.name}, and none is newer",
+                features=("files of the same rows and the same age",),
+                next_step=_NEXT,
+            )
+        held[field.id] = newest
+    chosen = sorted(set(held.values())) or [len(ordered) - 1]
+    return [
+        (ordered[at], stored[at], [field for field in wanted if held.get(field.id, chosen[0]) == at]) for at in chosen
+    ]
+
+
+def _age(part: Mapping[str, Any]) -> tuple[int, str]:
+    sequence = part["max_sequence"]
+    return (-1 if sequence is None else sequence, part["file_name"])

@@ -1,0 +1,181 @@
+"""The live files of a snapshot as the ``files`` table, each with its deletion vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.dv import paimon
+from dv_maintenance.errors import DamagedDeletionVectorError
+from dv_maintenance.storage import plain_uri
+from dv_maintenance.tables.arrays import int64s, strings
+from dv_maintenance.tables.model import FILES_SCHEMA
+from dv_maintenance.tables.paimon.features import POSTPONE_BUCKET, Options
+from dv_maintenance.tables.paimon.layout import Layout
+from dv_maintenance.tables.paimon.log.index_manifest import DvEntry
+from dv_maintenance.tables.paimon.rows.partitions import Partitions
+from dv_maintenance.tables.paimon.scalars import NO_INTEGER, integer, text
+from dv_maintenance.tables.parallel import in_parallel
+
+__all__ = ["FILES", "Matched", "counted", "files_table", "match", "visible"]
+
+FILES: Final = pa.schema(
+    [
+        *FILES_SCHEMA,
+        pa.field("bucket", pa.int64(), nullable=False),
+        pa.field("total_buckets", pa.int64()),
+        pa.field("level", pa.int64(), nullable=False),
+        pa.field("schema_id", pa.int64(), nullable=False),
+        # append or compact; null by writers that did not say.
+        pa.field("source", pa.string()),
+        # As the manifest spells it: the identity within a partition and bucket.
+        pa.field("file_name", pa.string(), nullable=False),
+        # The number of the partition in the snapshot's ``partitions``.
+        pa.field("partition_code", pa.int64(), nullable=False),
+        pa.field("min_sequence", pa.int64()),
+        pa.field("max_sequence", pa.int64()),
+        # Rows of a kind that takes others back: no reader sees them, whatever deletion vectors say.
+        pa.field("retractions", pa.int64()),
+        pa.field("first_row_id", pa.int64()),
+        # The columns that it has, as a JSON list; null: those of its schema.
+        pa.field("write_cols", pa.string()),
+        # Files that go with it: file indexes, changelogs.
+        pa.field("extra_files", pa.int64(), nullable=False),
+        # Where the DV is: path of the index file, offset and length as the index manifest has them; null without one.
+        pa.field("dv_file", pa.string()),
+        pa.field("dv_offset", pa.int64()),
+        pa.field("dv_length", pa.int64()),
+        # The manifest that has the file: its place in the snapshot's ``live.manifests``.
+        pa.field("manifest", pa.int64(), nullable=False),
+    ]
+)
+
+_SOURCES: Final = ("append", "compact")
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """``at``: for each entry the number of its DV, null without one. ``dangling``: DVs of files that are not live."""
+
+    at: pa.Int32Array
+    dangling: tuple[DvEntry, ...]
+
+
+def visible(files: pa.Table, options: Options) -> pa.BooleanArray:
+    """Which files a batch reader opens: not level 0 of a primary-key table with deletion vectors, unless these are
+    merged on read, nor what waits for a bucket.
+    """
+    seen = pc.not_equal(files["bucket"], integer(POSTPONE_BUCKET))
+    return pc.and_(seen, pc.greater(files["level"], integer(0))) if options.hides_level_0 else seen
+
+
+def match(entries: pa.Table, dvs: Sequence[DvEntry], bearers: pa.BooleanArray | None = None) -> Matched:
+    """Which DV each of the live ``entries`` has: that of its partition, bucket and name. ``bearers``: the entries whose
+    DV a reader applies, where these are not all.
+    """
+    names = ["partition", "bucket", "file_name"]
+    keys = pc.binary_join_element_wise(*[entries[name].cast(pa.string()).combine_chunks() for name in names], text("/"))
+    if bearers is not None:
+        keys = pc.if_else(bearers, keys, pa.nulls(len(keys), keys.type))
+    wanted = strings([f"{dv.partition}/{dv.bucket}/{dv.data_file}" for dv in dvs])
+    live = pc.is_in(wanted, value_set=keys).to_pylist()
+    found = pc.index_in(keys, value_set=wanted)
+    return Matched(found, tuple(dv for dv, is_live in zip(dvs, live, strict=True) if not is_live))
+
+
+def counted(layout: Layout, dvs: Sequence[DvEntry], version: int) -> tuple[DvEntry, ...]:
+    """The DVs with cardinalities. Those that the manifest does not tell are counted from their index files, each of
+    which is read once and whole.
+
+    Raises
+    ------
+    DamagedDeletionVectorError : names the index file and the offset; a missing file included.
+    """
+    unknown = sorted({dv.path for dv in dvs if dv.cardinality is None})
+
+    def count(path: str) -> dict[str, int]:
+        own = [dv for dv in dvs if dv.path == path and dv.cardinality is None]
+        try:
+            data = layout.storage.get(path)
+        except FileNotFoundError as error:
+            raise _damaged(layout, own[0], "the file does not exist", version) from error
+        found = {}
+        for dv in own:
+            try:
+                found[dv.id] = paimon.decode_at(data, dv.offset, dv.length).cardinality
+            except DamagedDeletionVectorError as damage:
+                raise _damaged(layout, dv, damage.reason, version) from damage.__cause__
+        return found
+
+    counts = dict(pair for each in in_parallel(layout.storage, unknown, count) for pair in each.items())
+    return tuple(replace(dv, cardinality=counts.get(dv.id, dv.cardinality)) for dv in dvs)
+
+
+def _damaged(layout: Layout, dv: DvEntry, reason: str, version: int) -> DamagedDeletionVectorError:
+    return DamagedDeletionVectorError(reason, file=dv.path, offset=dv.offset, table=layout.uri, version=version)
+
+
+def files_table(
+    layout: Layout, entries: pa.Table, at: pa.Int32Array, dvs: Sequence[DvEntry], partitions: Partitions, data: str
+) -> pa.Table:
+    """One row per entry, schema ``FILES``, in the order of ``entries``. ``at``: see ``Matched``; the ``dvs`` are
+    ``counted``. ``data``: the folder below the table that data files are in, ``""`` for the table's own.
+
+    ``path`` is where the file is, relative to the table or, for an external path, a URI.
+    """
+    none = len(dvs)
+    rows = pc.fill_null(at.cast(pa.int64()), integer(none))
+
+    def of_dvs(values: pa.Array) -> pa.Array:
+        return values.take(rows)
+
+    codes = entries["partition"].combine_chunks()
+    names = strings([each.name for each in partitions.found] or [""])
+    source = entries["source"].combine_chunks()
+    known = pc.and_kleene(pc.greater_equal(source, integer(0)), pc.less(source, integer(len(_SOURCES))))
+    columns = {
+        "path": _paths(layout, entries, partitions, data),
+        "partition": pa.DictionaryArray.from_arrays(codes.cast(pa.int32()), names),
+        "size": entries["size"],
+        "physical_rows": entries["rows"],
+        "deleted_rows": of_dvs(int64s([*[dv.cardinality or 0 for dv in dvs], 0])),
+        "dv_id": of_dvs(strings([*[dv.id for dv in dvs], None])),
+        "modified": pc.fill_null(entries["created"], integer(0)),
+        "source": strings(_SOURCES).take(pc.if_else(known, source, NO_INTEGER)),
+        "partition_code": codes,
+        "dv_file": of_dvs(strings([*[dv.path for dv in dvs], None])),
+        "dv_offset": of_dvs(int64s([*[dv.offset for dv in dvs], None])),
+        "dv_length": of_dvs(int64s([*[dv.length for dv in dvs], None])),
+    }
+    arrays = [columns.get(name, entries[name] if name in entries.column_names else None) for name in FILES.names]
+    return pa.Table.from_arrays(arrays, schema=FILES)
+
+
+def _paths(layout: Layout, entries: pa.Table, partitions: Partitions, data: str) -> pa.Array:
+    """``[data/][partition/]bucket-B/name``, or the external path."""
+    prefix = f"{data}/" if data else ""
+    folders = strings([f"{prefix}{each.folder}/" if each.folder else prefix for each in partitions.found] or [""])
+    buckets = pc.if_else(
+        pc.equal(entries["bucket"], integer(POSTPONE_BUCKET)),
+        text("bucket-postpone"),
+        _joined("bucket-", entries["bucket"]),
+    )
+    own = pc.binary_join_element_wise(
+        folders.take(entries["partition"].combine_chunks()),
+        buckets.combine_chunks(),
+        _joined("/", entries["file_name"]).combine_chunks(),
+        text(""),
+    )
+    external = entries["external_path"].combine_chunks()
+    if external.null_count == len(external):
+        return own
+    found = [None if each is None else layout.storage.path_of_uri(plain_uri(each)) for each in external.to_pylist()]
+    return pc.coalesce(strings(found), own)
+
+
+def _joined(front: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise(text(front), column.cast(pa.string()), text(""))

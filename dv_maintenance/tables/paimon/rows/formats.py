@@ -1,0 +1,140 @@
+"""How new data files of a table are written: in its own format, compressed as its options say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field, arrow_type, parts_of
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+
+__all__ = ["WRITTEN", "arrow_fields", "check_instants", "codec_of", "format_of"]
+
+WRITTEN: Final = ("parquet", "orc", "avro")
+"""Values of ``file.format`` that new files are written in."""
+
+_LEGACY: Final = "orc.timestamp-ltz.legacy.type"
+_COMPRESSION: Final = "file.compression"
+_AVRO_CODEC: Final = "avro.codec"
+# Option -> the engine's name. Each is one that Paimon's own writer of the format takes.
+_CODECS: Final = {
+    "parquet": {
+        "none": "none",
+        "uncompressed": "none",
+        "snappy": "snappy",
+        "gzip": "gzip",
+        "brotli": "brotli",
+        "zstd": "zstd",
+        "lz4": "lz4",
+    },
+    "orc": {"none": "none", "zlib": "zlib", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"},
+    "avro": {
+        "null": "null",
+        "deflate": "deflate",
+        "snappy": "snappy",
+        "bzip2": "bzip2",
+        "xz": "xz",
+        "zstd": "zstandard",
+        "zstandard": "zstandard",
+    },
+}
+_IDS: Final = (2**31 - 1) // 4
+_DEPTHS: Final = 1024
+# Of ORC files: those whose footers are unpacked here, where they tell the time zone of timestamps.
+_OPEN: Final = ("none", "zlib", "zstd")
+
+
+def format_of(snapshot: PaimonSnapshot) -> str:
+    """What new files are to be, in lower case; not all of these are in WRITTEN."""
+    return snapshot.properties.get("file.format", "parquet").strip().lower()
+
+
+def arrow_fields(snapshot: PaimonSnapshot) -> list[pa.Field]:
+    """The newest columns, as they are to be written: those of ORC files have their ids, as ``paimon.id``."""
+    fields = snapshot.table_schema.fields
+    return [_identified(each) if format_of(snapshot) == "orc" else arrow_field(each) for each in fields]
+
+
+def _identified(field: Field) -> pa.Field:
+    arrow = _with_id(field.name, _identified_type(field.type, field.id), field.id)
+    return arrow.with_nullable(field.type.nullable)
+
+
+def _identified_type(type: DataType, id: int, depth: int = 1) -> pa.DataType:
+    """Elements, keys and values have ids that follow from the column's: SpecialFields of Paimon's Java."""
+    if type.root == "ROW":
+        return pa.struct([_identified(each) for each in type.parts])
+    above, below = _IDS + id * _DEPTHS + depth, _IDS - id * _DEPTHS - depth
+    if type.root == "ARRAY":
+        element = type.parts[0].type
+        return pa.list_(_with_id("element", _identified_type(element, id, depth + 1), above))
+    if type.root in {"MAP", "MULTISET"}:
+        key = _with_id("key", _identified_type(type.parts[0].type, id, depth + 1), below).with_nullable(False)
+        item = _identified_type(type.parts[1].type, id, depth + 1) if type.root == "MAP" else pa.int32()
+        return pa.map_(key, _with_id("value", item, above))
+    return arrow_type(type)
+
+
+def _with_id(name: str, type: pa.DataType, id: int) -> pa.Field:
+    return pa.field(name, type, metadata={"paimon.id": str(id)})
+
+
+def codec_of(snapshot: PaimonSnapshot) -> str:
+    """The compression of new files, as engines call it.
+
+    Raises
+    ------
+    RefusedError : it can't be written, or not so that it can be read again.
+    """
+    kind = format_of(snapshot)
+    option = _AVRO_CODEC if kind == "avro" and _AVRO_CODEC in snapshot.properties else _COMPRESSION
+    asked = snapshot.properties.get(option, "zstd").strip().lower()
+    known = _CODECS[kind]
+    if kind == "orc" and asked in known and asked not in _OPEN and _column(snapshot, "TIMESTAMP", "TIMESTAMP_LTZ"):
+        raise RefusedError(
+            f"the table asks for ORC files with {asked}, of whose timestamps this tool can't tell the time zone",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=f"set {_COMPRESSION} to one of {', '.join(_OPEN)}",
+        )
+    if asked not in known:
+        raise RefusedError(
+            f"the table asks for the compression {asked!r}, which can't be written here to {kind} files",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=f"set {option} to one of {', '.join(sorted(known))}",
+        )
+    return known[asked]
+
+
+def check_instants(snapshot: PaimonSnapshot, sources: Iterable[str]) -> None:
+    """Refuse to move timestamps with a local time zone into ORC files from ``sources`` of other formats, where Paimon
+    shifts those of ORC files, and of no others, by the time zone of its Java.
+
+    Raises
+    ------
+    RefusedError : names the column.
+    """
+    if format_of(snapshot) != "orc" or snapshot.properties.get(_LEGACY, "true").strip().lower() == "false":
+        return
+    column = _column(snapshot, "TIMESTAMP_LTZ")
+    others = sorted(set(sources) - {"orc"})
+    if column and others:
+        raise RefusedError(
+            f"column {column} holds timestamps with a local time zone in files of the format {', '.join(others)}: in "
+            f"ORC files Paimon would shift them by the time zone of its Java ({_LEGACY})",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step="set the table's file.format to that of its files, or let Paimon compact the table",
+        )
+
+
+def _column(snapshot: PaimonSnapshot, *roots: str) -> str | None:
+    """The first column of, or with, such a type."""
+    fields = snapshot.table_schema.fields
+    return next((each.name for each in fields if any(part.root in roots for part in parts_of(each.type))), None)

@@ -1,0 +1,216 @@
+"""Partitions: from the binary rows in manifests to names, folders and constants.
+
+Format: partition paths of Paimon (``partition.legacy-name``, ``partition.default-name``). A folder is spelled
+``column=value``, escaped as Hive does; by the legacy rule, which is the default, the value is what Java makes of the
+internal form: a date is a number of days.
+"""
+
+from __future__ import annotations
+
+import struct
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
+from dv_maintenance.tables.model import partition_name
+from dv_maintenance.tables.paimon.log.binary_row import Moment, decode_row
+from dv_maintenance.tables.paimon.rows.types import DataType, Field
+
+__all__ = ["Partition", "Partitions", "folder_name", "folder_text", "json_value", "value_text"]
+
+_DEFAULT_NAME: Final = "__DEFAULT_PARTITION__"
+# What Paimon escapes in the names of folders: Hive's characters, and the closing brace.
+_SPECIAL: Final = "\"#%'*/:=?\\\x7f{}[]^"
+_ESCAPED: Final = str.maketrans({char: f"%{ord(char):02X}" for char in [*map(chr, range(32)), *_SPECIAL]})
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - of timestamps without a zone
+_DAY: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """``row``: as the manifest has it, the identity. ``name``: ours, see ``model.partition_name``. ``folder``: relative
+    to where the data is, ``""`` without partition columns. ``constants``: see ``work.SourceFile``.
+    """
+
+    row: bytes
+    name: str
+    folder: str
+    constants: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Partitions:
+    """Every partition that was met, by number. The number of a row stays the same."""
+
+    fields: Sequence[Field]
+    options: Mapping[str, str]
+    found: list[Partition] = field(default_factory=list)
+    _codes: dict[bytes, int] = field(init=False)
+    _rows: dict[str, bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._codes = {partition.row: code for code, partition in enumerate(self.found)}
+        self._rows = {partition.name: partition.row for partition in self.found}
+
+    def code(self, row: bytes) -> int:
+        """The number of a partition. Raises DamagedTableError where a row is none of the table's,
+        UnsupportedFeatureError also where two partitions would have one name: their files must never be merged.
+        """
+        code = self._codes.get(row)
+        if code is None:
+            partition = self._partition(row)
+            if self._rows.setdefault(partition.name, row) != row:
+                raise UnsupportedFeatureError(
+                    f"two partitions are called {partition.name}",
+                    features=("partitions of one name",),
+                    next_step="maintain this table with Paimon itself",
+                )
+            code = self._codes[row] = len(self.found)
+            self.found.append(partition)
+        return code
+
+    def _partition(self, row: bytes) -> Partition:
+        values = decode_row(row, [each.type for each in self.fields])
+        legacy = self.options.get("partition.legacy-name", "true").lower() != "false"
+        default = self.options.get("partition.default-name", _DEFAULT_NAME)
+        parts: list[str] = []
+        shown: dict[str, str | None] = {}
+        constants: dict[str, Any] = {}
+        for each, value in zip(self.fields, values, strict=True):
+            text = None if value is None else folder_text(value, each.type, legacy=legacy)
+            # To Paimon, nothing but white space is no value.
+            spelled = text if text and text.strip() else default
+            parts.append(f"{folder_name(each.name)}={folder_name(spelled)}")
+            shown[each.name] = None if value is None else value_text(value, each.type)
+            constants[each.name] = json_value(value, each.type)
+        return Partition(row, partition_name(shown), "/".join(parts), constants)
+
+
+def folder_name(text: str) -> str:
+    """A column or a value as names of folders have it."""
+    return text.translate(_ESCAPED)
+
+
+def value_text(value: Any, type: DataType) -> str:
+    """A value as people read it, and as Paimon casts it to text; with a time zone, in UTC."""
+    match type.root:
+        case "BOOLEAN":
+            return "true" if value else "false"
+        case "DATE":
+            return _date(value)
+        case "TIME":
+            # Of the fraction what is not zero, but one digit at least, and none that the type does not have.
+            fraction = (f"{value % 1000:03d}".rstrip("0") or "0")[: type.precision]
+            return _clock(value - value % 1000, 0, 0) + (f".{fraction}" if fraction else "")
+        case "TIMESTAMP" | "TIMESTAMP_LTZ":
+            days, millis = divmod(value.millis, _DAY)
+            return f"{_date(days)} {_clock(millis, value.nanos, type.precision)}"
+        case "FLOAT" | "DOUBLE":
+            return _java_float(value, single=type.root == "FLOAT")
+        case "BINARY" | "VARBINARY":
+            return str(value.decode("utf-8", "replace"))
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+def folder_text(value: Any, type: DataType, *, legacy: bool) -> str:
+    """A value as the name of its folder has it, before it is escaped.
+
+    Raises
+    ------
+    UnsupportedFeatureError : bytes by the legacy rule: their folder has a name that nobody can foretell.
+    """
+    if not legacy:
+        return value_text(value, type)
+    match type.root:
+        case "DATE" | "TIME":
+            return str(value)
+        case "TIMESTAMP" | "TIMESTAMP_LTZ":
+            return _java_timestamp(value)
+        case "BINARY" | "VARBINARY":
+            raise UnsupportedFeatureError(
+                "a partition column holds bytes, and partition.legacy-name is not false",
+                features=("partitions by bytes",),
+                next_step="maintain this table with Paimon itself",
+            )
+    return value_text(value, type)
+
+
+def json_value(value: Any, type: DataType) -> Any:
+    """A value as ``work.SourceFile.constants`` has it; a timestamp in the unit of its Arrow type."""
+    match value:
+        case Decimal():
+            return f"{value:f}"
+        case float():
+            return repr(value)
+        case bytes():
+            return b64encode(value).decode()
+        case Moment():
+            if type.precision <= 3:
+                return value.millis
+            nanos = value.millis * 1_000_000 + value.nanos
+            return nanos if type.precision > 6 else nanos // 1000
+    return value
+
+
+def _date(days: int) -> str:
+    try:
+        return (_EPOCH + timedelta(days=days)).date().isoformat()
+    except OverflowError:
+        raise DamagedTableError(f"day {days} is in no calendar") from None
+
+
+def _clock(millis: int, nanos: int, digits: int) -> str:
+    """``HH:MM:SS``, and of the fraction what is not zero, but at least ``digits``."""
+    seconds, rest = divmod(millis, 1000)
+    fraction = f"{rest * 1_000_000 + nanos:09d}"
+    while len(fraction) > digits and fraction.endswith("0"):
+        fraction = fraction[:-1]
+    clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return f"{clock}.{fraction}" if fraction else clock
+
+
+def _java_timestamp(moment: Moment) -> str:
+    """As ``LocalDateTime`` of Java: no seconds where they are zero, and a fraction of 3, 6 or 9 digits."""
+    days, millis = divmod(moment.millis, _DAY)
+    text = f"{_date(days)}T{millis // 3_600_000:02d}:{millis // 60_000 % 60:02d}"
+    seconds, rest = divmod(millis % 60_000, 1000)
+    nanos = rest * 1_000_000 + moment.nanos
+    if seconds or nanos:
+        text += f":{seconds:02d}"
+    if nanos:
+        fraction = f"{nanos:09d}"
+        while fraction.endswith("000"):
+            fraction = fraction[:-3]
+        text += f".{fraction}"
+    return text
+
+
+def _java_float(value: float, *, single: bool) -> str:
+    """The shortest digits that tell the number from its neighbours, written as Java writes them."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    text = _shortest_single(value) if single else repr(value)
+    number = Decimal(text)
+    if not number:
+        return "-0.0" if struct.pack(">d", value)[0] else "0.0"
+    sign, digits, _ = number.normalize().as_tuple()
+    exponent = number.adjusted()
+    plain = "".join(map(str, digits))
+    minus = "-" if sign else ""
+    if -3 <= exponent < 7:
+        shown = f"{abs(number):f}"
+        shown = shown.rstrip("0").rstrip(".") if "." in shown else shown
+        return f"{minus}{shown if '.' in shown else shown + '.0'}"
+    return f"{minus}{plain[0]}.{plain[1:] or '0'}E{exponent}"
+
+
+def _shortest_single(value: float) -> str:
+    import numpy as np
+
+    return str(np.format_float_scientific(np.float32(value), unique=True))

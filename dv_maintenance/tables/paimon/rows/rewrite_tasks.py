@@ -1,0 +1,90 @@
+"""Work for an engine: which data files to write anew, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.tables.arrays import strings
+from dv_maintenance.tables.bins import taken
+from dv_maintenance.tables.paimon.commit.value_stats import stats_columns
+from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
+from dv_maintenance.tables.paimon.rows.formats import arrow_fields, check_instants, codec_of, format_of
+from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, field_in, instants, source_of
+from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.paimon.layout import Layout
+    from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+
+__all__ = ["rewrite_tasks"]
+
+
+def rewrite_tasks(
+    layout: Layout, snapshot: PaimonSnapshot, bins: Sequence[RewriteBin], target_bytes: int
+) -> list[RewriteTask]:
+    """One task per bin, under its id. New files have the columns of the newest schema, the partition's included.
+
+    Raises
+    ------
+    UsageError : a bin names a file that is not live in the snapshot, or in another partition, or one twice.
+    RefusedError : the table asks for a compression that we can't write, or has files that we can't read, or whose
+        timestamps would be others in files of its own format; or the folder of a bucket is a link.
+    UnsupportedFeatureError : a column's type was another one when a file was written.
+    """
+    kind, codec, stats = format_of(snapshot), codec_of(snapshot), stats_columns(snapshot.table_schema)
+    schemas = {snapshot.table_schema.id: snapshot.table_schema}
+    found = _sources(layout, snapshot, bins, schemas)
+    live = {source.key: (row["partition"], (row, source)) for row, source in found}
+    tasks = []
+    for wanted in bins:
+        rows, sources = zip(*taken(live, wanted, snapshot), strict=True)
+        check_instants(snapshot, (source.format for source in sources))
+        folder = rows[0]["path"].rpartition("/")[0]
+        layout.storage.check_target(f"{folder}/new")
+        task = RewriteTask(
+            id=wanted.id,
+            scan=ScanTask(sources, _schema(snapshot, [schemas[row["schema_id"]] for row in rows])),
+            output_uri=layout.storage.uri_of(folder),
+            target_bytes=target_bytes,
+            compression=codec,
+            stats_columns=stats,
+            order_by=wanted.order_by,
+            file_name=f"data-{{uuid}}-0.{kind}",
+            format=kind,
+        )
+        tasks.append(task)
+    return tasks
+
+
+def _schema(snapshot: PaimonSnapshot, stored: Sequence[Schema]) -> pa.Schema:
+    """The newest columns. What is known of timestamps has to be so for all files of the task."""
+    known = [instants(each) for each in stored]
+    return pa.schema(arrow_fields(snapshot), known[0] if all(known) else None)
+
+
+def _sources(
+    layout: Layout, snapshot: PaimonSnapshot, bins: Sequence[RewriteBin], schemas: dict[int, Schema]
+) -> Iterator[tuple[dict[str, Any], SourceFile]]:
+    """The files that the bins name. Only these become objects, however many others live. ``schemas``: those that are
+    known, to which the files' own are added.
+    """
+    paths = strings(sorted({key.path for wanted in bins for key in wanted.inputs}))
+    chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths))
+    shapes: dict[int, pa.Schema | None] = {}
+    for row in chosen.select([*COLUMNS, "partition"]).to_pylist():
+        schema_id = row["schema_id"]
+        if schema_id not in shapes:
+            if schema_id not in schemas:
+                schemas[schema_id] = read_schema(layout, schema_id)
+            shapes[schema_id] = _shape(snapshot.table_schema, schemas[schema_id])
+        yield row, replace(source_of(layout, snapshot, row), schema=shapes[schema_id])
+
+
+def _shape(newest: Schema, stored: Schema) -> pa.Schema | None:
+    """The newest columns by the names that files of a schema have for them; ``None`` where these are the same."""
+    return None if stored.id == newest.id else pa.schema([field_in(each, stored) for each in newest.fields])

@@ -1,0 +1,174 @@
+"""Which live files may hold a row that fulfils a condition: told from partition values and statistics.
+
+Paimon's own readers skip files by the same statistics. Text in them may be cut off, outwards; what is null in a column
+that is not all null is unknown; deleted rows may have been the ones that reached a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.tables.arrays import bools
+from dv_maintenance.tables.paimon.avro_schema import Wanted
+from dv_maintenance.tables.paimon.commit.value_stats import BOUNDED
+from dv_maintenance.tables.paimon.layout import Layout
+from dv_maintenance.tables.paimon.log.binary_row import Moment, decode_row
+from dv_maintenance.tables.paimon.log.entries import FileId
+from dv_maintenance.tables.paimon.log.manifests import ADD, avro_records, manifest_files
+from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
+from dv_maintenance.tables.paimon.rows.types import Field
+from dv_maintenance.tables.predicate import Bounds, Column, Predicate, bind, columns_of, may_be_true
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.paimon.rows.partitions import Partition
+    from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+
+__all__ = ["may_match"]
+
+_UNBOUNDED: Final = Bounds()
+_STATS: Final[Wanted] = {
+    "_KIND": None,
+    "_PARTITION": None,
+    "_BUCKET": None,
+    "_FILE": {
+        "_FILE_NAME": None,
+        "_ROW_COUNT": None,
+        "_SCHEMA_ID": None,
+        "_VALUE_STATS": None,
+        "_VALUE_STATS_COLS": None,
+        "_WRITE_COLS": None,
+    },
+}
+_Known = Mapping[Column, Bounds]
+
+
+def may_match(layout: Layout, snapshot: PaimonSnapshot, predicate: Predicate) -> pa.BooleanArray:
+    """One value per row of ``snapshot.files``: ``False`` where no live row of the file fulfils ``predicate``.
+
+    Partition values are looked at first; statistics are read only if other columns are asked about and a file is left.
+
+    Raises
+    ------
+    DamagedTableError, StorageError : as reading the snapshot does.
+    """
+    fields = {each.name: each for each in snapshot.table_schema.fields}
+    bound = bind(predicate, snapshot.schema, lambda field: field.name in fields and not _compares(fields[field.name]))
+    wanted = {column[0]: fields[column[0]] for column in columns_of(bound) if len(column) == 1}
+    keys = [snapshot.table_schema.partition_keys.index(name) for name in wanted if name in snapshot.partition_columns]
+    types = [each.type for each in snapshot.table_schema.partition_fields()]
+
+    def of_partition(partition: Partition) -> _Known:
+        row = decode_row(partition.row, types)
+        names = snapshot.table_schema.partition_keys
+        return {(names[at],): _exactly(row[at]) for at in keys}
+
+    by_partition = [of_partition(each) for each in snapshot.partitions]
+    codes = snapshot.files["partition_code"].to_pylist()
+    possible = [may_be_true(bound, _lookup(known)) for known in by_partition]
+    kept = [possible[code] for code in codes]
+    stored = [each for name, each in wanted.items() if name not in snapshot.partition_columns]
+    if stored and any(kept):
+        rows = snapshot.files.select(["bucket", "file_name", "path"]).to_pylist()
+        # What an anchor's statistics say of a column, a newer file may have put out of date.
+        overlaid = set(snapshot.parts["path"].to_pylist())
+        places = {
+            (snapshot.partitions[code].row, row["bucket"], row["file_name"]): at
+            for at, (code, row) in enumerate(zip(codes, rows, strict=True))
+            if kept[at] and row["path"] not in overlaid
+        }
+        for file, known in _bounds(layout, snapshot, stored, places):
+            at = places[file]
+            kept[at] = may_be_true(bound, _lookup({**by_partition[codes[at]], **known}))
+    return bools(np.array(kept, np.bool_))
+
+
+def _compares(field: Field) -> bool:
+    """Whether values compare as those of their Arrow type; Spark pads a CHAR."""
+    return field.type.root in BOUNDED and field.type.root != "CHAR"
+
+
+def _lookup(known: _Known) -> Callable[[Column], Bounds]:
+    return lambda column: known.get(column, _UNBOUNDED)
+
+
+def _exactly(value: Any) -> Bounds:
+    if value is None:
+        return Bounds(values=False)
+    if value != value:
+        return Bounds(nulls=False, nans=True)
+    value = _comparable(value)
+    return Bounds(value, value, nulls=False)
+
+
+def _comparable(value: Any) -> Any:
+    """See ``predicate.comparable``. Nanoseconds are cut off, which is no bound above: those columns are not read."""
+    return value.millis * 1000 + value.nanos // 1000 if isinstance(value, Moment) else value
+
+
+# -- statistics --------------------------------------------------------------------------------------------------
+
+
+def _bounds(
+    layout: Layout, snapshot: PaimonSnapshot, columns: list[Field], wanted: Mapping[FileId, int]
+) -> list[tuple[FileId, _Known]]:
+    """What manifests say of ``columns`` in each of the ``wanted`` files that they say anything of."""
+    if snapshot.file is None:
+        return []
+    schemas = {snapshot.table_schema.id: snapshot.table_schema}
+    found = []
+    for list_name in (snapshot.file.base_list, snapshot.file.delta_list):
+        for manifest in manifest_files(layout, list_name, snapshot.version):
+            for record in avro_records(layout, manifest.name, _STATS, snapshot.version):
+                file = record["_FILE"]
+                key = (record["_PARTITION"], record["_BUCKET"], file["_FILE_NAME"])
+                if record["_KIND"] != ADD or key not in wanted:
+                    continue
+                schema_id = file["_SCHEMA_ID"]
+                if schema_id not in schemas:
+                    schemas[schema_id] = read_schema(layout, schema_id)
+                try:
+                    found.append((key, _of_file(file, schemas[schema_id], columns)))
+                except DamagedTableError as error:
+                    where = f"{layout.manifest(manifest.name)}: statistics of {key[2]}: {error.message}"
+                    raise DamagedTableError(where, table=layout.uri, version=snapshot.version) from error
+    return found
+
+
+def _of_file(file: Mapping[str, Any], schema: Schema, columns: list[Field]) -> _Known:
+    """``schema``: that the file was written with. Columns of another type then are unknown."""
+    by_name = {each.name: each for each in schema.fields}
+    # Statistics are of all that is in the file, if it does not say of what.
+    names = file.get("_VALUE_STATS_COLS")
+    if names is None:
+        names = file.get("_WRITE_COLS")
+    kept = [by_name[name] for name in names if name in by_name] if names is not None else list(schema.fields)
+    stats = file["_VALUE_STATS"]
+    # Writers without statistics give a row without fields.
+    if not kept or stats["_MIN_VALUES"][:4] == bytes(4) or (names is not None and len(kept) < len(names)):
+        return {}
+    # Of other types nothing can be read, and nothing needs to be: each value has a slot of its own.
+    types = [each.type for each in kept]
+    places = {each.id: at for at, each in enumerate(kept)}
+    known: dict[Column, Bounds] = {}
+    for column in columns:
+        at = places.get(column.id)
+        if at is None or types[at].root != column.type.root or types[at].scale != column.type.scale:
+            continue
+        (least,) = decode_row(stats["_MIN_VALUES"], types, only=(at,))
+        (greatest,) = decode_row(stats["_MAX_VALUES"], types, only=(at,))
+        counts = stats["_NULL_COUNTS"] or []
+        nulls = counts[at] if at < len(counts) else None
+        known[(column.name,)] = Bounds(
+            _comparable(least) if least == least else None,
+            _comparable(greatest) if greatest == greatest else None,
+            values=nulls != file["_ROW_COUNT"],
+            nulls=nulls != 0,
+            # Nobody says how writers count them.
+            nans=column.type.root in {"FLOAT", "DOUBLE"},
+        )
+    return known

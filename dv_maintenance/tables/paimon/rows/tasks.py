@@ -1,0 +1,249 @@
+"""Work for an engine: which files to read, minus which rows.
+
+The rows of an append table are those of its files, minus those that deletion vectors name. So are those of a
+primary-key table whose files a batch reader does not merge, but for rows that only take others back: its files are of
+keys and values, and have the kind of each row in a column of their own. Those of a data-evolution table may be in
+several files, side by side.
+
+A data file has the columns of the schema that it was written with, under the names they had then; a column is the same
+in two schemas if its id is. Files need not have field ids of their own (Paimon wrote none for long), so columns are
+found by the name that the file's schema has for their id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import types
+
+from dv_maintenance.dv import paimon
+from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.paimon.features import check_nanoseconds, check_rows_readable
+from dv_maintenance.tables.paimon.layout import Layout
+from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
+from dv_maintenance.tables.paimon.rows.evolution import PARTS_OF, holders
+from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field, arrow_type
+from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+from dv_maintenance.tables.work import EXACT_INSTANTS, DvRef, RowFilter, ScanTask, SourceFile
+
+__all__ = ["COLUMNS", "field_in", "instants", "scan_tasks", "source_of", "stored_source"]
+
+COLUMNS: Final = [
+    "path",
+    "size",
+    "physical_rows",
+    "deleted_rows",
+    "dv_id",
+    "dv_file",
+    "dv_offset",
+    "dv_length",
+    "schema_id",
+    "partition_code",
+    "retractions",
+]
+# +I and +U, -U and -D.
+_KINDS: Final = RowFilter("_VALUE_KIND", kept=(0, 2), dropped=(1, 3))
+_FORMATS: Final = ("parquet", "orc", "avro")
+_BATCH: Final = 65_536  # rows that are Python objects at a time
+_SOURCE: Final = b"dvm:source"
+_LEAVE_OUT: Final = "leave it out with --columns, or let Paimon compact the table"
+_UNITS: Final = ("ms", "us", "ns")
+# Decimal digits that every value of an integer type fits in.
+_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
+
+
+def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
+    """One task per row of ``snapshot.files``, in their order, with partition values as constants.
+
+    Raises
+    ------
+    UsageError : a column that the table does not have, or one named twice.
+    RefusedError : rows that are not simply those of the files, or files of another format; with the reason.
+    """
+    wanted = _selected(snapshot, columns)
+    chosen = replace(snapshot.table_schema, fields=wanted)
+    # Paimon reads an older snapshot by the options of now; those of then tell whether that is right.
+    for options in (snapshot.properties, chosen.options):
+        check_rows_readable(replace(chosen, options=options), layout.uri, snapshot.version)
+    scan = _Scan(layout, snapshot, wanted)
+    parts: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for part in snapshot.parts.to_pylist():
+        parts[part[PARTS_OF]].append(part)
+    return [
+        scan.side_by_side(row, parts[row["path"]]) if row["path"] in parts else scan.plain(row)
+        for row in _rows(snapshot)
+    ]
+
+
+class _Scan:
+    """What the tasks of a scan have in common."""
+
+    def __init__(self, layout: Layout, snapshot: PaimonSnapshot, wanted: tuple[Field, ...]) -> None:
+        self._layout, self._snapshot, self._wanted = layout, snapshot, wanted
+        self._schemas = {snapshot.table_schema.id: snapshot.table_schema}
+        self._shapes: dict[int, pa.Schema] = {}
+        self._formats: set[str] = set()
+
+    def plain(self, row: Mapping[str, Any]) -> ScanTask:
+        source, schema_id = self._source(row), row["schema_id"]
+        if schema_id not in self._shapes:
+            self._shapes[schema_id] = _shape(self._wanted, self._schema(schema_id))
+        return ScanTask((source,), self._shapes[schema_id])
+
+    def side_by_side(self, anchor: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> ScanTask:
+        """Each of the files has the anchor's DV, as all have its rows."""
+        constants = self._snapshot.partitions[anchor["partition_code"]].constants
+        whole = stored_source(self._layout, self._snapshot, anchor)
+        read = [
+            replace(self._source(row), key=whole.key, dv=whole.dv, schema=_shape(fields, stored))
+            for row, stored, fields in holders(parts, self._schema, self._wanted, constants)
+        ]
+        if len(read) == 1:
+            return ScanTask((replace(read[0], schema=None),), read[0].schema)
+        schema = pa.schema([arrow_field(each) for each in self._wanted])
+        return ScanTask((replace(whole, size=sum(each.size for each in read), parts=tuple(read)),), schema)
+
+    def _schema(self, schema_id: int) -> Schema:
+        if schema_id not in self._schemas:
+            self._schemas[schema_id] = read_schema(self._layout, schema_id)
+        return self._schemas[schema_id]
+
+    def _source(self, row: Mapping[str, Any]) -> SourceFile:
+        source = source_of(self._layout, self._snapshot, row)
+        if source.format not in self._formats:
+            chosen = replace(self._snapshot.table_schema, fields=self._wanted)
+            check_nanoseconds(chosen, source.format, self._layout.uri, self._snapshot.version)
+            self._formats.add(source.format)
+        return source
+
+
+def _shape(fields: Sequence[Field], stored: Schema) -> pa.Schema:
+    return pa.schema([field_in(each, stored) for each in fields], instants(stored))
+
+
+def _selected(snapshot: PaimonSnapshot, columns: Sequence[str] | None) -> tuple[Field, ...]:
+    by_name = {each.name: each for each in snapshot.table_schema.fields}
+    names = list(by_name) if columns is None else columns
+    wrong = [name for name in names if name not in by_name]
+    wrong += [name for name, times in Counter(names).items() if times > 1]
+    if wrong:
+        raise UsageError(
+            f"no column {wrong[0]!r} in the table"
+            if wrong[0] not in by_name
+            else f"column {wrong[0]!r} is named twice",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=f"choose from {', '.join(by_name)}",
+        )
+    return tuple(by_name[name] for name in names)
+
+
+def instants(stored: Schema) -> dict[bytes, bytes] | None:
+    """What a task's schema says of timestamps in ORC files that were written with a schema of the table."""
+    legacy = stored.options.get("orc.timestamp-ltz.legacy.type", "true").strip().lower() != "false"
+    return None if legacy else {EXACT_INSTANTS: b"exact"}
+
+
+def field_in(field: Field, stored: Schema) -> pa.Field:
+    """The Arrow field of a column, with the name that it has in files of the schema ``stored``.
+
+    Raises
+    ------
+    UnsupportedFeatureError : its type was another one then, and values would have to be cast.
+    """
+    old = next((each for each in stored.fields if each.id == field.id), None)
+    return _named(field, old)
+
+
+def _named(field: Field, old: Field | None) -> pa.Field:
+    arrow = arrow_field(field)
+    if old is None:
+        # No file of that schema has it: an id makes a name that no column can have had.
+        return arrow.with_metadata({_SOURCE: f"\0{field.id}".encode()})
+    if field.type.root == "ROW" and old.type.root == "ROW":
+        olds = {each.id: each for each in old.type.parts}
+        children = [_named(each, olds.get(each.id)) for each in field.type.parts]
+        arrow = pa.field(field.name, pa.struct(children), nullable=field.type.nullable)
+    elif field.type != old.type and (_nests_row(field.type) or _nests_row(old.type)):
+        raise UnsupportedFeatureError(
+            f"column {field.name} holds rows in arrays or maps, and these changed after some files were written",
+            features=("evolved rows in arrays or maps",),
+            next_step=_LEAVE_OUT,
+        )
+    elif not _reads_as(arrow_type(old.type), arrow.type):
+        raise UnsupportedFeatureError(
+            f"column {field.name} was {old.type.root} when some files were written, and is {field.type.root} now: its "
+            "values would have to be cast as Paimon does",
+            features=("columns that changed to another type",),
+            next_step=_LEAVE_OUT,
+        )
+    return arrow.with_metadata({_SOURCE: old.name.encode()})
+
+
+def _reads_as(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether every value of the one type is the same value of the other: then no cast decides what it becomes."""
+    if old == new or types.is_nested(new):
+        return bool(types.is_nested(old) == types.is_nested(new))
+    if types.is_integer(old):
+        if types.is_decimal(new):
+            return bool(new.precision - new.scale >= _DIGITS[old.bit_width])
+        return bool(types.is_integer(new) and old.bit_width <= new.bit_width) or (
+            bool(types.is_float64(new)) and old.bit_width <= 32
+        )
+    if types.is_floating(old):
+        return bool(types.is_floating(new) and old.bit_width <= new.bit_width)
+    if types.is_decimal(old):
+        more = new.scale - old.scale if types.is_decimal(new) else -1
+        return more >= 0 and bool(new.precision - old.precision >= more)
+    if types.is_timestamp(old) and types.is_timestamp(new):
+        return old.tz == new.tz and _UNITS.index(old.unit) <= _UNITS.index(new.unit)
+    return False
+
+
+def _nests_row(type: DataType) -> bool:
+    return type.root == "ROW" or any(_nests_row(each.type) for each in type.parts)
+
+
+def _rows(snapshot: PaimonSnapshot) -> Iterator[dict[str, Any]]:
+    for batch in snapshot.files.select(COLUMNS).to_batches(max_chunksize=_BATCH):
+        yield from batch.to_pylist()
+
+
+def source_of(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) -> SourceFile:
+    """The file of a row of ``snapshot.files``, of which COLUMNS are needed. Raises RefusedError."""
+    path = row["path"]
+    # The name tells, whatever file.format says by now.
+    if path.rsplit(".", 1)[-1].lower() not in _FORMATS:
+        raise RefusedError(
+            f"{path} is no file of Parquet, ORC or Avro: no other is read by this release",
+            table=layout.uri,
+            version=snapshot.version,
+            next_step="read the table with Paimon itself, or let it compact the table into Parquet files",
+        )
+    return stored_source(layout, snapshot, row)
+
+
+def stored_source(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) -> SourceFile:
+    """The same for a file of any format, which need not be one that can be read."""
+    path = row["path"]
+    dv = None
+    if row["dv_id"] is not None:
+        uri = layout.storage.uri_of(row["dv_file"])
+        dv = DvRef(paimon.CODEC, row["deleted_rows"], row["dv_length"], uri, row["dv_offset"])
+    return SourceFile(
+        key=FileKey(path, row["dv_id"]),
+        uri=layout.storage.uri_of(path),
+        size=row["size"],
+        rows=row["physical_rows"],
+        dv=dv,
+        constants=snapshot.partitions[row["partition_code"]].constants,
+        format=path.rsplit(".", 1)[-1].lower(),
+        # Nobody need look at the kinds where all rows are known to be there; old writers did not count.
+        only=_KINDS if snapshot.options.primary_key and row["retractions"] != 0 else None,
+        spark_keys=False,
+    )

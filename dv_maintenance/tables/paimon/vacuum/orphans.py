@@ -1,0 +1,150 @@
+"""The files in those folders of a table where its writers put them, and what each of them is by its name.
+
+Looked at are the folders of manifests, indexes and statistics, the buckets of every partition, in the folder of
+snapshots what is no snapshot, and in that of changelogs what a writer of one left half done. Nothing else is: neither
+what lies right in the table's folder, nor branches, tags, schemas, consumers and services, nor any folder that is not
+known, nor places outside of the table, which other tables may share.
+
+Only names that Paimon's writers make are taken for theirs. Packs of managed blobs are, but who needs them stands in
+files that only Paimon's own cleaner reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from dv_maintenance.storage import FileInfo, staged_for
+from dv_maintenance.tables.arrays import int64s, strings
+from dv_maintenance.tables.paimon.layout import CHANGELOG, INDEX, MANIFEST, SNAPSHOT, Layout
+from dv_maintenance.tables.paimon.rows.partitions import folder_name
+from dv_maintenance.tables.paimon.vacuum.references import STATISTICS
+from dv_maintenance.tables.parallel import in_parallel
+
+__all__ = ["BUCKET", "LISTED", "file_key", "file_kind", "list_files"]
+
+LISTED: Final = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        # What manifests know it by.
+        pa.field("key", pa.string(), nullable=False),
+        # As model.ExpiredFile has it; null for what no writer of Paimon's made.
+        pa.field("kind", pa.string()),
+        pa.field("size", pa.int64(), nullable=False),
+        # Epoch milliseconds.
+        pa.field("modified", pa.int64(), nullable=False),
+    ]
+)
+
+BUCKET: Final = "bucket"
+_UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_BUCKET_FOLDER: Final = re.compile(r"bucket-(?:[0-9]+|postpone)")
+_HINTS: Final = frozenset({"LATEST", "EARLIEST"})
+# What Hadoop's local file system keeps next to a file.
+_STAGED: Final = re.compile(rf"\.changelog-[0-9]+(?:\.{_UUID}\.tmp|\.crc)")
+_CHECKSUM: Final = re.compile(r"\.(.+)\.crc")
+_MANAGED: Final = ".managed.blob"
+_FORMATS: Final = "parquet|orc|avro|csv|json|text|txt|lance|vortex|blob|row|index|blobref|lookup"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    pattern: re.Pattern[str]
+    kind: str
+
+
+# By folder; the first that fits a name as a whole.
+_RULES: Final = {
+    MANIFEST: (_Rule(re.compile(rf"(?:manifest|manifest-list|index-manifest)-{_UUID}(?:-[0-9]+)?"), "other"),),
+    INDEX: (_Rule(re.compile(rf"(?:index-|.*global-index-){_UUID}(?:-[0-9]+)?(?:\.index)?"), "index"),),
+    STATISTICS: (_Rule(re.compile(rf"stats?-{_UUID}(?:-[0-9]+)?"), "other"),),
+    BUCKET: (
+        _Rule(re.compile(rf"(?:index-|.*global-index-){_UUID}(?:-[0-9]+)?(?:\.index)?"), "index"),
+        _Rule(re.compile(rf"changelog-{_UUID}-[0-9]+\..*(?:{_FORMATS})"), "change"),
+        _Rule(re.compile(rf".*{_UUID}-[0-9]+(?:-[0-9]+)?\..*(?:{_FORMATS})"), "data"),
+    ),
+}
+
+
+def file_key(name: str) -> str:
+    """The name of the file that a checksum is of, else the name itself.
+
+    >>> file_key(".manifest-1.crc"), file_key("manifest-1")
+    ('manifest-1', 'manifest-1')
+    """
+    match = _CHECKSUM.fullmatch(name)
+    return name if match is None else match[1]
+
+
+def file_kind(folder: str, name: str) -> str | None:
+    """What a file is by the kind of its folder (MANIFEST, INDEX, STATISTICS, BUCKET, SNAPSHOT, CHANGELOG) and its name,
+    in the words of ``model.ExpiredFile``; ``None`` if no writer of Paimon's made it, or only Paimon knows who needs it.
+    """
+    whole = staged_for(name)
+    if whole is not None:
+        made = folder == SNAPSHOT or file_kind(folder, whole) is not None
+        return "other" if made else None
+    if folder == SNAPSHOT:
+        return None if name in _HINTS or name.startswith("snapshot-") else "other"
+    if folder == CHANGELOG:
+        return "other" if _STAGED.fullmatch(name) else None
+    key = file_key(name)
+    if key.endswith(_MANAGED):
+        return None
+    kind = next((rule.kind for rule in _RULES[folder] if rule.pattern.fullmatch(key)), None)
+    return kind if key == name or kind is None else "other"
+
+
+def list_files(layout: Layout, partition_keys: Sequence[str], data_folder: str) -> pa.Table:
+    """The files, schema LISTED; of a branch only those in its folders of snapshots and of changelogs. ``data_folder``:
+    where data is below the table, ``""`` for right there. One listing for each folder.
+
+    Raises
+    ------
+    StorageError
+    """
+    folders = [(kind, f"{layout.own}{kind}") for kind in (SNAPSHOT, CHANGELOG)]
+    if layout.branch is None:
+        folders += [(MANIFEST, MANIFEST), (INDEX, INDEX), (STATISTICS, STATISTICS)]
+        folders += [(BUCKET, path) for path in _buckets(layout, data_folder, partition_keys)]
+    parts = in_parallel(layout.storage, folders, lambda each: _table(each[0], _files(layout, each[1])))
+    return pa.concat_tables([LISTED.empty_table(), *parts]).combine_chunks()
+
+
+def _buckets(layout: Layout, folder: str, partition_keys: Sequence[str]) -> Iterator[str]:
+    """The folders of buckets below one that has partitions by these keys; any that is not known is left out."""
+    for name in layout.storage.folders(folder):
+        path = f"{folder}/{name}" if folder else name
+        if partition_keys:
+            if name.startswith(f"{folder_name(partition_keys[0])}="):
+                yield from _buckets(layout, path, partition_keys[1:])
+        elif _BUCKET_FOLDER.fullmatch(name):
+            yield path
+
+
+def _files(layout: Layout, folder: str) -> list[FileInfo]:
+    """Those right in a folder."""
+    return [info for info in layout.storage.list(folder, staged=True) if "/" not in info.path[len(folder) + 1 :]]
+
+
+def _table(kind: str, files: Sequence[FileInfo]) -> pa.Table:
+    names = [info.path.rpartition("/")[2] for info in files]
+    kinds = [file_kind(kind, name) for name in names]
+    if kind in {SNAPSHOT, CHANGELOG}:
+        # Snapshots, changelogs and hints are nobody's business here.
+        keep = [found is not None for found in kinds]
+        files = [info for info, kept in zip(files, keep, strict=True) if kept]
+        names = [name for name, kept in zip(names, keep, strict=True) if kept]
+        kinds = [found for found in kinds if found is not None]
+    arrays = [
+        strings([info.path for info in files]),
+        strings(list(map(file_key, names))),
+        strings(kinds),
+        int64s([info.size for info in files]),
+        int64s([info.modified for info in files]),
+    ]
+    return pa.Table.from_arrays(arrays, schema=LISTED)

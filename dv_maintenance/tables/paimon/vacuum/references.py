@@ -1,0 +1,427 @@
+"""Which files a snapshot, a tag or a changelog needs, told for many of them at once.
+
+Manifests are shared by most snapshots of a history, so each is read once. Data files are numbered: what a manifest adds
+and deletes is two arrays of numbers, and what is live in a snapshot follows from those of its manifests by counting.
+Everything else (lists, manifests, index files, statistics) is told by name: names are random, one is never used twice.
+
+A changelog names all that its snapshot did, and needs its list of changes with all of that; or, where it has none and
+commits are what tells changes, both other lists, and of the data files those that were appended: the ones that were
+there before its snapshot, and those that it added or deleted. So long Paimon keeps them, too (``changelogs``).
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
+from dv_maintenance.tables.arrays import strings
+from dv_maintenance.tables.paimon.avro import read_records, writer_schema
+from dv_maintenance.tables.paimon.avro_schema import Wanted, unknown_texts
+from dv_maintenance.tables.paimon.features import POSTPONE_BUCKET
+from dv_maintenance.tables.paimon.layout import INDEX, MANIFEST, Layout
+from dv_maintenance.tables.paimon.log.index_manifest import DELETION_VECTORS
+from dv_maintenance.tables.paimon.log.manifests import ADD, DELETE
+from dv_maintenance.tables.paimon.rows.partitions import Partitions
+from dv_maintenance.tables.paimon.vacuum.retained import Ref
+from dv_maintenance.tables.parallel import in_parallel
+
+__all__ = ["STATISTICS", "DataFile", "Ids", "MissingError", "Named", "Reach", "Reached", "is_external"]
+
+STATISTICS: Final = "statistics"
+Ids = npt.NDArray[np.int64]
+
+# Manifests that are in memory at once, before their entries are numbers.
+_BATCH: Final = 16
+_LIST: Final[Wanted] = dict.fromkeys(
+    ("_VERSION", "_FILE_NAME", "_FILE_SIZE", "_NUM_ADDED_FILES", "_NUM_DELETED_FILES", "_EXTRA_FILES")
+)
+_FILE: Final[Wanted] = dict.fromkeys(
+    ("_FILE_NAME", "_FILE_SIZE", "_LEVEL", "_EXTRA_FILES", "_EMBEDDED_FILE_INDEX", "_EXTERNAL_PATH", "_FILE_SOURCE")
+)
+_ENTRY: Final[Wanted] = {"_VERSION": None, "_KIND": None, "_PARTITION": None, "_BUCKET": None, "_FILE": _FILE}
+_INDEX_FILE: Final[Wanted] = dict.fromkeys(
+    ("_VERSION", "_KIND", "_PARTITION", "_BUCKET", "_INDEX_TYPE", "_FILE_NAME", "_FILE_SIZE", "_EXTERNAL_PATH")
+)
+# Fields that hold text and name no files, or names of files that are read above.
+_KNOWN_LIST: Final[Wanted] = {**_LIST, "_PARTITION_STATS": None}
+_KNOWN_ENTRY: Final[Wanted] = {
+    **_ENTRY,
+    "_FILE": {
+        **_FILE,
+        **dict.fromkeys(("_MIN_KEY", "_MAX_KEY", "_KEY_STATS", "_VALUE_STATS", "_VALUE_STATS_COLS", "_WRITE_COLS")),
+    },
+}
+_KNOWN_INDEX: Final[Wanted] = {**_INDEX_FILE, "_DELETIONS_VECTORS_RANGES": None, "_GLOBAL_INDEX": None}
+# A new entry of an index manifest comes on top of its old ones; of manifests and lists, too.
+_VERSIONS: Final = {"list": 2, "entry": 2, "index": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A file that is told by its name. ``path``: for the table's storage, ``None`` where nobody knows it; ``size``:
+    bytes, ``None`` where the log does not say. ``kind``: as ``model.ExpiredFile`` has it.
+    """
+
+    name: str
+    path: str | None
+    kind: str
+    size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file and the ``extra`` ones next to it. ``folder``: ``None`` where nobody knows it; ``external``: its path
+    as the manifest spells it, if that is none below the table's own folders.
+    """
+
+    name: str
+    folder: str | None
+    external: str | None
+    size: int
+    extra: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """``data`` and ``changes`` (changelog files): numbers of data files. ``named``: all the other files."""
+
+    data: Ids
+    changes: Ids
+    named: tuple[Named, ...]
+
+
+class MissingError(Exception):
+    """A file that ``ref`` needs is not there."""
+
+    def __init__(self, ref: Ref, path: str) -> None:
+        super().__init__(f"{ref.path} needs {path}, which does not exist")
+        self.ref = ref
+
+
+@dataclass(frozen=True, slots=True)
+class _Manifest:
+    """Numbers of the files that a manifest adds and deletes."""
+
+    adds: Ids
+    deletes: Ids
+
+
+_Entry = tuple[int, bytes, str, bytes, int, int, tuple[str, ...], str | None, bool]
+_COMPACTED: Final = 1  # _FILE_SOURCE
+
+
+@dataclass(slots=True)
+class Reach:
+    """``partitions``: of the schema that paths are told by; ``options``: of the table."""
+
+    layout: Layout
+    partitions: Partitions
+    options: Mapping[str, str]
+    _lists: dict[str, tuple[Named, ...] | None] = field(default_factory=dict)
+    _counts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _manifests: dict[str, _Manifest | None] = field(default_factory=dict)
+    _indexes: dict[str, tuple[Named, ...] | None] = field(default_factory=dict)
+    _ids: dict[bytes, int] = field(default_factory=dict)
+    _names: list[pa.StringArray] = field(default_factory=list)
+    _place_of: array[int] = field(default_factory=lambda: array("q"))
+    _sizes: array[int] = field(default_factory=lambda: array("q"))
+    _places: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    _extra: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    _external: dict[int, str] = field(default_factory=dict)
+    _appended: array[int] = field(default_factory=lambda: array("b"))
+
+    def __len__(self) -> int:
+        """How many data files are known."""
+        return len(self._sizes)
+
+    # -- what is asked --------------------------------------------------------------------------------------------
+
+    def reached(self, refs: Sequence[Ref], *, partly: bool = False) -> Iterator[Reached]:
+        """What each of the snapshots, tags or changelogs needs, in order.
+
+        Lists of changes may be missing: they go before the tag that names them. Of what a changelog needs anything may:
+        what is gone names nothing. ``partly``: so may all else, and all is told that a changelog ever needed.
+
+        Raises
+        ------
+        MissingError : something else is.
+        DamagedTableError, UnsupportedFeatureError : names the file that cannot be read, or cannot be understood.
+        RefusedError : fastavro is not installed.
+        """
+        lists = [name for ref in refs for name in _lists_of(ref, whole=partly)]
+        self._load(lists, self._lists, self._read_list)
+        manifests = [each.name for name in lists for each in self._lists[name] or () if each.kind == MANIFEST]
+        self._load(manifests, self._manifests, self._read_manifest, self._numbered)
+        self._load([ref.index for ref in refs if ref.index and _is_whole(ref, partly)], self._indexes, self._read_index)
+        for ref in refs:
+            yield self._rest(ref, partly=partly) if ref.rest else self._whole(ref, partly=partly)
+
+    def _whole(self, ref: Ref, *, partly: bool) -> Reached:
+        named: list[Named] = []
+        data = self._live(self._listed(ref, (ref.base, ref.delta), named, partly=partly))
+        changes = self._mentioned(self._listed(ref, (ref.changelog,), named, partly=True))
+        self._add_others(ref, named, partly=partly)
+        return Reached(data, changes, tuple(named))
+
+    def _rest(self, ref: Ref, *, partly: bool) -> Reached:
+        """Of a changelog."""
+        named: list[Named] = []
+        data = changes = np.zeros(0, np.int64)
+        needed = _lists_of(ref, whole=partly)
+        if ref.changelog in needed:
+            changes = self._mentioned(self._listed(ref, (ref.changelog,), named, partly=True))
+        if ref.delta in needed:
+            before = self._live(self._listed(ref, (ref.base,), named, partly=True))
+            own = self._mentioned(self._listed(ref, (ref.delta,), named, partly=True))
+            data = np.union1d(before, own)
+            if not partly:
+                data = data[np.array(self._appended, np.bool_)[data]]
+        if partly:
+            self._add_others(ref, named, partly=True)
+        return Reached(data, changes, tuple(named))
+
+    def _add_others(self, ref: Ref, named: list[Named], *, partly: bool) -> None:
+        """Indexes and statistics."""
+        if ref.index:
+            named.append(Named(ref.index, self.layout.manifest(ref.index), "other", None))
+            files = self._indexes[ref.index]
+            if files is None and not partly:
+                raise MissingError(ref, self.layout.manifest(ref.index))
+            named += files or ()
+        if ref.statistics:
+            named.append(Named(ref.statistics, f"{STATISTICS}/{ref.statistics}", "other", None))
+
+    def names(self, ids: Ids) -> pa.StringArray:
+        """Names of data files, in order."""
+        every = pa.chunked_array(self._names, pa.string()).combine_chunks()
+        return every.take(_arrow(ids))
+
+    def extras(self) -> Iterator[tuple[int, str]]:
+        """Every extra file, behind the number of its data file."""
+        for number, names in self._extra.items():
+            for name in names:
+                yield number, name
+
+    def files(self, ids: Ids) -> Iterator[DataFile]:
+        places = list(self._places)
+        folders: dict[int, str | None] = {}
+        for number, name in zip(ids.tolist(), self.names(ids).to_pylist(), strict=True):
+            place = self._place_of[number]
+            if place not in folders:
+                folders[place] = self._folder(*places[place])
+            external = self._external.get(number)
+            yield DataFile(name, folders[place], external, self._sizes[number], self._extra.get(number, ()))
+
+    # -- from lists to numbers ------------------------------------------------------------------------------------
+
+    def _listed(
+        self, ref: Ref, lists: Iterable[str | None], named: list[Named], *, partly: bool
+    ) -> Iterator[_Manifest]:
+        """The manifests of lists; what the lists name, and they themselves, go to ``named``."""
+        for name in filter(None, lists):
+            path = self.layout.manifest(name)
+            named.append(Named(name, path, "other", ref.sizes.get(name)))
+            listed = self._lists[name]
+            if listed is None and not partly:
+                raise MissingError(ref, path)
+            for each in listed or ():
+                named.append(Named(each.name, each.path, "other", each.size))
+                if each.kind != MANIFEST:
+                    continue
+                manifest = self._manifests[each.name]
+                if manifest is not None:
+                    yield manifest
+                elif not partly:
+                    raise MissingError(ref, self.layout.manifest(each.name))
+
+    def _live(self, manifests: Iterable[_Manifest]) -> Ids:
+        """Added more often than deleted, sorted."""
+        counts = np.zeros(len(self), np.int32)
+        for each in manifests:
+            np.add.at(counts, each.adds, 1)
+            np.subtract.at(counts, each.deletes, 1)
+        return np.flatnonzero(counts > 0)
+
+    def _mentioned(self, manifests: Iterable[_Manifest]) -> Ids:
+        parts = [part for each in manifests for part in (each.adds, each.deletes)]
+        return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+
+    def _folder(self, partition: bytes, bucket: int) -> str | None:
+        """Of a bucket, relative to the table; ``None`` where the name of the partition's folder cannot be told."""
+        try:
+            folder = self.partitions.found[self.partitions.code(partition)].folder
+        except (UnsupportedFeatureError, DamagedTableError):
+            return None
+        last = "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"
+        return "/".join(each for each in (self._data_folder, folder, last) if each)
+
+    @property
+    def _data_folder(self) -> str:
+        return self.options.get("data-file.path-directory", "").strip("/")
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def _load(self, names: Iterable[str], known: dict[str, Any], read: Any, keep: Any = None) -> None:
+        """Read files that were not read before, each once; ``None`` for those that do not exist."""
+        new = [name for name in dict.fromkeys(names) if name not in known]
+
+        def read_one(name: str) -> Any:
+            try:
+                data = self.layout.storage.get(self.layout.manifest(name))
+            except FileNotFoundError:
+                return None
+            try:
+                return read(data)
+            except DvMaintenanceError as error:
+                error.message = f"{self.layout.manifest(name)}: {error.message}"
+                error.args, error.table = (error.message,), self.layout.uri
+                raise
+
+        for at in range(0, len(new), _BATCH):
+            batch = new[at : at + _BATCH]
+            for name, found in zip(batch, in_parallel(self.layout.storage, batch, read_one), strict=True):
+                known[name] = keep(name, found) if keep is not None and found is not None else found
+
+    def _read_list(self, data: bytes) -> tuple[Named, ...]:
+        found = []
+        for record in _records(data, _LIST, _KNOWN_LIST, "list"):
+            name, size, extra = record.get("_FILE_NAME"), record.get("_FILE_SIZE"), record.get("_EXTRA_FILES") or []
+            counts = record.get("_NUM_ADDED_FILES"), record.get("_NUM_DELETED_FILES")
+            if not _is_name(name) or not isinstance(size, int) or not all(map(_is_name, extra)):
+                raise DamagedTableError("it names a manifest wrongly")
+            if not isinstance(counts[0], int) or not isinstance(counts[1], int):
+                raise DamagedTableError("it does not say how much a manifest has")
+            self._counts[name] = counts[0], counts[1]
+            found.append(Named(name, self.layout.manifest(name), MANIFEST, size))
+            found += [Named(each, self.layout.manifest(each), "other", None) for each in extra]
+        return tuple(found)
+
+    def _read_manifest(self, data: bytes) -> list[_Entry]:
+        found = []
+        for record in _records(data, _ENTRY, _KNOWN_ENTRY, "entry"):
+            file = record.get("_FILE")
+            file = file if isinstance(file, dict) else {}
+            kind, row, bucket = (record.get(each) for each in ("_KIND", "_PARTITION", "_BUCKET"))
+            name, size, level = (file.get(each) for each in ("_FILE_NAME", "_FILE_SIZE", "_LEVEL"))
+            extra, external = file.get("_EXTRA_FILES") or [], file.get("_EXTERNAL_PATH")
+            if (
+                kind not in (ADD, DELETE)
+                or not isinstance(row, bytes)
+                or not isinstance(bucket, int)
+                or not _is_name(name)
+                or not isinstance(size, int)
+                or not isinstance(level, int)
+                or not all(map(_is_name, extra))
+                or not isinstance(external, str | None)
+            ):
+                raise DamagedTableError("an entry does not have the values that it must have")
+            identity = repr((row, bucket, level, name, extra, file.get("_EMBEDDED_FILE_INDEX"), external)).encode()
+            key = blake2b(identity, digest_size=16).digest()
+            # Writers before 0.9 do not say.
+            appended = file.get("_FILE_SOURCE") != _COMPACTED
+            found.append((kind, key, name, row, bucket, size, tuple(extra), external or None, appended))
+        return found
+
+    def _numbered(self, manifest: str, entries: Sequence[_Entry]) -> _Manifest:
+        """Raises DamagedTableError where its list says otherwise: a file that seems to be deleted may not be."""
+        adds, deletes, names = array("q"), array("q"), []
+        for kind, key, name, row, bucket, size, extra, external, appended in entries:
+            number = self._ids.setdefault(key, len(self._ids))
+            if number == len(self._sizes):
+                self._appended.append(appended)
+                names.append(name)
+                self._place_of.append(self._places.setdefault((row, bucket), len(self._places)))
+                self._sizes.append(size)
+                if extra:
+                    self._extra[number] = extra
+                if external:
+                    self._external[number] = external
+            self._appended[number] |= appended
+            (adds if kind == ADD else deletes).append(number)
+        if (len(adds), len(deletes)) != self._counts[manifest]:
+            raise DamagedTableError(
+                f"{self.layout.manifest(manifest)}: it adds {len(adds)} files and deletes {len(deletes)}; by the "
+                f"list that names it, these are {self._counts[manifest][0]} and {self._counts[manifest][1]}",
+                table=self.layout.uri,
+            )
+        if names:
+            self._names.append(strings(names))
+        return _Manifest(np.array(adds, np.int64), np.array(deletes, np.int64))
+
+    def _read_index(self, data: bytes) -> tuple[Named, ...]:
+        found = []
+        in_buckets = self.options.get("index-file-in-data-file-dir", "false").strip().lower() == "true"
+        for record in _records(data, _INDEX_FILE, _KNOWN_INDEX, "index"):
+            row, bucket, kind, name = (
+                record.get(each) for each in ("_PARTITION", "_BUCKET", "_INDEX_TYPE", "_FILE_NAME")
+            )
+            size, external = record.get("_FILE_SIZE"), record.get("_EXTERNAL_PATH")
+            if (
+                not isinstance(row, bytes)
+                or not isinstance(bucket, int)
+                or not isinstance(kind, str)
+                or not _is_name(name)
+                or not isinstance(size, int)
+                or not isinstance(external, str | None)
+            ):
+                raise DamagedTableError("it has an entry without the values that it must have")
+            path: str | None = f"{INDEX}/{name}"
+            if external:
+                path = external if is_external(external) else None
+            elif in_buckets:
+                folder = self._folder(row, bucket)
+                path = None if folder is None else f"{folder}/{name}"
+            found.append(Named(name, path, "dv" if kind == DELETION_VECTORS else "index", size))
+        return tuple(found)
+
+
+def _is_whole(ref: Ref, partly: bool) -> bool:
+    return partly or not ref.rest
+
+
+def _lists_of(ref: Ref, *, whole: bool) -> list[str]:
+    """The lists that a snapshot needs, or a changelog; ``whole``: of that, all that its snapshot did."""
+    names = [ref.base, ref.delta, ref.changelog]
+    if ref.rest and not whole:
+        names = [ref.changelog] if ref.changelog else [ref.base, ref.delta] * ref.deltas
+    return [name for name in names if name]
+
+
+def _arrow(ids: Ids) -> pa.Int64Array:
+    return pa.Array.from_buffers(pa.int64(), len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids, np.int64))])
+
+
+def is_external(path: str) -> bool:
+    """Whether it is a whole URI or path of its own."""
+    return path.startswith("/") or re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path) is not None
+
+
+def _records(data: bytes, wanted: Wanted, known: Wanted, kind: str) -> Iterator[dict[str, Any]]:
+    """The records of a file whose every field that may name files is known, and of the version that is."""
+    if unknown := unknown_texts(writer_schema(data), known):
+        raise UnsupportedFeatureError(
+            f"it has a field {unknown[0][:100]} that is not known here and may name files",
+            features=tuple(each[:100] for each in unknown),
+            next_step="use a newer release of this tool, or CALL sys.expire_snapshots and sys.remove_orphan_files",
+        )
+    for record in read_records(data, wanted):
+        if record.get("_VERSION") != _VERSIONS[kind]:
+            raise UnsupportedFeatureError(
+                f"it is of format version {record.get('_VERSION')}; known is {_VERSIONS[kind]}",
+                features=(f"manifest version {record.get('_VERSION')}",),
+                next_step="use a newer release of this tool, or let a newer Paimon rewrite the manifests",
+            )
+        yield record
+
+
+def _is_name(name: Any) -> TypeGuard[str]:
+    return isinstance(name, str) and bool(name) and "/" not in name and name not in {".", ".."}

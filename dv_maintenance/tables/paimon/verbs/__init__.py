@@ -1,0 +1,1 @@
+"""Operations that only some formats offer: Paimon's own procedures."""

@@ -1,0 +1,221 @@
+"""Maintenance through Paimon's own Spark procedures, and what it is checked by.
+
+Procedures: Paimon's documentation, Spark, Procedures. ``purge_files`` is none of them: it empties the table.
+Names come from paths, which need not be trusted: what does not consist of letters, digits, ``_``, ``-`` and spaces gets
+into no statement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.tables.arrays import strings
+from dv_maintenance.tables.capabilities import EngineName, WaitingRows
+from dv_maintenance.tables.paimon.layout import Layout
+from dv_maintenance.tables.paimon.log.schema import read_schema
+from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, field_in, source_of, stored_source
+from dv_maintenance.tables.work import RowFilter, ScanTask
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.model import Change
+    from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+    from dv_maintenance.tables.work import SourceFile
+
+__all__ = ["ADVICE", "EXTENSION", "moves", "name_of", "probe", "rows_query", "sources", "statements", "waiting"]
+
+EXTENSION: Final = "org.apache.paimon.spark.extensions.PaimonSparkSessionExtensions"
+ADVICE: Final = (
+    "put Paimon's connector for this Spark on its class path (such as org.apache.paimon:paimon-spark-4.0_2.13), "
+    f"{EXTENSION} into spark.sql.extensions, and set spark.sql.catalog.paimon=org.apache.paimon.spark.SparkCatalog and "
+    "spark.sql.catalog.paimon.warehouse"
+)
+_PREFIX: Final = "spark.sql.catalog."
+_CATALOGS: Final = frozenset({"org.apache.paimon.spark.SparkCatalog", "org.apache.paimon.spark.SparkGenericCatalog"})
+_NAME: Final = re.compile(r"[\w\- ]{1,200}")
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TABLE: Final = re.compile(r"(.*)/([^/]+)\.db/([^/]+)")
+_SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
+
+# Without arguments both of vacuum go by the table's options, and by a day for orphans.
+_STATEMENTS: Final = {
+    "optimize": ("CALL {catalog}.sys.compact(table => '{table}', compact_strategy => 'minor')",),
+    "purge": ("CALL {catalog}.sys.compact(table => '{table}', compact_strategy => 'full')",),
+    "vacuum": (
+        "CALL {catalog}.sys.expire_snapshots(table => '{table}')",
+        "CALL {catalog}.sys.remove_orphan_files(table => '{table}')",
+    ),
+}
+# A compaction of a data-evolution table keeps its deletion vectors.
+_MATERIALIZE: Final = ("CALL {catalog}.sys.materialize_deletion_vectors(table => '{table}')",)
+_ADDED: Final = RowFilter("_VALUE_KIND", kept=(0, 2), dropped=(1, 3))
+_TAKEN: Final = RowFilter("_VALUE_KIND", kept=(1, 3), dropped=(0, 2))
+# Options by which a row that was added may rightly not be there.
+_MAY_GO: Final = ("sequence.field", "record-level.expire-time", "ignore-update-before", "rowkind.field")
+
+
+# -- names --------------------------------------------------------------------------------------------------------
+
+
+def name_of(layout: Layout, settings: Mapping[str, str], wanted: str | None) -> EngineName:
+    """What a session with these ``settings`` calls the table. ``wanted``: the catalog, or ``catalog.database.table``;
+    by default the catalog whose warehouse the table is in.
+
+    Raises
+    ------
+    RefusedError : no such catalog, several, a table of no warehouse, a branch, or a name that is not put into SQL.
+    UsageError : ``wanted`` is neither.
+    """
+    if layout.branch is not None:
+        raise RefusedError("a branch is not maintained through Spark's procedures here", table=layout.uri)
+    catalogs = {
+        key.removeprefix(_PREFIX): settings.get(f"{key}.warehouse", "")
+        for key, value in settings.items()
+        if key.startswith(_PREFIX) and value in _CATALOGS
+    }
+    parts = wanted.split(".") if wanted else []
+    if len(parts) not in {0, 1, 3}:
+        raise UsageError(f"{wanted!r} is no catalog, nor catalog.database.table", table=layout.uri)
+    match = _TABLE.fullmatch(layout.storage.uri)
+    if match is None and len(parts) != 3:
+        raise RefusedError(
+            "its path is not WAREHOUSE/DATABASE.db/TABLE: what a catalog calls it can't be told",
+            table=layout.uri,
+            next_step="name it: catalog.database.table",
+        )
+    if parts:
+        catalog = parts[0]
+        if catalog not in catalogs:
+            raise RefusedError(
+                f"the Spark session has no catalog of Paimon's called {catalog!r}",
+                table=layout.uri,
+                next_step=f"choose from {', '.join(sorted(catalogs))}" if catalogs else ADVICE,
+            )
+    else:
+        assert match is not None
+        found = [name for name, warehouse in catalogs.items() if _place(warehouse) == _place(match[1])]
+        if len(found) != 1:
+            what = "no catalog of Paimon's with that warehouse" if not found else f"several: {', '.join(sorted(found))}"
+            raise RefusedError(
+                f"the table is in the warehouse {match[1]}, and the Spark session has {what}",
+                table=layout.uri,
+                next_step=f"name the catalog; or {ADVICE}" if not found else "name the catalog",
+            )
+        catalog = found[0]
+    database, table = parts[1:] if len(parts) == 3 else (unquote(match[2]), unquote(match[3])) if match else ("", "")
+    for name in (catalog, database, table):
+        if not _NAME.fullmatch(name):
+            raise RefusedError(f"the name {name[:100]!r} is not put into SQL here", table=layout.uri)
+    return EngineName(_quoted(catalog), _quoted(database), _quoted(table))
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else f"`{name}`"
+
+
+def _place(uri: str) -> str:
+    """A folder without what spellings of it differ in."""
+    scheme, separator, rest = unquote(uri.strip()).partition(":/")
+    if not separator:
+        scheme, rest = "file", scheme
+    rest = rest.strip("/")
+    return f"{_SCHEMES.get(scheme, scheme)}:/{rest}"
+
+
+def statements(job: str, name: EngineName, *, data_evolution: bool = False) -> tuple[str, ...]:
+    """Raises UsageError: there is no such job."""
+    if job not in _STATEMENTS:
+        raise UsageError(f"unknown job {job!r}", next_step=f"use one of {', '.join(_STATEMENTS)}")
+    table = f"{name.database}.{name.table}"
+    found = _MATERIALIZE if data_evolution and job == "purge" else _STATEMENTS[job]
+    return tuple(each.format(catalog=name.catalog, table=table) for each in found)
+
+
+def probe(name: EngineName, snapshot: PaimonSnapshot) -> tuple[str, tuple[Any, ...]]:
+    """A query, and the only row that it returns if the session's table is this one.
+
+    Raises
+    ------
+    RefusedError : nobody has written to the table yet.
+    """
+    if snapshot.file is None:
+        raise RefusedError("it has no snapshot yet: there is nothing to maintain", table=snapshot.table, version=0)
+    listed = f"{name.catalog}.{name.database}.`{name.table.strip('`')}$snapshots`"
+    # Names are those that pass _NAME.
+    query = f"SELECT commit_user, commit_identifier FROM {listed} WHERE snapshot_id = {snapshot.version}"  # noqa: S608
+    return query, (snapshot.file.commit_user, snapshot.file.commit_identifier)
+
+
+def rows_query(name: EngineName, snapshot: PaimonSnapshot) -> str:
+    """A query whose only row depends on all rows of a snapshot, as the engine reads them, in whatever order."""
+    columns = ", ".join(f"`{column.replace('`', '``')}`" for column in snapshot.schema.names)
+    row = f"xxhash64(to_json(struct({columns})))"
+    table = f"{name.catalog}.{name.database}.{name.table}"
+    # Names are those that pass _NAME, and columns are quoted.
+    sums = f"count(*), sum(CAST({row} AS DECIMAL(38, 0))), bit_xor({row})"
+    return f"SELECT {sums} FROM {table} VERSION AS OF {snapshot.version}"  # noqa: S608
+
+
+# -- checks -------------------------------------------------------------------------------------------------------
+
+
+def moves(change: Change, *, primary_key: bool) -> bool:
+    """Whether a snapshot says that it moves rows. One of a primary-key table may show rows that waited for it."""
+    return change.operation == "COMPACT" and (primary_key or not change.data_changed)
+
+
+def waiting(layout: Layout, old: PaimonSnapshot, new: PaimonSnapshot) -> WaitingRows | None:
+    """Rows that no reader saw at ``old``, for which a compaction may show other rows of the same keys at ``new``.
+    ``None``: there are none.
+
+    Raises
+    ------
+    RefusedError : files of another format.
+    """
+    if not old.options.hides_level_0 or not old.hidden.num_rows:
+        return None
+    keys = old.table_schema.primary_keys
+    still = pc.is_in(old.hidden["path"], value_set=strings(new.hidden["path"].to_pylist()))
+    settled = old.hidden.filter(pc.invert(still))
+    plain = old.options.values.get("merge-engine", "").strip().lower() not in {"aggregation", "partial-update"}
+    certain = plain and not any(old.options.values.get(option) for option in _MAY_GO)
+    return WaitingRows(
+        keys,
+        tuple(_key_tasks(layout, old, old.hidden, keys, None)),
+        tuple(_key_tasks(layout, old, settled, keys, _ADDED)) if certain else (),
+        tuple(_key_tasks(layout, old, old.hidden, keys, _TAKEN)) if certain else (),
+    )
+
+
+def _key_tasks(
+    layout: Layout, snapshot: PaimonSnapshot, files: pa.Table, keys: tuple[str, ...], only: RowFilter | None
+) -> Iterator[ScanTask]:
+    by_name = {each.name: each for each in snapshot.table_schema.fields}
+    for row in files.select(COLUMNS).to_pylist():
+        stored = snapshot.table_schema
+        if stored.id != row["schema_id"]:
+            stored = read_schema(layout, row["schema_id"])
+        shape = pa.schema([field_in(by_name[key], stored) for key in keys])
+        yield ScanTask((replace(source_of(layout, snapshot, row), only=only),), shape)
+
+
+def sources(layout: Layout, snapshots: Iterator[PaimonSnapshot]) -> Iterator[SourceFile]:
+    """Every live file of the snapshots once, whether or not a reader opens it."""
+    seen = set()
+    for snapshot in snapshots:
+        # Of those that several files make up, the size is that of all.
+        made_up = pc.is_in(snapshot.files["path"], value_set=snapshot.parts["path"].combine_chunks())
+        for files in (snapshot.files.filter(pc.invert(made_up)), snapshot.parts, snapshot.hidden):
+            for batch in files.select(COLUMNS).to_batches(max_chunksize=65_536):
+                for row in batch.to_pylist():
+                    source = stored_source(layout, snapshot, row)
+                    if source.key not in seen:
+                        seen.add(source.key)
+                        yield source
