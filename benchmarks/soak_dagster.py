@@ -41,7 +41,7 @@ import pyarrow.compute as pc
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.tables_file import WatchConfig
-from dv_maintenance.maintenance.watch import look
+from dv_maintenance.service.inspection import inspect_tables
 from dv_maintenance.storage import FileExistsAlreadyError
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -263,8 +263,8 @@ class Soak:
         return quiet_since[0] - start
 
     def _due(self) -> bool:
-        looks, _ = look(WatchConfig.load(str(self.file)))
-        return any(each.due or each.error for each in looks)
+        found, _ = inspect_tables(WatchConfig.load(str(self.file)))
+        return any(each.due or each.error for each in found)
 
 
 @dataclass(slots=True)

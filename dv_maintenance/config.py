@@ -1,7 +1,7 @@
 """Settings as people write them: sizes, durations, YAML files, and errors that name the key, the file and the line.
 
 Knows no policy and no table: the models live where their words mean something (``maintenance.policy``,
-``maintenance.watch``) and come here to be filled.
+``maintenance.tables_file``) and come here to be filled.
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ def test_policies_allow_what_the_jobs_ask_for_and_no_more(tmp_path: Path, reques
     from dv_maintenance.maintenance.execution.apply import purge
     from dv_maintenance.maintenance.manifest import write_manifests
     from dv_maintenance.maintenance.vacuum import vacuum
-    from dv_maintenance.maintenance.watch import look_at
+    from dv_maintenance.service.inspection import inspect_table
     from dv_maintenance.tables import open_table
     from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -310,7 +310,7 @@ def test_policies_allow_what_the_jobs_ask_for_and_no_more(tmp_path: Path, reques
     builder.delete(lambda rows: pc.less(rows["id"], 25))
 
     def look() -> None:
-        look_at(open_table(path), jobs=("optimize", "vacuum", "manifest"))
+        inspect_table(open_table(path), jobs=("optimize", "vacuum", "manifest"))
         check_table(lambda: open_table(path))
 
     def rewrite() -> None:

@@ -12,7 +12,7 @@ from dv_maintenance.errors import UsageError
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.health import Counts, Health
-    from dv_maintenance.maintenance.watch import Look
+    from dv_maintenance.service.inspection import Inspection
     from dv_maintenance.tables.model import HistoryEntry
 
 __all__ = ["health", "history", "plan", "watch"]
@@ -52,18 +52,18 @@ def history(args: Namespace, out: Output) -> int:
 
 def watch(args: Namespace, out: Output) -> int:
     from dv_maintenance.maintenance.tables_file import WatchConfig
-    from dv_maintenance.maintenance.watch import look
+    from dv_maintenance.service.inspection import inspect_tables
 
     if not args.once:
         raise UsageError("watching for ever is the Dagster sensor's job", next_step="add --once for one look")
     config = WatchConfig.load(args.tables)
     out.hide(value for entry in config.tables for value in entry.storage_options.values())
-    looks, _ = look(config)
-    out.result({"tables": [each.to_json() for each in looks]}, lambda: _looks_text(looks))
-    return 1 if any(each.error for each in looks) else 0
+    found, _ = inspect_tables(config)
+    out.result({"tables": [each.to_json() for each in found]}, lambda: _inspections_text(found))
+    return 1 if any(each.error for each in found) else 0
 
 
-def _looks_text(looks: list[Look]) -> str:
+def _inspections_text(found: list[Inspection]) -> str:
     rows = [
         (
             each.name,
@@ -71,10 +71,10 @@ def _looks_text(looks: list[Look]) -> str:
             percent(each.deleted_ratio),
             ", ".join(each.due) or "-",
         )
-        for each in looks
+        for each in found
     ]
     lines = [table(("table", "version", "deleted", "due"), rows)]
-    for each in looks:
+    for each in found:
         lines += [f"{each.name}: {job}: {reason}" for job, why in each.reasons.items() for reason in why]
         lines += [f"{each.name}: warning: {warning}" for warning in each.warnings]
         lines += [f"{each.name}: error: {each.error}"] if each.error else []

@@ -18,12 +18,14 @@ from packaging.version import Version
 
 from dv_maintenance.dagster import metadata, naming, partitions
 from dv_maintenance.dagster.errors import in_dagster_terms
-from dv_maintenance.dagster.progress import progress_log
+from dv_maintenance.dagster.observed import observed_before
 from dv_maintenance.dagster.resources import engine_of
-from dv_maintenance.dagster.state import last_data_version, observed_before
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.tables_file import Job, WatchedTable
+from dv_maintenance.service.data_version import last_data_version
+from dv_maintenance.service.partitions import by_key, chosen_policy, describe, label
+from dv_maintenance.service.progress import progress_log
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import Snapshot, Table
 from dv_maintenance.tables.registry import known_format
@@ -111,7 +113,7 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
 def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     description = "Rewrites files whose deleted rows, or whose smallness, cost more than they are worth."
     if table.partitions is not None:
-        description = f"{description} {partitions.describe(table.partitions)}"
+        description = f"{description} {describe(table.partitions)}"
 
     @dg.multi_asset(
         name=naming.op_name(table, "optimize"),
@@ -126,7 +128,7 @@ def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
 
         keys = _chosen(context)
         if keys and _PARTITION_TAG not in context.run.tags:
-            context.instance.add_run_tags(context.run.run_id, {partitions.PARTITIONS_TAG: partitions.label(keys)})
+            context.instance.add_run_tags(context.run.run_id, {partitions.PARTITIONS_TAG: label(keys)})
         with in_dagster_terms(context.retry_number):
             opened = _open(table)
             plan = _plan(context, table, opened.snapshot(), keys)
@@ -135,9 +137,10 @@ def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
                 engine = engine_of(context.resources.spark)
                 report = apply(opened, engine, plan, on_progress=progress_log(context.log))
             after = health(opened.snapshot())
-            per_key = partitions.of_partitions(table, keys, report, after)
-        for key, entries in per_key.items():
-            context.add_asset_metadata(entries, partition_key=key)
+            steps = report.steps if report else ()
+            per_key = by_key(table.partitions, keys, steps, after) if table.partitions is not None else {}
+        for key, (done, now) in per_key.items():
+            context.add_asset_metadata(metadata.of_partition(done, now), partition_key=key)
         return dg.MaterializeResult(
             metadata=metadata.of_run(plan, report, after, per_partition=bool(keys)),
             data_version=dg.DataVersion(str(after.version)),
@@ -159,7 +162,7 @@ def _plan(
             table=table.path,
             next_step="choose partitions, or install dagster 1.12.20 or newer",
         )
-    policy = partitions.chosen_policy(table, snapshot, keys) if keys else table.policy
+    policy = chosen_policy(table, snapshot, keys) if keys else table.policy
     if policy is None:
         context.log.info("nothing to do: no live file is in the chosen partitions")
         return None

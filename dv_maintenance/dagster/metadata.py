@@ -1,6 +1,6 @@
 """Reports as Dagster metadata: the reason first, numbers that plot, pictures and tables as Markdown.
 
-Dagster's page shows Markdown in place only while it is short (:mod:`~dv_maintenance.dagster.picture`), and numbers as
+Dagster's page shows Markdown in place only while it is short (:mod:`~dv_maintenance.service.chart`), and numbers as
 they are, so: short reasons, rounded shares; what is long has an entry of its own, which opens on demand.
 """
 
@@ -15,7 +15,7 @@ import dagster as dg
 import pyarrow as pa
 
 from dv_maintenance.config import format_size
-from dv_maintenance.dagster.picture import MOST_BARS, Bar, bar_chart, fits_inline
+from dv_maintenance.service.chart import MOST_BARS, Bar, bar_chart, fits_inline
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.execution.apply import ApplyReport, StepReport
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.manifest import ManifestReport
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan
     from dv_maintenance.maintenance.vacuum import VacuumReport
-    from dv_maintenance.maintenance.watch import Look
+    from dv_maintenance.service.inspection import Inspection
     from dv_maintenance.tables.model import Snapshot
 
 __all__ = [
     "of_health",
-    "of_look",
+    "of_inspection",
     "of_manifest",
     "of_partition",
     "of_plan",
@@ -76,13 +76,13 @@ def of_schema(snapshot: Snapshot) -> Metadata:
     return {"dagster/column_schema": dg.TableSchema(columns)}
 
 
-def of_look(look: Look) -> Metadata:
+def of_inspection(found: Inspection) -> Metadata:
     """What is due and why, and how the table is: the page's overview shows the latest observation and no other."""
-    numbers: Metadata = {"version": look.version, "deleted_ratio": _rounded(look.deleted_ratio)}
-    state = {} if look.health is None else of_health(look.health)
-    reasons = [f"- **{job}**: {'; '.join(why)}" for job, why in look.reasons.items()]
+    numbers: Metadata = {"version": found.version, "deleted_ratio": _rounded(found.deleted_ratio)}
+    state = {} if found.health is None else of_health(found.health)
+    reasons = [f"- **{job}**: {'; '.join(why)}" for job, why in found.reasons.items()]
     due: Metadata = {"due": dg.MetadataValue.md("\n".join(reasons))} if reasons else {}
-    return due | state | _known(numbers) | _warnings(look.warnings)
+    return due | state | _known(numbers) | _warnings(found.warnings)
 
 
 def of_plan(plan: MaintenancePlan) -> Metadata:

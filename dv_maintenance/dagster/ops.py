@@ -17,11 +17,12 @@ from pydantic import Field
 from dv_maintenance.config import parse_instant
 from dv_maintenance.dagster import metadata, naming
 from dv_maintenance.dagster.errors import in_dagster_terms
-from dv_maintenance.dagster.progress import progress_log
+from dv_maintenance.dagster.observed import observed_before
 from dv_maintenance.dagster.resources import engine_of
-from dv_maintenance.dagster.state import last_data_version, observed_before
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.tables_file import WatchedTable
+from dv_maintenance.service.data_version import last_data_version
+from dv_maintenance.service.progress import progress_log
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import Table
 

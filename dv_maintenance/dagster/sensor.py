@@ -13,15 +13,15 @@ from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PART
 
 from dv_maintenance.dagster import naming
 from dv_maintenance.dagster.at_work import at_work
-from dv_maintenance.dagster.looks import Found, Looker
-from dv_maintenance.dagster.metadata import of_look
-from dv_maintenance.dagster.partitions import missing_partitions
-from dv_maintenance.dagster.ranges import widest_range
-from dv_maintenance.dagster.rounds import NotReached, go_round
-from dv_maintenance.dagster.state import Seen, SensorState, observed_before
+from dv_maintenance.dagster.metadata import of_inspection
+from dv_maintenance.dagster.observed import observed_before
+from dv_maintenance.dagster.partitions import missing_partitions, range_of
 from dv_maintenance.errors import DvMaintenanceError, RetryableError, UsageError, redacted
 from dv_maintenance.maintenance.checks import READABLE
-from dv_maintenance.maintenance.watch import Look
+from dv_maintenance.service.budget import NotReached, within_budget
+from dv_maintenance.service.cursor import Cursor, TableState
+from dv_maintenance.service.inspection import Inspection
+from dv_maintenance.service.observe import Observation, Observer
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.tables_file import Job, WatchedTable
@@ -62,7 +62,7 @@ def build_dv_sensor(
     wanted = frozenset(jobs)
     chosen = (table.model_copy(update={"jobs": tuple(job for job in table.jobs if job in wanted)}) for table in tables)
     watched = tuple(table for table in chosen if table.jobs)
-    looker = Looker(observes="optimize" in wanted)
+    looker = Observer(data_versions="optimize" in wanted)
 
     @dg.sensor(
         name=name,
@@ -83,7 +83,7 @@ class _Tick:
     """One evaluation. Collects as it goes from table to table."""
 
     def __init__(
-        self, context: dg.SensorEvaluationContext, tables: Sequence[WatchedTable], looker: Looker, budget: float
+        self, context: dg.SensorEvaluationContext, tables: Sequence[WatchedTable], looker: Observer, budget: float
     ) -> None:
         self.context = context
         self.looker = looker
@@ -93,7 +93,7 @@ class _Tick:
         first = names.index(state.first) if state.first in names else 0
         self.tables = [*tables[first:], *tables[:first]]
         known = frozenset(names)
-        self.seen = {name: seen for name, seen in state.seen.items() if name in known}
+        self.seen = {name: seen for name, seen in state.tables.items() if name in known}
         self.at_work = at_work(context.instance)
         self.left: list[str] = []
         self.waiting: list[str] = []
@@ -103,13 +103,15 @@ class _Tick:
         self.notes: list[str] = []
 
     def result(self) -> dg.SensorResult:
-        def look(table: WatchedTable) -> Found:
+        def look(table: WatchedTable) -> Observation:
             def before() -> tuple[int, int] | None:
                 return observed_before(self.context.instance, naming.table_key(table)) if table.observe else None
 
-            return self.looker.look(table, self.seen.get(table.name), busy=self._busy(table) is not None, before=before)
+            return self.looker.observe(
+                table, self.seen.get(table.name), busy=self._busy(table) is not None, observed=before
+            )
 
-        for table, found in go_round(self.tables, look, budget=self.budget, patience=_PATIENCE_SECONDS):
+        for table, found in within_budget(self.tables, look, budget=self.budget, patience=_PATIENCE_SECONDS):
             if isinstance(found, NotReached):
                 self.left.append(table.name)
             elif isinstance(found, BaseException):
@@ -121,12 +123,12 @@ class _Tick:
                     self._complain(table, error)
         return self._sum_up()
 
-    def _read_cursor(self) -> SensorState:
+    def _read_cursor(self) -> Cursor:
         try:
-            return SensorState.from_json(self.context.cursor)
+            return Cursor.from_json(self.context.cursor)
         except UsageError as error:
             self.context.log.warning("the cursor was edited or damaged, starting anew: %s", error)
-            return SensorState()
+            return Cursor()
 
     def _busy(self, table: WatchedTable) -> str | None:
         """Whatever is at work on any of the table's maintenance, also on jobs that this sensor does not look for, or
@@ -136,16 +138,18 @@ class _Tick:
         names = (*assets, *(naming.op_name(table, what) for what in (*_JOBS, *_OPS)))
         return next((self.at_work[name] for name in names if name in self.at_work), None)
 
-    def _take_in(self, table: WatchedTable, found: Found) -> None:
-        last, look = self.seen.get(table.name), found.look
-        if self.looker.observes and found.snapshot is not None:
+    def _take_in(self, table: WatchedTable, found: Observation) -> None:
+        last, look = self.seen.get(table.name), found.inspection
+        if self.looker.data_versions and found.snapshot is not None:
             self.new_partitions += missing_partitions(table, found.snapshot, self.context.instance)
-        seen = Seen(look, found.data_version, last.readable if last is not None else None)
-        if self.looker.observes:
+        seen = TableState(look, found.data_version, last.readable if last is not None else None)
+        if self.looker.data_versions:
             if look.changed:
                 # Of an asset that somebody else makes, the data version is for them to say.
                 tags = {"dagster/data_version": str(found.data_version)} if table.observe else None
-                self.events.append(dg.AssetObservation(naming.table_key(table), metadata=of_look(look), tags=tags))
+                self.events.append(
+                    dg.AssetObservation(naming.table_key(table), metadata=of_inspection(look), tags=tags)
+                )
             if not seen.readable:
                 self.events.append(_readable(table, None, "The table's newest version can be read."))
                 seen = replace(seen, readable=True)
@@ -153,15 +157,15 @@ class _Tick:
         if look.due:
             self._request(table, found)
 
-    def _request(self, table: WatchedTable, found: Found) -> None:
-        look, busy = found.look, self._busy(table)
+    def _request(self, table: WatchedTable, found: Observation) -> None:
+        look, busy = found.inspection, self._busy(table)
         if busy is not None:
             self.notes.append(f"{table.name}: {' and '.join(look.due)} due, {busy} is at work on it")
             return
         if "vacuum" in look.due and self._vacuumed(table, look):
             # Not every format has a new version to show for it.
             look = replace(look, due=tuple(job for job in look.due if job != "vacuum"))
-            self.seen[table.name] = replace(self.seen[table.name], look=look)
+            self.seen[table.name] = replace(self.seen[table.name], inspection=look)
         for jobs in _runs_of(look.due):
             tags = {
                 naming.TABLE_TAG: table.name,
@@ -180,7 +184,7 @@ class _Tick:
                 self.waiting.append(table.name)
                 return
             keys = found.due_keys if "optimize" in jobs else frozenset()
-            chosen = widest_range(table, keys, self.context.instance) if keys else None
+            chosen = range_of(table, keys, self.context.instance) if keys else None
             # Dagster never starts a second run of the same key: a failed run must change it, and so must time.
             parts = [table.name, look.version, tags[naming.JOBS_TAG], checked, failed]
             self.requests.append(
@@ -198,7 +202,7 @@ class _Tick:
         failed = dg.RunsFilter(tags=tags, statuses=[dg.DagsterRunStatus.FAILURE], created_after=created)
         return self.context.instance.get_runs_count(failed)
 
-    def _vacuumed(self, table: WatchedTable, look: Look) -> bool:
+    def _vacuumed(self, table: WatchedTable, look: Inspection) -> bool:
         """Whether it was since expired files were last looked for."""
         made = self.context.instance.get_latest_materialization_event(naming.job_key(table, "vacuum"))
         return made is not None and made.timestamp * 1000 > (look.vacuum_checked or 0)
@@ -213,8 +217,8 @@ class _Tick:
             trace = redacted("".join(traceback.format_exception(error)))
             self.context.log.error("%s: the look failed\n%s", table.name, trace)
         self.notes.append(f"{table.name}: {text}")
-        last = self.seen.get(table.name, Seen(Look(table.name)))
-        if self.looker.observes and last.readable is not False:
+        last = self.seen.get(table.name, TableState(Inspection(table.name)))
+        if self.looker.data_versions and last.readable is not False:
             self.events.append(_readable(table, error, text))
             self.seen[table.name] = replace(last, readable=False)
 
@@ -233,7 +237,7 @@ class _Tick:
             run_requests=self.requests,
             asset_events=self.events,
             dynamic_partitions_requests=self.new_partitions,
-            cursor=SensorState(self.seen, first).to_json(),
+            cursor=Cursor(self.seen, first).to_json(),
             skip_reason=None if self.requests else text or f"nothing is due in {len(self.tables)} tables",
         )
 

@@ -17,18 +17,15 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan
     from dv_maintenance.maintenance.read import write_rows
-    from dv_maintenance.maintenance.watch import Look, WatchConfig, look, look_at
+    from dv_maintenance.maintenance.tables_file import WatchConfig
 
 __all__ = [
     "ApplyReport",
     "Health",
-    "Look",
     "MaintenancePlan",
     "Policy",
     "WatchConfig",
     "build_plan",
-    "look",
-    "look_at",
     "maintain",
     "purge",
     "write_rows",
@@ -37,13 +34,10 @@ __all__ = [
 _HOMES = {
     "ApplyReport": "execution.apply",
     "Health": "health",
-    "Look": "watch",
     "MaintenancePlan": "planning.steps",
     "Policy": "planning.policy",
-    "WatchConfig": "watch",
+    "WatchConfig": "tables_file",
     "build_plan": "planning.plan",
-    "look": "watch",
-    "look_at": "watch",
     "maintain": "execution.apply",
     "purge": "execution.apply",
     "write_rows": "read",

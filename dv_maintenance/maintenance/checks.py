@@ -15,12 +15,10 @@ import numpy as np
 from dv_maintenance.config import format_duration, format_size
 from dv_maintenance.errors import DvMaintenanceError, RetryableError
 from dv_maintenance.maintenance.health import health
-from dv_maintenance.maintenance.manifest import no_manifests
-from dv_maintenance.maintenance.planning.facts import file_facts
+from dv_maintenance.maintenance.manifest import manifests_written, no_manifests
 from dv_maintenance.maintenance.planning.limits import Severity
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.vacuum import protecting
-from dv_maintenance.maintenance.watch import manifests_written
 from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
 
 if TYPE_CHECKING:

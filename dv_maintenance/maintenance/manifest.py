@@ -11,9 +11,14 @@ from dv_maintenance.tables.registry import known_format
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.model import HistoryEntry, Table
 
-__all__ = ["ManifestReport", "no_manifests", "write_manifests"]
+__all__ = ["ManifestReport", "files_changed", "manifests_written", "no_manifests", "write_manifests"]
+
+# Commits to read before reading them all: between two changes of files there are hardly ever more.
+_RECENT = 8
+# Where every format writes them: the folder is a convention of the readers (Hive's SymlinkTextInputFormat tables).
+_MANIFESTS = "_symlink_format_manifest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +94,21 @@ def no_manifests(table: Table) -> str:
     """Why there is nothing to generate for a table without symlink manifests."""
     known = known_format(table.format)
     return f"{known.title if known else table.format} writes its own manifests: nothing to generate"
+
+
+def manifests_written(table: Table) -> int | None:
+    """When the newest symlink manifest was written, epoch milliseconds; ``None`` without any."""
+    return max((file.modified for file in table.storage.list(_MANIFESTS)), default=None)
+
+
+def files_changed(table: Table) -> int:
+    """When a commit last added or removed files, epoch milliseconds: vacuums, properties and the like outdate no
+    manifest. The time of the oldest known commit, where the log no longer has the one that did.
+    """
+    entries: list[HistoryEntry] = []
+    for limit in (_RECENT, None):
+        entries = table.history(limit)
+        for entry in entries:
+            if entry.files_added or entry.files_removed:
+                return entry.timestamp
+    return entries[-1].timestamp if entries else table.snapshot().timestamp

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 from dv_maintenance.dagster.errors import MAX_RETRIES, in_dagster_terms
-from dv_maintenance.dagster.progress import progress_log
 from dv_maintenance.dagster.resources import SparkResource, engine_of
-from dv_maintenance.dagster.state import last_data_version
 from dv_maintenance.errors import ConflictError, RefusedError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.tables_file import WatchedTable
+from dv_maintenance.service.data_version import last_data_version
+from dv_maintenance.service.progress import progress_log
 from dv_maintenance.tables import open_table
 
 Definitions = Callable[..., dg.Definitions]

@@ -14,9 +14,9 @@ import pytest
 
 from dv_maintenance.dagster import build_dv_checks
 from dv_maintenance.dagster.checks import check_names
-from dv_maintenance.dagster.state import last_data_version
 from dv_maintenance.maintenance.checks import CHECKS
 from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.tables import open_table
 
 Definitions = Callable[..., dg.Definitions]
@@ -293,5 +293,5 @@ def test_partitions_are_refused_with_what_to_do(lake: Lake, ticks: Callable[...,
     data = tick()
     assert [request.tags["dv/table"] for request in data.run_requests] == ["other"]
     (check,) = [each for each in data.asset_events if getattr(each, "passed", True) is False]
-    assert "'day' is no partition column" in check.description
+    assert "'day' is not a partition column" in check.description
     assert "leave partitions out: the table has none" in check.description

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dv_maintenance.dagster import metadata
-from dv_maintenance.dagster.picture import Bar, bar_chart, fits_inline
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import StepReport, apply
 from dv_maintenance.maintenance.health import Counts, Health, PartitionHealth, health, total
 from dv_maintenance.maintenance.manifest import ManifestReport
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.vacuum import VacuumReport
+from dv_maintenance.service.chart import Bar, bar_chart, fits_inline
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.testing.delta_builder import DeltaBuilder

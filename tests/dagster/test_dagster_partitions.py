@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_job, naming
-from dv_maintenance.dagster.partitions import backfill_policy, missing_partitions, partition_key, partitions_def
-from dv_maintenance.dagster.ranges import widest_range
+from dv_maintenance.dagster.partitions import backfill_policy, missing_partitions, partitions_def, range_of
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.partitioning import Partitioning
 from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.partitions import partition_key
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import NULL_PARTITION
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -247,7 +247,7 @@ def test_a_run_takes_a_rectangle_of_a_grid(
     sales: MakeTable, instance: dg.DagsterInstance, due: list[str], span: tuple[str, str]
 ) -> None:
     table = sales(partitions=[BY_DAY, {"name": "region", "values": ["eu", "us"]}])
-    chosen = widest_range(table, [f"2024-11-{key}" for key in due], instance)
+    chosen = range_of(table, [f"2024-11-{key}" for key in due], instance)
     assert chosen is not None
     assert (chosen.start, chosen.end) == tuple(f"2024-11-{key}" for key in span)
 
@@ -277,7 +277,7 @@ def test_three_columns_are_one_list_of_combinations(tmp_path: Path, instance: dg
 
 def test_a_column_that_the_table_is_not_partitioned_by(sales: MakeTable, instance: dg.DagsterInstance) -> None:
     table = sales(partitions="shop")
-    with pytest.raises(UsageError, match="'shop' is no partition column"):
+    with pytest.raises(UsageError, match="'shop' is not a partition column"):
         missing_partitions(table, open_table(table.path).snapshot(), instance)
     job = definitions(table).resolve_implicit_global_asset_job_def()
     result = job.execute_in_process(instance=instance, asset_selection=[naming.table_key(table)], raise_on_error=False)

@@ -13,12 +13,12 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from dv_maintenance.dagster.state import Seen, SensorState
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import maintain
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.tables_file import WatchedTable
-from dv_maintenance.maintenance.watch import Look
+from dv_maintenance.service.cursor import Cursor, TableState
+from dv_maintenance.service.inspection import Inspection
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -229,7 +229,7 @@ def test_a_table_that_is_lost_for_a_while_is_not_observed_again(
     assert observations(data) == []
 
 
-@pytest.mark.parametrize("where", ["maintenance.watch.look_at", "dagster.sensor.of_look"])
+@pytest.mark.parametrize("where", ["service.observe.inspect_table", "dagster.sensor.of_inspection"])
 def test_our_own_mistakes_stop_no_other_table(
     tick: Tick, make_table: MakeTable, make_definitions: Definitions, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -312,11 +312,14 @@ def test_a_damaged_cursor_means_starting_anew(
 
 
 def test_the_cursor_survives_and_stays_small(make_table: MakeTable) -> None:
-    look = Look("t", version=7, due=("optimize", "manifest"), vacuum_checked=1_795_248_115_190, settings="ab" * 8)
-    state = SensorState(
-        {f"lake/t{n:04}": Seen(replace(look, name=f"lake/t{n:04}"), n, n % 2 == 0) for n in range(1000)}, "lake/t0500"
+    found = Inspection(
+        "t", version=7, due=("optimize", "manifest"), vacuum_checked=1_795_248_115_190, settings="ab" * 8
     )
-    assert SensorState.from_json(state.to_json()) == state
+    state = Cursor(
+        {f"lake/t{n:04}": TableState(replace(found, name=f"lake/t{n:04}"), n, n % 2 == 0) for n in range(1000)},
+        "lake/t0500",
+    )
+    assert Cursor.from_json(state.to_json()) == state
     assert len(state.to_json()) < 60_000
 
 

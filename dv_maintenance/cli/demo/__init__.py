@@ -103,7 +103,7 @@ def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui
     from dv_maintenance.cli.demo.report import Report, TableReport
     from dv_maintenance.cli.demo.tables import DEMO_TABLES
     from dv_maintenance.maintenance.planning.plan import build_plan
-    from dv_maintenance.maintenance.watch import look
+    from dv_maintenance.service.inspection import inspect_tables
     from dv_maintenance.tables import open_table
 
     watched = {table.name: table for table in config.tables}
@@ -124,7 +124,7 @@ def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui
     for name, table in watched.items():
         DEMO_TABLES[name].use(table.path)
     location.look(list(watched))
-    looks = {each.name: each for each in look(config)[0]}
+    looks = {each.name: each for each in inspect_tables(config)[0]}
     return Report(
         tables=[
             TableReport(

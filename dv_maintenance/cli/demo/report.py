@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dv_maintenance.cli.demo.location import Run
     from dv_maintenance.cli.demo.state import State
     from dv_maintenance.maintenance.planning.steps import LeftAlone
-    from dv_maintenance.maintenance.watch import Look
+    from dv_maintenance.service.inspection import Inspection
 
 __all__ = ["Report", "TableReport"]
 
@@ -44,7 +44,7 @@ class TableReport:
     after: State
     left_alone: Sequence[LeftAlone]
     used: str
-    due: Look
+    due: Inspection
 
 
 @dataclass(frozen=True, slots=True)

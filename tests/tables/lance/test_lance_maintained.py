@@ -20,7 +20,7 @@ from dv_maintenance.maintenance.erasure import removable_from
 from dv_maintenance.maintenance.manifest import write_manifests
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.tables_file import WatchedTable
-from dv_maintenance.maintenance.watch import look_at
+from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.tables import open_table
 
 DAY = 86_400_000
@@ -73,12 +73,12 @@ def test_a_policy_protects_clones(shared: tuple[Path, Path]) -> None:
     place, clone = shared
     table = open_table(str(place))
     policy = Policy.from_mapping({"clones": [str(clone)]})
-    (unprotected,) = look_at(table, jobs=["vacuum"]).reasons["vacuum"]
-    (protected,) = look_at(table, policy, jobs=["vacuum"]).reasons["vacuum"]
+    (unprotected,) = inspect_table(table, jobs=["vacuum"]).reasons["vacuum"]
+    (protected,) = inspect_table(table, policy, jobs=["vacuum"]).reasons["vacuum"]
     assert (unprotected.split()[0], protected.split()[0]) == ("6", "4")
     lost = Policy.from_mapping({"clones": [str(clone), "/nowhere"]})
-    assert "vacuum" not in look_at(table, lost, jobs=["vacuum"]).due
-    assert "cannot be read" in look_at(table, lost, jobs=["vacuum"]).warnings[0]
+    assert "vacuum" not in inspect_table(table, lost, jobs=["vacuum"]).due
+    assert "cannot be read" in inspect_table(table, lost, jobs=["vacuum"]).warnings[0]
 
 
 def test_when_bytes_can_be_removed(shared: tuple[Path, Path]) -> None:
@@ -115,9 +115,9 @@ def test_unknown_writers_flags_are_refused(golden_copy: Callable[[str], Path]) -
 def test_no_manifest_is_ever_due(golden_copy: Callable[[str], Path]) -> None:
     place = golden_copy("lance/mixed_fragments")
     table = open_table(str(place))
-    look = look_at(table, jobs=["manifest"])
-    assert look.due == ()
-    assert look_at(table, last=look, jobs=["manifest"]).due == ()
+    found = inspect_table(table, jobs=["manifest"])
+    assert found.due == ()
+    assert inspect_table(table, last=found, jobs=["manifest"]).due == ()
     finding = next(each for each in check_table(lambda: table, Policy()) if each.check == "manifest_lag")
     assert finding.severity is None
     assert "its own manifests" in finding.reason

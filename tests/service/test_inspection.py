@@ -12,7 +12,8 @@ import pytest
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.maintenance.execution.apply import maintain
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.watch import WatchConfig, look, look_at, read_state
+from dv_maintenance.maintenance.tables_file import WatchConfig
+from dv_maintenance.service.inspection import inspect_table, inspect_tables, read_state
 from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
 
 HOUR = 3_600_000
@@ -27,47 +28,47 @@ def table(tmp_path: Path) -> MemoryTable:
 
 
 def test_a_first_look(table: MemoryTable) -> None:
-    found = look_at(table, name="orders", now=table.now)
+    found = inspect_table(table, name="orders", now=table.now)
     assert (found.name, found.version, found.changed, found.deleted_ratio) == ("orders", 2, True, 0.2)
     assert found.due == ("optimize",)
     assert found.reasons["optimize"][1] == "deletion vectors to purge: 1"
 
 
 def test_an_unchanged_table_costs_one_probe(table: MemoryTable) -> None:
-    first = look_at(table, now=table.now)
+    first = inspect_table(table, now=table.now)
     loaded = table.snapshots
-    again = look_at(table, last=first, now=table.now + 1)
+    again = inspect_table(table, last=first, now=table.now + 1)
     assert table.snapshots == loaded
     assert (again.changed, again.due, again.deleted_ratio) == (False, ("optimize",), 0.2)
 
 
 def test_work_done_is_no_longer_due(table: MemoryTable) -> None:
-    first = look_at(table, now=table.now)
+    first = inspect_table(table, now=table.now)
     maintain(table, MemoryEngine())
-    again = look_at(table, last=first, now=table.now)
+    again = inspect_table(table, last=first, now=table.now)
     assert (again.changed, again.due, again.reasons, again.deleted_ratio) == (True, (), {}, 0.0)
 
 
 def test_other_settings_are_looked_at_anew(table: MemoryTable) -> None:
-    first = look_at(table, now=table.now)
-    again = look_at(table, Policy(max_deleted_ratio=0.5), first, now=table.now)
+    first = inspect_table(table, now=table.now)
+    again = inspect_table(table, Policy(max_deleted_ratio=0.5), first, now=table.now)
     assert (again.changed, again.due) == (False, ())
 
 
 def test_time_makes_a_vacuum_due(table: MemoryTable) -> None:
     maintain(table, MemoryEngine())
-    first = look_at(table, now=table.now)
+    first = inspect_table(table, now=table.now)
     assert first.due == ()
-    soon = look_at(table, last=first, now=table.now + WEEK // 7 - 1)
+    soon = inspect_table(table, last=first, now=table.now + WEEK // 7 - 1)
     assert soon.vacuum_checked == first.vacuum_checked
-    late = look_at(table, last=soon, now=table.now + WEEK + HOUR)
+    late = inspect_table(table, last=soon, now=table.now + WEEK + HOUR)
     assert (late.changed, late.due) == (False, ("vacuum",))
     assert late.reasons["vacuum"] == ("1 files (1 B) out of use for more than 7d",)
     # Stays due until somebody does it, however often one looks, and then no longer.
     table.now += WEEK + HOUR
-    assert look_at(table, last=late, now=table.now).due == ("vacuum",)
+    assert inspect_table(table, last=late, now=table.now).due == ("vacuum",)
     table.vacuum()
-    assert look_at(table, last=late, now=table.now + 2).due == ()
+    assert inspect_table(table, last=late, now=table.now + 2).due == ()
 
 
 def test_a_vacuum_that_is_refused_is_a_warning(table: MemoryTable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,53 +76,53 @@ def test_a_vacuum_that_is_refused_is_a_warning(table: MemoryTable, monkeypatch: 
         raise RefusedError("not with this log")
 
     monkeypatch.setattr(table, "vacuum", refuse)
-    found = look_at(table, now=table.now)
+    found = inspect_table(table, now=table.now)
     assert found.due == ("optimize",)
     assert found.warnings == ("vacuum: not with this log",)
-    assert look_at(table, last=found, now=table.now + 2 * WEEK).warnings == found.warnings
+    assert inspect_table(table, last=found, now=table.now + 2 * WEEK).warnings == found.warnings
 
 
 def test_manifests_older_than_the_table_are_due(table: MemoryTable) -> None:
-    first = look_at(table, jobs=["manifest"], now=table.now)
+    first = inspect_table(table, jobs=["manifest"], now=table.now)
     assert first.reasons == {"manifest": ("there are no manifests", "1 files have DVs: purge first")}
     maintain(table, MemoryEngine())
     table.write_manifests(table.snapshot())
-    second = look_at(table, jobs=["manifest"], last=first, now=table.now)
+    second = inspect_table(table, jobs=["manifest"], last=first, now=table.now)
     assert second.due == ()
     table.now = 4_000_000_000_000  # well after the manifest
     table.append("", [1])
-    third = look_at(table, jobs=["manifest"], last=second, now=table.now)
+    third = inspect_table(table, jobs=["manifest"], last=second, now=table.now)
     assert third.reasons == {"manifest": ("the table is newer than its manifests",)}
 
 
 def test_manifests_are_outdated_by_files_alone(table: MemoryTable) -> None:
     maintain(table, MemoryEngine())
     table.write_manifests(table.snapshot())
-    first = look_at(table, jobs=["manifest"], now=table.now)
+    first = inspect_table(table, jobs=["manifest"], now=table.now)
     table.now = 4_000_000_000_000  # well after the manifest
     # As many commits that touch no file as it takes to read the whole log.
     for _ in range(10):
         table._add(table._files, "VACUUM END", data_changed=False)
-    second = look_at(table, jobs=["manifest"], last=first, now=table.now)
+    second = inspect_table(table, jobs=["manifest"], last=first, now=table.now)
     assert (second.changed, second.due) == (True, ())
     table.append("", [1])
-    third = look_at(table, jobs=["manifest"], last=second, now=table.now)
+    third = inspect_table(table, jobs=["manifest"], last=second, now=table.now)
     assert third.due == ("manifest",)
     # Stays due without another snapshot, until there are manifests.
     loaded = table.snapshots
-    fourth = look_at(table, jobs=["manifest"], last=third, now=table.now)
+    fourth = inspect_table(table, jobs=["manifest"], last=third, now=table.now)
     assert (fourth.due, fourth.reasons, table.snapshots) == (("manifest",), third.reasons, loaded)
 
 
 def test_a_vacuum_has_to_be_worth_it(table: MemoryTable) -> None:
     maintain(table, MemoryEngine())
     late = table.now + WEEK + HOUR
-    assert look_at(table, Policy(vacuum_min_bytes=2), now=late).due == ()
-    assert look_at(table, Policy(vacuum_min_bytes=1), now=late).due == ("vacuum",)
+    assert inspect_table(table, Policy(vacuum_min_bytes=2), now=late).due == ()
+    assert inspect_table(table, Policy(vacuum_min_bytes=1), now=late).due == ("vacuum",)
 
 
 def test_looks_survive_as_json(table: MemoryTable) -> None:
-    found = look_at(table, name="t", now=table.now)
+    found = inspect_table(table, name="t", now=table.now)
     assert {"name", "version", "changed", "deleted_ratio", "due"} <= found.to_json().keys()
     assert read_state(json.loads(json.dumps({"t": found.to_json()}))) == {"t": found}
     for broken in ([], {"t": 1}, {"t": {"version": 1}}, {"t": {**found.to_json(), "more": 1}}):
@@ -146,7 +147,7 @@ def test_many_tables(golden: Path, tmp_path: Path) -> None:
         """
     )
     config = WatchConfig.load(str(tmp_path / "tables.yaml"))
-    looks, state = look(config)
+    looks, state = inspect_tables(config)
     basic, eager, gone, odd = looks
     assert (basic.name, basic.version, basic.changed, basic.error) == ("basic-dv-no-checkpoint", 1, True, None)
     assert "optimize" not in basic.due
@@ -154,11 +155,11 @@ def test_many_tables(golden: Path, tmp_path: Path) -> None:
     assert (gone.version, gone.changed, gone.due) == (None, False, ())
     assert "no table found here" in str(gone.error)
     assert "unknown table format" in str(odd.error)
-    again, _ = look(config, read_state({name: each.to_json() for name, each in state.items()}))
+    again, _ = inspect_tables(config, read_state({name: each.to_json() for name, each in state.items()}))
     assert [each.changed for each in again] == [False] * 4
     assert [each.due for each in again] == [each.due for each in looks]
     shutil.rmtree(tmp_path / "made-inline-dv")
-    eager = look(config, state)[0][1]
+    eager = inspect_tables(config, state)[0][1]
     assert (eager.version, eager.changed) == (1, False)
     assert eager.error
 

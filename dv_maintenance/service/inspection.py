@@ -1,7 +1,7 @@
-"""One look at many tables: what changed since the last one, and which work is due, with reasons.
+"""Inspect tables: what changed since the last inspection, and which work is due, with reasons.
 
-A look is cheap where nothing changed: one probe for the newest version. It has no effects; what it has to remember for
-the next look is in the :class:`Look` itself, JSON both ways.
+An inspection is cheap where nothing changed: one probe for the newest version. It has no effects; what the next one
+builds on is in the :class:`Inspection` itself, JSON both ways.
 """
 
 from __future__ import annotations
@@ -19,26 +19,33 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from dv_maintenance.config import format_duration, format_size
 from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.maintenance.health import Health, health
+from dv_maintenance.maintenance.manifest import files_changed, manifests_written
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.tables_file import Job, WatchConfig, WatchedTable
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import LeftToEngineTable, SymlinkManifestTable
-from dv_maintenance.tables.model import HistoryEntry, Snapshot, Table
+from dv_maintenance.tables.model import Snapshot, Table
 
-__all__ = ["Job", "Look", "WatchConfig", "WatchedTable", "look", "look_at", "manifests_written", "read_state"]
+__all__ = ["Inspection", "inspect_table", "inspect_tables", "read_state"]
 
 _JOBS: tuple[Job, ...] = ("optimize", "vacuum")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What a look at one table found. ``changed``: since the last look, or never looked at before. ``due``: work worth
-    starting, ``reasons`` why, by job. ``error``: why the table could not be looked at; the numbers are then those of
-    the last look. ``vacuum_checked``: epoch milliseconds of the last look for expired files. ``settings`` tells whether
-    policy and jobs are those of the last look. ``health``: of a version that was looked at for the first time; no part
-    of the state.
+class Inspection:
+    """What the inspection of one table found.
+
+    ``version`` : the newest one; ``None``: the table was never inspected.
+    ``changed`` : another version than last time, or the first inspection.
+    ``deleted_ratio`` : share of the physical rows that are deleted.
+    ``due`` : jobs worth starting.
+    ``reasons`` : why, by job.
+    ``error`` : why the table could not be inspected; the numbers are then those of the last inspection.
+    ``vacuum_checked`` : epoch milliseconds of the last search for expired files.
+    ``settings`` : fingerprint of policy and jobs.
+    ``health`` : of a version that is inspected for the first time; not part of the state.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -60,30 +67,30 @@ class Look:
         return body
 
 
-def look(
-    config: WatchConfig, state: Mapping[str, Look] | None = None, *, now: int | None = None
-) -> tuple[list[Look], dict[str, Look]]:
-    """A look at every table of the file, in its order, and the state to pass in next time. A table that can't be looked
-    at says so in its ``error`` and stops no other.
+def inspect_tables(
+    config: WatchConfig, state: Mapping[str, Inspection] | None = None, *, now: int | None = None
+) -> tuple[list[Inspection], dict[str, Inspection]]:
+    """Every table of the file, in its order, and the state to pass in next time. A table that can't be inspected says
+    so in its ``error`` and stops no other.
     """
     state = state or {}
-    looks = [_look_safely(entry, state.get(entry.name), now) for entry in config.tables]
-    return looks, {each.name: each for each in looks}
+    inspections = [_inspect_safely(entry, state.get(entry.name), now) for entry in config.tables]
+    return inspections, {each.name: each for each in inspections}
 
 
-def look_at(
+def inspect_table(
     table: Table,
     policy: Policy | None = None,
-    last: Look | None = None,
+    last: Inspection | None = None,
     *,
     name: str | None = None,
     jobs: Iterable[Job] = _JOBS,
     now: int | None = None,
-) -> Look:
-    """One look at one table. ``last``: what the last look returned; ``now``: epoch milliseconds.
+) -> Inspection:
+    """Inspect one table. ``last``: what the last inspection returned; ``now``: epoch milliseconds.
 
     ``optimize`` is due when the policy would plan a step, ``vacuum`` when the log knows of expired files that are worth
-    it (looked for every ``vacuum_every``, time expires files without a commit), ``manifest`` when the table's files
+    it (searched for every ``vacuum_every``: time expires files without a commit), ``manifest`` when the table's files
     changed after its manifests were written, and never where a table has its own.
 
     Raises
@@ -97,23 +104,23 @@ def look_at(
     changed = last is None or last.version != version
     if last is None or last.settings != settings:
         # What was due under other settings says nothing.
-        last = Look(name or table.uri)
+        last = Inspection(name or table.uri)
     found = replace(
         last, name=name or last.name, version=version, changed=changed, error=None, health=None, settings=settings
     )
     if last.version != version:
         snapshot = table.snapshot(version)
-        found = _look_inside(found, table, snapshot, policy, jobs)
+        found = _inspect_snapshot(found, table, snapshot, policy, jobs)
         if "manifest" in jobs and isinstance(table, SymlinkManifestTable):
-            found = _look_at_manifests(found, table, snapshot)
+            found = _check_manifests(found, table, snapshot)
     elif "manifest" in last.due:
-        found = _look_at_manifests(found, table)
+        found = _check_manifests(found, table)
     if "vacuum" in jobs and _vacuum_to_check(found, policy, now):
-        found = _look_for_expired(found, table, policy, now)
+        found = _check_vacuum(found, table, policy, now)
     return found
 
 
-def read_state(body: Any) -> dict[str, Look]:
+def read_state(body: Any) -> dict[str, Inspection]:
     """State from plain data: looks by table name, as ``to_json`` wrote them. Raises UsageError."""
     try:
         return _state_adapter().validate_json(orjson.dumps(body))
@@ -121,22 +128,24 @@ def read_state(body: Any) -> dict[str, Look]:
         raise UsageError("this is not the state of a watch", next_step="start without a state") from error
 
 
-def _look_safely(entry: WatchedTable, last: Look | None, now: int | None) -> Look:
+def _inspect_safely(entry: WatchedTable, last: Inspection | None, now: int | None) -> Inspection:
     try:
         table = open_table(entry.path, entry.format, entry.storage_options)
-        return look_at(table, entry.policy, last, name=entry.name, jobs=entry.jobs, now=now)
+        return inspect_table(table, entry.policy, last, name=entry.name, jobs=entry.jobs, now=now)
     except (DvMaintenanceError, OSError) as error:
-        return replace(last or Look(entry.name), name=entry.name, changed=False, error=str(error))
+        return replace(last or Inspection(entry.name), name=entry.name, changed=False, error=str(error))
 
 
-def _look_inside(found: Look, table: Table, snapshot: Snapshot, policy: Policy, jobs: tuple[Job, ...]) -> Look:
+def _inspect_snapshot(
+    found: Inspection, table: Table, snapshot: Snapshot, policy: Policy, jobs: tuple[Job, ...]
+) -> Inspection:
     state = health(snapshot)
     found = replace(found, deleted_ratio=state.counts.deleted_ratio, warnings=state.warnings, health=state)
     steps = build_plan(snapshot, policy).steps if "optimize" in jobs else ()
     if not steps:
         return _with(found, "optimize", ())
     if isinstance(table, LeftToEngineTable) and (why_not := table.left_to_engine(snapshot)):
-        # A run would be refused, at every version anew.
+        # A run would be refused, at every version.
         return replace(_with(found, "optimize", ()), warnings=(*found.warnings, f"optimize: {why_not}"))
     files = sum(len(step.inputs) for step in steps)
     dvs = sum(step.expected.dvs_removed for step in steps)
@@ -145,13 +154,13 @@ def _look_inside(found: Look, table: Table, snapshot: Snapshot, policy: Policy, 
     return _with(found, "optimize", why if dvs else why[:1])
 
 
-def _vacuum_to_check(found: Look, policy: Policy, now: int) -> bool:
+def _vacuum_to_check(found: Inspection, policy: Policy, now: int) -> bool:
     """Time for it, or a commit since it was due: perhaps the very vacuum."""
     checked = found.vacuum_checked
     return checked is None or now - checked >= policy.vacuum_every or (found.changed and "vacuum" in found.due)
 
 
-def _look_for_expired(found: Look, table: Table, policy: Policy, now: int) -> Look:
+def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int) -> Inspection:
     found = replace(found, vacuum_checked=now)
     try:
         result = protecting(table, policy.clones).vacuum(
@@ -172,10 +181,10 @@ def _look_for_expired(found: Look, table: Table, policy: Policy, now: int) -> Lo
     return _with(found, "vacuum", (f"{len(expired.files)} files ({format_size(size)}) {out_of_use}",))
 
 
-def _look_at_manifests(found: Look, table: Table, snapshot: Snapshot | None = None) -> Look:
-    """``snapshot``: ``None`` at a version that was looked at before, which only new manifests can help."""
+def _check_manifests(found: Inspection, table: Table, snapshot: Snapshot | None = None) -> Inspection:
+    """``snapshot``: ``None`` at a version that was inspected before, which only new manifests can help."""
     written = manifests_written(table)
-    if written is not None and written >= _files_changed(table):
+    if written is not None and written >= files_changed(table):
         return _with(found, "manifest", ())
     reason = "there are no manifests" if written is None else "the table is newer than its manifests"
     if snapshot is None:
@@ -184,31 +193,7 @@ def _look_at_manifests(found: Look, table: Table, snapshot: Snapshot | None = No
     return _with(found, "manifest", (reason, f"{with_dv} files have DVs: purge first") if with_dv else (reason,))
 
 
-def _files_changed(table: Table) -> int:
-    """When a commit last added or removed files, epoch milliseconds: vacuums, properties and the like outdate no
-    manifest. The oldest commit there is counts, where those behind it are no longer in the log.
-    """
-    entries: list[HistoryEntry] = []
-    for limit in (_RECENT, None):
-        entries = table.history(limit)
-        for entry in entries:
-            if entry.files_added or entry.files_removed:
-                return entry.timestamp
-    return entries[-1].timestamp if entries else table.snapshot().timestamp
-
-
-def manifests_written(table: Table) -> int | None:
-    """When the newest symlink manifest was written, epoch milliseconds; ``None`` without any."""
-    return max((file.modified for file in table.storage.list(_MANIFESTS)), default=None)
-
-
-# Commits to read before reading them all: between two changes of files there are hardly ever more.
-_RECENT = 8
-# Where every format writes them: the folder is a convention of the readers (Hive's SymlinkTextInputFormat tables).
-_MANIFESTS = "_symlink_format_manifest"
-
-
-def _with(found: Look, job: Job, reasons: tuple[str, ...]) -> Look:
+def _with(found: Inspection, job: Job, reasons: tuple[str, ...]) -> Inspection:
     """The look with a job due for these reasons, or not due without any."""
     due = tuple(each for each in found.due if each != job) + ((job,) if reasons else ())
     others = {name: why for name, why in found.reasons.items() if name != job}
@@ -216,10 +201,10 @@ def _with(found: Look, job: Job, reasons: tuple[str, ...]) -> Look:
 
 
 @cache
-def _adapter() -> TypeAdapter[Look]:
-    return TypeAdapter(Look)
+def _adapter() -> TypeAdapter[Inspection]:
+    return TypeAdapter(Inspection)
 
 
 @cache
-def _state_adapter() -> TypeAdapter[dict[str, Look]]:
-    return TypeAdapter(dict[str, Look])
+def _state_adapter() -> TypeAdapter[dict[str, Inspection]]:
+    return TypeAdapter(dict[str, Inspection])

@@ -1,4 +1,4 @@
-"""Going round many tables inside a time budget: side by side, and no table that hangs holds up the others."""
+"""Many tables within a time budget: side by side, and no table that hangs holds up the others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final, TypeVar
 
 from dv_maintenance.errors import StorageError
 
-__all__ = ["NOT_REACHED", "go_round"]
+__all__ = ["NOT_REACHED", "NotReached", "within_budget"]
 
 T = TypeVar("T")
 S = TypeVar("S")
 
-# A look at an object store waits most of the time.
+# An inspection of a table in an object store waits most of the time.
 _THREADS = 8
 
 
@@ -25,13 +25,13 @@ class NotReached:
 NOT_REACHED: Final = NotReached()
 
 
-def go_round(
-    tables: Sequence[T], look: Callable[[T], S], *, budget: float, patience: float
+def within_budget(
+    tables: Sequence[T], call: Callable[[T], S], *, budget: float, patience: float
 ) -> Iterator[tuple[T, S | BaseException | NotReached]]:
-    """Each table with what ``look`` returned or raised, in order.
+    """Each table with what ``call`` returned or raised, in order.
 
-    No look but the first starts after ``budget`` seconds; those that have started get ``patience`` seconds more. One
-    that has had the whole budget and gives no answer counts as failed (StorageError), so that it can't come first for
+    No call but the first starts after ``budget`` seconds; those that have started get ``patience`` seconds more. One
+    that has had the whole budget without an answer counts as failed (StorageError), so that it can't come first for
     ever.
     """
     deadline = time.monotonic() + budget
@@ -41,9 +41,9 @@ def go_round(
         if number and time.monotonic() > deadline:
             return NOT_REACHED
         started[number] = time.monotonic()
-        return look(tables[number])
+        return call(tables[number])
 
-    pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="dv-look")
+    pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="dv-inspect")
     try:
         futures = [pool.submit(start, number) for number in range(len(tables))]
         for number, future in enumerate(futures):

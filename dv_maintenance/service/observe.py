@@ -1,0 +1,92 @@
+"""Observe one table: inspect it, and find its data version. Tables stay open, to keep connections to object stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dv_maintenance.service.cursor import TableState
+from dv_maintenance.service.data_version import last_data_version
+from dv_maintenance.service.inspection import Inspection, inspect_table
+from dv_maintenance.service.partitions import due_keys
+from dv_maintenance.tables import open_table
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.tables_file import WatchedTable
+    from dv_maintenance.tables.model import Snapshot, Table
+
+__all__ = ["Observation", "Observer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What is new about one table.
+
+    ``data_version`` : ``None`` where data versions are not asked for.
+    ``due_keys`` : partitions to optimize, see ``partitions.due_keys``.
+    ``snapshot`` : only of a table split into partitions, and only if it changed.
+    """
+
+    inspection: Inspection
+    data_version: int | None = None
+    due_keys: frozenset[str | None] = frozenset()
+    snapshot: Snapshot | None = None
+
+
+class Observer:
+    """Observes tables, from several threads. ``data_versions``: find data versions and partitions too."""
+
+    def __init__(self, *, data_versions: bool) -> None:
+        self.data_versions = data_versions
+        self._open: dict[str, Table] = {}
+
+    def observe(
+        self,
+        watched: WatchedTable,
+        last: TableState | None,
+        *,
+        busy: bool,
+        observed: Callable[[], tuple[int, int] | None] = lambda: None,
+    ) -> Observation:
+        """``busy``: a run works on it, so that what to run need not be known. ``observed``: version and data version of
+        the newest observation that anybody recorded, asked of a table that changed. Raises what the table raises.
+        """
+        try:
+            if watched.name not in self._open:
+                self._open[watched.name] = open_table(watched.path, watched.format, watched.storage_options)
+            return self._observe(watched, self._open[watched.name], last, busy, observed)
+        except BaseException:
+            # It may be another table, or of another format, when it is back.
+            self._open.pop(watched.name, None)
+            raise
+
+    def _observe(
+        self,
+        watched: WatchedTable,
+        table: Table,
+        last: TableState | None,
+        busy: bool,
+        observed: Callable[[], tuple[int, int] | None],
+    ) -> Observation:
+        last = last or TableState(Inspection(watched.name))
+        version, known = last.inspection.version, last.data_version
+        found = inspect_table(
+            table,
+            watched.policy,
+            last.inspection if version is not None else None,
+            name=watched.name,
+            jobs=watched.jobs,
+        )
+        if self.data_versions and (found.changed or known is None):
+            earlier = [] if version is None or known is None else [(version, known)]
+            recorded = observed()
+            # Where somebody looked later, the versions up to there need not exist any more.
+            earlier += [recorded] if recorded is not None and recorded[0] <= (found.version or 0) else []
+            known = last_data_version(table, max(earlier, default=None))
+        to_plan = watched.partitions is not None and "optimize" in found.due and not busy
+        if not to_plan and (watched.partitions is None or not found.changed):
+            return Observation(found, known)
+        snapshot = table.snapshot(found.version)
+        keys = due_keys(watched, snapshot) if to_plan else frozenset()
+        return Observation(found, known, keys, snapshot if found.changed else None)

@@ -1,0 +1,193 @@
+"""A table's partitions under keys that can be chosen: which keys there are, and which part of the table one stands for.
+
+One function decides which key a partition of the table belongs to, :func:`partition_key`. Choosing keys, grouping a
+report by them and finding keys that an orchestrator does not know yet all follow from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from dv_maintenance.errors import UsageError
+from dv_maintenance.maintenance.health import total
+from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.tables.model import NULL_PARTITION, parse_partition
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.execution.apply import StepReport
+    from dv_maintenance.maintenance.health import Counts, Health
+    from dv_maintenance.maintenance.planning.partitioning import PartitionColumn, Partitioning
+    from dv_maintenance.maintenance.planning.policy import Policy
+    from dv_maintenance.maintenance.tables_file import WatchedTable
+    from dv_maintenance.tables.model import Snapshot
+
+__all__ = [
+    "GRID_COLUMNS",
+    "by_key",
+    "chosen_policy",
+    "column_keys",
+    "describe",
+    "due_keys",
+    "escaped",
+    "label",
+    "partition_key",
+    "window_start",
+]
+
+GRID_COLUMNS: Final = 2
+"""Up to so many columns span a grid; more are one list of the combinations in the table."""
+
+# Keys end up in ranges (...), keys of two columns (|), text boxes of pages (, [ ] ") and paths of columns (/).
+_RESERVED = re.compile(r'[\x00-\x1f\x7f%|,\[\]"/]|\.(?=\.\.)')
+
+# The key of a time window is its start; these parts of a timestamp are the same within a window.
+_KEY_FORMAT: Final = {"hour": "%Y-%m-%d-%H:%M", "day": "%Y-%m-%d", "month": "%Y-%m-%d"}
+_BELOW: Final[Mapping[str, dict[str, Any]]] = {
+    "hour": {"minute": 0, "second": 0, "microsecond": 0},
+    "day": {"hour": 0, "minute": 0, "second": 0, "microsecond": 0},
+    "month": {"day": 1, "hour": 0, "minute": 0, "second": 0, "microsecond": 0},
+}
+
+
+def partition_key(partitioning: Partitioning, values: Mapping[str, str | None]) -> str | None:
+    """The key that holds a partition of the table; ``None``: no window or listed value fits.
+
+    One column: its key. Two: ``a|b``, in the order of the columns' names. More: ``a=x/b=y/c=z``.
+
+    Raises
+    ------
+    UsageError : the table is not partitioned by these columns.
+    """
+    columns = partitioning.columns
+    for column in columns:
+        if column.name not in values:
+            raise UsageError(
+                f"partitions: {column.name!r} is not a partition column",
+                next_step=f"use {', '.join(values)}" if values else "leave partitions out: the table has none",
+            )
+    keys = {column.name: _column_key(column, values[column.name]) for column in columns}
+    known = {name: key for name, key in keys.items() if key is not None}
+    if len(known) < len(keys):
+        return None
+    if len(known) > GRID_COLUMNS:
+        return "/".join(f"{name}={key}" for name, key in known.items())
+    return "|".join(known[name] for name in sorted(known))
+
+
+def chosen_policy(table: WatchedTable, snapshot: Snapshot, keys: Iterable[str]) -> Policy | None:
+    """The table's policy for these keys only. ``None``: no live file is in any of them, or the policy has partitions of
+    its own and these are others. Raises as :func:`partition_key`.
+    """
+    assert table.partitions is not None
+    chosen, own = set(keys), table.policy.partitions
+    wanted = tuple(
+        values
+        for values in _live(snapshot)
+        if partition_key(table.partitions, values) in chosen
+        and (not own or any(each.items() <= values.items() for each in own))
+    )
+    # No filter at all would be the whole table.
+    return table.policy.model_copy(update={"partitions": wanted}) if wanted else None
+
+
+def by_key(
+    partitioning: Partitioning, keys: Sequence[str], steps: Iterable[StepReport], after: Health
+) -> dict[str, tuple[list[StepReport], Counts | None]]:
+    """For each of these keys the steps done in it and how it is now; ``None``: it has no live file. Raises as
+    :func:`partition_key`.
+    """
+    counts: dict[str | None, list[Counts]] = {}
+    for each in after.partitions:
+        counts.setdefault(partition_key(partitioning, each.partition), []).append(each.counts)
+    done: dict[str | None, list[StepReport]] = {}
+    for step in steps:
+        done.setdefault(partition_key(partitioning, parse_partition(step.partition)), []).append(step)
+    return {key: (done.get(key, []), total(counts[key]) if key in counts else None) for key in keys}
+
+
+def column_keys(partitioning: Partitioning, snapshot: Snapshot) -> dict[str | None, set[str]]:
+    """Keys in the table of each column without ``every`` and ``values``; under ``None`` the combinations, where there
+    are too many columns for a grid. Raises as :func:`partition_key`.
+    """
+    columns, live = partitioning.columns, list(_live(snapshot))
+    keys = [partition_key(partitioning, values) for values in live]
+    if len(columns) > GRID_COLUMNS:
+        return {None: {key for key in keys if key is not None}}
+    return {
+        column.name: {escaped(values[column.name]) for values in live}
+        for column in columns
+        if column.every is None and column.values is None
+    }
+
+
+def due_keys(table: WatchedTable, snapshot: Snapshot) -> frozenset[str | None]:
+    """Keys of the partitions that the policy plans a step for; ``None`` for those that no key holds. Raises UsageError:
+    the table is not partitioned like that.
+    """
+    partitioning = table.partitions
+    if partitioning is None:
+        return frozenset()
+    names = {step.partition for step in build_plan(snapshot, table.policy).steps}
+    return frozenset(partition_key(partitioning, parse_partition(name)) for name in names)
+
+
+def describe(partitioning: Partitioning) -> str:
+    """What the partitions are, as the sentence that ends a description."""
+    how = {
+        column.name: f"one per {column.every}" if column.every else "values as listed" if column.values else "as found"
+        for column in partitioning.columns
+    }
+    return f"Partitions by {', '.join(f'column {name} ({kind})' for name, kind in how.items())}."
+
+
+def label(keys: Sequence[str]) -> str:
+    """The partitions of a run, for its tag.
+
+    >>> label(["2024-11-02", "2024-11-03", "2024-11-04"])
+    '2024-11-02...2024-11-04 (3)'
+    """
+    return keys[0] if len(keys) == 1 else f"{keys[0]}...{keys[-1]} ({len(keys)})"
+
+
+def window_start(every: str, moment: datetime) -> datetime:
+    """The start of the hour, day or month that holds a moment."""
+    return moment.replace(**_BELOW[every])
+
+
+def escaped(value: str | None) -> str:
+    """A value as a key: percent-encoded where orchestrators give characters a meaning, so two values never share a
+    key.
+    """
+    if value is None:
+        return NULL_PARTITION
+    return _RESERVED.sub(lambda match: f"%{ord(match[0]):02X}", value)
+
+
+def _column_key(column: PartitionColumn, value: str | None) -> str | None:
+    if column.every is not None and column.start is not None:
+        moment = _moment(column, value)
+        if moment is None or moment < window_start(column.every, column.start):
+            return None
+        return window_start(column.every, moment).strftime(_KEY_FORMAT[column.every])
+    if column.values is not None and (NULL_PARTITION if value is None else value) not in column.values:
+        return None
+    return escaped(value)
+
+
+def _moment(column: PartitionColumn, value: str | None) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        known = column.format
+        moment = datetime.strptime(value, known) if known else datetime.fromisoformat(value)  # noqa: DTZ007 (zone: below)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def _live(snapshot: Snapshot) -> Iterable[dict[str, str | None]]:
+    """Partitions with live files, values by column."""
+    return (parse_partition(name) for name in snapshot.files["partition"].unique().to_pylist())
