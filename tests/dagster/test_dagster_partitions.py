@@ -465,3 +465,12 @@ def test_settings_as_yaml_reads_them(tmp_path: Path) -> None:
     assert b is not None
     assert b.columns[0].values == ("1", "2024-01-01", "true", NULL_PARTITION)
     assert c is None
+
+
+@pytest.mark.parametrize("names", [("day", "region"), ("z", "a")])
+def test_keys_of_two_columns_are_those_of_dagster(names: tuple[str, str]) -> None:
+    """The service joins them without Dagster."""
+    values = {names[0]: "x/1", names[1]: None}
+    ours = partition_key(by(list(names)), values)
+    keys = {name: partition_key(by(name), values) for name in names}
+    assert ours == str(dg.MultiPartitionKey({name: key for name, key in keys.items() if key is not None}))
