@@ -312,11 +312,9 @@ def test_a_damaged_cursor_means_starting_anew(
 
 
 def test_the_cursor_survives_and_stays_small(make_table: MakeTable) -> None:
-    found = Inspection(
-        "t", version=7, due=("optimize", "manifest"), vacuum_checked=1_795_248_115_190, settings="ab" * 8
-    )
+    one = Inspection("t", version=7, due=("optimize", "manifest"), vacuum_checked=1_795_248_115_190, settings="ab" * 8)
     state = Cursor(
-        {f"lake/t{n:04}": TableState(replace(found, name=f"lake/t{n:04}"), n, n % 2 == 0) for n in range(1000)},
+        {f"lake/t{n:04}": TableState(replace(one, name=f"lake/t{n:04}"), n, n % 2 == 0) for n in range(1000)},
         "lake/t0500",
     )
     assert Cursor.from_json(state.to_json()) == state
