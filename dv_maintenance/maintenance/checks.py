@@ -16,6 +16,7 @@ from dv_maintenance.config import format_duration, format_size
 from dv_maintenance.errors import DvMaintenanceError, RetryableError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.manifest import manifests_written, no_manifests
+from dv_maintenance.maintenance.planning.facts import file_facts
 from dv_maintenance.maintenance.planning.limits import Severity
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.vacuum import protecting
