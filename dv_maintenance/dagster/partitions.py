@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import dagster as dg
 
 from dv_maintenance.dagster import naming
 from dv_maintenance.service.partitions import GRID_COLUMNS, column_keys, escaped, window_start
-from dv_maintenance.service.ranges import widest_range
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.partitioning import PartitionColumn
     from dv_maintenance.maintenance.tables_file import WatchedTable
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["PARTITIONS_TAG", "backfill_policy", "missing_partitions", "partitions_def", "range_of"]
+__all__ = ["PARTITIONS_TAG", "backfill_policy", "missing_partitions", "partitions_def"]
 
 # Dagster shows no partition for a run over a range of them; this tag does.
 PARTITIONS_TAG = "dv/partitions"
@@ -63,17 +62,6 @@ def missing_partitions(
         for name, keys in missing.items()
         if keys
     ]
-
-
-def range_of(table: WatchedTable, due: Iterable[str | None], store: dg.DagsterInstance) -> dg.PartitionKeyRange | None:
-    """Of the partitions that are due the range that a run should take up; ``None``: the whole table."""
-    definition = partitions_def(table)
-    if definition is None:
-        return None
-    order = definition.get_partition_keys(dynamic_partitions_store=store)
-    columns = 2 if isinstance(definition, dg.MultiPartitionsDefinition) else 1
-    chosen = widest_range(order, due, columns)
-    return None if chosen is None else dg.PartitionKeyRange(*chosen)
 
 
 def _of_column(table: WatchedTable, column: PartitionColumn) -> dg.PartitionsDefinition:

@@ -25,7 +25,7 @@ from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTa
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot, Table
 
-__all__ = ["CHECKS", "READABLE", "Finding", "check_table"]
+__all__ = ["CHECKS", "READABLE", "Finding", "check_table", "unreadable"]
 
 READABLE = "readable"
 # What each check asks, by name.
@@ -81,10 +81,15 @@ def check_table(
     except (DvMaintenanceError, OSError) as error:
         if READABLE not in asked:
             return [_unknown(name, error) for name in asked]
-        # Worth another try: the storage may be away for a moment, the table is not damaged.
-        severity: Severity = "warn" if isinstance(error, RetryableError) else "error"
-        return [Finding(READABLE, severity, str(error), {"error": type(error).__name__})]
+        return [unreadable(error, str(error))]
     return [readable if name == READABLE else _answer(name, look) for name in asked]
+
+
+def unreadable(error: BaseException, reason: str) -> Finding:
+    """What :data:`READABLE` says of a table that can't be read."""
+    # Worth another try: the storage may be away for a moment, the table is not damaged.
+    severity: Severity = "warn" if isinstance(error, RetryableError) else "error"
+    return Finding(READABLE, severity, reason, {"error": type(error).__name__})
 
 
 def _answer(name: str, look: _Look) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Final, TypeVar
 
 from dv_maintenance.errors import StorageError
@@ -45,7 +46,7 @@ def within_budget(
 
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="dv-inspect")
     try:
-        futures = [pool.submit(start, number) for number in range(len(tables))]
+        futures = [pool.submit(copy_context().run, start, number) for number in range(len(tables))]
         for number, future in enumerate(futures):
             found = _answer(future, max(deadline + patience - time.monotonic(), 0))
             if found is NOT_REACHED and number in started and time.monotonic() - started[number] >= budget:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_job, naming
-from dv_maintenance.dagster.partitions import backfill_policy, missing_partitions, partitions_def, range_of
+from dv_maintenance.dagster.partitions import backfill_policy, missing_partitions, partitions_def
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.partitioning import Partitioning
@@ -231,25 +231,6 @@ def test_values_become_keys_as_they_turn_up(sales: MakeTable, instance: dg.Dagst
     assert missing_partitions(table, snapshot, instance) == []
     assert optimize(table, instance, key="eu", defs=defs).success
     assert with_dvs(table) == {each for each in DIRTY if each.endswith("us")}
-
-
-@pytest.mark.parametrize(
-    ("due", "span"),
-    [
-        # One run for all lines of a grid that have work.
-        (["01|eu", "02|us", "03|eu", "03|us"], ("01|eu", "03|us")),
-        # Work that is far apart: one line at a time, the one with the most first.
-        (["01|eu", "20|us", "21|us"], ("20|us", "21|us")),
-        (["05|us"], ("05|us", "05|us")),
-    ],
-)
-def test_a_run_takes_a_rectangle_of_a_grid(
-    sales: MakeTable, instance: dg.DagsterInstance, due: list[str], span: tuple[str, str]
-) -> None:
-    table = sales(partitions=[BY_DAY, {"name": "region", "values": ["eu", "us"]}])
-    chosen = range_of(table, [f"2024-11-{key}" for key in due], instance)
-    assert chosen is not None
-    assert (chosen.start, chosen.end) == tuple(f"2024-11-{key}" for key in span)
 
 
 def test_a_grid_with_a_column_as_found(sales: MakeTable, instance: dg.DagsterInstance) -> None:

@@ -1,0 +1,80 @@
+"""Which runs the due work takes, and under which key each is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from dv_maintenance.errors import UsageError
+from dv_maintenance.maintenance.tables_file import Job
+
+if TYPE_CHECKING:
+    from dv_maintenance.service.inspection import Inspection
+
+__all__ = ["RunRequest", "runs_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """One run that is asked for, JSON both ways.
+
+    ``table`` : its name in the tables file.
+    ``jobs`` : what the run does, in this order.
+    ``version`` : the table version that made it due.
+    ``partitions`` : first and last key of the range to optimize; ``None``: the whole table.
+    ``vacuum_checked`` : epoch milliseconds of the search that found expired files; 0 in a run without a vacuum.
+    ``failed`` : earlier runs of the same work that failed.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+    table: str
+    jobs: tuple[Job, ...]
+    version: int | None
+    partitions: tuple[str, str] | None = None
+    vacuum_checked: int = 0
+    failed: int = 0
+
+    @property
+    def key(self) -> str:
+        """The same for the same work. An orchestrator starts no second run of a key: a failed run must change it, and
+        so must time, which makes a vacuum due once more without a new version.
+        """
+        parts = [self.table, self.version, "+".join(self.jobs), self.vacuum_checked, self.failed]
+        return ":".join(map(str, [*parts, *(self.partitions or ())]))
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = TypeAdapter(RunRequest).dump_python(self, mode="json")
+        return body
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> RunRequest:
+        """Raises UsageError."""
+        import orjson
+
+        try:
+            return TypeAdapter(cls).validate_json(orjson.dumps(body))
+        except (ValidationError, TypeError) as error:
+            raise UsageError(
+                "this is not a request for a run", next_step="pass on what the service returned"
+            ) from error
+
+
+def runs_of(inspection: Inspection, last_vacuum: int | None = None) -> list[RunRequest]:
+    """The runs that the due work takes, the first one first.
+
+    A vacuum has a run of its own, so that a rewrite that fails, or takes the process with it, keeps no disk from being
+    cleaned up. ``last_vacuum``: epoch milliseconds of the last one, which not every format shows by a new version.
+    """
+    checked = inspection.vacuum_checked or 0
+    vacuumed = last_vacuum is not None and last_vacuum > checked
+    runs = []
+    if "vacuum" in inspection.due and not vacuumed:
+        runs.append(RunRequest(inspection.name, ("vacuum",), inspection.version, vacuum_checked=checked))
+    rest: Sequence[Job] = [job for job in inspection.due if job != "vacuum"]
+    if rest:
+        runs.append(RunRequest(inspection.name, tuple(rest), inspection.version))
+    return runs

@@ -1,0 +1,223 @@
+"""One evaluation of many tables: inspect them within a time budget, and decide which runs to ask for."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from dv_maintenance.errors import DvMaintenanceError, UsageError, redacted
+from dv_maintenance.maintenance.checks import READABLE, Finding, unreadable
+from dv_maintenance.service.budget import NotReached, within_budget
+from dv_maintenance.service.cursor import Cursor, TableState
+from dv_maintenance.service.due import RunRequest, runs_of
+from dv_maintenance.service.inspection import Inspection
+from dv_maintenance.service.partitions import GRID_COLUMNS
+from dv_maintenance.service.ranges import widest_range
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.tables_file import WatchedTable
+    from dv_maintenance.service.observe import Observation, Observer
+
+__all__ = ["Evaluation", "Limits", "Orchestrator", "evaluate"]
+
+_log = logging.getLogger(__name__)
+
+_SHOWN_NOTES = 20
+
+
+class Orchestrator(Protocol):
+    """What only an orchestrator knows, and where it keeps what was found. Any of these may raise: the table in question
+    then counts as unreadable, and the others get their turn.
+    """
+
+    def busy(self, table: WatchedTable) -> str | None:
+        """Who works on the table, such as ``run 1a2b3c4d``, however that was started. Also called from threads."""
+
+    def failed_runs(self, request: RunRequest) -> int:
+        """Runs of this table, version and jobs that failed, since ``vacuum_checked``."""
+
+    def last_vacuum(self, table: WatchedTable) -> int | None:
+        """When the last vacuum ended, epoch milliseconds."""
+
+    def last_observed(self, table: WatchedTable) -> tuple[int, int] | None:
+        """Version and data version of the newest observation. Called from threads."""
+
+    def partition_keys(self, table: WatchedTable) -> Sequence[str]:
+        """Every partition key that it knows of the table, in its order."""
+
+    def record(self, table: WatchedTable, observation: Observation) -> None:
+        """The table has a new version."""
+
+    def check(self, table: WatchedTable, finding: Finding) -> None:
+        """What the check of that name says now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one evaluation may take.
+
+    ``budget`` : seconds; what was not inspected by then comes first next time.
+    ``patience`` : seconds on top for inspections that are under way.
+    ``requests`` : runs to ask for.
+    ``failed_runs`` : after so many failures of the same work at the same version no further run is asked for.
+    """
+
+    budget: float
+    patience: float
+    requests: int
+    failed_runs: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The runs to ask for, at most one per table; ``reason``: what else there is to say, or why there are none."""
+
+    requests: tuple[RunRequest, ...]
+    reason: str
+    cursor: Cursor
+
+
+def evaluate(
+    tables: Sequence[WatchedTable],
+    cursor: str | None,
+    orchestrator: Orchestrator,
+    observer: Observer,
+    limits: Limits,
+) -> Evaluation:
+    """Inspect every table whose turn it is. ``cursor``: JSON of the last evaluation's; a damaged one counts as none.
+
+    A table that did not change costs one probe. It gets at most one run at a time, for the jobs that are due, and
+    another only when it has a new version, or after a failure. One that can't be inspected stops no other.
+    """
+    return _Evaluation(tables, _read(cursor), orchestrator, observer, limits).run()
+
+
+def _read(cursor: str | None) -> Cursor:
+    try:
+        return Cursor.from_json(cursor)
+    except UsageError as error:
+        _log.warning("the cursor was edited or damaged, starting anew: %s", error)
+        return Cursor()
+
+
+class _Evaluation:
+    """Collects as it goes from table to table."""
+
+    def __init__(
+        self,
+        tables: Sequence[WatchedTable],
+        cursor: Cursor,
+        orchestrator: Orchestrator,
+        observer: Observer,
+        limits: Limits,
+    ) -> None:
+        names = [table.name for table in tables]
+        first = names.index(cursor.first) if cursor.first in names else 0
+        self.tables = [*tables[first:], *tables[:first]]
+        known = frozenset(names)
+        self.states = {name: state for name, state in cursor.tables.items() if name in known}
+        self.orchestrator = orchestrator
+        self.observer = observer
+        self.limits = limits
+        self.left: list[str] = []
+        self.waiting: list[str] = []
+        self.requests: list[RunRequest] = []
+        self.notes: list[str] = []
+
+    def run(self) -> Evaluation:
+        limits = self.limits
+        for table, found in within_budget(self.tables, self._observe, budget=limits.budget, patience=limits.patience):
+            if isinstance(found, NotReached):
+                self.left.append(table.name)
+            elif isinstance(found, BaseException):
+                self._report_error(table, found)
+            else:
+                try:
+                    self._process(table, found)
+                except Exception as error:  # noqa: BLE001 (whatever is wrong with one table, the others get their turn)
+                    self._report_error(table, error)
+        return self._summary()
+
+    def _observe(self, table: WatchedTable) -> Observation:
+        return self.observer.observe(
+            table,
+            self.states.get(table.name),
+            busy=self.orchestrator.busy(table) is not None,
+            observed=lambda: self.orchestrator.last_observed(table) if table.observe else None,
+        )
+
+    def _process(self, table: WatchedTable, found: Observation) -> None:
+        last = self.states.get(table.name)
+        state = TableState(found.inspection, found.data_version, last.readable if last is not None else None)
+        if self.observer.data_versions:
+            if found.inspection.changed:
+                self.orchestrator.record(table, found)
+            if not state.readable:
+                self.orchestrator.check(table, Finding(READABLE, None, "The table's newest version can be read."))
+                state = replace(state, readable=True)
+        self.states[table.name] = state
+        if found.inspection.due:
+            self._request(table, found)
+
+    def _request(self, table: WatchedTable, found: Observation) -> None:
+        inspection, busy = found.inspection, self.orchestrator.busy(table)
+        if busy is not None:
+            self.notes.append(f"{table.name}: {' and '.join(inspection.due)} due, {busy} is at work on it")
+            return
+        vacuumed = self.orchestrator.last_vacuum(table) if "vacuum" in inspection.due else None
+        runs = runs_of(inspection, vacuumed)
+        if "vacuum" in inspection.due and not any("vacuum" in run.jobs for run in runs):
+            due = tuple(job for job in inspection.due if job != "vacuum")
+            self.states[table.name] = replace(self.states[table.name], inspection=replace(inspection, due=due))
+        for run in runs:
+            run = replace(run, failed=self.orchestrator.failed_runs(run))
+            if run.failed >= self.limits.failed_runs:
+                waiting = "the next look for expired files" if run.vacuum_checked else "a new version"
+                what = f"{run.failed} runs failed at version {run.version} ({' and '.join(run.jobs)})"
+                self.notes.append(f"{table.name}: {what}, waiting for {waiting}")
+                continue
+            if len(self.requests) >= self.limits.requests:
+                self.waiting.append(table.name)
+                return
+            if "optimize" in run.jobs and found.due_keys:
+                run = replace(run, partitions=self._range(table, found.due_keys))
+            self.requests.append(run)
+            _log.info("%s: asking for a run of %s at version %s", table.name, " and ".join(run.jobs), run.version)
+            return
+
+    def _range(self, table: WatchedTable, due: frozenset[str | None]) -> tuple[str, str] | None:
+        columns = () if table.partitions is None else table.partitions.columns
+        return widest_range(
+            self.orchestrator.partition_keys(table), due, len(columns) if len(columns) <= GRID_COLUMNS else 1
+        )
+
+    def _report_error(self, table: WatchedTable, error: BaseException) -> None:
+        """What the last inspection found stays as it was, so that the next one sees every change since."""
+        if isinstance(error, DvMaintenanceError | OSError):
+            text = str(error)
+            _log.warning("%s: %s", table.name, text)
+        else:
+            text = f"{type(error).__name__}, an error in dv_maintenance: the log of this tick has it in full"
+            trace = redacted("".join(traceback.format_exception(error)))
+            _log.error("%s: the inspection failed\n%s", table.name, trace)
+        self.notes.append(f"{table.name}: {text}")
+        last = self.states.get(table.name, TableState(Inspection(table.name)))
+        if self.observer.data_versions and last.readable is not False:
+            self.orchestrator.check(table, unreadable(error, text))
+            self.states[table.name] = replace(last, readable=False)
+
+    def _summary(self) -> Evaluation:
+        # A table that was not inspected yet goes before one whose run has to wait.
+        first = next(iter([*self.left, *self.waiting]), None)
+        if self.left:
+            self.notes.insert(0, f"{len(self.left)} tables left for the next tick, from {first} on")
+        if self.waiting:
+            self.notes.insert(0, f"{len(self.waiting)} runs left for the next tick, from {self.waiting[0]} on")
+        more = len(self.notes) - _SHOWN_NOTES
+        text = "; ".join(self.notes[:_SHOWN_NOTES] + ([f"and {more} more"] if more > 0 else []))
+        if not self.requests and not text:
+            text = f"nothing is due in {len(self.tables)} tables"
+        return Evaluation(tuple(self.requests), text, Cursor(self.states, first))

@@ -1,0 +1,177 @@
+"""An evaluation of many tables: which runs it asks for, what it records, and that no table stops the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import UsageError
+from dv_maintenance.maintenance.checks import Finding
+from dv_maintenance.maintenance.execution.apply import maintain
+from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.due import RunRequest, runs_of
+from dv_maintenance.service.evaluation import Evaluation, Limits, evaluate
+from dv_maintenance.service.inspection import Inspection
+from dv_maintenance.service.observe import Observation, Observer
+from dv_maintenance.tables import open_table
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+MakeTable = Callable[..., WatchedTable]
+
+
+@dataclass
+class Somewhere:
+    """An orchestrator that is none: the service needs no other."""
+
+    at_work: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
+    recorded: list[tuple[str, int | None, int | None]] = field(default_factory=list)
+    checked: list[tuple[str, str | None]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    broken: str = ""
+
+    def busy(self, table: WatchedTable) -> str | None:
+        return self.at_work.get(table.name)
+
+    def failed_runs(self, request: RunRequest) -> int:
+        return self.failed.get(f"{request.table}:{'+'.join(request.jobs)}", 0)
+
+    def last_vacuum(self, table: WatchedTable) -> int | None:
+        return None
+
+    def last_observed(self, table: WatchedTable) -> tuple[int, int] | None:
+        return None
+
+    def partition_keys(self, table: WatchedTable) -> list[str]:
+        return self.keys
+
+    def record(self, table: WatchedTable, observation: Observation) -> None:
+        if table.name == self.broken:
+            raise ZeroDivisionError("https://me:pass@host")
+        self.recorded.append((table.name, observation.inspection.version, observation.data_version))
+
+    def check(self, table: WatchedTable, finding: Finding) -> None:
+        self.checked.append((table.name, finding.severity))
+
+
+class Evaluations:
+    """One after the other, with the cursor of the last one."""
+
+    def __init__(self) -> None:
+        self.cursor: str | None = None
+        self.observer = Observer(data_versions=True)
+
+    def __call__(self, where: Somewhere, *tables: WatchedTable, requests: int = 100, budget: float = 60) -> Evaluation:
+        found = evaluate(tables, self.cursor, where, self.observer, Limits(budget, 10, requests))
+        self.cursor = found.cursor.to_json()
+        return found
+
+
+@pytest.fixture
+def again() -> Evaluations:
+    return Evaluations()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> MakeTable:
+    def make(name: str, **settings: Any) -> WatchedTable:
+        path = str(tmp_path / name)
+        schema = pa.schema([("id", pa.int64()), ("day", pa.string())])
+        builder = DeltaBuilder(path).create(schema, partition_by=["day"])
+        builder.append(pa.Table.from_pylist([{"id": at, "day": day} for at in range(4) for day in "ab"], schema))
+        builder.delete(lambda rows: pa.compute.less(rows["id"], 2))
+        listed = {"tables": [{"name": name, "path": path, "jobs": ["optimize"], **settings}]}
+        return WatchConfig.model_validate(listed).tables[0]
+
+    return make
+
+
+def test_what_is_due_is_asked_for_under_one_key_until_it_is_done(make: MakeTable, again: Evaluations) -> None:
+    where, table = Somewhere(), make("orders")
+    (asked,) = again(where, table).requests
+    assert (asked.table, asked.jobs, asked.version, asked.partitions) == ("orders", ("optimize",), 2, None)
+    assert again(where, table).requests == (asked,)
+    assert where.recorded == [("orders", 2, 2)]
+    assert where.checked == [("orders", None)]
+    maintain(open_table(table.path), LocalEngine())
+    quiet = again(where, table)
+    assert (quiet.requests, quiet.reason) == ((), "nothing is due in 1 tables")
+    assert where.recorded[1:] == [("orders", 3, 2)], "maintenance is not a new data version"
+
+
+def test_a_table_that_is_worked_on_is_left_alone(make: MakeTable, again: Evaluations) -> None:
+    found = again(Somewhere(at_work={"orders": "run 1a2b"}), make("orders"))
+    assert (found.requests, found.reason) == ((), "orders: optimize due, run 1a2b is at work on it")
+
+
+def test_failures_change_the_key_and_end_after_three(make: MakeTable, again: Evaluations) -> None:
+    where, table, keys = Somewhere(), make("orders"), set()
+    for failures in range(3):
+        where.failed["orders:optimize"] = failures
+        (asked,) = again(where, table).requests
+        keys.add(asked.key)
+    assert len(keys) == 3
+    where.failed["orders:optimize"] = 3
+    stopped = again(where, table)
+    assert stopped.requests == ()
+    assert stopped.reason == "orders: 3 runs failed at version 2 (optimize), waiting for a new version"
+
+
+def test_a_mistake_with_one_table_stops_no_other(
+    make: MakeTable, again: Evaluations, caplog: pytest.LogCaptureFixture
+) -> None:
+    where = Somewhere(broken="bad")
+    found = again(where, make("bad"), make("orders"))
+    assert [asked.table for asked in found.requests] == ["orders"]
+    assert where.checked == [("bad", "error"), ("orders", None)]
+    assert "ZeroDivisionError" in found.reason
+    assert "ZeroDivisionError" in caplog.text
+    assert "me:pass" not in caplog.text + found.reason
+
+
+def test_what_the_budget_or_the_number_of_runs_leaves_comes_first_next_time(
+    make: MakeTable, again: Evaluations
+) -> None:
+    tables = [make("a"), make("b")]
+    late = again(Somewhere(), *tables, budget=-1)
+    assert (late.cursor.first, [asked.table for asked in late.requests]) == ("b", ["a"])
+    full = again(Somewhere(), *tables, requests=1)
+    assert ([asked.table for asked in full.requests], full.cursor.first) == (["b"], "a")
+    assert "1 runs left for the next tick, from a on" in full.reason
+
+
+def test_a_run_takes_the_partitions_that_are_due(make: MakeTable, again: Evaluations) -> None:
+    table = make("orders", partitions="day")
+    (asked,) = again(Somewhere(keys=["a", "b", "c"]), table).requests
+    assert asked.partitions == ("a", "b")
+    (whole,) = Evaluations()(Somewhere(keys=["a"]), table).requests
+    assert whole.partitions is None, "no key holds some of the work"
+
+
+def test_a_damaged_cursor_means_starting_anew(
+    make: MakeTable, again: Evaluations, caplog: pytest.LogCaptureFixture
+) -> None:
+    again.cursor = '{"form": 9}'
+    assert len(again(Somewhere(), make("orders")).requests) == 1
+    assert "starting anew" in caplog.text
+
+
+def test_a_vacuum_has_a_run_of_its_own() -> None:
+    found = Inspection("t", version=7, due=("optimize", "vacuum", "manifest"), vacuum_checked=5)
+    assert [run.jobs for run in runs_of(found)] == [("vacuum",), ("optimize", "manifest")]
+    assert [run.vacuum_checked for run in runs_of(found)] == [5, 0], "time makes a vacuum due once more"
+    assert [run.jobs for run in runs_of(found, last_vacuum=6)] == [("optimize", "manifest")], "it was done meanwhile"
+
+
+def test_a_request_survives_as_json() -> None:
+    asked = RunRequest("lake/orders", ("optimize", "manifest"), 7, ("a|x", "b|y"), 0, 2)
+    assert RunRequest.from_json(asked.to_json()) == asked
+    assert asked.key == "lake/orders:7:optimize+manifest:0:2:a|x:b|y"
+    with pytest.raises(UsageError, match="not a request for a run"):
+        RunRequest.from_json({**asked.to_json(), "jobs": ["drop"]})
