@@ -32,7 +32,7 @@ from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.lance.commit import rewrites as commit
-from dv_maintenance.tables.model import CommitOutcome
+from dv_maintenance.tables.table import CommitOutcome
 
 FRAGMENT = 20_000
 # Readers of ours and theirs open a version and are done with it sooner.

@@ -19,7 +19,8 @@ from dv_maintenance.errors import DvMaintenanceError, RefusedError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.model import FileKey, Replacement, Table
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.table import Replacement, Table
 from dv_maintenance.tables.work import RewriteBin
 
 EXPECTED: dict[str, dict[str, Any]] = (

@@ -14,7 +14,7 @@ from dv_maintenance.cli.output import Output
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
     from dv_maintenance.maintenance.planning.policy import Policy
-    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["lean_memory", "load_policy", "open_engine", "open_table"]
 

@@ -27,8 +27,9 @@ from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.partitions import by_key, chosen_policy, describe, label
 from dv_maintenance.service.progress import progress_log
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.model import Snapshot, Table
+from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.registry import known_format
+from dv_maintenance.tables.table import Table
 
 try:
     from dagster import FreshnessPolicy

@@ -11,7 +11,7 @@ from dv_maintenance.dagster import metadata, naming
 from dv_maintenance.dagster.ops import Done, applied, delete_rows_op, run, settings_of
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.maintenance.tables_file import WatchedTable
-from dv_maintenance.tables.model import Table
+from dv_maintenance.tables.table import Table
 
 __all__ = ["build_erasure_job"]
 

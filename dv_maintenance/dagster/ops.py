@@ -24,7 +24,7 @@ from dv_maintenance.maintenance.tables_file import WatchedTable
 from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.progress import progress_log
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.model import Table
+from dv_maintenance.tables.table import Table
 
 if TYPE_CHECKING:
     from dv_maintenance.dml.operation import DmlReport

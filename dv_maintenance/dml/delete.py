@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from dv_maintenance.engine.spark import SparkEngine
-    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.rows import RowLevelTable
+    from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import ScanTask
 
 __all__ = ["delete"]

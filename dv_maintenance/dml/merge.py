@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
     from dv_maintenance.dml.text_files import TextFile
     from dv_maintenance.engine.spark import SparkEngine
-    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.rows import RowLevelTable, RowRules
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["Merge", "merge"]
 

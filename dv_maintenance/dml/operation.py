@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from dv_maintenance.dml.keys import KeyCounts
     from dv_maintenance.dv import DeletionVector
     from dv_maintenance.engine.spark import SparkEngine
-    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import ScanTask
 
 __all__ = ["DmlReport", "Work", "deleted_rows", "row_level", "run", "session_of"]

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dv_maintenance.engine.spark import SparkEngine
-    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["update"]
 

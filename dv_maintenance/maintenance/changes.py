@@ -12,7 +12,7 @@ from dv_maintenance.tables.capabilities import CHANGE_COLUMNS, ChangeFeedTable
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.capabilities import ChangeFeed, ChangeTask
-    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["read_changes"]
 

@@ -10,7 +10,7 @@ from dv_maintenance.tables.capabilities import CheckpointableTable
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.capabilities import CheckpointResult
-    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["CheckpointReport", "checkpoint"]
 

@@ -23,7 +23,8 @@ from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["CHECKS", "READABLE", "Finding", "check_table", "unreadable"]
 

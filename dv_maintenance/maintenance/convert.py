@@ -17,7 +17,7 @@ from dv_maintenance.tables.rows import AddedFile
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import OutputFile
 
 __all__ = ["ConvertReport", "convert"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
     from dv_maintenance.maintenance.execution.apply import OnProgress
     from dv_maintenance.tables.capabilities import DowngradeStep
-    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["DowngradeReport", "downgrade"]
 

@@ -28,7 +28,8 @@ from dv_maintenance.tables.model import FileKey
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.capabilities import EngineName, WaitingRows
-    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
 __all__ = ["JOBS", "EngineSqlReport", "SqlSession", "engine_sql"]

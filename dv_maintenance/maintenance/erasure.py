@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan
-    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["plan_purge_since", "removable_from"]
 

@@ -11,7 +11,8 @@ from dv_maintenance.tables.registry import known_format
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.tables.model import HistoryEntry, Table
+    from dv_maintenance.tables.model import HistoryEntry
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["ManifestReport", "files_changed", "manifests_written", "no_manifests", "write_manifests"]
 

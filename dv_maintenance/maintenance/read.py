@@ -15,7 +15,7 @@ import pyarrow as pa
 from dv_maintenance.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["OUTPUTS", "read", "write_rows"]
 

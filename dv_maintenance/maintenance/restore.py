@@ -12,7 +12,8 @@ from dv_maintenance.tables.model import FileKey
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.capabilities import RestoreResult
-    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["RestoreReport", "restore"]
 

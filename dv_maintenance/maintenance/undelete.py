@@ -10,7 +10,7 @@ from dv_maintenance.tables.capabilities import UndeletableTable
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.capabilities import UndeleteResult
-    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["UndeleteReport", "undelete"]
 

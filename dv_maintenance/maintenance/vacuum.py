@@ -12,7 +12,7 @@ from dv_maintenance.tables.capabilities import ProtectingTable
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["VacuumReport", "protecting", "vacuum"]
 

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
     from dv_maintenance.maintenance.execution.apply import ApplyReport, OnProgress
     from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints
-    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.rows import ColumnBounds
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["plan_zorder", "zorder"]
 

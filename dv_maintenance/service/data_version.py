@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dv_maintenance.errors import UsageError
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["last_data_version"]
 

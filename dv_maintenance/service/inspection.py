@@ -26,7 +26,8 @@ from dv_maintenance.maintenance.tables_file import Job, WatchConfig, WatchedTabl
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import LeftToEngineTable, SymlinkManifestTable
-from dv_maintenance.tables.model import Snapshot, Table
+from dv_maintenance.tables.model import Snapshot
+from dv_maintenance.tables.table import Table
 
 __all__ = ["Inspection", "inspect_table", "inspect_tables", "read_state"]
 

@@ -14,7 +14,8 @@ from dv_maintenance.tables import open_table
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.tables_file import WatchedTable
-    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["Observation", "Observer"]
 

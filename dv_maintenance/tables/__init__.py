@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from dv_maintenance.errors import TableNotFoundError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.model import Table
 from dv_maintenance.tables.registry import detect, format_called, formats
+from dv_maintenance.tables.table import Table
 
 __all__ = ["open_table"]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from dv_maintenance.tables.model import SkippingTable, Table
 from dv_maintenance.tables.rows import RowLevelTable
+from dv_maintenance.tables.table import SkippingTable, Table
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Change, ManifestResult, Snapshot

@@ -11,7 +11,8 @@ from dv_maintenance.errors import VerificationError
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.model import FileKey, Replacement, Snapshot
+    from dv_maintenance.tables.model import FileKey, Snapshot
+    from dv_maintenance.tables.table import Replacement
     from dv_maintenance.tables.work import OutputFile
 
 __all__ = ["Input", "check_replacements", "check_stored", "wrong"]

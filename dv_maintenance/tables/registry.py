@@ -16,7 +16,7 @@ from dv_maintenance.errors import UsageError
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["TableFormat", "detect", "format_called", "formats", "known_format", "register"]
 

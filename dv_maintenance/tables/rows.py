@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from dv_maintenance.tables.model import SkippingTable
+from dv_maintenance.tables.table import SkippingTable
 
 if TYPE_CHECKING:
     from dv_maintenance.dv import DeletionVector

@@ -17,7 +17,7 @@ from dv_maintenance.tables.model import parse_partition, partition_name
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.table import Table
     from dv_maintenance.testing.delta_builder import DvStyle
 
 __all__ = ["DeltaBackend", "LanceBackend", "MemoryBackend", "PaimonBackend", "Row", "TableBackend"]

@@ -11,7 +11,7 @@ from dv_maintenance.testing.backends import Row, TableBackend
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
 __all__ = ["InterferingEngine", "Moment", "TableHistory", "needed_files"]

@@ -26,19 +26,17 @@ from dv_maintenance.tables.model import (
     FILES_SCHEMA,
     Change,
     Changes,
-    CommitOutcome,
     ExpiredFile,
     ExpiredFiles,
     FileKey,
     HistoryEntry,
     ManifestResult,
     OldestDv,
-    Rebased,
-    Replacement,
     Snapshot,
     VacuumResult,
     parse_partition,
 )
+from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement
 from dv_maintenance.tables.work import DvRef, OutputFile, RewriteBin, RewriteResult, RewriteTask, ScanTask, SourceFile
 
 __all__ = ["MemoryEngine", "MemoryTable"]

@@ -15,7 +15,7 @@ from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.vacuum import vacuum
-from dv_maintenance.tables.model import Table
+from dv_maintenance.tables.table import Table
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
 
 BACKENDS: dict[str, Callable[[str], TableBackend]] = {

@@ -16,7 +16,7 @@ from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.lance.commit import rewrites as commit
-from dv_maintenance.tables.model import CommitOutcome
+from dv_maintenance.tables.table import CommitOutcome
 
 ROWS = 40_000
 DELETES = 30  # of each deleter

@@ -15,7 +15,7 @@ from dv_maintenance.maintenance.checks import CHECKS, Finding, check_table
 from dv_maintenance.maintenance.planning.limits import DurationLimits, RatioLimits, RetentionLimits
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.model import Table
+from dv_maintenance.tables.table import Table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 DAY = 86_400_000

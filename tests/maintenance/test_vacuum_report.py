@@ -9,7 +9,8 @@ import pytest
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.guard import NO_GUARD
-from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, Table, VacuumResult
+from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
+from dv_maintenance.tables.table import Table
 
 FILES = (
     ExpiredFile("a.parquet", "data", 100, 1),

@@ -10,7 +10,8 @@ import pytest
 from dv_maintenance.errors import VerificationError
 from dv_maintenance.maintenance.execution.verify import check_outputs, check_result, check_version
 from dv_maintenance.maintenance.planning.plan import build_plan
-from dv_maintenance.tables.model import FileKey, Replacement
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.table import Replacement
 from dv_maintenance.tables.work import OutputFile, RewriteBin
 from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["State", "measure"]
 

@@ -19,7 +19,8 @@ from dv_maintenance.maintenance.planning.steps import LeftAlone, MaintenancePlan
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["ApplyReport", "StepReport", "apply", "maintain", "purge"]
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, UsageError, VerificationError
 from dv_maintenance.maintenance.execution.verify import check_outputs, check_result, check_version
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep
-from dv_maintenance.tables.model import CommitOutcome, FileKey, Replacement, partition_name
+from dv_maintenance.tables.model import FileKey, partition_name
+from dv_maintenance.tables.table import CommitOutcome, Replacement
 from dv_maintenance.tables.work import OutputFile, RewriteBin
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
 __all__ = ["Committed", "run_round"]

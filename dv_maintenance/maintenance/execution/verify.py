@@ -19,7 +19,8 @@ from dv_maintenance.tables.model import FileKey
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.steps import PlanStep
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.model import Snapshot, Table
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import OutputFile, RewriteResult, RewriteTask
 
 __all__ = ["check_outputs", "check_result", "check_version"]

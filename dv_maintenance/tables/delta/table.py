@@ -26,16 +26,15 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import (
         Change,
         Changes,
-        CommitOutcome,
         HistoryEntry,
         ManifestResult,
         OldestDv,
-        Replacement,
         Snapshot,
         VacuumResult,
     )
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.rows import AddedFile, ChangesOutcome, ColumnBounds, RowChanges, RowRules, RowWriteTask
+    from dv_maintenance.tables.table import CommitOutcome, Replacement
     from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
 
 __all__ = ["DeltaTable"]
@@ -43,7 +42,7 @@ __all__ = ["DeltaTable"]
 
 @dataclass(frozen=True, slots=True)
 class DeltaTable:
-    """See ``dv_maintenance.tables.model.Table`` for what each method promises."""
+    """See ``dv_maintenance.tables.table.Table`` for what each method promises."""
 
     storage: Storage
     protected: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from dv_maintenance.tables.registry import TableFormat
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.model import Table
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["FORMAT"]
 

@@ -18,17 +18,10 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.capabilities import RenamedManifests
     from dv_maintenance.tables.lance.commit.preflight import Fault
     from dv_maintenance.tables.lance.log.refs import Branch, Tag
-    from dv_maintenance.tables.model import (
-        Changes,
-        CommitOutcome,
-        HistoryEntry,
-        OldestDv,
-        Replacement,
-        Snapshot,
-        VacuumResult,
-    )
+    from dv_maintenance.tables.model import Changes, HistoryEntry, OldestDv, Snapshot, VacuumResult
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.rows import ChangesOutcome, ColumnBounds, RowChanges, RowRules, RowWriteTask
+    from dv_maintenance.tables.table import CommitOutcome, Replacement
     from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask
 
 __all__ = ["LanceTable"]
@@ -36,7 +29,7 @@ __all__ = ["LanceTable"]
 
 @dataclass(frozen=True, slots=True)
 class LanceTable:
-    """See ``dv_maintenance.tables.model.Table`` for what each method promises. The folder of a branch
+    """See ``dv_maintenance.tables.table.Table`` for what each method promises. The folder of a branch
     (``TABLE/tree/NAME``) is a table like any other.
     """
 

@@ -18,19 +18,11 @@ if TYPE_CHECKING:
 
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.capabilities import EngineName, WaitingRows
-    from dv_maintenance.tables.model import (
-        Change,
-        Changes,
-        CommitOutcome,
-        HistoryEntry,
-        OldestDv,
-        Replacement,
-        Snapshot,
-        VacuumResult,
-    )
+    from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv, Snapshot, VacuumResult
     from dv_maintenance.tables.paimon.log.refs import Tag
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.rows import ChangesOutcome, ColumnBounds, RowChanges, RowRules, RowWriteTask
+    from dv_maintenance.tables.table import CommitOutcome, Replacement
     from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
 
 __all__ = ["PaimonTable"]
@@ -38,7 +30,7 @@ __all__ = ["PaimonTable"]
 
 @dataclass(frozen=True, slots=True)
 class PaimonTable:
-    """See ``dv_maintenance.tables.model.Table`` for what each method promises. The folder of a branch
+    """See ``dv_maintenance.tables.table.Table`` for what each method promises. The folder of a branch
     (``TABLE/branch/branch-NAME``) is a table like any other.
     """
 

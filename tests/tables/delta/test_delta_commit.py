@@ -31,7 +31,8 @@ from dv_maintenance.tables.delta.log.replay import full_state
 from dv_maintenance.tables.delta.log.segment import commit_path, latest_version, read_commit
 from dv_maintenance.tables.delta.rows.tasks import rewrite_tasks
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
-from dv_maintenance.tables.model import CommitOutcome, FileKey, Replacement
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.table import CommitOutcome, Replacement
 from dv_maintenance.tables.work import RewriteBin
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.delta.commit.conflicts import Since, layout_change, lost_replacements
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol
-from dv_maintenance.tables.model import FileKey, Replacement
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.table import Replacement
 
 PATHS = ("a", "b c", "d%25e")
 DVS = (None, "one", "two")

@@ -30,7 +30,8 @@ from dv_maintenance.tables.delta.log.bulk import dv_id
 from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.rows.tasks import dv_ref, rewrite_tasks
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
-from dv_maintenance.tables.model import FileKey, Replacement
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.table import Replacement
 from dv_maintenance.tables.work import RewriteBin
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 

@@ -21,7 +21,8 @@ from dv_maintenance.tables.delta.log.segment import commit_path
 from dv_maintenance.tables.delta.rows.row_tracking import DOMAIN, assigns_row_ids, numbered, stored_columns
 from dv_maintenance.tables.delta.rows.tasks import rewrite_tasks
 from dv_maintenance.tables.delta.snapshot import load_snapshot
-from dv_maintenance.tables.model import FileKey, Replacement
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.table import Replacement
 from dv_maintenance.tables.work import RewriteBin
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 

@@ -28,9 +28,10 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.model import FileKey, Replacement
+from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.predicate import Compare
+from dv_maintenance.tables.table import Replacement
 from dv_maintenance.tables.work import RewriteBin, RewriteTask
 from dv_maintenance.testing.paimon_builder import PaimonBuilder
 

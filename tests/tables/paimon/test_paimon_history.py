@@ -10,7 +10,8 @@ from paimon_writer import NEW, OLD, DataFile, PaimonWriter
 
 from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.model import HistoryEntry, OldestDv, Table
+from dv_maintenance.tables.model import HistoryEntry, OldestDv
+from dv_maintenance.tables.table import Table
 
 PK = {"id": "BIGINT NOT NULL", "v": "STRING"}
 

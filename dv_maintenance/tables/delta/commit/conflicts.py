@@ -17,7 +17,8 @@ from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol, 
 from dv_maintenance.tables.delta.log.bulk import dv_id
 from dv_maintenance.tables.delta.rows.row_tracking import stored_columns
 from dv_maintenance.tables.delta.vacuum.at_work import VacuumMark, marks_of
-from dv_maintenance.tables.model import FileKey, Replacement
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.table import Replacement
 
 __all__ = ["Since", "layout_change", "logical_key", "lost_replacements"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.commit.conflicts import Since
     from dv_maintenance.tables.delta.log.actions import Metadata, Protocol
-    from dv_maintenance.tables.model import Replacement
+    from dv_maintenance.tables.table import Replacement
 
 __all__ = ["Carried", "Rebase", "takes_dvs"]
 

@@ -26,7 +26,8 @@ from dv_maintenance.tables.delta.rows.stats import stats_json
 from dv_maintenance.tables.delta.rows.tasks import log_path
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
 from dv_maintenance.tables.gates import Input, check_replacements, check_stored
-from dv_maintenance.tables.model import CommitOutcome, FileKey, Rebased, Replacement
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement
 from dv_maintenance.tables.work import OutputFile
 
 __all__ = ["commit_info_only", "commit_replacements"]

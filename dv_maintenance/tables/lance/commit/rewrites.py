@@ -24,7 +24,8 @@ from dv_maintenance.tables.lance.log.history import changes_since
 from dv_maintenance.tables.lance.log.manifest import Fragment
 from dv_maintenance.tables.lance.rows.files import deletions_of
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot, load_snapshot
-from dv_maintenance.tables.model import CommitOutcome, FileKey, Rebased, Replacement
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

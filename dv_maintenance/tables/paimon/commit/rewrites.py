@@ -19,7 +19,7 @@ from dv_maintenance.dv.carry import Source, carry_over
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.arrays import strings
 from dv_maintenance.tables.gates import Input, check_replacements, check_stored, wrong
-from dv_maintenance.tables.model import CommitOutcome, FileKey, Rebased, Replacement
+from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.paimon.commit.index_change import index_change, load_dv
 from dv_maintenance.tables.paimon.commit.publish import Draft, publish
 from dv_maintenance.tables.paimon.commit.value_stats import EMPTY_ROW, file_stats
@@ -28,6 +28,7 @@ from dv_maintenance.tables.paimon.log.entries import Entry, FileId, added_entrie
 from dv_maintenance.tables.paimon.log.index_manifest import DvEntry
 from dv_maintenance.tables.paimon.log.manifests import ADD
 from dv_maintenance.tables.paimon.log.snapshots import read_snapshot_file
+from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
