@@ -26,7 +26,7 @@ OURS = """
 from dv_maintenance.cli.access import lean_memory
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta.snapshot import load_snapshot
+from dv_maintenance.tables.delta.load import load_snapshot
 import pyarrow.compute, pyarrow.parquet, obstore.store, dv_maintenance.tables.delta.rows.schema
 start()
 lean_memory()

@@ -22,8 +22,8 @@ from dv_maintenance.dv import z85
 from dv_maintenance.dv.descriptor import dv_file_path
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 
 FILES = 200_000
 ROUNDS = 3

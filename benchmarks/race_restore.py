@@ -19,8 +19,8 @@ from uuid import uuid4
 import orjson
 
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.segment import commit_path
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 
 RUNS, FILES = 25, 4000
 WEEK = 7 * 86_400_000

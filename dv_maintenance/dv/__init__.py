@@ -1,7 +1,8 @@
 """The deletion vector (DV) core: sets of row positions, their wire formats, masks for Arrow. Bytes in, bytes out."""
 
-from dv_maintenance.dv.codecs import DvRef, Fetch, load
+from dv_maintenance.dv.codecs import load
 from dv_maintenance.dv.descriptor import DvDescriptor
+from dv_maintenance.dv.reference import DvRef, Fetch
 from dv_maintenance.dv.vector import DeletionVector
 
 __all__ = ["DeletionVector", "DvDescriptor", "DvRef", "Fetch", "load"]

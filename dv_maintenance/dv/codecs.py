@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
 from dv_maintenance.dv import delta, lance, paimon
+from dv_maintenance.dv.reference import DvRef, Fetch
 from dv_maintenance.dv.vector import DeletionVector
 from dv_maintenance.errors import DamagedDeletionVectorError, UsageError
 
-__all__ = ["DvRef", "Fetch", "load"]
-
-Fetch = Callable[[str, int, int], bytes]
-"""``fetch(uri, start, length)``: at most ``length`` bytes, fewer where the file ends. Raises FileNotFoundError."""
+__all__ = ["load"]
 
 _READERS = {
     "delta": delta.read,
@@ -20,23 +15,6 @@ _READERS = {
     lance.BITMAP: lance.read_bitmap,
     paimon.CODEC: paimon.read,
 }
-
-
-class DvRef(Protocol):
-    """Where the bytes of a DV are and what they must amount to; see ``dv_maintenance.tables.model.DvRef``."""
-
-    @property
-    def codec(self) -> str: ...
-    @property
-    def cardinality(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def uri(self) -> str | None: ...
-    @property
-    def offset(self) -> int | None: ...
-    @property
-    def inline(self) -> str | None: ...
 
 
 def load(ref: DvRef, fetch: Fetch, *, rows: int | None = None) -> DeletionVector:

@@ -26,7 +26,7 @@ from dv_maintenance.dv.vector import DeletionVector
 from dv_maintenance.errors import DamagedDeletionVectorError
 
 if TYPE_CHECKING:
-    from dv_maintenance.dv.codecs import DvRef, Fetch
+    from dv_maintenance.dv.reference import DvRef, Fetch
 
 __all__ = [
     "CODEC",

@@ -31,6 +31,7 @@ from dv_maintenance.engine.stats import StatsCollector
 from dv_maintenance.errors import UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.commit.publish import commit_body, commit_times, operation_info
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol
 from dv_maintenance.tables.delta.log.bulk import dv_id
 from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
@@ -40,7 +41,7 @@ from dv_maintenance.tables.delta.rows.schema import partition_physical_names, ph
 from dv_maintenance.tables.delta.rows.schema_string import schema_string
 from dv_maintenance.tables.delta.rows.stats import stats_columns, stats_json
 from dv_maintenance.tables.delta.rows.tasks import log_path, output_folder, scan_tasks
-from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.model import FileKey, partition_name
 from dv_maintenance.tables.work import OutputFile, RewriteBin, SourceFile
 

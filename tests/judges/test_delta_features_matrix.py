@@ -24,8 +24,8 @@ from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.rows.layout import stores_partitions
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

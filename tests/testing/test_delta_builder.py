@@ -15,8 +15,8 @@ from readers import READERS, with_deltalake
 
 from dv_maintenance.errors import UsageError
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.segment import read_commit
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 SCHEMA = pa.schema([("id", pa.int64())])

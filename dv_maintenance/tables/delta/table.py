@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dv_maintenance.storage import RawName
-from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.load import load_snapshot
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 
 if TYPE_CHECKING:

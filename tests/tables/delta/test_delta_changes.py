@@ -22,8 +22,8 @@ from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.restore import restore
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.segment import commit_path
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.memory import MemoryTable
 

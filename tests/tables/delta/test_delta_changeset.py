@@ -24,8 +24,9 @@ from dv_maintenance.errors import RefusedError, StorageError, VerificationError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.commit import dv_files, publish
 from dv_maintenance.tables.delta.commit.row_changes import commit_changes
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.segment import read_commit
-from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.rows import AddedFile, ChangesOutcome, DeletedRows, RowChanges
 from dv_maintenance.tables.work import OutputFile

@@ -13,11 +13,12 @@ import pytest
 from raw_log import ADD, CHECKPOINT, PROTOCOL, Action, RawLog, add, dv, metadata, remove
 
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES
 from dv_maintenance.tables.delta.log.checkpoint import read_checkpoint
 from dv_maintenance.tables.delta.log.parsed_stats import to_json
 from dv_maintenance.tables.delta.log.replay import full_state, tombstones
-from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
 V2 = "00000000000000000001.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11"
 TXN: Action = {"txn": {"appId": "app", "version": 3, "lastUpdated": 4}}

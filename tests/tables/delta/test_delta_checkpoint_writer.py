@@ -14,10 +14,10 @@ from readers import with_delta_spark, with_deltalake, with_polars
 
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
 from dv_maintenance.tables.delta.log.replay import full_state
 from dv_maintenance.tables.delta.log.segment import commit_path
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from readers import READERS
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.maintenance.checkpoint import checkpoint
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.delta.snapshot import load_snapshot
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.memory import MemoryTable
 

@@ -27,10 +27,11 @@ from dv_maintenance.errors import (
 from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage
 from dv_maintenance.tables.delta.commit import publish
 from dv_maintenance.tables.delta.commit.rewrites import commit_info_only, commit_replacements
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.replay import full_state
 from dv_maintenance.tables.delta.log.segment import commit_path, latest_version, read_commit
 from dv_maintenance.tables.delta.rows.tasks import rewrite_tasks
-from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.table import CommitOutcome, Replacement
 from dv_maintenance.tables.work import RewriteBin

@@ -20,10 +20,10 @@ from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.commit import publish
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Protocol
 from dv_maintenance.tables.delta.log.replay import tombstones
 from dv_maintenance.tables.delta.log.segment import commit_path, read_commit
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.tables.delta.verbs.downgrade import downgrade_steps, take_downgrade_step
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.memory import MemoryTable

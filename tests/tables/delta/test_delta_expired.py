@@ -11,8 +11,8 @@ from log_writer import HOUR, NOW, Action, LogWriter, add, encoded, remove
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.storage import FileInfo, Storage
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.replay import tombstones
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.tables.delta.vacuum.expired import Scope, find_expired, kind_of, needed_files
 
 CUTOFF = NOW - 168 * HOUR

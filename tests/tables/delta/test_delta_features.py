@@ -12,8 +12,9 @@ from raw_log import PROTOCOL, RawLog, add, dv, metadata
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.features import check_readable, check_writable
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Protocol
-from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
 # Of those that a protocol may name, the ones that readers must know too.
 READER = {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}

@@ -11,10 +11,10 @@ from raw_log import PROTOCOL, RawLog, add, metadata, remove
 
 from dv_maintenance.errors import DamagedTableError, TableNotFoundError, UsageError
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol
 from dv_maintenance.tables.delta.log.replay import tombstones
 from dv_maintenance.tables.delta.log.segment import commit_files, latest_version, read_commit, segment
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 
 
 @pytest.fixture

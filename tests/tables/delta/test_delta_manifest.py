@@ -13,8 +13,8 @@ from log_writer import NOW, LogWriter, add, encoded, remove
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.rows.partitions import hive_folder
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.tables.delta.verbs.manifest import write_manifests
 from dv_maintenance.tables.model import ManifestResult
 from dv_maintenance.testing.faults import Fault, Kill, Killed, Recorder, injected

@@ -20,8 +20,8 @@ from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.commit import publish
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.segment import read_commit
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.tables.delta.vacuum import run as vacuuming
 from dv_maintenance.tables.delta.vacuum.quarantine import QUARANTINE
 from dv_maintenance.tables.delta.verbs.restore import restore

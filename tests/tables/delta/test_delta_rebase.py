@@ -26,10 +26,11 @@ from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.commit import publish
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
 from dv_maintenance.tables.delta.commit.rewrites import commit_replacements
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.bulk import dv_id
 from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.rows.tasks import dv_ref, rewrite_tasks
-from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.table import Replacement
 from dv_maintenance.tables.work import RewriteBin

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from raw_log import PROTOCOL, Action, RawLog, add, dv, metadata, remove
 
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.columns import int64s, maps, num_records, strings
 from dv_maintenance.tables.delta.log.replay import full_state, tombstones
 from dv_maintenance.tables.delta.rows.files import duplicate_paths
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 
 Key = tuple[str, int | None]
 

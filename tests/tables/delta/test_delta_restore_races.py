@@ -21,9 +21,9 @@ from dv_maintenance.tables.capabilities import RestoreResult
 from dv_maintenance.tables.delta.commit import publish
 from dv_maintenance.tables.delta.commit.publish import Draft, operation_info
 from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.replay import tombstones
 from dv_maintenance.tables.delta.log.segment import read_commit
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.tables.delta.table import DeltaTable
 from dv_maintenance.tables.delta.vacuum import run as vacuuming
 from dv_maintenance.tables.delta.vacuum.expired import needed_files

@@ -16,11 +16,11 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.commit.rewrites import commit_replacements
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol
 from dv_maintenance.tables.delta.log.segment import commit_path
 from dv_maintenance.tables.delta.rows.row_tracking import DOMAIN, assigns_row_ids, numbered, stored_columns
 from dv_maintenance.tables.delta.rows.tasks import rewrite_tasks
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.table import Replacement
 from dv_maintenance.tables.work import RewriteBin

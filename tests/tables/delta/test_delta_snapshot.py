@@ -16,8 +16,8 @@ from raw_log import PROTOCOL, RawLog, add, dv, metadata, remove
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.rows.files import FILES
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.tables.model import FILES_SCHEMA
 
 GOLDEN = Path(os.environ.get("DVM_GOLDEN", Path(__file__).parents[4] / "shared" / "golden"))

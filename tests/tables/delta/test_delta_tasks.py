@@ -17,9 +17,10 @@ import pytest
 from dv_maintenance import dv
 from dv_maintenance.errors import DamagedDeletionVectorError, RefusedError, UsageError
 from dv_maintenance.storage import RawName, Storage
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.rows import tasks
 from dv_maintenance.tables.delta.rows.tasks import log_path, output_folder, rewrite_tasks, scan_tasks
-from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.model import FileKey, partition_name
 from dv_maintenance.tables.work import DvRef, RewriteBin, RewriteTask, SourceFile
 

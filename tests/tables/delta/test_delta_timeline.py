@@ -10,9 +10,9 @@ import pytest
 
 from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.segment import CommitFile, commit_files
 from dv_maintenance.tables.delta.log.timeline import modified_times, version_at
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 
 SCHEMA = json.dumps({"type": "struct", "fields": []})
 

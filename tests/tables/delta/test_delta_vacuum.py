@@ -20,10 +20,10 @@ from dv_maintenance.errors import RefusedError, StorageError, UnsupportedFeature
 from dv_maintenance.storage import RawName, Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
 from dv_maintenance.tables.delta.log.replay import tombstones
 from dv_maintenance.tables.delta.log.segment import read_commit
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.tables.delta.vacuum.retention import interval_millis
 from dv_maintenance.tables.delta.vacuum.run import vacuum
 from dv_maintenance.tables.model import VacuumResult

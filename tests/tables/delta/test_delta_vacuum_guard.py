@@ -15,8 +15,8 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.tables.delta.vacuum.protected import StreamOffset, stream_offset
 from dv_maintenance.tables.guard import VacuumGuard
 

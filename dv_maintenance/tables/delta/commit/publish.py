@@ -22,10 +22,11 @@ from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage
 from dv_maintenance.tables.delta.commit.conflicts import Since
 from dv_maintenance.tables.delta.commit.unvacuumed import check_unvacuumed
 from dv_maintenance.tables.delta.features import check_writable
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol
 from dv_maintenance.tables.delta.log.segment import commit_path, latest_version, read_commit
 from dv_maintenance.tables.delta.rows.row_tracking import PRESERVED, stored_columns
-from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
 __all__ = ["Compose", "Draft", "Published", "commit_body", "commit_times", "operation_info", "publish"]
 

@@ -17,6 +17,7 @@ from dv_maintenance.tables.delta.commit.dv_files import CommitDvs
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
 from dv_maintenance.tables.delta.commit.publish import Draft, operation_info, publish
 from dv_maintenance.tables.delta.commit.rebase import Carried, Rebase, takes_dvs
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Action, Metadata
 from dv_maintenance.tables.delta.log.columns import strings
 from dv_maintenance.tables.delta.rows.layout import file_tags
@@ -24,7 +25,7 @@ from dv_maintenance.tables.delta.rows.order import order_tags
 from dv_maintenance.tables.delta.rows.row_tracking import DOMAIN, assigns_row_ids, numbered
 from dv_maintenance.tables.delta.rows.stats import stats_json
 from dv_maintenance.tables.delta.rows.tasks import log_path
-from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.gates import Input, check_replacements, check_stored
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement

@@ -26,6 +26,7 @@ from dv_maintenance.tables.delta.commit.live_adds import LiveAdd, live_adds, shr
 from dv_maintenance.tables.delta.commit.publish import Draft, operation_info, publish
 from dv_maintenance.tables.delta.commit.rebase import takes_dvs
 from dv_maintenance.tables.delta.commit.row_metrics import Deletion, metrics_of, outcome_of
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Action
 from dv_maintenance.tables.delta.log.bulk import dv_id
 from dv_maintenance.tables.delta.log.columns import strings
@@ -34,7 +35,7 @@ from dv_maintenance.tables.delta.rows.row_tracking import DOMAIN, assigns_row_id
 from dv_maintenance.tables.delta.rows.schema import partition_physical_names
 from dv_maintenance.tables.delta.rows.stats import stats_json
 from dv_maintenance.tables.delta.rows.tasks import dv_ref, log_path
-from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.model import FileKey, parse_partition
 from dv_maintenance.tables.rows import AddedFile, ChangesOutcome, DeletedRows, RowChanges
 from dv_maintenance.tables.work import OutputFile

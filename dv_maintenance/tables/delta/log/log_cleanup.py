@@ -17,11 +17,11 @@ from dv_maintenance.errors import RefusedError
 from dv_maintenance.storage import staged_for
 from dv_maintenance.tables.capabilities import CheckpointResult
 from dv_maintenance.tables.delta.features import check_writable
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
 from dv_maintenance.tables.delta.log.replay import replay
 from dv_maintenance.tables.delta.log.segment import LOG, CommitFile, segment
 from dv_maintenance.tables.delta.log.timeline import modified_times
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.tables.delta.vacuum.retention import interval_millis
 
 if TYPE_CHECKING:

@@ -19,9 +19,10 @@ import pyarrow as pa
 from dv_maintenance.dv.descriptor import DvDescriptor
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
 from dv_maintenance.storage import RawName, Storage
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.replay import tombstones
 from dv_maintenance.tables.delta.log.segment import commit_files, read_commits
-from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.expired import Protected, dv_paths, paths_of
 
 if TYPE_CHECKING:

@@ -24,9 +24,10 @@ from dv_maintenance.storage import FileInfo
 from dv_maintenance.tables.delta.commit.presence import listed
 from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
 from dv_maintenance.tables.delta.features import check_writable
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.replay import tombstones
 from dv_maintenance.tables.delta.rows.schema import partition_physical_names
-from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.at_work import END, START
 from dv_maintenance.tables.delta.vacuum.expired import (
     FOREIGN,

@@ -17,13 +17,13 @@ from dv_maintenance.tables.delta.commit.conflicts import Since
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
 from dv_maintenance.tables.delta.commit.presence import listed, look_for
 from dv_maintenance.tables.delta.commit.publish import Draft, commit_body, commit_times, operation_info, publish
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRITER, Action, Metadata, Protocol
 from dv_maintenance.tables.delta.log.segment import commit_path, latest_version
 from dv_maintenance.tables.delta.rows.partitions import constant
 from dv_maintenance.tables.delta.rows.schema_string import schema_string
 from dv_maintenance.tables.delta.rows.stats import stats_json
 from dv_maintenance.tables.delta.rows.tasks import log_path
-from dv_maintenance.tables.delta.snapshot import load_snapshot
 from dv_maintenance.tables.model import FileKey, parse_partition
 from dv_maintenance.tables.rows import AddedFile
 

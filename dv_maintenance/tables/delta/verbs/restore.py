@@ -35,11 +35,12 @@ from dv_maintenance.tables.delta.commit.live_file import LiveFile
 from dv_maintenance.tables.delta.commit.presence import listed, look_for
 from dv_maintenance.tables.delta.commit.publish import Draft, operation_info, publish
 from dv_maintenance.tables.delta.features import check_writable
+from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol
 from dv_maintenance.tables.delta.log.bulk import dv_ids
 from dv_maintenance.tables.delta.log.replay import full_state
 from dv_maintenance.tables.delta.log.timeline import version_at
-from dv_maintenance.tables.delta.snapshot import DeltaSnapshot, load_snapshot
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.at_work import VacuumMark, at_work, marks_before
 from dv_maintenance.tables.delta.verbs.restored_state import (
     restored_domains,

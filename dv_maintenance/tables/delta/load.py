@@ -1,0 +1,154 @@
+"""Read a Delta table at one version: the log's files, replayed and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.delta.features import check_readable
+from dv_maintenance.tables.delta.log.actions import Metadata
+from dv_maintenance.tables.delta.log.replay import State, replay
+from dv_maintenance.tables.delta.log.segment import LogSegment, read_commit, segment
+from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, duplicate_paths, files_table
+from dv_maintenance.tables.delta.rows.schema import arrow_schema
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+
+__all__ = ["load_snapshot"]
+
+
+def load_snapshot(storage: Storage, version: int | None = None) -> DeltaSnapshot:
+    """The table at a version, the newest by default.
+
+    ``timestamp`` is the version's in-commit timestamp where the table has them, otherwise the modification time of its
+    commit file, as time travel counts it.
+
+    Raises
+    ------
+    TableNotFoundError : there is no log.
+    UsageError : no such version.
+    UnsupportedFeatureError : features that a reader must know.
+    DamagedTableError : names the file that cannot be trusted.
+    """
+    files, state, warnings = _replay(storage, version)
+    if state.protocol is None:
+        raise DamagedTableError(
+            "the log has no protocol",
+            table=storage.uri,
+            version=files.version,
+            next_step="restore the missing commits from a backup",
+        )
+    check_readable(state.protocol, table=storage.uri)
+    metadata = state.metadata or Metadata(id="", schema_string="")
+    try:
+        # Without a schema the files can still be counted; whatever needs more refuses.
+        schema = arrow_schema(metadata) if metadata.schema_string else pa.schema([])
+        rows = files_table(state.adds, metadata)
+    except DvMaintenanceError as error:
+        error.table, error.version = storage.uri, files.version
+        raise
+    if not metadata.schema_string:
+        warnings = (*warnings, "the log has no schema: the table can be counted, but neither read nor changed")
+    duplicates = duplicate_paths(rows)
+    if duplicates:
+        warnings = (*warnings, f"{duplicates[0]} is live more than once: its rows are read more than once")
+    uncounted = pc.sum(pc.and_(rows["dv_id"].is_valid(), rows["physical_rows"].is_null())).as_py()
+    if uncounted:
+        warnings = (*warnings, f"{uncounted} files with deletion vectors have no numRecords in their statistics")
+    in_commit = _in_commit_timestamp(storage, files, metadata)
+    return DeltaSnapshot(
+        table=storage.uri,
+        format="delta",
+        version=files.version,
+        timestamp=files.modified if in_commit is None else in_commit,
+        schema=schema,
+        partition_columns=metadata.partition_columns,
+        properties=metadata.configuration,
+        files=rows,
+        warnings=(*warnings, *_checksum_warnings(storage, files, rows)),
+        protocol=state.protocol,
+        metadata=metadata,
+        domains=state.domains,
+        transactions=state.transactions,
+        in_commit_timestamp=in_commit,
+        segment=files,
+        duplicate_paths=duplicates,
+    )
+
+
+def _replay(storage: Storage, version: int | None) -> tuple[LogSegment, State, tuple[str, ...]]:
+    """The state of a version; where its checkpoint or a compacted file is damaged, from what these sum up."""
+    files = segment(storage, version)
+    try:
+        return files, replay(storage, files, adds=ADD_COLUMNS), files.warnings
+    except DamagedTableError as damage:
+        for others, warning in _other_ways(files):
+            try:
+                older = segment(storage, files.version, **others)
+                state = replay(storage, older, adds=ADD_COLUMNS)
+            except DvMaintenanceError:
+                continue
+            return older, state, (*files.warnings, f"{warning}: {damage.message}")
+        raise
+
+
+def _other_ways(files: LogSegment) -> Iterator[tuple[dict[str, Any], str]]:
+    """Other files that make up the same version, and what to say of those that were left aside."""
+    if files.compacted:
+        yield {"compacted": False}, "a compacted log file is damaged, the commits that it sums up were read"
+    if files.checkpoint_version is None:
+        return
+    below = {"checkpoint_below": files.checkpoint_version}
+    damaged = f"the checkpoint of version {files.checkpoint_version} is damaged, older files were read"
+    yield below, damaged
+    yield {**below, "compacted": False}, damaged
+
+
+def _in_commit_timestamp(storage: Storage, files: LogSegment, metadata: Metadata) -> int | None:
+    """Protocol: In-Commit Timestamps. ``None`` where the table has none."""
+    if metadata.configuration.get("delta.enableInCommitTimestamps", "false").lower() != "true":
+        return None
+    if not files.commit:
+        stamp = _checksum(storage, files).get("inCommitTimestampOpt")
+        return stamp if type(stamp) is int else None
+    first = next(iter(read_commit(storage, files.version)), {}).get("commitInfo")
+    stamp = first.get("inCommitTimestamp") if isinstance(first, dict) else None
+    if type(stamp) is not int:
+        raise DamagedTableError(
+            "the table has in-commit timestamps, but this commit does not begin with one",
+            table=storage.uri,
+            version=files.version,
+            next_step="repair the commit with the tool that wrote it",
+        )
+    return stamp
+
+
+def _checksum(storage: Storage, files: LogSegment) -> dict[str, Any]:
+    """The version's ``.crc``, a convenience and never the truth; empty if there is none, or none that can be read."""
+    if files.checksum is None:
+        return {}
+    try:
+        body = orjson.loads(storage.get(files.checksum))
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _checksum_warnings(storage: Storage, files: LogSegment, rows: pa.Table) -> list[str]:
+    """Where a checksum disagrees with the log (protocol: Version Checksum File). A field it lacks is unknown."""
+    checksum = _checksum(storage, files)
+    ours = {
+        "numFiles": rows.num_rows,
+        "tableSizeBytes": pc.sum(rows["size"]).as_py() or 0,
+        "numDeletedRecordsOpt": pc.sum(rows["deleted_rows"]).as_py() or 0,
+    }
+    return [
+        f"the checksum file of version {files.version} says {name} {checksum[name]}, the log says {value}"
+        for name, value in ours.items()
+        if type(checksum.get(name)) is int and checksum[name] != value
+    ]
