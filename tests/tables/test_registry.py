@@ -59,9 +59,9 @@ def test_the_command_line_knows_it(memory: MemoryTable, capsys: pytest.CaptureFi
     assert (body["format"], body["physical_rows"], body["deleted_rows"]) == ("memory", 100, 50)
     assert cli.main(["plan", memory.uri, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["steps"]) == 1
-    assert cli.main(["doctor", memory.uri, "--json"]) == 0
+    cli.main(["doctor", memory.uri, "--json"])  # whatever it says of Java
     (check,) = [each for each in json.loads(capsys.readouterr().out)["checks"] if each["name"] == "table"]
-    assert check["found"] == "memory table at version 2"
+    assert (check["ok"], check["found"]) == (True, "memory table at version 2")
 
 
 def test_the_tables_file_keeps_to_what_it_can_do(memory: MemoryTable, tmp_path: Path) -> None:

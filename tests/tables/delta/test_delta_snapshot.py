@@ -192,7 +192,7 @@ def test_no_protocol_is_damage_no_schema_is_a_warning(log: RawLog) -> None:
 def test_pandas_stays_out(golden: Path, name: str) -> None:
     """Importing it would take longer than everything else that ``dvm health`` does."""
     code = (
-        "import sys; from dv_maintenance.storage import Storage; from dv_maintenance.tables.delta.snapshot import "
+        "import sys; from dv_maintenance.storage import Storage; from dv_maintenance.tables.delta.load import "
         "load_snapshot; load_snapshot(Storage(sys.argv[1])); sys.exit('pandas' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(golden / "delta" / name)], check=True)
