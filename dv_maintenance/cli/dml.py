@@ -44,15 +44,12 @@ def update(args: Namespace, out: Output) -> int:
 def merge(args: Namespace, out: Output) -> int:
     from dv_maintenance.dml.clauses import with_clauses
     from dv_maintenance.dml.merge import merge as begin
-    from dv_maintenance.dml.rows import spark_errors
     from dv_maintenance.dml.source import read_rows
 
     target = open_table(args, out)
     with closing(_spark(args)) as spark:
-        begun = with_clauses(begin(target, spark, args.using, args.on), args.when)  # wrong ones start no Spark
-        with spark_errors():
-            source = read_rows(spark.session, args.using, target.storage.options)
-        report = replace(begun, source=source).execute()
+        begun = with_clauses(begin(target, spark, args.using, args.on), args.when)
+        report = replace(begun, source=lambda session: read_rows(session, args.using, target.storage.options)).execute()
     return _changed(report, out)
 
 

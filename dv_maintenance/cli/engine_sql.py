@@ -21,7 +21,7 @@ def engine_sql(args: Namespace, out: Output) -> int:
 
     target = open_table(args, out)
     with closing(SparkEngine(conf=dict(args.spark_conf))) as spark:
-        report = run(target, spark.session, args.job, catalog=args.catalog)
+        report = run(target, lambda: spark.session, args.job, catalog=args.catalog)
     out.result(report.to_json(), lambda: _text(report))
     return 0 if report.verified else 1
 

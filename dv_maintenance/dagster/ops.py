@@ -322,7 +322,7 @@ def _engine_sql(context: dg.OpExecutionContext, table: Table, config: EngineSql)
     from dv_maintenance.maintenance.engine_sql import engine_sql
 
     spark = _spark_engine(context, table, "has no SQL")
-    report = engine_sql(table, spark.session, config.job, catalog=config.catalog)
+    report = engine_sql(table, lambda: spark.session, config.job, catalog=config.catalog)
     reason = (
         f"The table's engine ran its {config.job}: version {report.version_before:,} became "
         f"{report.version_after:,}, checked by {report.by}."

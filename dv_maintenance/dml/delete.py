@@ -139,7 +139,7 @@ class _Keys:
         self, table: RowLevelTable, spark: SparkSession | SparkEngine, keys: DataFrame | str, on: tuple[str, ...]
     ) -> None:
         self._table, self._on = table, on
-        self._session = session_of(spark)
+        self._spark = spark
         self._source = keys
         self._columns: list[KeyColumn] = []
         self._keys: Keys | None = None
@@ -154,15 +154,16 @@ class _Keys:
 
         started = time.perf_counter()
         columns = _key_columns(snapshot, self._on)
-        keys = self._of(columns)
+        session = session_of(self._spark)
+        keys = self._of(session, columns)
         names = [column.name for column in columns]
         few = keys.counts.distinct <= _BROADCAST_KEYS
         ranged = {column.name: f"key{at}" for at, column in enumerate(columns) if column.char is None}
         chosen = self._values.narrow(self._table, snapshot, ranged)
-        tasks = scan_tasks(self._session, self._table, chosen, names)
+        tasks = scan_tasks(session, self._table, chosen, names)
         schema = pa.schema([chosen.schema.field(name) for name in names])
         with spark_errors():
-            live = live_rows(self._session, tasks, schema, self._table.storage.options)
+            live = live_rows(session, tasks, schema, self._table.storage.options)
             values = [f.col(quoted(column.name)) for column in columns]
             values = [
                 value if column.char is None else f.rtrim(value) for value, column in zip(values, columns, strict=True)
@@ -182,7 +183,7 @@ class _Keys:
         )
         return replace(work, keys=replace(keys.counts, unmatched=keys.counts.distinct - hit))
 
-    def _of(self, columns: list[KeyColumn]) -> Keys:
+    def _of(self, session: SparkSession, columns: list[KeyColumn]) -> Keys:
         """The keys in these columns' types, which may be others when others changed the table meanwhile."""
         if self._keys is None or columns != self._columns:
             self.release()
@@ -190,9 +191,9 @@ class _Keys:
             source: Any = self._source
             if isinstance(source, str):
                 with spark_errors():
-                    source = read_rows(self._session, source, options, folders=False)
+                    source = read_rows(session, source, options, folders=False)
             if isinstance(source, tuple):
-                self._keys = keys_of_files(self._session, source, columns, options)
+                self._keys = keys_of_files(session, source, columns, options)
             else:
                 self._keys = keys_of_rows(source, columns)
             self._columns = columns

@@ -68,7 +68,7 @@ class Merge:
 
     table: Table
     spark: SparkSession | SparkEngine
-    source: DataFrame | str | tuple[TextFile, ...]
+    source: DataFrame | str | tuple[TextFile, ...] | Callable[[SparkSession], DataFrame | tuple[TextFile, ...]]
     on: str
     target_alias: str = "target"
     source_alias: str = "source"
@@ -113,16 +113,11 @@ class Merge:
         target = row_level(self.table)
         if not self.clauses:
             raise UsageError("a MERGE needs a clause", table=self.table.uri, next_step="add a when_...")
-        session = session_of(self.spark)
-        with spark_errors():
-            source, count = _source(session, self, target)
+        attempts = _Attempts(self, target)
         try:
-            with spark_errors():
-                values = Values(source, source.count() if count is None else count)
-            running = _Running(self, target, session, source, values)
-            return run(target, "MERGE", running.find, max_attempts=max_attempts)
+            return run(target, "MERGE", attempts.find, max_attempts=max_attempts)
         finally:
-            source.unpersist()
+            attempts.release()
 
 
 def merge(
@@ -143,12 +138,14 @@ def merge(
     return Merge(table, spark, source, on, target_alias, source_alias)
 
 
-def _source(session: SparkSession, merge: Merge, table: RowLevelTable) -> tuple[DataFrame, int | None]:
+def _source(session: SparkSession, merge: Merge, snapshot: Snapshot) -> tuple[DataFrame, int | None]:
     """The source, cached, and its rows if they have been counted."""
     source = merge.source
+    if callable(source):
+        source = source(session)
     if isinstance(source, tuple):
-        schema = table.snapshot().schema
-        return rows_of_files(session, source, lambda names: _kinds(merge, schema, names), table.storage.options)
+        schema, options = snapshot.schema, merge.table.storage.options
+        return rows_of_files(session, source, lambda names: _kinds(merge, schema, names), options)
     if isinstance(source, str):
         source = session.sql(source) if " " in source.strip() else session.table(source)
     return source.cache(), None
@@ -172,6 +169,36 @@ def _kinds(merge: Merge, schema: pa.Schema, names: Sequence[str]) -> dict[str, p
                 next_step="give the source as Parquet, where it has a type of its own",
             )
     return {name: kinds.pop() for name, kinds in found.items() if kinds}
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """A session and the source, made by the first attempt: what the log alone forbids is refused before a session
+    starts.
+    """
+
+    merge: Merge
+    table: RowLevelTable
+    running: _Running | None = None
+
+    def find(self, snapshot: Snapshot) -> Work:
+        if any(each.action == "insert" for each in self.merge.clauses):
+            _check_insertable(snapshot, self.table.row_rules(snapshot))
+        if self.running is None:
+            session = session_of(self.merge.spark)
+            with spark_errors():
+                source, count = _source(session, self.merge, snapshot)
+                try:
+                    values = Values(source, source.count() if count is None else count)
+                except BaseException:
+                    source.unpersist()
+                    raise
+            self.running = _Running(self.merge, self.table, session, source, values)
+        return self.running.find(snapshot)
+
+    def release(self) -> None:
+        if self.running is not None:
+            self.running.source.unpersist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,14 +339,6 @@ class _Running:
         """What a clause makes of each column that it says anything about, in the table's spelling."""
         if clause.action == "delete":
             return {}
-        if clause.action == "insert" and (rules.identity or rules.fixed):
-            names = ", ".join((*rules.identity, *rules.fixed))
-            raise RefusedError(
-                f"rows can't be inserted: the table numbers, or limits, {names}",
-                table=snapshot.table,
-                version=snapshot.version,
-                next_step="insert with the engine that wrote the table",
-            )
         given = clause.values
         if given is None:
             of_source = {name.lower(): name for name in self.source.columns}
@@ -351,6 +370,16 @@ class _Running:
             "notMatchedPredicates": of(_NOT_MATCHED),
             "notMatchedBySourcePredicates": of(_NOT_MATCHED_BY_SOURCE),
         }
+
+
+def _check_insertable(snapshot: Snapshot, rules: RowRules) -> None:
+    if rules.identity or rules.fixed:
+        raise RefusedError(
+            f"rows can't be inserted: the table numbers, or limits, {', '.join((*rules.identity, *rules.fixed))}",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step="insert with the engine that wrote the table",
+        )
 
 
 def _metrics(written: Written, source_rows: int) -> dict[str, int]:

@@ -52,7 +52,6 @@ def update(
     target = row_level(table)
     if not set:
         raise UsageError("nothing is set", table=table.uri, next_step="name a column and what it is to be")
-    session = session_of(spark)
 
     def find(snapshot: Snapshot) -> Work:
         from pyspark.sql import functions as f
@@ -61,6 +60,7 @@ def update(
         rules, types = target.row_rules(snapshot), spark_types(snapshot.schema)
         values = assignments(snapshot, rules, set)
         parsed = Condition.parse("true" if condition is None else condition, snapshot.schema.names)
+        session = session_of(spark)  # what the log alone forbids is refused before a session starts
         with spark_errors():
             named = pa.schema([snapshot.schema.field(name) for name in parsed.columns])
             predicate = predicate_of(session, named, parsed.sql)

@@ -10,7 +10,7 @@ engine's own query, before and after.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -72,10 +72,12 @@ class EngineSqlReport:
         return asdict(self)
 
 
-def engine_sql(table: Table, session: SqlSession, job: str, *, catalog: str | None = None) -> EngineSqlReport:
+def engine_sql(
+    table: Table, session: SqlSession | Callable[[], SqlSession], job: str, *, catalog: str | None = None
+) -> EngineSqlReport:
     """Run ``job``, one of JOBS, on the whole table through ``session``, and check every version that came of it.
-    ``catalog``: what the session calls the table's catalog, or ``catalog.database.table``, where its path does not
-    tell.
+    ``session``: or what starts one, once the table has been looked at. ``catalog``: what the session calls the table's
+    catalog, or ``catalog.database.table``, where its path does not tell.
 
     Other writers may commit meanwhile: versions are compared one by one, and only those that say they move rows.
 
@@ -92,6 +94,8 @@ def engine_sql(table: Table, session: SqlSession, job: str, *, catalog: str | No
     if job not in JOBS:
         raise UsageError(f"unknown job {job!r}", table=table.uri, next_step=f"use one of {', '.join(JOBS)}")
     before = table.snapshot()
+    if callable(session):
+        session = session()
     extension = table.engine_extension
     if extension not in str(session.conf.get("spark.sql.extensions", "")):
         raise RefusedError(
