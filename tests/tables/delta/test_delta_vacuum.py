@@ -293,6 +293,27 @@ def test_what_lies_beyond_a_link_is_left_alone(table: LogWriter, lite: bool, ins
 # -- what breaks -------------------------------------------------------------------------------------------------
 
 
+def test_what_killed_writers_left_staged_in_the_log_goes_with_the_retention(table: LogWriter) -> None:
+    old = {f"_delta_log/{1:020}.json#1", f"_delta_log/{2:020}.checkpoint.parquet#12", "_delta_log/_last_checkpoint#3"}
+    stay = {
+        f"_delta_log/{3:020}.json#1": NOW - HOUR,
+        "_delta_log/notes#1": OLD,
+        f"_delta_log/{4:020}.json.bak": OLD,
+        f"_delta_log/_sidecars/{uuid4()}.parquet": OLD,
+        f"inner/_delta_log/{1:020}.json#1": OLD,
+        f"_other/{1:020}.json#1": OLD,
+    }
+    for path, at in {**dict.fromkeys(old, OLD), **stay}.items():
+        file = Path(table.storage.local(path))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"half a")
+        os.utime(file, (at / 1000, at / 1000))
+    result = vacuum(table.storage, now=NOW)
+    assert {file.path: file.kind for file in result.expired.files if file.path in old} == dict.fromkeys(old, "other")
+    assert not any(Path(table.storage.local(path)).exists() for path in old)
+    assert all(Path(table.storage.local(path)).exists() for path in stay)
+
+
 def test_a_file_that_came_back_meanwhile_is_not_deleted(table: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody restores an expired file between the first look and the deletion."""
     (past,) = [

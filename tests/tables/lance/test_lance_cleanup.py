@@ -765,6 +765,29 @@ def used_by(pylance: ModuleType, other: Path, place: Path) -> set[str]:
     return {each["path"] for each in tracked if Path(each["base_uri"]) == place} | shared
 
 
+def test_what_killed_writers_left_staged_in_refs_goes(pylance: ModuleType, tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    dataset = pylance.write_dataset(pa.table({"id": [1]}), str(place))
+    dataset.tags.create("keep", 1)
+    now = clock()
+    times = {
+        "_refs/tags/keep.json#1": now - 30 * DAY,
+        "_refs/branches/dev.json#7": now - 30 * DAY,
+        "_refs/tags/young.json#1": now - DAY,
+        "_refs/tags/notes#1": now - 30 * DAY,
+        "_refs/tags/keep.json": now - 30 * DAY,
+    }
+    for path, at in times.items():
+        (place / path).parent.mkdir(exist_ok=True)
+        (place / path).touch()
+        os.utime(place / path, (at / 1000, at / 1000))
+    table = LanceTable(Storage(str(place)))
+    left = list(times)[:2]
+    assert gone(table.vacuum(now=now)) == set(left)
+    assert [path for path in times if not (place / path).exists()] == left
+    assert list(table.tags()) == ["keep"]
+
+
 # -- object storage ------------------------------------------------------------------------------------------------
 
 

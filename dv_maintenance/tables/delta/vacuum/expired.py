@@ -65,6 +65,8 @@ YOUNG = "younger than the retention"
 
 _CHANGE_DATA = "_change_data"
 _LOG = "_delta_log"
+# What writers put into the log, as it is staged on local disk (see ``storage.staged_for``).
+_STAGED_LOG = re.compile(rf"{_LOG}/([0-9]{{20}}\.[^/]+|_last_checkpoint)#[0-9]+")
 _UUID_TEXT = 20  # Z85 characters
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 # Names that are not yet the path they stand for: escapes, absolute ones, and dots or empty parts to be resolved.
@@ -200,8 +202,11 @@ def kind_of(path: str) -> str | None:
     foreign one.
 
     Writers name data and change files ``*.parquet`` and DV files ``deletion_vector*.bin``; some leave the ending off
-    data files, but all put a UUID into such names. What is staged for one on local disk is of its kind.
+    data files, but all put a UUID into such names. What is staged for one on local disk is of its kind; what is staged
+    for the log is ``other``.
     """
+    if _STAGED_LOG.fullmatch(path):
+        return "other"
     folder, _, name = (staged_for(path) or path).rpartition("/")
     if name.lower().endswith(".parquet"):
         kind = "data"
@@ -218,8 +223,9 @@ class Scope:
     """The part of a table's folder that a vacuum looks at.
 
     Out of scope are names that start with ``.`` or ``_`` (the log, symlink manifests, Bloom filter indexes, whatever
-    other engines keep), except ``_change_data`` and folders of partition columns named so; ``metadata`` where the table
-    is also an Iceberg table; and every folder below that has a ``_delta_log`` of its own, for it is another table.
+    other engines keep), except ``_change_data``, folders of partition columns named so, and what killed writers left
+    staged in the table's own log; ``metadata`` where the table is also an Iceberg table; and every folder below that
+    has a ``_delta_log`` of its own, for it is another table.
 
     ``partition_columns``: logical and physical names, as folders may be named by either.
     """
@@ -234,10 +240,12 @@ class Scope:
         """For ``Storage.walk``. Also takes note of tables inside this one, so use the answers of :meth:`holds` after
         the walk.
         """
-        name = path.rpartition("/")[2]
+        folder, _, name = path.rpartition("/")
+        if path == _LOG or folder == _LOG:
+            return not (is_dir and path == _LOG) and _STAGED_LOG.fullmatch(path) is None
         if not name.startswith((".", "_")):
             return self._iceberg and path == "metadata"
-        if is_dir and name == _LOG and path != _LOG:
+        if is_dir and name == _LOG:
             self._tables.add(path[: -len(_LOG)])
         return not (is_dir and (path == _CHANGE_DATA or self._is_partition(name)))
 

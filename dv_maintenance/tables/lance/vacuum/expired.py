@@ -46,6 +46,7 @@ __all__ = [
     "FOREIGN",
     "INDICES",
     "RECENT",
+    "REFS",
     "RETAINED",
     "TAGGED",
     "YOUNG",
@@ -70,12 +71,14 @@ FOREIGN: Final = "not named as Lance names its files"
 INDICES: Final = "_indices"
 FOLDERS: Final = (VERSIONS, TRANSACTIONS, DELETIONS, INDICES, DATA)
 """Where a table's own files are. Whatever else lies in its folder (branches, tags, other tools' files) is not looked
-at."""
+at, but for what killed writers left staged in REFS."""
+REFS: Final = "_refs"
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DELETION: Final = re.compile(r"[0-9]+-[0-9]+-[0-9]+\.(arrow|bin)")
 _TEMPORARY: Final = ".tmp"
 _MANIFEST: Final = re.compile(rf"{VERSIONS}/d?[0-9]+\.manifest")
+_REF: Final = re.compile(rf"{REFS}/(tags|branches)/[^/]+\.json")
 _HINT: Final = f"{VERSIONS}/latest_version_hint.json"
 
 
@@ -148,7 +151,10 @@ def known_file(path: str) -> KnownFile | None:
     whole = staged_for(path)
     if whole is not None:
         made = known_file(whole)
-        named = whole == _HINT or _MANIFEST.fullmatch(whole) is not None if made is None else made.named
+        if made is None:
+            named = whole == _HINT or any(pattern.fullmatch(whole) for pattern in (_MANIFEST, _REF))
+        else:
+            named = made.named
         return KnownFile(path, "other") if named else None
     folder, *between, name = path.split("/")
     if folder == INDICES and between:

@@ -29,7 +29,7 @@ from dv_maintenance.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
-from dv_maintenance.storage import FileInfo, Storage
+from dv_maintenance.storage import FileInfo, Storage, staged_for
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.lance.features import check_cleanable, check_no_overlays
 from dv_maintenance.tables.lance.layout import DATA, check_folders
@@ -170,6 +170,8 @@ class _Cleanup:
     def take_stock(self) -> None:
         """Files first, versions then: what is committed in between is young, or found by a later look."""
         self.listed = [info for folder in expired.FOLDERS for info in self.storage.list(folder, staged=True)]
+        refs = self.storage.list(expired.REFS, staged=True)
+        self.listed += [info for info in refs if staged_for(info.path) is not None]
         seen = self._look()
         self.newest = seen.versions[-1].version
         self._sort_versions(seen)
