@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dv_maintenance.cli import main
-from dv_maintenance.engine import spark_session
+from dv_maintenance.engine.spark import session as spark_session
 from dv_maintenance.testing.backends import DeltaBackend, PaimonBackend
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
