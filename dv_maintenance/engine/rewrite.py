@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from dv_maintenance.engine.file_formats import rewriter_of
 from dv_maintenance.engine.parquet.calendars import Mark, heeds_keys
 from dv_maintenance.engine.parquet.footer import BATCH_BYTES
 from dv_maintenance.engine.rows.ordering import Ordering
@@ -45,10 +46,8 @@ def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None)
     StorageError : the storage did not answer.
     RefusedError : the compression codec is unknown, or dates of two calendars are to be put in one order.
     """
-    if any(source.fragment is not None for source in task.scan.sources):
-        from dv_maintenance.engine.lance.rewrite import rewrite_fragments
-
-        return rewrite_fragments(task, storage_options)
+    if (by_library := rewriter_of(task)) is not None:
+        return by_library(task, storage_options)
     started = time.perf_counter()
     storage = Storage(task.output_uri, storage_options)
     schema = as_optional(task.scan.schema)

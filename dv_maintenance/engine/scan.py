@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from dv_maintenance.engine.faults import reading
+from dv_maintenance.engine.file_formats import format_of
 from dv_maintenance.engine.parquet.calendars import FileCalendar
 from dv_maintenance.engine.parquet.footer import batch_rows, compressed_bytes, middle, row_bytes
 from dv_maintenance.engine.parquet.row_groups import may_hold
@@ -169,25 +170,14 @@ def open_source(source: SourceFile, task: ScanTask, storage: Storage) -> Iterato
     ------
     As :func:`scan`, and RefusedError where a library that reads it is missing.
     """
-    if source.fragment is not None:
-        from dv_maintenance.engine.lance.reader import LanceReader
-
-        yield LanceReader(source, task, storage)
-        return
     if source.parts:
         from dv_maintenance.engine.rows.side_by_side import open_parts
 
         with open_parts(source, task, storage) as together:
             yield together
         return
-    if source.format != "parquet":
-        from dv_maintenance.engine.whole_file import open_whole
-
-        with open_whole(source, task, storage) as reader:
-            yield reader
-        return
-    with open_parquet(source, task, storage) as parquet:
-        yield parquet
+    with format_of(source).open()(source, task, storage) as reader:
+        yield reader
 
 
 @contextmanager

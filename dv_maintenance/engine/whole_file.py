@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from dv_maintenance.engine.faults import reading
+from dv_maintenance.engine.file_formats import format_of
 from dv_maintenance.engine.parquet.footer import MAX_BATCH_ROWS
 from dv_maintenance.engine.rows.live_rows import LiveRows, pieces
 from dv_maintenance.engine.rows.row_shape import RowShape
 from dv_maintenance.engine.scan import WHOLE, Span
-from dv_maintenance.errors import DamagedTableError, RefusedError
-from dv_maintenance.tables.work import EXACT_INSTANTS
+from dv_maintenance.errors import DamagedTableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
 __all__ = ["StoredFile", "WholeReader", "open_whole"]
-
-_KINDS = {"orc": "ORC", "avro": "Avro"}
 
 
 class StoredFile(Protocol):
@@ -91,28 +89,11 @@ class WholeReader:
 
 @contextmanager
 def open_whole(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[WholeReader]:
-    """Open a file by its format. Raises as ``scan.open_source``; RefusedError for a format that is not known."""
-    kind = _KINDS.get(source.format)
-    if kind is None:
-        raise RefusedError(
-            f"{source.uri} is a file of the format {source.format}, which is not read by this release",
-            next_step="read the table with its own engine",
-        )
-    with reading(source.uri, kind):
+    """Open a file by its format. Raises as ``scan.open_source``."""
+    known = format_of(source)
+    with reading(source.uri, known.title):
         file = storage.open_input(source.uri)
     with file:
-        with reading(source.uri, kind):
-            if source.format == "orc":
-                from dv_maintenance.engine.orc.reader import OrcStored
-
-                stored: StoredFile = OrcStored(file, source.uri, exact=_exact_instants(task))
-            else:
-                from dv_maintenance.engine.avro.reader import AvroStored
-
-                stored = AvroStored(file, source)
-            reader = WholeReader(stored, source, task, storage)
+        with reading(source.uri, known.title):
+            reader = WholeReader(known.open_stored()(file, source, task), source, task, storage)
         yield reader
-
-
-def _exact_instants(task: ScanTask) -> bool:
-    return (task.schema.metadata or {}).get(EXACT_INSTANTS) is not None

@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyarrow import types
 
 from dv_maintenance.engine.faults import writing
-from dv_maintenance.engine.parquet.writer import ParquetFiles
+from dv_maintenance.engine.file_formats import writer_of
 from dv_maintenance.engine.scan import open_source
-from dv_maintenance.errors import RefusedError, VerificationError
+from dv_maintenance.errors import VerificationError
 from dv_maintenance.tables.fingerprint import RowSums, fingerprint
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.work import ScanTask, SourceFile
@@ -73,7 +73,7 @@ class RollingWriter:
     def __init__(self, task: RewriteTask, schema: pa.Schema, storage: Storage) -> None:
         self._task = task
         self._storage = storage
-        self._format = _format(task, schema, storage)
+        self._format = writer_of(task.format)(task, schema, storage)
         self._file: NewFile | None = None
         self._begun: list[str] = []
         self._finished: list[OutputFile] = []
@@ -141,23 +141,6 @@ class RollingWriter:
                 done="nothing was committed",
                 next_step="let Paimon compact the table, or set its file.format to parquet",
             )
-
-
-def _format(task: RewriteTask, schema: pa.Schema, storage: Storage) -> Format:
-    if task.format == "parquet":
-        return ParquetFiles(task, schema, storage)
-    if task.format == "orc":
-        from dv_maintenance.engine.orc.writer import OrcFiles
-
-        return OrcFiles(task, schema, storage)
-    if task.format == "avro":
-        from dv_maintenance.engine.avro.writer import AvroFiles
-
-        return AvroFiles(task, schema, storage)
-    raise RefusedError(
-        f"files of the format {task.format!r} are not written by this release",
-        next_step="use a newer release of this tool, or the table's own engine",
-    )
 
 
 def as_optional(schema: pa.Schema) -> pa.Schema:

@@ -1,1 +1,1 @@
-"""File formats that tables and engine share. Bytes in, bytes out."""
+"""File formats that tables and engine share: none of it knows a table format or an engine."""

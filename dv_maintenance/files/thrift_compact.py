@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
+from dv_maintenance.files.varint import MAX_BYTES, read_varint, unzigzag, varint, zigzag
+
 __all__ = ["BINARY", "LIST", "STRUCT", "Struct", "ThriftError", "Value", "binary", "elements", "list_of"]
 
 BINARY: Final = 8
@@ -21,7 +23,6 @@ _INTEGERS: Final = frozenset({4, 5, 6})
 
 # Nobody nests that deep; damaged bytes do.
 _DEPTH: Final = 32
-_VARINT_BYTES: Final = 10
 _SHORT_LIST: Final = 15
 _LEAST_ID, _GREATEST_ID = -(1 << 15), (1 << 15) - 1
 
@@ -69,15 +70,15 @@ class Struct:
                 at = end
         except IndexError:
             raise ThriftError("a struct is cut off") from None
+        except OverflowError as error:
+            raise ThriftError(str(error)) from None
         return cls(fields), at + 1
 
     def encode(self) -> bytes:
         parts, last = [], 0
         for id_, (kind, data) in self.fields.items():
             step = id_ - last
-            parts.append(
-                bytes([step << 4 | kind]) if 0 < step <= 0x0F else bytes([kind]) + _varint(id_ << 1 ^ id_ >> 63)
-            )
+            parts.append(bytes([step << 4 | kind]) if 0 < step <= 0x0F else bytes([kind]) + varint(zigzag(id_)))
             parts.append(data)
             last = id_
         parts.append(bytes([_STOP]))
@@ -118,7 +119,7 @@ def list_of(kind: int, items: Iterable[bytes]) -> Value:
     """A list of encoded elements."""
     items = list(items)
     size = len(items)
-    header = bytes([size << 4 | kind]) if size < _SHORT_LIST else bytes([0xF0 | kind]) + _varint(size)
+    header = bytes([size << 4 | kind]) if size < _SHORT_LIST else bytes([0xF0 | kind]) + varint(size)
     return Value(LIST, header + b"".join(items))
 
 
@@ -126,7 +127,7 @@ def binary(value: Value) -> bytes:
     """What is in a binary or text. Raises ThriftError."""
     if value.kind != BINARY:
         raise ThriftError(f"a text is a value of type {value.kind}")
-    _, at = _read_varint(value.data, 0)
+    _, at = read_varint(value.data, 0)
     return value.data[at:]
 
 
@@ -136,8 +137,8 @@ def _field_id(data: bytes, at: int, last: int) -> tuple[int, int]:
     if step:
         found, at = last + step, at + 1
     else:
-        number, at = _read_varint(data, at + 1)
-        found = number >> 1 ^ -(number & 1)
+        number, at = read_varint(data, at + 1)
+        found = unzigzag(number)
     if not _LEAST_ID <= found <= _GREATEST_ID:
         raise ThriftError(f"{found} is no id of a field")
     return found, at
@@ -148,14 +149,14 @@ def _end(data: bytes, at: int, kind: int, depth: int) -> int:
     always: the end may be beyond them.
     """
     if kind in _INTEGERS:
-        stop = at + _VARINT_BYTES
+        stop = at + MAX_BYTES
         while data[at] & 0x80:
             at += 1
             if at == stop:
                 raise ThriftError("a number has too many bytes")
         return at + 1
     if kind == BINARY:
-        length, at = _read_varint(data, at)
+        length, at = read_varint(data, at)
         return at + length
     if kind in (_TRUE, _FALSE):
         return at
@@ -165,14 +166,14 @@ def _end(data: bytes, at: int, kind: int, depth: int) -> int:
         raise ThriftError("values are nested too deep")
     if kind == STRUCT:
         while (header := data[at]) != _STOP:
-            at = at + 1 if header >> 4 else _read_varint(data, at + 1)[1]
+            at = at + 1 if header >> 4 else read_varint(data, at + 1)[1]
             at = _end(data, at, header & 0x0F, depth - 1)
         return at + 1
     if kind in (LIST, _SET):
         size, of, at = _list_header(data, at)
         kinds: tuple[int, ...] = (of,)
     elif kind == _MAP:
-        size, at = _read_varint(data, at)
+        size, at = read_varint(data, at)
         if not size:
             return at
         kinds, at = (data[at] >> 4, data[at] & 0x0F), at + 1
@@ -193,30 +194,5 @@ def _list_header(data: bytes, at: int) -> tuple[int, int, int]:
     """Size, kind of the elements, and where they begin."""
     size, kind, at = data[at] >> 4, data[at] & 0x0F, at + 1
     if size == _SHORT_LIST:
-        size, at = _read_varint(data, at)
+        size, at = read_varint(data, at)
     return size, kind, at
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    byte = data[at]
-    if byte < 0x80:
-        return byte, at + 1
-    found, shift = byte & 0x7F, 7
-    while True:
-        at += 1
-        byte = data[at]
-        found |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return found, at + 1
-        shift += 7
-        if shift == 7 * _VARINT_BYTES:
-            raise ThriftError("a number has too many bytes")
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dv_maintenance.dv import DeletionVector, paimon
+from dv_maintenance.files.avro.writer import Template, write_records
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.paimon.avro_writer import Template, write_records
 from dv_maintenance.tables.paimon.commit.index_change import FIRST, load_dv
 from dv_maintenance.tables.paimon.commit.value_stats import EMPTY_ROW, partition_stats
 from dv_maintenance.tables.paimon.layout import table_layout

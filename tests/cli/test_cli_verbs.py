@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dv_maintenance import cli
-from dv_maintenance.tables.lance.library import FLOOR
+from dv_maintenance.files.lance_library import FLOOR
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])

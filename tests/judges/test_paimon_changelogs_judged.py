@@ -19,9 +19,9 @@ from paimon_engine import DV, EngineError, PaimonEngine
 from paimon_judging import ALL_DELETED_FILES, History, Intruder, opened, stored_files
 
 from dv_maintenance.errors import ConflictError
+from dv_maintenance.files.avro.container import read_records
+from dv_maintenance.files.avro.schema import Wanted
 from dv_maintenance.maintenance.vacuum import vacuum
-from dv_maintenance.tables.paimon.avro import read_records
-from dv_maintenance.tables.paimon.avro_schema import Wanted
 from dv_maintenance.tables.paimon.vacuum.decision import LEFT
 
 HISTORIES = int(os.environ.get("DVM_HISTORIES", "2"))

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.tables.lance.library import library
-from dv_maintenance.tables.paimon import avro
+from dv_maintenance.files.avro import container as avro
+from dv_maintenance.files.lance_library import library
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.paimon_builder import PaimonBuilder
 

@@ -10,15 +10,15 @@ import pyarrow as pa
 
 from dv_maintenance.engine.faults import about, reading
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.paimon.avro import AvroFile
-from dv_maintenance.tables.paimon.avro_types import record_batch, stored_schema
+from dv_maintenance.files.avro.arrow_types import record_batch, stored_schema
+from dv_maintenance.files.avro.container import AvroFile
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from dv_maintenance.tables.work import SourceFile
+    from dv_maintenance.tables.work import ScanTask, SourceFile
 
-__all__ = ["AvroStored"]
+__all__ = ["AvroStored", "open_avro"]
 
 _BUFFER = 1 << 20
 # Of small blocks so many records make a batch.
@@ -58,3 +58,9 @@ class AvroStored:
                     records = []
             if records:
                 yield record_batch(records, schema)
+
+
+def open_avro(file: pa.NativeFile, source: SourceFile, task: ScanTask) -> AvroStored:
+    """See ``file_formats.FileFormat.stored``. Raises as :class:`AvroStored`."""
+    del task
+    return AvroStored(file, source)

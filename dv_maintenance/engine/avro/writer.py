@@ -1,6 +1,6 @@
 """A new Avro data file, a block at a time.
 
-Format: Avro 1.11, with the schemas that Paimon gives its own data files (see ``tables.paimon.avro_types``): every value
+Format: Avro 1.11, with the schemas that Paimon gives its own data files (see ``files.avro.arrow_types``): every value
 may be null but keys, records are called after the way to them.
 """
 
@@ -21,9 +21,10 @@ from dv_maintenance.engine.bounds import BoundsCollector
 from dv_maintenance.engine.faults import writing
 from dv_maintenance.engine.sinks import close_sink
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.tables.paimon.avro import library
-from dv_maintenance.tables.paimon.avro_schema import parse_schema, spelled
-from dv_maintenance.tables.paimon.avro_writer import PACKERS, block_bytes, header_bytes
+from dv_maintenance.files.avro.codecs import PACKERS
+from dv_maintenance.files.avro.container import library
+from dv_maintenance.files.avro.schema import parse_schema, spelled
+from dv_maintenance.files.avro.writer import block_bytes, header_bytes
 from dv_maintenance.tables.work import OutputFile
 
 if TYPE_CHECKING:

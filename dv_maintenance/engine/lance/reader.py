@@ -5,6 +5,7 @@ file: which rows come, and at which positions, has to be just what the deletion 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -17,14 +18,14 @@ from dv_maintenance.engine.parquet.footer import BATCH_BYTES, batch_rows
 from dv_maintenance.engine.rows.live_rows import KeepMasks, LiveRows, pieces
 from dv_maintenance.engine.scan import WHOLE, Span
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError
+from dv_maintenance.files.lance_library import lance_errors, open_dataset
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.lance.library import lance_errors, open_dataset
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.work import FragmentRef, ScanTask, SourceFile
 
-__all__ = ["LanceReader"]
+__all__ = ["LanceReader", "open_fragment"]
 
 _ADDRESS: Final = "_rowaddr"
 _OFFSET: Final = 0xFFFF_FFFF
@@ -189,6 +190,12 @@ class LanceReader:
             version=self._fragment.version,
             next_step="look at the table with Lance's dataset.validate(), and restore an earlier version",
         )
+
+
+@contextmanager
+def open_fragment(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[LanceReader]:
+    """See ``file_formats.FileFormat.reader``. Raises as :class:`LanceReader`."""
+    yield LanceReader(source, task, storage)
 
 
 def _names(uri: str, path: str) -> bool:

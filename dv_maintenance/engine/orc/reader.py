@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import orc, types
 
 from dv_maintenance.engine.faults import about, reading
-from dv_maintenance.engine.orc.tail import writer_zones
 from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.files.orc_tail import writer_zones
+from dv_maintenance.tables.work import EXACT_INSTANTS
 
-__all__ = ["OrcStored", "range_is_checked", "timestamps_in"]
+if TYPE_CHECKING:
+    from dv_maintenance.tables.work import ScanTask, SourceFile
+
+__all__ = ["OrcStored", "open_orc", "range_is_checked", "timestamps_in"]
 
 _UTC = frozenset({"UTC", "GMT", "Etc/UTC", "Etc/GMT", "Z", "Zulu", "UCT", "Universal"})
 _SECOND = 1_000_000_000
@@ -101,6 +105,12 @@ class OrcStored:
                     next_step=_LEAVE_OUT.replace("it", "the column", 1),
                 )
             yield batch
+
+
+def open_orc(file: pa.NativeFile, source: SourceFile, task: ScanTask) -> OrcStored:
+    """See ``file_formats.FileFormat.stored``. Raises as :class:`OrcStored`."""
+    exact = (task.schema.metadata or {}).get(EXACT_INSTANTS) is not None
+    return OrcStored(file, source.uri, exact=exact)
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:

@@ -1,4 +1,4 @@
-"""Arrow scalars from Python values, without pandas: see ``tables.arrays`` for why."""
+"""Arrow scalars from Python values, without pandas: see ``files.arrays`` for why."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from dv_maintenance.tables.arrays import int64s, strings
+from dv_maintenance.files.arrays import int64s, strings
 
 __all__ = ["NO_INTEGER", "integer", "text"]
 

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from dv_maintenance.config import format_size
 from dv_maintenance.errors import DamagedTableError, UsageError
+from dv_maintenance.files.arrays import bools
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.arrays import bools
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.paimon.features import Options, check_known_kind, delete_ratio
 from dv_maintenance.tables.paimon.layout import Layout, table_layout

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from raw_manifest import message, varint
 
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.protobuf import BYTES, INTS, VARINT, Message, parse
 from dv_maintenance.tables.lance.log.manifest import parse_fragment, parse_manifest
 from dv_maintenance.tables.lance.log.transaction import parse_transaction
-from dv_maintenance.tables.lance.protobuf import BYTES, INTS, VARINT, Message, parse
 from dv_maintenance.tables.lance.rows.schema import arrow_schema, lance_fields
 
 SHAPE = {1: VARINT, 2: BYTES, 3: INTS, 4: VARINT, 5: BYTES}

@@ -25,10 +25,10 @@ from dv_maintenance.engine.parquet.footer import BATCH_BYTES
 from dv_maintenance.engine.scan import Span, open_source, scan
 from dv_maintenance.engine.splits import plan_splits, scan_split
 from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError, UsageError
+from dv_maintenance.files.lance_library import FLOOR, lance_errors, lance_options, library
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.lance.library import FLOOR, lance_errors, lance_options, library
 from dv_maintenance.tables.lance.table import LanceTable
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.predicate import Compare, bind

@@ -19,12 +19,12 @@ from raw_manifest import message, newest_manifest, patch, records, without
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.lance import ARRAY, BITMAP
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
+from dv_maintenance.files.lance_footer import count_rows
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.lance.layout import data_path
 from dv_maintenance.tables.lance.rows.files import FILES, read_deletions
-from dv_maintenance.tables.lance.rows.footer import count_rows
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 from dv_maintenance.tables.lance.table import LanceTable
 from dv_maintenance.tables.model import FILES_SCHEMA

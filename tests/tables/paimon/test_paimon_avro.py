@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
-from dv_maintenance.tables.paimon import avro
-from dv_maintenance.tables.paimon.avro import read_records
-from dv_maintenance.tables.paimon.avro_writer import template_of, write_records
+from dv_maintenance.files.avro import container as avro
+from dv_maintenance.files.avro.container import read_records
+from dv_maintenance.files.avro.writer import template_of, write_records
 
 INNER = {
     "type": "record",

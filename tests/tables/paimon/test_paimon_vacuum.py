@@ -27,12 +27,12 @@ from dv_maintenance.errors import (
     UnsupportedFeatureError,
     VerificationError,
 )
+from dv_maintenance.files.avro.container import read_records, writer_schema
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.guard import VacuumGuard
-from dv_maintenance.tables.paimon.avro import read_records, writer_schema
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.paimon.vacuum import decision as plan
 from dv_maintenance.tables.paimon.vacuum import run as vacuum

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.paimon.avro import read_records
-from dv_maintenance.tables.paimon.avro_writer import Template, template_of, write_records
+from dv_maintenance.files.avro.container import read_records
+from dv_maintenance.files.avro.writer import Template, template_of, write_records
 from dv_maintenance.tables.paimon.commit.value_stats import file_stats, partition_stats, stats_columns
 from dv_maintenance.tables.paimon.log.binary_row import Moment, decode_row, encode_row
 from dv_maintenance.tables.paimon.log.schema import Schema

@@ -1,4 +1,4 @@
-"""Columns of the log as Arrow arrays: maps, statistics, and views into strings; see ``tables.arrays`` for the rest."""
+"""Columns of the log as Arrow arrays: maps, statistics, and views into strings; see ``files.arrays`` for the rest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from dv_maintenance.tables.arrays import bools, int32s, int64s, strings, valid_bits
+from dv_maintenance.files.arrays import bools, int32s, int64s, strings, valid_bits
 
 __all__ = [
     "bools",

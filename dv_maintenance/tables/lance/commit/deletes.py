@@ -18,11 +18,11 @@ from dv_maintenance.errors import (
     StorageError,
     VerificationError,
 )
+from dv_maintenance.files.lance_library import lance_errors, library, open_dataset, reason_of, translated
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.commit.deletion_files import described, new_deletion_file, write_deletions
 from dv_maintenance.tables.lance.commit.preflight import check_sound
 from dv_maintenance.tables.lance.layout import DELETIONS, check_folders
-from dv_maintenance.tables.lance.library import lance_errors, library, open_dataset, reason_of, translated
 from dv_maintenance.tables.lance.log.manifest import DeletionFile, Fragment
 from dv_maintenance.tables.lance.log.versions import all_versions, load_manifest, read_manifest
 from dv_maintenance.tables.lance.rows.files import deletions_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.files.lance_library import lance_errors, open_dataset
 from dv_maintenance.tables.lance.features import STABLE_ROW_IDS
-from dv_maintenance.tables.lance.library import lance_errors, open_dataset
 from dv_maintenance.tables.lance.log.versions import load_manifest
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
+from dv_maintenance.files.lance_footer import count_rows
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.features import check_readable
 from dv_maintenance.tables.lance.layout import data_path, deletion_path
 from dv_maintenance.tables.lance.log.manifest import Fragment, Manifest
 from dv_maintenance.tables.lance.log.versions import load_manifest, naming_manifest
 from dv_maintenance.tables.lance.rows.files import read_deletions
-from dv_maintenance.tables.lance.rows.footer import count_rows
 from dv_maintenance.tables.parallel import in_parallel
 
 __all__ = ["Fault", "check_sound", "preflight"]

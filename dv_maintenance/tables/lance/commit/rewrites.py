@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.carry import Source, carry_over
 from dv_maintenance.errors import ConflictError, RefusedError, UsageError
+from dv_maintenance.files.lance_library import lance_errors, open_dataset
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.commit.deletion_files import described, new_deletion_file, write_deletions
 from dv_maintenance.tables.lance.commit.indices import keep_up
 from dv_maintenance.tables.lance.layout import DELETIONS
-from dv_maintenance.tables.lance.library import lance_errors, open_dataset
 from dv_maintenance.tables.lance.log.history import changes_since
 from dv_maintenance.tables.lance.log.manifest import Fragment
 from dv_maintenance.tables.lance.rows.files import deletions_of

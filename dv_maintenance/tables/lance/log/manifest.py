@@ -15,7 +15,8 @@ from typing import Final
 
 from dv_maintenance.dv.lance import ARRAY, BITMAP
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.lance.protobuf import BYTES, INTS, VARINT, Message, Shape, parse, text
+from dv_maintenance.files.lance_footer import MAGIC
+from dv_maintenance.files.protobuf import BYTES, INTS, VARINT, Message, Shape, parse, text
 
 __all__ = [
     "BasePath",
@@ -28,7 +29,6 @@ __all__ = [
     "parse_manifest",
 ]
 
-MAGIC: Final = b"LANC"
 _TAIL: Final = struct.Struct("<QHH4s")
 
 _MANIFEST: Final[Shape] = {

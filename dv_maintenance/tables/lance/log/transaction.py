@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.protobuf import BYTES, INTS, VARINT, Message, Shape, parse, text
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.log.manifest import Manifest
-from dv_maintenance.tables.lance.protobuf import BYTES, INTS, VARINT, Message, Shape, parse, text
 
 __all__ = ["TRANSACTIONS", "Transaction", "parse_transaction", "read_transaction"]
 

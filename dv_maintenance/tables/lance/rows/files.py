@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from dv_maintenance.dv import DeletionVector, lance
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
+from dv_maintenance.files.arrays import int32s, int64s, strings
+from dv_maintenance.files.lance_footer import count_rows
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.arrays import int32s, int64s, strings
 from dv_maintenance.tables.lance.layout import DATA, data_path, deletion_path
 from dv_maintenance.tables.lance.log.manifest import DataFile, Fragment, Index, Manifest
-from dv_maintenance.tables.lance.rows.footer import count_rows
 from dv_maintenance.tables.model import FILES_SCHEMA, SEQUENCE
 from dv_maintenance.tables.parallel import in_parallel
 

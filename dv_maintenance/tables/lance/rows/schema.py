@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
-from dv_maintenance.tables.lance.protobuf import BYTES, VARINT, Shape, parse
+from dv_maintenance.files.protobuf import BYTES, VARINT, Shape, parse
 
 __all__ = ["LanceField", "arrow_schema", "lance_fields"]
 

@@ -29,6 +29,7 @@ from dv_maintenance.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
+from dv_maintenance.files.protobuf import BYTES, Shape, parse
 from dv_maintenance.storage import FileInfo, Storage, staged_for
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.lance.features import check_cleanable, check_no_overlays
@@ -46,7 +47,6 @@ from dv_maintenance.tables.lance.log.versions import (
     read_manifest,
     version_file,
 )
-from dv_maintenance.tables.lance.protobuf import BYTES, Shape, parse
 from dv_maintenance.tables.lance.vacuum import expired
 from dv_maintenance.tables.lance.vacuum.expired import Committed
 from dv_maintenance.tables.lance.vacuum.retained import TREE, Seen, look, unreadable

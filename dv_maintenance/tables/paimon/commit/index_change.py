@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from dv_maintenance.config import parse_size
 from dv_maintenance.dv import DeletionVector, codecs, paimon
 from dv_maintenance.errors import DamagedTableError, RefusedError
-from dv_maintenance.tables.arrays import strings
+from dv_maintenance.files.arrays import strings
+from dv_maintenance.files.avro.writer import Template, write_records
 from dv_maintenance.tables.model import FileKey
-from dv_maintenance.tables.paimon.avro_writer import Template, write_records
 from dv_maintenance.tables.paimon.layout import INDEX
 from dv_maintenance.tables.paimon.log.entries import FileId, filled, read_whole
 from dv_maintenance.tables.paimon.log.index_manifest import DELETION_VECTORS, DvEntry

@@ -20,8 +20,8 @@ from uuid import uuid4
 import orjson
 
 from dv_maintenance.errors import ConflictError, DamagedTableError, StorageError, UsageError
+from dv_maintenance.files.avro.writer import Template, write_records
 from dv_maintenance.storage import FileExistsAlreadyError
-from dv_maintenance.tables.paimon.avro_writer import Template, write_records
 from dv_maintenance.tables.paimon.commit.value_stats import partition_stats
 from dv_maintenance.tables.paimon.layout import SNAPSHOT, table_layout
 from dv_maintenance.tables.paimon.log.entries import Entry, filled, read_whole, written

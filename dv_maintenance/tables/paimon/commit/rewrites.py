@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.carry import Source, carry_over
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.arrays import strings
+from dv_maintenance.files.arrays import strings
 from dv_maintenance.tables.gates import Input, check_replacements, check_stored, wrong
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.paimon.commit.index_change import index_change, load_dv
@@ -31,8 +31,8 @@ from dv_maintenance.tables.paimon.log.snapshots import read_snapshot_file
 from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement
 
 if TYPE_CHECKING:
+    from dv_maintenance.files.avro.writer import Template
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.paimon.avro_writer import Template
     from dv_maintenance.tables.paimon.layout import Layout
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
     from dv_maintenance.tables.work import OutputFile

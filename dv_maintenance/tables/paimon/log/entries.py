@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
-from dv_maintenance.tables.paimon.avro import read_records
-from dv_maintenance.tables.paimon.avro_writer import Template, template_of, write_records
+from dv_maintenance.files.avro.container import read_records
+from dv_maintenance.files.avro.writer import Template, template_of, write_records
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.manifests import ADD, DELETE, manifest_files, placed
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
+from dv_maintenance.files.avro.schema import Wanted
 from dv_maintenance.storage import plain_uri
-from dv_maintenance.tables.paimon.avro_schema import Wanted
 from dv_maintenance.tables.paimon.layout import INDEX, Layout
 from dv_maintenance.tables.paimon.log.manifests import avro_records
 from dv_maintenance.tables.paimon.rows.partitions import Partitions

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
-from dv_maintenance.tables.arrays import int64s, strings
-from dv_maintenance.tables.paimon.avro import read_records
-from dv_maintenance.tables.paimon.avro_schema import Wanted
+from dv_maintenance.files.arrays import int64s, strings
+from dv_maintenance.files.avro.container import read_records
+from dv_maintenance.files.avro.schema import Wanted
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile
 from dv_maintenance.tables.paimon.rows.partitions import Partitions

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
-from dv_maintenance.tables.arrays import int64s
+from dv_maintenance.files.arrays import int64s
 from dv_maintenance.tables.paimon.log.schema import Schema
 from dv_maintenance.tables.paimon.rows.types import Field
 

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dv import paimon
 from dv_maintenance.errors import DamagedDeletionVectorError
+from dv_maintenance.files.arrays import int64s, strings
 from dv_maintenance.storage import plain_uri
-from dv_maintenance.tables.arrays import int64s, strings
 from dv_maintenance.tables.model import FILES_SCHEMA
 from dv_maintenance.tables.paimon.features import POSTPONE_BUCKET, Options
 from dv_maintenance.tables.paimon.layout import Layout

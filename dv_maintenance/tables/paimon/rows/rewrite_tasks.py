@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.tables.arrays import strings
+from dv_maintenance.files.arrays import strings
 from dv_maintenance.tables.bins import taken
 from dv_maintenance.tables.paimon.commit.value_stats import stats_columns
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.arrays import bools
-from dv_maintenance.tables.paimon.avro_schema import Wanted
+from dv_maintenance.files.arrays import bools
+from dv_maintenance.files.avro.schema import Wanted
 from dv_maintenance.tables.paimon.commit.value_stats import BOUNDED
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.binary_row import Moment, decode_row

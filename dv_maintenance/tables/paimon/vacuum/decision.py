@@ -23,8 +23,8 @@ from dv_maintenance.errors import (
     RefusedError,
     VerificationError,
 )
+from dv_maintenance.files.arrays import strings
 from dv_maintenance.storage import FileInfo, Storage, plain_uri
-from dv_maintenance.tables.arrays import strings
 from dv_maintenance.tables.model import ExpiredFile
 from dv_maintenance.tables.paimon.features import check_known_kind
 from dv_maintenance.tables.paimon.layout import Layout

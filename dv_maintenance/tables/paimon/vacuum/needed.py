@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.tables.arrays import int64s, strings
+from dv_maintenance.files.arrays import int64s, strings
 from dv_maintenance.tables.paimon.vacuum.references import Ids, Reach, Reached
 from dv_maintenance.tables.paimon.vacuum.retained import Ref
 

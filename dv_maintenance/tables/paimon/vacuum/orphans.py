@@ -18,8 +18,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from dv_maintenance.files.arrays import int64s, strings
 from dv_maintenance.storage import FileInfo, staged_for
-from dv_maintenance.tables.arrays import int64s, strings
 from dv_maintenance.tables.paimon.layout import CHANGELOG, INDEX, MANIFEST, SNAPSHOT, Layout
 from dv_maintenance.tables.paimon.rows.partitions import folder_name
 from dv_maintenance.tables.paimon.vacuum.references import STATISTICS

@@ -23,9 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
-from dv_maintenance.tables.arrays import strings
-from dv_maintenance.tables.paimon.avro import read_records, writer_schema
-from dv_maintenance.tables.paimon.avro_schema import Wanted, unknown_texts
+from dv_maintenance.files.arrays import strings
+from dv_maintenance.files.avro.container import read_records, writer_schema
+from dv_maintenance.files.avro.schema import Wanted, unknown_texts
 from dv_maintenance.tables.paimon.features import POSTPONE_BUCKET
 from dv_maintenance.tables.paimon.layout import INDEX, MANIFEST, Layout
 from dv_maintenance.tables.paimon.log.index_manifest import DELETION_VECTORS

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import RefusedError, UsageError
-from dv_maintenance.tables.arrays import strings
+from dv_maintenance.files.arrays import strings
 from dv_maintenance.tables.capabilities import EngineName, WaitingRows
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.schema import read_schema

@@ -4,23 +4,19 @@ own say which of them its readers know.
 
 from __future__ import annotations
 
-import bz2
 import io
 import json
-import lzma
 import os
-import struct
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pyarrow as pa
+from dv_maintenance.files.avro.codecs import PACKERS
+from dv_maintenance.files.avro.container import MAGIC, SYNC, Record, header_of, library
+from dv_maintenance.files.avro.schema import parse_schema
+from dv_maintenance.files.varint import varint, zigzag
 
-from dv_maintenance.tables.paimon.avro import MAGIC, SYNC, Record, header_of, library, long_bytes
-from dv_maintenance.tables.paimon.avro_schema import parse_schema
-
-__all__ = ["PACKERS", "Template", "block_bytes", "header_bytes", "template_of", "write_records"]
+__all__ = ["Template", "block_bytes", "header_bytes", "template_of", "write_records"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,35 +79,16 @@ def write_records(template: Template, records: Sequence[Record]) -> bytes:
 def header_bytes(schema: str, codec: str, sync: bytes) -> bytes:
     """What a file begins with: ``sync`` are 16 random bytes, which every block ends with."""
     pairs = {b"avro.schema": schema.encode(), b"avro.codec": codec.encode()}
-    parts = [MAGIC, long_bytes(len(pairs))]
+    parts = [MAGIC, varint(zigzag(len(pairs)))]
     for key, value in pairs.items():
-        parts += [long_bytes(len(key)), key, long_bytes(len(value)), value]
-    return b"".join([*parts, long_bytes(0), sync])
+        parts += [varint(zigzag(len(key))), key, varint(zigzag(len(value))), value]
+    return b"".join([*parts, varint(zigzag(0)), sync])
 
 
 def block_bytes(encoded: bytes, records: int, codec: str, sync: bytes) -> bytes:
     """A block of so many records; ``codec``: one of PACKERS."""
     packed = PACKERS[codec](encoded)
-    return b"".join([long_bytes(records), long_bytes(len(packed)), packed, sync])
+    return b"".join([varint(zigzag(records)), varint(zigzag(len(packed))), packed, sync])
 
 
 _BLOCK_RECORDS: Final = 1000
-
-
-def _deflated(block: bytes) -> bytes:
-    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    return packer.compress(block) + packer.flush()
-
-
-def _snapped(block: bytes) -> bytes:
-    return bytes(pa.compress(block, codec="snappy", asbytes=True)) + struct.pack(">I", zlib.crc32(block))
-
-
-PACKERS: Final[dict[str, Callable[[bytes], bytes]]] = {
-    "null": bytes,
-    "deflate": _deflated,
-    "bzip2": bz2.compress,
-    "xz": lzma.compress,
-    "snappy": _snapped,
-    "zstandard": lambda block: bytes(pa.compress(block, codec="zstd", asbytes=True)),
-}

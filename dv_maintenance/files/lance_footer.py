@@ -11,11 +11,13 @@ import struct
 from typing import Final
 
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.protobuf import INTS, VARINT, Shape, parse
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.lance.log.manifest import MAGIC
-from dv_maintenance.tables.lance.protobuf import INTS, VARINT, Shape, parse
 
-__all__ = ["count_rows"]
+__all__ = ["MAGIC", "count_rows"]
+
+MAGIC: Final = b"LANC"
+"""What every file of Lance's own formats ends with."""
 
 _VERSION: Final = struct.Struct("<HH4s")
 _OLD: Final = struct.Struct("<Q8s")

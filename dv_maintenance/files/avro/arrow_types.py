@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyarrow import types
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.paimon.avro import Record
-from dv_maintenance.tables.paimon.avro_schema import Rebuilt
+from dv_maintenance.files.avro.container import Record
+from dv_maintenance.files.avro.schema import Rebuilt
 
 __all__ = ["record_batch", "stored_schema"]
 

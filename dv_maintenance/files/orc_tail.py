@@ -11,8 +11,8 @@ from typing import Final
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.lance.protobuf import BYTES, VARINT, Shape, parse
-from dv_maintenance.tables.paimon.avro import unpacked
+from dv_maintenance.files.avro.codecs import unpacked
+from dv_maintenance.files.protobuf import BYTES, VARINT, Shape, parse
 
 __all__ = ["writer_zones"]
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.varint import read_varint
 
 __all__ = ["BYTES", "INTS", "VARINT", "Message", "Shape", "parse", "text"]
 
@@ -24,7 +25,6 @@ INTS: Final = -1
 
 _FIXED: Final = {1: 8, 5: 4}  # wire type -> bytes
 _MAX_NUMBER: Final = (1 << 29) - 1
-_MAX_VARINT: Final = 10  # bytes
 _U64: Final = (1 << 64) - 1
 
 Shape = Mapping[int, int]
@@ -166,16 +166,15 @@ def _unpacked(data: bytes) -> Iterable[int]:
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     """The value at ``at``, and where the next thing begins."""
-    value = shift = 0
-    for position in range(at, min(at + _MAX_VARINT, len(data))):
-        byte = data[position]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > _U64:
-                raise DamagedTableError(f"a number has more than 64 bits: {value}")
-            return value, position + 1
-        shift += 7
-    raise DamagedTableError("a number does not end" if len(data) - at >= _MAX_VARINT else "truncated in a number")
+    try:
+        value, end = read_varint(data, at)
+    except IndexError:
+        raise DamagedTableError("truncated in a number") from None
+    except OverflowError:
+        raise DamagedTableError("a number does not end") from None
+    if value > _U64:
+        raise DamagedTableError(f"a number has more than 64 bits: {value}")
+    return value, end
 
 
 def _signed(value: int) -> int:

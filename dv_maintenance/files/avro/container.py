@@ -8,21 +8,18 @@ on for ever over an array of 2^60 values that take no bytes, and has no limit to
 
 from __future__ import annotations
 
-import bz2
 import io
 import json
-import lzma
 import struct
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
-import pyarrow as pa
-
 from dv_maintenance.errors import DamagedTableError, RefusedError
-from dv_maintenance.tables.paimon.avro_schema import Rebuilt, Wanted, parse_schema, projected, record_of, spelled
+from dv_maintenance.files.avro.codecs import unpacked
+from dv_maintenance.files.avro.schema import Rebuilt, Wanted, parse_schema, projected, record_of, spelled
+from dv_maintenance.files.varint import MAX_BYTES, read_varint, unzigzag, varint, zigzag
 
 __all__ = [
     "MAGIC",
@@ -31,9 +28,7 @@ __all__ = [
     "Record",
     "header_of",
     "library",
-    "long_bytes",
     "read_records",
-    "unpacked",
     "writer_schema",
 ]
 
@@ -48,8 +43,6 @@ _MAX_RATIO: Final = 64
 _SMALL: Final = 4 << 20
 # Of one block of a data file, packed or not: writers end one after some 64 KiB, however long its last record is.
 _MAX_BLOCK: Final = 256 << 20
-# What unpacking xz may take, at its highest level and then some.
-_MAX_DICTIONARY: Final = 128 << 20
 
 
 def read_records(data: bytes, wanted: Wanted | None) -> Iterator[Record]:
@@ -224,16 +217,12 @@ class _Cursor:
 
     def long(self) -> int:
         """A zigzag varint of at most 64 bits."""
-        value = shift = 0
-        while True:
-            (byte,) = self.take(1)
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-            if shift > 63:
+        found = self.take(1)
+        while found[-1] > 0x7F:
+            if len(found) == MAX_BYTES:
                 raise DamagedTableError(f"a number at {self.at} is longer than 64 bits")
-        return (value >> 1) ^ -(value & 1)
+            found += self.take(1)
+        return unzigzag(read_varint(found, 0)[0])
 
 
 class _FileCursor(_Cursor):
@@ -269,7 +258,7 @@ def _framed(cursor: _Cursor, codec: str, sync: bytes, limit: int) -> list[bytes]
     # Every record takes at least one byte.
     if count > len(block):
         raise DamagedTableError(f"{count} records cannot fit into a block of {len(block)} bytes")
-    return [long_bytes(count), long_bytes(len(block)), block, sync] if count else []
+    return [varint(zigzag(count)), varint(zigzag(len(block))), block, sync] if count else []
 
 
 def _metadata(cursor: _Cursor) -> dict[str, bytes]:
@@ -287,75 +276,7 @@ def _metadata(cursor: _Cursor) -> dict[str, bytes]:
 
 def _header(schema: Rebuilt, sync: bytes) -> bytes:
     pairs = {b"avro.schema": json.dumps(spelled(schema)).encode(), b"avro.codec": b"null"}
-    parts = [MAGIC, long_bytes(len(pairs))]
+    parts = [MAGIC, varint(zigzag(len(pairs)))]
     for key, value in pairs.items():
-        parts += [long_bytes(len(key)), key, long_bytes(len(value)), value]
-    return b"".join([*parts, long_bytes(0), sync])
-
-
-def long_bytes(value: int) -> bytes:
-    """A number that is not negative as a zigzag varint."""
-    value <<= 1
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
-
-
-def unpacked(block: bytes, codec: str, limit: int) -> bytes:
-    """A block's bytes, at most ``limit`` of them. Raises DamagedTableError."""
-    try:
-        match codec:
-            case "null":
-                found = block
-            case "deflate" | "bzip2" | "xz":
-                unpacker = _unpacker(codec)
-                found = unpacker.decompress(block, limit + 1)
-                if not unpacker.eof and len(found) <= limit:
-                    raise DamagedTableError(f"a block of {codec} is truncated")
-            case "zstandard":
-                with pa.CompressedInputStream(pa.BufferReader(block), "zstd") as stream:
-                    found = stream.read(limit + 1)
-            case "snappy":
-                found = _unsnapped(block, limit)
-            case other:
-                raise DamagedTableError(
-                    f"its blocks are compressed with {other!r}, which can't be unpacked here",
-                    next_step="set manifest.compression to zstd and let Paimon write the manifests again",
-                )
-    except (zlib.error, lzma.LZMAError, pa.ArrowException, EOFError, OSError, MemoryError, ValueError) as error:
-        if isinstance(error, DamagedTableError):
-            raise
-        raise DamagedTableError(f"a block is no {codec}: {error}") from error
-    if len(found) > limit:
-        raise DamagedTableError("it unpacks to more than any file of Paimon's has")
-    return found
-
-
-def _unpacker(codec: str) -> Any:
-    """What unpacks a part at a time."""
-    match codec:
-        case "bzip2":
-            return bz2.BZ2Decompressor()
-        case "xz":
-            return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_DICTIONARY)
-    return zlib.decompressobj(-zlib.MAX_WBITS)
-
-
-def _unsnapped(block: bytes, limit: int) -> bytes:
-    """Snappy, then the CRC-32 of what it unpacks to. The size is what snappy begins with, as a plain varint."""
-    body, checksum = block[:-4], block[-4:]
-    size = shift = 0
-    for byte in body[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    if size > limit:
-        raise DamagedTableError("it unpacks to more than any file of Paimon's has")
-    found = bytes(pa.decompress(body, decompressed_size=size, codec="snappy"))
-    if struct.pack(">I", zlib.crc32(found)) != checksum:
-        raise DamagedTableError("the CRC-32 of a snappy block is wrong")
-    return found
+        parts += [varint(zigzag(len(key))), key, varint(zigzag(len(value))), value]
+    return b"".join([*parts, varint(zigzag(0)), sync])

@@ -1,0 +1,107 @@
+"""How files of a format are read and written, by the format's name. Modules are imported on first use: each of them
+wants libraries of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from dv_maintenance.errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    import pyarrow as pa
+
+    from dv_maintenance.engine.scan import Reader
+    from dv_maintenance.engine.whole_file import StoredFile
+    from dv_maintenance.engine.writer import Format
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.work import RewriteResult, RewriteTask, ScanTask, SourceFile
+
+    Open = Callable[[SourceFile, ScanTask, Storage], AbstractContextManager[Reader]]
+    OpenStored = Callable[[pa.NativeFile, SourceFile, ScanTask], StoredFile]
+    NewFormat = Callable[[RewriteTask, pa.Schema, Storage], Format]
+    Rewrite = Callable[[RewriteTask, Any], RewriteResult]
+
+__all__ = ["FileFormat", "format_of", "rewriter_of", "writer_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """A file format. Members are ``module:name`` below ``dv_maintenance.engine``, ``None`` where it has none.
+
+    title : as its makers write it.
+    reader : opens a source, see ``scan.open_source``.
+    stored : the rows of a file that is always read whole, see ``whole_file.StoredFile``.
+    writer : makes new files, see ``writer.Format``.
+    rewriter : does a whole rewrite task with the format's own library; then rows of ours never reach a writer.
+    """
+
+    title: str
+    reader: str
+    stored: str | None = None
+    writer: str | None = None
+    rewriter: str | None = None
+
+    def open(self) -> Open:
+        found: Open = _member(self.reader)
+        return found
+
+    def open_stored(self) -> OpenStored:
+        """Of a format that has one."""
+        found: OpenStored = _member(str(self.stored))
+        return found
+
+
+_FORMATS: Final = {
+    "parquet": FileFormat("Parquet", "scan:open_parquet", writer="parquet.writer:ParquetFiles"),
+    "orc": FileFormat("ORC", "whole_file:open_whole", "orc.reader:open_orc", "orc.writer:OrcFiles"),
+    "avro": FileFormat("Avro", "whole_file:open_whole", "avro.reader:open_avro", "avro.writer:AvroFiles"),
+    "lance": FileFormat("Lance", "lance.reader:open_fragment", rewriter="lance.rewrite:rewrite_fragments"),
+}
+
+
+def format_of(source: SourceFile) -> FileFormat:
+    """The format of a source. Raises RefusedError for one that is not known, and names the file."""
+    found = _FORMATS.get(name_of(source))
+    if found is None:
+        raise RefusedError(
+            f"{source.uri} is a file of the format {source.format}, which is not read by this release",
+            next_step="read the table with its own engine",
+        )
+    return found
+
+
+def name_of(source: SourceFile) -> str:
+    return source.format if source.fragment is None else "lance"
+
+
+def writer_of(name: str) -> NewFormat:
+    """What writes files of the format ``name``. Raises RefusedError where there is no such writer."""
+    found = _FORMATS.get(name)
+    if found is None or found.writer is None:
+        raise RefusedError(
+            f"files of the format {name!r} are not written by this release",
+            next_step="use a newer release of this tool, or the table's own engine",
+        )
+    made: NewFormat = _member(found.writer)
+    return made
+
+
+def rewriter_of(task: RewriteTask) -> Rewrite | None:
+    """What does the whole of a task; ``None`` where rows are read and written here."""
+    for name in {name_of(source) for source in task.scan.sources}:
+        found = _FORMATS.get(name)
+        if found is not None and found.rewriter is not None:
+            rewriter: Rewrite = _member(found.rewriter)
+            return rewriter
+    return None
+
+
+def _member(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"dv_maintenance.engine.{module}"), name)

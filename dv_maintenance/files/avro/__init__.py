@@ -1,0 +1,1 @@
+"""Avro container files: schemas, reading, writing, and their records as Arrow batches."""

@@ -1,0 +1,55 @@
+"""Numbers of variable length, seven bits to a byte, the lowest first: LEB128, as Avro, Thrift and Protocol Buffers have
+them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["MAX_BYTES", "read_varint", "unzigzag", "varint", "zigzag"]
+
+MAX_BYTES: Final = 10
+"""Of a number of 64 bits."""
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number at ``at``, and where it ends.
+
+    Raises
+    ------
+    IndexError : the bytes end within the number.
+    OverflowError : it has more than MAX_BYTES bytes.
+    """
+    byte = data[at]
+    if byte < 0x80:
+        return byte, at + 1
+    found, shift = byte & 0x7F, 7
+    while True:
+        at += 1
+        byte = data[at]
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return found, at + 1
+        shift += 7
+        if shift == 7 * MAX_BYTES:
+            raise OverflowError("a number has too many bytes")
+
+
+def varint(number: int) -> bytes:
+    """The bytes of a number that is not negative."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def zigzag(number: int) -> int:
+    """A signed number of 64 bits as an unsigned one, small where it is near zero."""
+    return number << 1 ^ number >> 63
+
+
+def unzigzag(number: int) -> int:
+    """Undoes :func:`zigzag`."""
+    return number >> 1 ^ -(number & 1)
