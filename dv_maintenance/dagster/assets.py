@@ -2,9 +2,9 @@
 
 ``<table>`` is an observable source asset. Its data version is the last version that changed what a query returns, so
 maintenance wakes nobody downstream. ``<table>/dv/optimize``, ``dv/vacuum`` and ``dv/manifest`` are one op each, in the
-table's pool from the plan to the last commit; they call ``dv_maintenance.maintenance`` and decide nothing. Where the
-table says which ``partitions`` may be chosen, ``dv/optimize`` has them, and works on the chosen ones; a run that names
-none works on the whole table.
+table's pool from the plan to the last commit; they run a verb of ``dv_maintenance.service`` and decide nothing. Where
+the table says which ``partitions`` may be chosen, ``dv/optimize`` has them, and works on the chosen ones; a run that
+names none works on the whole table.
 """
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of ops.
@@ -18,18 +18,14 @@ from packaging.version import Version
 
 from dv_maintenance.dagster import metadata, naming, partitions
 from dv_maintenance.dagster.errors import in_dagster_terms
+from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.observed import observed_before
 from dv_maintenance.dagster.resources import engine_of
 from dv_maintenance.errors import UsageError
-from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.tables_file import Job, WatchedTable
-from dv_maintenance.service.data_version import last_data_version
-from dv_maintenance.service.partitions import by_key, chosen_policy, describe, label
-from dv_maintenance.service.progress import progress_log
-from dv_maintenance.tables import open_table
-from dv_maintenance.tables.model import Snapshot
+from dv_maintenance.service import verbs
+from dv_maintenance.service.partitions import describe, label
 from dv_maintenance.tables.registry import known_format
-from dv_maintenance.tables.table import Table
 
 try:
     from dagster import FreshnessPolicy
@@ -68,10 +64,6 @@ def _assets(table: WatchedTable, group: str) -> Iterator[dg.AssetsDefinition]:
     yield from (build(table, group) for job, build in builders.items() if job in table.jobs)
 
 
-def _open(table: WatchedTable) -> Table:
-    return open_table(table.path, table.format, table.storage_options)
-
-
 def _kinds(format: str | None) -> set[str] | None:
     known = known_format(format)
     return {known.kind} if known is not None and known.kind else None
@@ -89,20 +81,17 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     )
 
     def observe(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
-        from dv_maintenance.maintenance.health import health
-
-        with in_dagster_terms(context.retry_number):
-            opened = _open(table)
+        with in_dagster_terms(context.retry_number), shown_in(context.log):
+            opened = verbs.opened(table)
             snapshot = opened.snapshot()
-            state = health(snapshot)
-            version = last_data_version(opened, observed_before(context.instance, key))
+            report = verbs.report_table(table, opened, snapshot, lambda: observed_before(context.instance, key))
             missing = partitions.missing_partitions(table, snapshot, context.instance)
         for request in missing:
             context.instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
         yield dg.ObserveResult(
             asset_key=key,
-            metadata=metadata.of_health(state) | metadata.of_schema(snapshot),
-            data_version=dg.DataVersion(str(version)),
+            metadata=metadata.of_table(report),
+            data_version=dg.DataVersion(str(report.data_version)),
         )
 
     made: dg.AssetsDefinition = dg.multi_observable_source_asset(name=naming.op_name(table, "observe"), specs=[spec])(
@@ -124,52 +113,25 @@ def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         backfill_policy=partitions.backfill_policy(table),
     )
     def optimize(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
-        from dv_maintenance.maintenance.execution.apply import apply
-        from dv_maintenance.maintenance.health import health
-
         keys = _chosen(context)
         if keys and _PARTITION_TAG not in context.run.tags:
             context.instance.add_run_tags(context.run.run_id, {partitions.PARTITIONS_TAG: label(keys)})
-        with in_dagster_terms(context.retry_number):
-            opened = _open(table)
-            plan = _plan(context, table, opened.snapshot(), keys)
-            report = None
-            if plan is not None:
-                engine = engine_of(context.resources.spark)
-                report = apply(opened, engine, plan, on_progress=progress_log(context.log))
-            after = health(opened.snapshot())
-            steps = report.steps if report else ()
-            per_key = by_key(table.partitions, keys, steps, after) if table.partitions is not None else {}
-        for key, (done, now) in per_key.items():
-            context.add_asset_metadata(metadata.of_partition(done, now), partition_key=key)
+        with in_dagster_terms(context.retry_number), shown_in(context.log):
+            if table.partitions is not None and not keys and not _RECORDS_WHOLE_TABLE:
+                raise UsageError(
+                    f"Dagster {dg.__version__} has no runs of a partitioned asset on the whole table",
+                    table=table.path,
+                    next_step="choose partitions, or install dagster 1.12.20 or newer",
+                )
+            outcome = verbs.optimize(table, verbs.opened(table), lambda: engine_of(context.resources.spark), keys)
+        for key, of_key in outcome.partitions.items():
+            context.add_asset_metadata(metadata.of_partition(of_key), partition_key=key)
         return dg.MaterializeResult(
-            metadata=metadata.of_run(plan, report, after, per_partition=bool(keys)),
-            data_version=dg.DataVersion(str(after.version)),
+            metadata=metadata.render(outcome),
+            data_version=dg.DataVersion(str(outcome.numbers["version"])),
         )
 
     return optimize
-
-
-def _plan(
-    context: dg.AssetExecutionContext, table: WatchedTable, snapshot: Snapshot, keys: list[str]
-) -> MaintenancePlan | None:
-    """What the run will do, said in its log first. ``None``: no live file is in the chosen partitions."""
-    from dv_maintenance.maintenance.planning.explain import explain
-    from dv_maintenance.maintenance.planning.plan import build_plan
-
-    if table.partitions is not None and not keys and not _RECORDS_WHOLE_TABLE:
-        raise UsageError(
-            f"Dagster {dg.__version__} has no runs of a partitioned asset on the whole table",
-            table=table.path,
-            next_step="choose partitions, or install dagster 1.12.20 or newer",
-        )
-    policy = chosen_policy(table, snapshot, keys) if keys else table.policy
-    if policy is None:
-        context.log.info("nothing to do: no live file is in the chosen partitions")
-        return None
-    plan = build_plan(snapshot, policy)
-    context.log.info(explain(plan))
-    return plan
 
 
 def _chosen(context: dg.AssetExecutionContext) -> list[str]:
@@ -186,39 +148,16 @@ def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         pool=naming.pool(table),
     )
     def vacuum(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
-        from dv_maintenance.maintenance.vacuum import vacuum as run
-
-        with in_dagster_terms(context.retry_number):
-            opened = _open(table)
-            known = _data_version(context, table, opened)
-            report = run(opened, retention=table.policy.retention, clones=table.policy.clones, guard=table.policy.guard)
-            if known is not None and report.version_files:
-                # Of versions that are gone nobody can tell any more whether they changed data.
-                _observe_at(context, table, opened.snapshot(), known)
-        return dg.MaterializeResult(metadata=metadata.of_vacuum(report))
+        key = naming.table_key(table)
+        with in_dagster_terms(context.retry_number), shown_in(context.log):
+            opened = verbs.opened(table)
+            outcome, after = verbs.vacuum(table, opened, lambda: observed_before(context.instance, key))
+        if after is not None:
+            tags = {"dagster/data_version": str(after.data_version)}
+            context.log_event(dg.AssetObservation(key, metadata=metadata.of_table(after), tags=tags))
+        return dg.MaterializeResult(metadata=metadata.render(outcome))
 
     return vacuum
-
-
-def _data_version(context: dg.AssetExecutionContext, table: WatchedTable, opened: Table) -> tuple[int, int] | None:
-    """The newest version, and the data version that goes with it or, of a table that is written to, with a newer one;
-    ``None``: it is for somebody else to say.
-    """
-    if not table.observe:
-        return None
-    version = opened.version()
-    return version, last_data_version(opened, observed_before(context.instance, naming.table_key(table)))
-
-
-def _observe_at(
-    context: dg.AssetExecutionContext, table: WatchedTable, snapshot: Snapshot, known: tuple[int, int]
-) -> None:
-    """``known``: of :func:`_data_version`. Whoever looks next goes on from there, however new the snapshot is."""
-    from dv_maintenance.maintenance.health import health
-
-    told = metadata.of_health(health(snapshot)) | metadata.of_schema(snapshot) | {"version": known[0]}
-    tags = {"dagster/data_version": str(known[1])}
-    context.log_event(dg.AssetObservation(naming.table_key(table), metadata=told, tags=tags))
 
 
 def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
@@ -233,11 +172,9 @@ def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         required_resource_keys={_SPARK},
     )
     def manifest(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
-        from dv_maintenance.maintenance.manifest import write_manifests
-
-        with in_dagster_terms(context.retry_number):
-            report = write_manifests(_open(table), engine_of(context.resources.spark), purge_first=True)
-        return dg.MaterializeResult(metadata=metadata.of_manifest(report))
+        with in_dagster_terms(context.retry_number), shown_in(context.log):
+            outcome = verbs.manifest(verbs.opened(table), lambda: engine_of(context.resources.spark))
+        return dg.MaterializeResult(metadata=metadata.render(outcome))
 
     return manifest
 

@@ -8,9 +8,12 @@ from typing import Any
 import dagster as dg
 
 from dv_maintenance.dagster import metadata, naming
-from dv_maintenance.dagster.ops import Done, applied, delete_rows_op, run, settings_of
-from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.dagster.ops import delete_rows_op, run, settings_of
+from dv_maintenance.dagster.resources import engine_of
+from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.tables_file import WatchedTable
+from dv_maintenance.service.erasure import purge_erased_rows, sum_up
+from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.tables.table import Table
 
 __all__ = ["build_erasure_job"]
@@ -42,7 +45,10 @@ def build_erasure_job(
         description="What was erased, and from when on vacuums may remove the last bytes.",
     )
     def report(context: dg.OpExecutionContext, erased: list[dict[str, Any]]) -> dict[str, Any]:
-        return _sum_up(context, erased)
+        outcome = sum_up(erased)
+        context.log.info(outcome.reason)
+        context.add_output_metadata(metadata.render(outcome, names={}))
+        return dict(outcome.report)
 
     @dg.graph(name=name, description="Erases rows by keys: deletes them and purges their files.")
     def erasure() -> None:
@@ -81,73 +87,11 @@ def _purge_erased(table: WatchedTable) -> dg.OpDefinition:
 
     @dg.op(**settings, ins={"deleted": dg.In(dict, description="What the delete before it reported.")})
     def purge_erased(context: dg.OpExecutionContext, deleted: dict[str, Any]) -> dict[str, Any]:
-        # Of a delete that was tried more than once, an earlier try may have committed after all.
-        all_of_it = context.op_config["purge_all"] or deleted["retried"]
-        since = None if all_of_it else deleted["version_before"]
-        return run(context, table, lambda opened: _erased(context, table, opened, deleted, since))
+        purge_all = context.op_config["purge_all"]
+
+        def work(opened: Table) -> Outcome:
+            return purge_erased_rows(table, opened, lambda: engine_of(context.resources.spark), deleted, purge_all)
+
+        return run(context, table, work)
 
     return purge_erased
-
-
-def _erased(
-    context: dg.OpExecutionContext, watched: WatchedTable, table: Table, deleted: Mapping[str, Any], since: int | None
-) -> Done:
-    """``since``: purge what was deleted after this version; ``None``: all that ever was."""
-    from dv_maintenance.maintenance.erasure import plan_purge_since, removable_from
-    from dv_maintenance.maintenance.health import iso_timestamp
-    from dv_maintenance.maintenance.planning.plan import build_plan
-
-    erased = {
-        "name": watched.name,
-        "table": table.uri,
-        "dry_run": deleted["dry_run"],
-        "rows_deleted": deleted["rows_deleted"],
-        "removable_from": None,
-    }
-    if deleted["dry_run"]:
-        return Done(erased, "Nothing was deleted, so there is nothing to purge.")
-    plan = build_plan(table.snapshot(), purge=True) if since is None else plan_purge_since(table, since)
-    purged = applied(context, table, plan)
-    last = max(deleted["version_after"], purged.report["version_after"])
-    erased |= {"version_after": last, "verified": purged.report["verified"]}
-    if since is not None and last == deleted["version_before"]:
-        reason = "No row has such a key. What was deleted before this run stays in its files: purge_all takes it out."
-        return Done(erased, reason, purged.more)
-    try:
-        moment = removable_from(table, watched.policy.retention)
-    except RefusedError as error:
-        kept = f"{purged.reason} The old files stay, with the rows in them: {error.message}."
-        return Done(erased, kept, purged.more, purged.problems)
-    when = iso_timestamp(moment)
-    reason = f"{purged.reason} The old files hold the rows until a vacuum, which may remove them from {when} on."
-    more = {"removable_from": dg.MetadataValue.timestamp(moment / 1000), **purged.more}
-    return Done({**erased, "removable_from": moment}, reason, more, purged.problems)
-
-
-def _sum_up(context: dg.OpExecutionContext, erased: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    from dv_maintenance.maintenance.health import iso_timestamp
-
-    rows = [
-        dg.TableRecord(
-            {
-                "table": each["name"],
-                "rows_deleted": "not counted" if each["rows_deleted"] is None else f"{each['rows_deleted']:,}",
-                "removable_from": "" if each["removable_from"] is None else iso_timestamp(each["removable_from"]),
-            }
-        )
-        for each in erased
-    ]
-    counts = [each["rows_deleted"] for each in erased]
-    total = None if None in counts else sum(counts)
-    last = max((each["removable_from"] for each in erased if each["removable_from"] is not None), default=None)
-    would = "would be" if any(each["dry_run"] for each in erased) else "were"
-    reason = f"{'Rows' if total is None else f'{total:,} rows'} of {len(rows):,} tables {would} deleted."
-    if last is not None:
-        reason += f" Vacuums may remove the last of the old files from {iso_timestamp(last)} on."
-    context.log.info(reason)
-    report = {"rows_deleted": total, "removable_from": last}
-    moment = {} if last is None else {"removable_from": dg.MetadataValue.timestamp(last / 1000)}
-    context.add_output_metadata(
-        {**metadata.of_report(reason, report), **moment, "tables": dg.MetadataValue.table(rows)}
-    )
-    return report

@@ -12,11 +12,12 @@ from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PART
 from dv_maintenance.dagster import naming
 from dv_maintenance.dagster.at_work import at_work
 from dv_maintenance.dagster.logs import shown_in
-from dv_maintenance.dagster.metadata import of_inspection
+from dv_maintenance.dagster.metadata import render
 from dv_maintenance.dagster.observed import observed_before
 from dv_maintenance.dagster.partitions import missing_partitions, partitions_def
 from dv_maintenance.service.evaluation import Limits, evaluate
 from dv_maintenance.service.observe import Observation, Observer
+from dv_maintenance.service.reports import of_inspection
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.checks import Finding
@@ -123,7 +124,7 @@ class _Dagster:
             self.new_partitions += missing_partitions(table, observation.snapshot, self.instance)
         # Of an asset that somebody else makes, the data version is for them to say.
         tags = {"dagster/data_version": str(observation.data_version)} if table.observe else None
-        entries = of_inspection(observation.inspection)
+        entries = render(of_inspection(observation.inspection), reason="due")
         self.events.append(dg.AssetObservation(naming.table_key(table), metadata=entries, tags=tags))
 
     def check(self, table: WatchedTable, finding: Finding) -> None:

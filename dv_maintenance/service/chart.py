@@ -1,4 +1,4 @@
-"""Bar charts as Markdown images, for metadata. Text in, text out.
+"""Bar charts as SVG and as Markdown images. Text in, text out.
 
 What they look like follows from what Dagster's page does to Markdown (1.13): HTML and bare SVG are dropped, images may
 be data URIs; an image needs a width of its own and is cut off by a narrow window; Markdown of :data:`INLINE` or more
@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-__all__ = ["INLINE", "MOST_BARS", "Bar", "bar_chart", "fits_inline"]
+__all__ = ["INLINE", "Bar", "Picture", "bar_chart", "fits_inline"]
 
 # Markdown is shown in place below this many UTF-16 units.
 INLINE: Final = 1000
 # Of short labels; what fits is decided by the length.
-MOST_BARS: Final = 24
+_MOST_BARS: Final = 24
 
 _ROW: Final = 18
 _WIDEST: Final = 384
@@ -39,11 +39,58 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9 \-._~/:=;,'()\u0080-\U0010ffff]")
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A share of 1, and what it was before; ``None``: there is nothing to compare with. Labels may be any text."""
+    """A share of 1, and what it was before; ``None``: there is nothing to compare with. Labels may be any text.
+    ``time``: the label begins with a year, a date or a time.
+    """
 
     label: str
     share: float
     before: float | None = None
+    time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A bar chart with its caption. ``bars``: worst first, at most 24 of ``total``; ``alt``: plain words; ``caption``:
+    what the bars are, ends before the full stop; ``note``: a sentence that ends the caption.
+    """
+
+    bars: tuple[Bar, ...]
+    total: int
+    alt: str
+    caption: str
+    note: str = ""
+
+    @classmethod
+    def of(cls, bars: Sequence[Bar], alt: str, caption: str, note: str = "") -> Picture | None:
+        """``None`` without bars."""
+        return cls(tuple(bars[:_MOST_BARS]), len(bars), alt, caption, note) if bars else None
+
+    def svg(self) -> str:
+        """All the bars, as an image of its own."""
+        return _svg(self._chosen(len(self.bars)))
+
+    def markdown(self) -> str:
+        """As many of the bars as pages show in place; empty where not even one fits."""
+        for shown in range(len(self.bars), 0, -1):
+            hidden = f" The {shown:,} worst of {self.total:,}." if shown < self.total else ""
+            caption = f"{self.caption}.{hidden} {self.note}".rstrip()
+            text = f"{bar_chart(self._chosen(shown), self.alt)}\n\n{caption}"
+            if fits_inline(text):
+                return text
+        return ""
+
+    def _chosen(self, shown: int) -> list[Bar]:
+        """The worst ones; days and the like in order of time."""
+        chosen = list(self.bars[:shown])
+        if all(bar.time for bar in chosen):
+            chosen.sort(key=lambda bar: _natural(bar.label))
+        return chosen
+
+
+def _natural(text: str) -> list[tuple[int, int, str]]:
+    """Orders numbers in text by their value: month 9 goes before month 10."""
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", text) if part]
 
 
 def bar_chart(bars: Sequence[Bar], alt: str) -> str:

@@ -11,8 +11,6 @@ from xml.etree import ElementTree as ET
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dv_maintenance.dagster import metadata
 from dv_maintenance.engine.local import LocalEngine
@@ -21,7 +19,9 @@ from dv_maintenance.maintenance.health import Counts, Health, PartitionHealth, h
 from dv_maintenance.maintenance.manifest import ManifestReport
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.vacuum import VacuumReport
-from dv_maintenance.service.chart import Bar, bar_chart, fits_inline
+from dv_maintenance.service import reports
+from dv_maintenance.service.chart import fits_inline
+from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -58,8 +58,9 @@ def step(partition: str, purged: int, reason: str = "too many deleted rows") -> 
     return StepReport(**{**zeros, **known})
 
 
-def texts(entries: dict[str, Any]) -> dict[str, Any]:
+def texts(outcome: Outcome, **options: Any) -> dict[str, Any]:
     """Entries as Dagster stores them: plain numbers as they are."""
+    entries = metadata.render(outcome, **options)
     return {name: getattr(value, "value", value) for name, value in entries.items()}
 
 
@@ -73,68 +74,18 @@ def lines(markdown: str) -> list[str]:
     return "".join(drawn(markdown).itertext()).split("\n")
 
 
-def lengths(markdown: str) -> list[list[int]]:
+def _lengths(markdown: str) -> list[list[int]]:
     """Of the bars, path by path."""
     return [
         [int(bar) for bar in re.findall(r"h(\d+)", path.attrib["d"])] for path in drawn(markdown).iter(f"{SVG}path")
     ]
 
 
-# -- pictures --------------------------------------------------------------------------------------------------------
-
-
-def test_bars_are_as_long_as_their_shares() -> None:
-    picture = bar_chart([Bar("a", 0.5), Bar("b", 0.25), Bar("c", 0.0001)], "Shares")
-    assert picture.startswith("![Shares](<data:image/svg+xml,")
-    assert lines(picture) == ["50.0% a", "25.0% b", " 0.0% c"]
-    ((longest, half, least),) = lengths(picture)
-    assert half == pytest.approx(longest / 2, abs=1)
-    assert least == 1, "what is not zero can be seen"
-
-
-def test_a_picture_is_no_wider_than_its_labels_need() -> None:
-    def width(label: str, before: float | None = None) -> int:
-        return int(drawn(bar_chart([Bar(label, 0.5, before)], "Shares")).attrib["width"])
-
-    assert width("2026-11-21") < 280, "a small window cuts off what is wider"
-    assert width("2026-11-21") < width("日" * 10) <= width("x" * 99) < width("x" * 99, before=0.75) <= 384
-
-
-def test_small_shares_look_small() -> None:
-    ((small,),) = lengths(bar_chart([Bar("a", 0.01)], "Shares"))
-    ((large,),) = lengths(bar_chart([Bar("a", 0.1)], "Shares"))
-    assert small == pytest.approx(large / 10, abs=1)
-
-
-def test_before_and_after_share_a_scale() -> None:
-    picture = bar_chart([Bar("a", 0.1, before=0.4), Bar("b", 0.0, before=0.2)], "Shares")
-    assert lines(picture) == ["40.0% → 10.0% a", " 20.0% → 0.0% b"]
-    before, after = lengths(picture)
-    assert before[1] == pytest.approx(before[0] / 2, abs=1)
-    assert after == [pytest.approx(before[0] / 4, abs=1)], "nothing is left of the second"
-
-
-@given(st.lists(st.text(max_size=200), min_size=1, max_size=8))
-def test_no_label_breaks_the_picture(labels: list[str]) -> None:
-    picture = bar_chart([Bar(label, 0.5) for label in labels], "Shares")
-    found = lines(picture)
-    assert len(found) == len(labels)
-    assert all(len(line) <= len("50.0% ") + 22 for line in found)
-    assert len(list(drawn(picture).iter())) == 5, "no element but ours"
-
-
-def test_labels_keep_both_ends() -> None:
-    (line,) = lines(bar_chart([Bar("shop-" + "x" * 80 + "-2026", 0.5)], "Shares"))
-    assert line.startswith("50.0% shop-")
-    assert line.endswith("-2026")
-    assert "…" in line
-
-
 # -- the table as it is ----------------------------------------------------------------------------------------------
 
 
 def test_the_worst_partitions_come_first() -> None:
-    entries = texts(metadata.of_health(state(*(({"shop": name}, counts(rows)) for name, rows in SHOPS.items()))))
+    entries = texts(reports.of_health(state(*(({"shop": name}, counts(rows)) for name, rows in SHOPS.items()))))
     assert lines(entries[PICTURE]) == ["60.0% c", "30.0% null", "10.0% a"]
     assert entries[PICTURE].endswith("Share of rows that are deleted, by `shop`. 1 partition without any.")
     table = entries["worst_partitions"].splitlines()
@@ -147,10 +98,10 @@ SHOPS: dict[str | None, int] = {"a": 10, "b": 0, "c": 60, None: 30}
 
 
 def test_days_come_in_order_of_time() -> None:
-    entries = texts(metadata.of_health(by_day(d2026_01_09=10, d2026_01_10=50, d2026_01_11=0, d2026_01_12=30)))
+    entries = texts(reports.of_health(by_day(d2026_01_09=10, d2026_01_10=50, d2026_01_11=0, d2026_01_12=30)))
     assert [line.split()[-1] for line in lines(entries[PICTURE])] == ["2026-01-09", "2026-01-10", "2026-01-12"]
     months = [({"year": "2026", "month": month}, counts(rows)) for month, rows in (("10", 40), ("9", 20))]
-    assert [line.split()[-1] for line in lines(texts(metadata.of_health(state(*months)))[PICTURE])] == [
+    assert [line.split()[-1] for line in lines(texts(reports.of_health(state(*months)))[PICTURE])] == [
         "2026/9",
         "2026/10",
     ]
@@ -158,7 +109,7 @@ def test_days_come_in_order_of_time() -> None:
 
 def test_a_picture_is_seen_without_a_click_and_names_what_it_leaves_out() -> None:
     shops = [({"shop": f"<&>{number:03} " * 30}, counts(1 + number % 99)) for number in range(5000)]
-    entries = texts(metadata.of_health(state(*shops)))
+    entries = texts(reports.of_health(state(*shops)))
     assert fits_inline(entries[PICTURE])
     shown = len(lines(entries[PICTURE]))
     assert 1 <= shown < 24
@@ -166,11 +117,11 @@ def test_a_picture_is_seen_without_a_click_and_names_what_it_leaves_out() -> Non
     assert len(str(entries)) < 10_000, "the event log keeps it forever"
     assert entries["worst_partitions"].endswith("4,950 more are not shown.")
     plain = [({"day": f"2026-01-{day:02}"}, counts(day)) for day in range(1, 32)]
-    assert len(lines(texts(metadata.of_health(state(*plain)))[PICTURE])) > 12
+    assert len(lines(texts(reports.of_health(state(*plain)))[PICTURE])) > 12
 
 
 def test_unknown_shares_are_not_drawn_but_told() -> None:
-    entries = texts(metadata.of_health(state(({"shop": "a"}, counts(5, None)), ({"shop": "b"}, counts(5)))))
+    entries = texts(reports.of_health(state(({"shop": "a"}, counts(5, None)), ({"shop": "b"}, counts(5)))))
     assert lines(entries[PICTURE]) == ["5.0% b"]
     assert entries[PICTURE].endswith("by `shop`. 1 with a share that the log does not tell.")
     assert "| `shop=a` | unknown | 5 |" in entries["worst_partitions"]
@@ -181,11 +132,11 @@ def test_unknown_shares_are_not_drawn_but_told() -> None:
     "clean", [by_day(d2026_01_01=0, d2026_01_02=0), by_day(d2026_01_01=50), state(({}, counts(50)))], ids=str
 )
 def test_nothing_to_compare_is_no_picture(clean: Health) -> None:
-    assert not {PICTURE, "worst_partitions"} & set(metadata.of_health(clean))
+    assert not {PICTURE, "worst_partitions"} & set(texts(reports.of_health(clean)))
 
 
 def test_numbers_are_rounded_and_the_header_gets_its_own() -> None:
-    entries = texts(metadata.of_health(state(({}, counts(1, 3)))))
+    entries = texts(reports.of_health(state(({}, counts(1, 3)))))
     assert (entries["deleted_ratio"], entries["dagster/row_count"]) == (0.3333, 2)
     assert entries["dagster/size_bytes"] == 2048
     assert "size_bytes" not in entries, "once is enough"
@@ -202,7 +153,7 @@ def test_a_run_shows_before_and_after(tmp_path: Any) -> None:
     table = open_table(path)
     plan = build_plan(table.snapshot())
     report = apply(table, LocalEngine(), plan)
-    found = metadata.of_run(plan, report, health(table.snapshot()), per_partition=False)
+    found = reports.of_run(plan, report, health(table.snapshot()), per_partition=False)
     entries = texts(found)
     assert next(iter(entries)) == "reason"
     assert fits_inline(entries["reason"])
@@ -217,32 +168,32 @@ def test_a_run_shows_before_and_after(tmp_path: Any) -> None:
 
 def test_a_partition_tells_its_share_before_and_groups_its_reasons() -> None:
     steps = [step("day=1", 20), step("day=1", 10), step("day=1", 0, "small")]
-    entries = texts(metadata.of_partition(steps, counts(0, 70)))
+    entries = texts(reports.of_partition(steps, counts(0, 70)))
     assert (entries["deleted_ratio_before"], entries["deleted_ratio"]) == (0.3, 0)
     assert entries["reason"] == "- 2 steps: too many deleted rows\n- small"
-    assert "deleted_ratio_before" not in metadata.of_partition(steps, None)
+    assert "deleted_ratio_before" not in texts(reports.of_partition(steps, None))
 
 
 def test_long_reasons_are_cut_so_that_they_are_seen() -> None:
     reasons = [step("day=1", 1, f"{number} " + "because " * 20) for number in range(9)]
-    text = texts(metadata.of_partition(reasons, None))["reason"]
+    text = texts(reports.of_partition(reasons, None))["reason"]
     assert fits_inline(text)
     assert re.search(r"- and \d more$", text)
 
 
 def test_a_vacuum_says_what_went() -> None:
     report = VacuumReport("t", "delta", 7, 9, False, 0, 0, 3, 1, 0, 0, 2048, 4, {"in the current version": 5})
-    entries = texts(metadata.of_vacuum(report))
+    entries = texts(reports.of_vacuum(report))
     assert entries["reason"] == "4 files (2 KiB) were out of use beyond the retention: 3 data, 1 deletion vector."
     assert (entries["files_deleted"], entries["bytes_deleted"]) == (4, 2048)
     assert entries["kept"] == "5 files: in the current version"
     nothing = VacuumReport("t", "delta", 7, 7, False, 0, 0, 0, 0, 0, 0, 0, 0, {})
-    assert texts(metadata.of_vacuum(nothing))["reason"] == "No file was out of use beyond the retention."
+    assert texts(reports.of_vacuum(nothing))["reason"] == "No file was out of use beyond the retention."
 
 
 def test_manifests_say_what_they_list() -> None:
     report = ManifestReport("t", "delta", 7, tuple(f"m{number}" for number in range(60)), 80, (), True)
-    entries = texts(metadata.of_manifest(report))
+    entries = texts(reports.of_manifest(report))
     assert entries["reason"] == (
         "60 manifests list the 80 data files of version 7. Deletion vectors were purged first."
     )
@@ -263,7 +214,9 @@ def columns(*fields: pa.Field, partitions: tuple[str, ...] = ()) -> dict[str, An
         properties={},
         files=pa.table({}),
     )
-    return {each.name: each for each in metadata.of_schema(snapshot)["dagster/column_schema"].columns}
+    return {
+        each.name: each for each in metadata.of_columns(reports.columns_of(snapshot))["dagster/column_schema"].columns
+    }
 
 
 def test_columns_have_their_comments() -> None:

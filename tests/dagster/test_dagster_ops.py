@@ -140,7 +140,7 @@ def test_zorder_tells_what_it_did(make_table: MakeTable, instance: dg.DagsterIns
     result = run(op, instance, {"columns": ["id"]})
     done = told(result, op.name)
     assert next(iter(done)) == "reason"
-    assert done["reason"] == "2 files were written anew as 1, without their 1,000 deleted rows."
+    assert done["reason"] == "2 files were rewritten as 1, without their 1,000 deleted rows."
     assert (done["rows_purged"], done["verified"]) == (1000, True)
     assert ids(table) == before
 

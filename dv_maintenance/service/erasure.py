@@ -1,0 +1,110 @@
+"""After a delete by keys: purge the files that held the rows, and say when a vacuum may remove the old ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.maintenance.erasure import plan_purge_since, removable_from
+from dv_maintenance.maintenance.health import iso_timestamp
+from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.service.outcome import Outcome
+from dv_maintenance.service.reports import of_report
+from dv_maintenance.service.verbs import apply_plan
+
+if TYPE_CHECKING:
+    from dv_maintenance.engine import Engine
+    from dv_maintenance.maintenance.tables_file import WatchedTable
+    from dv_maintenance.tables.table import Table
+
+__all__ = ["purge_erased_rows", "sum_up"]
+
+
+def purge_erased_rows(
+    watched: WatchedTable,
+    table: Table,
+    engine: Callable[[], Engine],
+    deleted: Mapping[str, Any],
+    purge_all: bool = False,
+) -> Outcome:
+    """Write the files that held deleted rows without them. ``deleted``: the report of ``verbs.delete_rows``;
+    ``purge_all``: also what was deleted before it. Raises what ``verbs.apply_plan`` raises.
+    """
+    # Of a delete that was tried more than once, an earlier try may have committed after all.
+    since = None if purge_all or deleted["retried"] else deleted["version_before"]
+    erased = {
+        "name": watched.name,
+        "table": table.uri,
+        "dry_run": deleted["dry_run"],
+        "rows_deleted": deleted["rows_deleted"],
+        "removable_from": None,
+    }
+    if deleted["dry_run"]:
+        return of_report("Nothing was deleted, so there is nothing to purge.", erased)
+    plan = build_plan(table.snapshot(), purge=True) if since is None else plan_purge_since(table, since)
+    purged = apply_plan(table, engine, plan)
+    last = max(deleted["version_after"], purged.report["version_after"])
+    erased |= {"version_after": last, "verified": purged.report["verified"]}
+    if since is not None and last == deleted["version_before"]:
+        reason = "No row has such a key. What was deleted before this run stays in its files: purge_all takes it out."
+        return replace(_outcome(reason, erased, purged), problems=())
+    try:
+        moment = removable_from(table, watched.policy.retention)
+    except RefusedError as error:
+        kept = f"{purged.reason} The old files stay, with the rows in them: {error.message}."
+        return _outcome(kept, erased, purged)
+    reason = (
+        f"{purged.reason} The old files hold the rows until a vacuum, which may remove them from "
+        f"{iso_timestamp(moment)} on."
+    )
+    outcome = _outcome(reason, {**erased, "removable_from": moment}, purged)
+    numbers = {name: number for name, number in outcome.numbers.items() if name != "removable_from"}
+    return replace(outcome, numbers=numbers, moments={"removable_from": moment})
+
+
+def sum_up(erased: Sequence[Mapping[str, Any]]) -> Outcome:
+    """The reports of :func:`purge_erased_rows` for several tables as one."""
+    rows = tuple(
+        {
+            "table": each["name"],
+            "rows_deleted": "not counted" if each["rows_deleted"] is None else f"{each['rows_deleted']:,}",
+            "removable_from": "" if each["removable_from"] is None else iso_timestamp(each["removable_from"]),
+        }
+        for each in erased
+    )
+    counts = [each["rows_deleted"] for each in erased]
+    total = None if None in counts else sum(counts)
+    last = max((each["removable_from"] for each in erased if each["removable_from"] is not None), default=None)
+    would = "would be" if any(each["dry_run"] for each in erased) else "were"
+    reason = f"{'Rows' if total is None else f'{total:,} rows'} of {len(rows):,} tables {would} deleted."
+    if last is not None:
+        reason += f" Vacuums may remove the last of the old files from {iso_timestamp(last)} on."
+    return Outcome(
+        reason,
+        {} if total is None else {"rows_deleted": total},
+        moments={} if last is None else {"removable_from": last},
+        tables={"tables": rows},
+        report={"rows_deleted": total, "removable_from": last},
+    )
+
+
+def _outcome(reason: str, erased: Mapping[str, Any], purged: Outcome) -> Outcome:
+    """``purged`` with the report, and the numbers, of the erasure in front."""
+    mine = of_report(reason, erased)
+    numbers = {**mine.numbers, **{name: purged.numbers[name] for name in _WORK if name in purged.numbers}}
+    return replace(purged, reason=reason, numbers=numbers, report=erased)
+
+
+# Of the purge: what of its numbers is shown.
+_WORK = (
+    "steps",
+    "files_removed",
+    "files_added",
+    "dvs_removed",
+    "rows_purged",
+    "bytes_in",
+    "bytes_out",
+    "work_seconds",
+)

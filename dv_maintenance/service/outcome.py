@@ -1,0 +1,89 @@
+"""What came of a verb, for people and for programs: one type for every face, JSON both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar
+
+import orjson
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from dv_maintenance.errors import UsageError
+from dv_maintenance.service.chart import Picture
+
+__all__ = ["Column", "Number", "Outcome", "TableReport"]
+
+Number = bool | int | float | str
+"""What plots, or is a name or a yes or no."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a verb did, or what was found.
+
+    ``reason`` : why, in a few words of Markdown; an orchestrator shows it first.
+    ``numbers`` : by name; shares of 1 rounded to four digits, sizes in bytes, times in seconds.
+    ``moments`` : epoch milliseconds by name.
+    ``tables`` : rows by name, the same keys in each row: ``plan`` has the first steps of the plan.
+    ``picture`` : the share of deleted rows by partition, before and after where something was purged.
+    ``texts`` : Markdown by name: warnings, the plan in words, what was kept.
+    ``problems`` : what reading the result back found wrong; the run then counts as failed.
+    ``partitions`` : the outcome for each chosen partition, by key.
+    ``report`` : plain data, as the command line prints it with ``--json``.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    reason: str
+    numbers: Mapping[str, Number] = field(default_factory=dict)
+    moments: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, tuple[Mapping[str, str | int], ...]] = field(default_factory=dict)
+    picture: Picture | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    partitions: Mapping[str, Outcome] = field(default_factory=dict)
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data that :meth:`from_json` reads back."""
+        body: dict[str, Any] = orjson.loads(_adapter().dump_json(self))
+        return body
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Outcome:
+        """Raises UsageError."""
+        try:
+            return _adapter().validate_json(orjson.dumps(body))
+        except (ValidationError, TypeError) as error:
+            raise UsageError("not an outcome", next_step="pass on what the service returned") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``type`` as Arrow spells it; of one that is too long for a page the outer levels."""
+
+    name: str
+    type: str
+    description: str | None
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableReport:
+    """How a table is: for its own page.
+
+    ``version`` : the one that ``data_version`` goes with.
+    ``data_version`` : the last version that changed what a query returns; ``None``: for somebody else to say.
+    """
+
+    version: int
+    data_version: int | None
+    state: Outcome
+    columns: tuple[Column, ...]
+
+
+@cache
+def _adapter() -> TypeAdapter[Outcome]:
+    return TypeAdapter(Outcome)

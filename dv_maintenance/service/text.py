@@ -1,0 +1,54 @@
+"""Words for people: lists that fit into a page, numbers, names that are too long."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from dv_maintenance.service.chart import fits_inline
+
+__all__ = ["bullets", "count", "grouped", "inline", "percent", "shortened", "shown_bullets"]
+
+_SHOWN: Final = 50
+_NAME_SHOWN: Final = 80
+_REASONS_SHOWN: Final = 10
+
+
+def bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def shown_bullets(lines: Sequence[str]) -> str:
+    """The first 50 of them."""
+    hidden = [f"and {len(lines) - _SHOWN:,} more"] if len(lines) > _SHOWN else []
+    return bullets([*lines[:_SHOWN], *hidden])
+
+
+def inline(lines: Iterable[str]) -> str:
+    """As many of the lines as a page shows in place, at least the first; a single line needs no bullet."""
+    rest = list(lines)
+    for shown in range(len(rest), 0, -1):
+        hidden = [f"and {len(rest) - shown:,} more"] if shown < len(rest) else []
+        text = rest[0] if len(rest) == 1 else bullets([*rest[:shown], *hidden])
+        if fits_inline(text):
+            return text
+    return bullets(rest[:1])
+
+
+def grouped(reasons: Iterable[str], noun: str) -> list[str]:
+    """Equal reasons said once, the most frequent first."""
+    counted = Counter(reasons).most_common(_REASONS_SHOWN)
+    return [reason if times == 1 else f"{count(times, noun)}: {reason}" for reason, times in counted]
+
+
+def shortened(text: str, most: int = _NAME_SHOWN) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def percent(ratio: float | None) -> str:
+    return "unknown" if ratio is None else f"{ratio:.2%}"
