@@ -1,7 +1,7 @@
 """The calls by which :class:`~dv_maintenance.storage.Storage` reaches disks and object stores, each a single step.
 
 Nothing else in ``Storage`` touches bytes, so what stands in for :class:`Access` sees and may disturb all of it, below
-the mapping of errors: ``testing.faults`` does.
+the mapping of errors: ``testing.faulty_access`` does.
 """
 
 from __future__ import annotations

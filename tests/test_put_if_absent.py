@@ -17,12 +17,11 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from dv_maintenance import storage as storages
 from dv_maintenance.cli import main
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
 from dv_maintenance.maintenance.read import read
-from dv_maintenance.storage import Storage
+from dv_maintenance.storage import Storage, guards
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
 from dv_maintenance.tables.model import FileKey, Table
@@ -92,7 +91,7 @@ def proxy(target: str, kind: str, meet: Barrier | None = None) -> Iterator[tuple
 
 @pytest.fixture(autouse=True)
 def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storages, "_PROVEN", set())
+    monkeypatch.setattr(guards, "_PROVEN", set())
 
 
 @pytest.mark.parametrize("kind", ["strips", "agrees", ""])
@@ -136,7 +135,7 @@ def test_the_first_commit_finds_out(
     ],
 )
 def test_which_stores_are_known(place: str, options: dict[str, str], known: bool) -> None:
-    assert (storages._custom_endpoint(Storage(place, options).uri, options) is None) == known
+    assert guards.StoreName.of(Storage(place, options).uri, options).vouched_for == known
 
 
 def test_local_disks_are_not_tried(tmp_path: Path) -> None:

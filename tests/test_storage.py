@@ -225,7 +225,7 @@ def test_what_the_table_names_elsewhere_is_its_own(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "link").symlink_to(tmp_path)
     storage, place = Storage(str(tmp_path / "t")), absolute_uri(str(tmp_path / "elsewhere"))
-    storage.outside = (place,)
+    storage.fence.outside = (place,)
     storage.put(f"{place}/a%20b", b"x")
     assert (tmp_path / "elsewhere" / "a b").read_bytes() == b"x"
     assert storage.delete([f"{place}/a%20b"]) == 1

@@ -14,7 +14,8 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.maintenance.vacuum import vacuum
-from dv_maintenance.testing.faults import Fault, Faults, injected
+from dv_maintenance.testing.faults import Fault, Faults
+from dv_maintenance.testing.faulty_access import injected
 from dv_maintenance.testing.stateful import HISTORIES, TableHistories
 from dv_maintenance.testing.trials import ORPHAN_AGE
 from dv_maintenance.testing.verbs import deletion, verbs_of

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import DvMaintenanceError, TableNotFoundError
 from dv_maintenance.storage import staged_for
-from dv_maintenance.testing.faults import Call, Kill, Killed, Recorder, injected
+from dv_maintenance.testing.faults import Call, Kill, Killed, Recorder
+from dv_maintenance.testing.faulty_access import injected
 from dv_maintenance.testing.history import TableHistory, needed_files
 
 if TYPE_CHECKING:

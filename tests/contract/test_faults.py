@@ -20,7 +20,8 @@ from dv_maintenance.tables.delta.commit import dv_files
 from dv_maintenance.tables.delta.commit import publish as delta_publish
 from dv_maintenance.tables.paimon.commit import publish as paimon_publish
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
-from dv_maintenance.testing.faults import Call, Fault, Faults, Kill, injected
+from dv_maintenance.testing.faults import Call, Fault, Faults, Kill
+from dv_maintenance.testing.faulty_access import injected
 from dv_maintenance.testing.trials import Trial
 from dv_maintenance.testing.verbs import Verb, verbs_of
 

@@ -17,7 +17,8 @@ from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.rows.partitions import hive_folder
 from dv_maintenance.tables.delta.verbs.manifest import write_manifests
 from dv_maintenance.tables.model import ManifestResult
-from dv_maintenance.testing.faults import Fault, Kill, Killed, Recorder, injected
+from dv_maintenance.testing.faults import Fault, Kill, Killed, Recorder
+from dv_maintenance.testing.faulty_access import injected
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -321,7 +321,7 @@ class _Deletion:
 
     def _sweep(self, files: Sequence[ExpiredFile], gone: list[ExpiredFile]) -> DvMaintenanceError | None:
         failure: DvMaintenanceError | None = None
-        self.storage.outside = tuple(self.plan.external_roots)
+        self.storage.fence.outside = tuple(self.plan.external_roots)
         while files:
             self._catch_up()
             files = self.plan.unneeded(files)

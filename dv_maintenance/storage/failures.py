@@ -1,0 +1,69 @@
+"""What disks and object stores fail with, as our errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dv_maintenance.errors import DvMaintenanceError, StorageError, redacted
+
+__all__ = ["Cause", "FileExistsAlreadyError", "Handle", "storage_errors"]
+
+
+class FileExistsAlreadyError(StorageError, FileExistsError):
+    """A put-if-absent found the name taken."""
+
+
+class Cause(Exception):  # noqa: N818 - it stands for an error of somebody else's
+    """What a storage client said, redacted: causes are printed and stored with the errors that they led to."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(redacted(f"{type(error).__name__}: {error}"))
+
+
+@contextmanager
+def storage_errors(path: str) -> Iterator[None]:
+    """Storage failures as our errors; FileNotFoundError stays what it is."""
+    try:
+        yield
+    except (FileNotFoundError, DvMaintenanceError):
+        raise
+    except Exception as error:
+        name = type(error).__name__
+        if name == "AlreadyExistsError":
+            raise FileExistsAlreadyError(f"{path} exists already") from error
+        if name in {"NotFoundError", "NotADirectoryError"}:
+            raise FileNotFoundError(path) from error
+        # The text of a storage client's error may quote signed URLs: name the kind; the cause says the rest.
+        raise StorageError(
+            f"storage failed on {path or 'the table'}: {name}",
+            next_step="check the network, the permissions and the storage options, then run again",
+        ) from Cause(error)
+
+
+class Handle:
+    """An obstore reader or writer as the Python file that Arrow expects (``closed`` is a property there). What it fails
+    with in the middle is a StorageError, as when it is opened.
+    """
+
+    def __init__(self, path: str, inner: Any) -> None:
+        self._path, self._inner = path, inner
+        self.closed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def read(self, size: int = -1) -> Any:
+        with storage_errors(self._path):
+            return self._inner.read(size)
+
+    def write(self, data: Any) -> Any:
+        with storage_errors(self._path):
+            return self._inner.write(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            with storage_errors(self._path):
+                self._inner.close()

@@ -1,0 +1,167 @@
+"""What a table's writes are kept from: places outside of the table, and stores that would lose a commit."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+from dv_maintenance.errors import RefusedError, redacted
+from dv_maintenance.storage.failures import storage_errors
+from dv_maintenance.storage.paths import absolute_uri
+
+if TYPE_CHECKING:
+    from dv_maintenance.access import Access
+
+__all__ = ["NO_NAMES", "Fence", "StoreName", "probe_path", "prove"]
+
+NO_NAMES: Final = frozenset({"", ".", ".."})
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+class Fence:
+    """Nothing is written or deleted outside of the table's root, nor, on local disk, through a link to a folder below
+    it. The root itself may be reached through links. Who swaps a folder for a link between our look and the write is
+    not kept from it.
+
+    ``outside``: URIs of folders elsewhere that count as the table's own, since its options name them.
+    """
+
+    def __init__(self, uri: str, access: Access) -> None:
+        self.uri, self.access = uri, access
+        self.outside: tuple[str, ...] = ()
+        self._root = unquote(uri[7:]) if uri.startswith("file://") else ""
+
+    def check(self, path: str) -> None:
+        """Refuse to write or delete at ``path``.
+
+        Raises
+        ------
+        RefusedError : it is outside of the table, or beyond a link.
+        """
+        root, rest = self._below(path)
+        if not NO_NAMES.isdisjoint(rest.split("/")):
+            raise self.refused(f"{path!r} is no plain path below the table")
+        with storage_errors(path):
+            link = self._link(root, rest.rpartition("/")[0]) if root else None
+        if link is not None:
+            raise self.refused(f"{path} lies beyond {link}, which is a link")
+
+    def beyond_link(self, path: str) -> bool:
+        """Whether, on local disk, one of the folders between the table's root and ``path`` is a link."""
+        if not self._root or "://" in path:
+            return False
+        with storage_errors(path):
+            return self._link(self._root, path.rpartition("/")[0]) is not None
+
+    def refused(self, problem: str) -> RefusedError:
+        return RefusedError(
+            f"nothing is written or deleted there: {problem}",
+            table=self.uri,
+            next_step="put the folder itself in the place of the link, or take the path out of the table",
+        )
+
+    def _below(self, path: str) -> tuple[str, str]:
+        """The local folder ("" if not on local disk) that ``path`` has to be below of, and the rest of the path."""
+        if "://" not in path:
+            return self._root, path
+        for place in (self.uri, *self.outside):
+            root = absolute_uri(place)
+            if path.startswith(f"{root}/"):
+                return unquote(root[7:]) if root.startswith("file://") else "", unquote(path[len(root) + 1 :])
+        raise self.refused(f"{path} lies outside of the table")
+
+    def _link(self, root: str, folder: str) -> str | None:
+        """The first link on the way from ``root`` (not looked at) down to ``folder``, itself included."""
+        at = root
+        for part in folder.split("/") if folder else ():
+            at = f"{at}/{part}"
+            try:
+                mode = self.access.lstat(at).st_mode
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            if stat.S_ISLNK(mode):
+                return at
+        return None
+
+
+# -- put-if-absent -----------------------------------------------------------------------------------------------------
+
+_ENDPOINTS: Final = re.compile(r"((aws|azure|azure_storage|google)_)?(endpoint|endpoint_url|endpoint_url_s3|base_url)")
+_OF_CLOUDS: Final = re.compile(
+    r"https://([\w.-]+\.)?(amazonaws\.com(\.cn)?|googleapis\.com|core\.windows\.net|fabric\.microsoft\.com)(:443)?(/.*)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreName:
+    """A store, as far as its ways depend on it. ``endpoint``: where it is, redacted; ``None``: a cloud's own."""
+
+    scheme: str
+    bucket: str
+    endpoint: str | None
+
+    @classmethod
+    def of(cls, uri: str, options: Mapping[str, str]) -> StoreName:
+        parts = urlsplit(uri)
+        if parts.scheme in {"http", "https"}:
+            found = [f"{parts.scheme}://{parts.netloc}"]
+        else:
+            found = [value for name, value in options.items() if _ENDPOINTS.fullmatch(name.lower())]
+            if parts.scheme == "s3":  # obstore takes these from the environment
+                names = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
+                found += [os.environ[name] for name in names if os.environ.get(name)]
+        endpoint = next((redacted(each) for each in found if not _OF_CLOUDS.fullmatch(each)), None)
+        return cls(parts.scheme, parts.netloc, endpoint)
+
+    @property
+    def vouched_for(self) -> bool:
+        """Local disks and the clouds' own stores have put-if-absent; others have shown it in this process, or not."""
+        return self.endpoint is None or self in _PROVEN
+
+    def __str__(self) -> str:
+        return self.endpoint or f"{self.scheme}://{self.bucket}"
+
+
+_PROVEN: Final[set[StoreName]] = set()
+
+
+def probe_path(folder: str) -> str:
+    """Where to put what proves a store: no reader of a table looks at names that begin with a dot."""
+    return f"{folder}/.dvm-probe-{uuid4()}.tmp".lstrip("/")
+
+
+def prove(name: StoreName, store: Any, key: str, *, table: str) -> None:
+    """Put an object twice at ``key``, which must fail, and delete it.
+
+    Raises
+    ------
+    RefusedError : the store takes the second put. Anything of the store's own: it does not answer.
+    """
+    try:
+        for data in (b"first", b"second"):
+            store.put(key, data, mode="create")
+    except Exception as error:
+        # An answer may have got lost, and the client have repeated the first put: that proves it as well.
+        if type(error).__name__ != "AlreadyExistsError":
+            raise
+        _PROVEN.add(name)
+        return
+    finally:
+        with suppress(Exception):  # vacuum finds what stays
+            store.delete(key)
+    raise RefusedError(
+        f"the store at {name} ignores put-if-absent (If-None-Match): of two writers that commit the same version, one "
+        "would be lost",
+        table=table,
+        next_step="upgrade the store to a release with conditional writes, and keep proxies from stripping the "
+        "header; until then write with one process only, and not with this one",
+    )

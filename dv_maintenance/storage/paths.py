@@ -1,0 +1,144 @@
+"""Names of files: paths, URIs, and what logs call them.
+
+A *path* here is either relative to the table's root, decoded (``part one/a.parquet``), or an absolute, percent-encoded
+URI (``file:///data/t/part%20one/a.parquet``); the two are told apart by ``://``. Names in a Delta log are no paths, but
+percent-encoded: they have a type of their own, :class:`RawName`, since a path decoded once more is another file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, unquote
+
+from dv_maintenance.errors import UsageError, redacted
+
+__all__ = ["FileInfo", "Place", "RawName", "absolute_uri", "plain_uri", "staged_for"]
+
+# Characters that Hadoop's Path.toUri leaves alone; everything else in a local path is percent-encoded in our URIs.
+_SAFE: Final = "/!$&'()*+,;=:@-._~"
+_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
+# What obstore stages bytes under on local disk, before they get their name.
+_STAGED = re.compile(r"(.+)#[0-9]+", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One stored object: ``path`` as given to the call, ``size`` in bytes, ``modified`` in epoch milliseconds."""
+
+    path: str
+    size: int
+    modified: int
+
+
+class RawName:
+    """A name as a log spells it: a URI, absolute or relative to the table, percent-encoded. No string, so that neither
+    mypy nor the interpreter lets one pass for a path, or a path for one.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return f"RawName({self.text!r})"
+
+
+def absolute_uri(place: str) -> str:
+    """The absolute, percent-encoded URI (no trailing slash) of a local path or URI.
+
+    Raises
+    ------
+    UsageError : if ``place`` is empty.
+    """
+    if not place.strip():
+        raise UsageError("the table's path is empty", next_step="give a directory or a URI such as s3://bucket/table")
+    if place.startswith("file:"):
+        # Hadoop writes file:/x, others file:///x: one spelling.
+        return "file://" + quote(os.path.normpath(unquote("/" + place[5:].lstrip("/"))), safe=_SAFE)
+    if re.match(r"^[A-Za-z][A-Za-z0-9+.-]+://", place):
+        scheme, rest = place.split("://", 1)
+        return f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{quote(rest, safe=_SAFE + '%')}".rstrip("/")
+    return "file://" + quote(os.path.abspath(os.path.expanduser(place)), safe=_SAFE)
+
+
+def plain_uri(text: str) -> str:
+    """The absolute, percent-encoded URI of a place that is spelled as Hadoop's ``Path.toString`` does it: nothing in it
+    is encoded, a ``%`` is a ``%``.
+    """
+    return absolute_uri(text.replace("%", "%25") if "://" in text or text.startswith("file:") else text)
+
+
+def staged_for(path: str) -> str | None:
+    """The path that the bytes at ``path`` were staged for on local disk, by obstore, ours or another writer's; ``None``
+    if the name does not say so. Once it is old, such a file is what is left of a writer that was killed.
+
+    >>> staged_for("index/index-1#2"), staged_for("index/index-1")
+    ('index/index-1', None)
+    """
+    match = _STAGED.fullmatch(path)
+    return None if match is None else match[1]
+
+
+class Place:
+    """A table's root, ``uri``, and the ways to name what is below it."""
+
+    def __init__(self, place: str) -> None:
+        _refuse_secrets(place)
+        self.uri = absolute_uri(place)
+        self.is_local = self.uri.startswith("file://")
+        self._root = unquote(self.uri[7:]) if self.is_local else self.uri
+
+    def path_of(self, name: RawName) -> str:
+        """The path of a name in a table log: percent-decoded if relative, one spelling of the URI if absolute.
+
+        A URI below this table's root becomes relative, so that one file has one path whichever way a log names it.
+        """
+        raw = name.text
+        if re.match(r"^[A-Za-z][A-Za-z0-9+.-]+:/", raw):
+            uri = absolute_uri(raw)
+        elif raw.startswith("/"):
+            uri = "file://" + quote(unquote(raw), safe=_SAFE)
+        else:
+            return unquote(raw)
+        return self._relative(uri)
+
+    def path_of_uri(self, uri: str) -> str:
+        """The path of an absolute URI: relative if it is below this table's root.
+
+        Raises
+        ------
+        ValueError : it is none.
+        """
+        if "://" not in uri:
+            raise ValueError(f"{uri!r} is no absolute URI")
+        return self._relative(absolute_uri(uri))
+
+    def _relative(self, uri: str) -> str:
+        prefix = self.uri + "/"
+        return unquote(uri[len(prefix) :]) if uri.startswith(prefix) else uri
+
+    def uri_of(self, path: str) -> str:
+        """The absolute, percent-encoded URI of a path."""
+        return path if "://" in path else f"{self.uri}/{quote(path, safe=_SAFE)}"
+
+    def local(self, path: str) -> str:
+        """The path on local disk. Only for ``is_local`` places."""
+        return unquote(path[7:]) if path.startswith("file://") else os.path.join(self._root, path)
+
+    def _local_path(self, path: str) -> bool:
+        return path.startswith("file://") if "://" in path else self.is_local
+
+
+def _refuse_secrets(place: str) -> None:
+    """A URI is printed, logged and stored in metadata: what is secret comes by options. Raises UsageError."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*:[^/]*@", place):
+        problem = "the table's URI has a password in it"
+    elif re.match(r"https?://.*\?", place, re.IGNORECASE):
+        problem = "the table's URI has a query in it, such as a token"
+    else:
+        return
+    raise UsageError(problem, table=redacted(place), next_step="leave it out, and give it as a storage option")
