@@ -14,6 +14,9 @@ import pytest
 
 from dv_maintenance.errors import RefusedError, StorageError, UsageError
 from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage, absolute_uri, plain_uri
+from dv_maintenance.testing.faults import Call, Fault
+from dv_maintenance.testing.faulty_access import injected
+from dv_maintenance.testing.grounds import Bucket
 
 AWKWARD = ["a b", "a%20b", "é", "x#y?", "a=b&c", "a:b", "100%", "~t", "{z}", "[b]", "star*"]
 
@@ -266,3 +269,35 @@ def test_a_listing_names_links_to_folders_and_does_not_follow_them(tmp_path: Pat
     found = [(info.path, info.size) for info in Storage(str(tmp_path / "t")).list()]
     assert found == [("a/f", 3), ("linked", 3), ("loop", -1)]
     assert "a/f#1" in {info.path for info in Storage(str(tmp_path / "t")).list("a", staged=True)}
+
+
+class ShortReads:
+    """Whatever is read comes back cut in half."""
+
+    def fault(self, call: Call) -> Fault | None:
+        return Fault.SHORT_READ if Fault.SHORT_READ in call.possible else None
+
+    def done(self, call: Call) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("place", "read"),
+    [
+        ("", lambda storage: storage.get_range("f", 4, 100)),
+        ("s3://lake", lambda storage: storage.get_range("f", 4, 100)),
+        ("s3://lake", lambda storage: storage.get("f")),
+        ("s3://lake", lambda storage: storage.open_input("f").read(100)),
+        ("s3://lake", lambda storage: storage.open_input("f").read()),
+    ],
+)
+def test_an_answer_that_breaks_off_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, read: Callable[[Storage], bytes]
+) -> None:
+    monkeypatch.setattr(Storage, "default_access", Bucket())
+    sound = Storage(place or str(tmp_path))
+    sound.put("f", bytes(200))
+    assert len(read(sound)) in {100, 200}
+    with injected(ShortReads()), pytest.raises(StorageError, match=r"only \d+ of \d+ bytes of f came") as caught:
+        read(Storage(sound.uri))
+    assert caught.value.to_json()["retryable"]

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from dv_maintenance.access import Access
 from dv_maintenance.errors import StorageError, UsageError
-from dv_maintenance.storage.failures import Cause, FileExistsAlreadyError, Handle, storage_errors
+from dv_maintenance.storage.failures import Cause, FileExistsAlreadyError, Handle, storage_errors, whole
 from dv_maintenance.storage.guards import NO_NAMES, Fence, StoreName, probe_path, prove
 from dv_maintenance.storage.paths import FileInfo, Place, RawName, absolute_uri, plain_uri, staged_for
 
@@ -58,23 +58,28 @@ class Storage(Place):
             if self._local_path(path):
                 # A log is a thousand small files: the store's own thread hops would cost more than reading them.
                 return self.access.read(self.local(path))
-            return bytes(store.get(key).bytes())
+            found = store.get(key)
+            return whole(bytes(found.bytes()), found.meta["size"], path)
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """At most ``length`` bytes from ``start``; fewer where the file ends before."""
+        """At most ``length`` bytes from ``start``; fewer only where the file ends before. Raises as :meth:`get`."""
         store, key = self._at(path)
         with storage_errors(path):
             if self._local_path(path):
-                return self.access.read_range(self.local(path), start, length)
-            try:
-                return bytes(store.get_range(key, start=start, length=length))
-            except FileNotFoundError:
-                raise
-            except Exception:
-                # Object stores answer a range behind the end with an error of their own; a file has no bytes there.
-                if start >= store.head(key)["size"]:
-                    return b""
-                raise
+                data = self.access.read_range(self.local(path), start, length)
+                size = store.head(key)["size"] if len(data) < length else start + length
+            else:
+                try:
+                    found = store.get(key, options={"range": (start, start + length)})
+                except FileNotFoundError:
+                    raise
+                except Exception:
+                    # Object stores answer a range after the end with an error of their own; a file has no bytes there.
+                    if start >= store.head(key)["size"]:
+                        return b""
+                    raise
+                data, size = bytes(found.bytes()), found.meta["size"]
+            return whole(data, min(length, size - start), path)
 
     def head(self, path: str) -> FileInfo:
         """Size and modification time. Raises FileNotFoundError, StorageError."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from dv_maintenance.errors import DvMaintenanceError, StorageError, redacted
 
-__all__ = ["Cause", "FileExistsAlreadyError", "Handle", "storage_errors"]
+__all__ = ["Cause", "FileExistsAlreadyError", "Handle", "storage_errors", "whole"]
 
 
 class FileExistsAlreadyError(StorageError, FileExistsError):
@@ -42,6 +42,22 @@ def storage_errors(path: str) -> Iterator[None]:
         ) from Cause(error)
 
 
+def whole(data: bytes, expected: int, path: str) -> bytes:
+    """What was read of ``path``, if that is all of the ``expected`` bytes: an answer may break off, and that is no
+    damage to the file as long as its size says that there is more.
+
+    Raises
+    ------
+    StorageError : there is more.
+    """
+    if len(data) < expected:
+        raise StorageError(
+            f"only {len(data)} of {expected} bytes of {path} came, though the file has them",
+            next_step="run again; if it comes back, check the network and what is between here and the store",
+        )
+    return data
+
+
 class Handle:
     """An obstore reader or writer as the Python file that Arrow expects (``closed`` is a property there). What it fails
     with in the middle is a StorageError, as when it is opened.
@@ -54,9 +70,10 @@ class Handle:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def read(self, size: int = -1) -> Any:
+    def read(self, size: int = -1) -> bytes:
         with storage_errors(self._path):
-            return self._inner.read(size)
+            left = self._inner.size - self._inner.tell()
+            return whole(bytes(self._inner.read(size)), left if size < 0 else min(size, left), self._path)
 
     def write(self, data: Any) -> Any:
         with storage_errors(self._path):

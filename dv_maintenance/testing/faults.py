@@ -56,7 +56,7 @@ _STREAM: Final = _ANY | {Fault.FULL, Fault.FULL_HALFWAY}
 
 # What can happen to a call of each kind.
 _POSSIBLE: Final[Mapping[str, frozenset[Fault]]] = {
-    "read": _ANY,
+    "read": _ANY | {Fault.SHORT_READ},
     "read range": _ANY | {Fault.SHORT_READ},
     "head": _ANY,
     "list": _LIST,
@@ -71,6 +71,7 @@ _POSSIBLE: Final[Mapping[str, frozenset[Fault]]] = {
     "delete": _CHANGE,
     "link": _WRITE - {Fault.FULL_HALFWAY},
     "rename": _CHANGE,
+    "copy": _CHANGE | {Fault.FULL},
     "make folder": _CHANGE | {Fault.FULL},
     "remove folder": _CHANGE,
 }

@@ -145,6 +145,7 @@ class FaultyAccess(Access):
     # -- local disk ----------------------------------------------------------------------------------------------------
 
     def read(self, path: str) -> bytes:
+        # Python reads on to the end: what is short there has failed.
         return self.call("read", path, lambda: self.inner.read(path), DISK)
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
@@ -215,14 +216,14 @@ class _Store:
         self.local = root == "file://"
         self.errors: Errors = LOCAL_STORE if self.local else REMOTE
 
-    def get(self, key: str) -> _Bytes:
-        return self.access.call("read", key, lambda: _Bytes(bytes(self.inner.get(key).bytes())), self.errors)
+    def get(self, key: str, *, options: Mapping[str, Any] | None = None) -> _Object:
+        def read(share: int) -> _Object:
+            found = self.inner.get(key, options=options)
+            data = bytes(found.bytes())
+            return _Object(data[: len(data) // share], found.meta)
 
-    def get_range(self, key: str, *, start: int, length: int) -> bytes:
-        def read(share: int) -> bytes:
-            return bytes(self.inner.get_range(key, start=start, length=max(1, length // share)))
-
-        return self.access.call("read range", key, lambda: read(1), self.errors, cut=lambda _: read(2))
+        operation = "read range" if options else "read"
+        return self.access.call(operation, key, lambda: read(1), self.errors, cut=lambda _: read(2))
 
     def head(self, key: str) -> Any:
         return self.access.call("head", key, lambda: self.inner.head(key), self.errors)
@@ -266,13 +267,21 @@ class _Store:
             operation, key, lambda: self.inner.put(key, data, **options), self.errors, half=half, undo=undo
         )
 
+    def copy(self, source: str, target: str, *, overwrite: bool) -> Any:
+        return self.access.call(
+            "copy", target, lambda: self.inner.copy(source, target, overwrite=overwrite), self.errors
+        )
+
     def delete(self, key: str) -> Any:
         return self.access.call("delete", key, lambda: self.inner.delete(key), self.errors)
 
 
 @dataclass(frozen=True, slots=True)
-class _Bytes:
+class _Object:
+    """What a store answers to a GET."""
+
     data: bytes
+    meta: Any
 
     def bytes(self) -> bytes:
         return self.data
@@ -309,17 +318,22 @@ def _without_newest(found: list[_T], age: Callable[[_T], Any]) -> list[_T]:
 
 
 class _Input:
-    """A Python file for Arrow."""
+    """A Python file for Arrow. Of a local file Arrow reads on by itself: what is short there has failed."""
 
     def __init__(self, access: FaultyAccess, path: str, inner: Any, errors: Errors) -> None:
         self._access, self._path, self._inner, self._errors = access, path, inner, errors
         self.closed = False
 
+    @property
+    def size(self) -> int:
+        return int(self._inner.size)
+
     def read(self, size: int = -1) -> bytes:
         def read(share: int) -> bytes:
             return bytes(self._inner.read(size if size < 0 else size // share))
 
-        return self._access.call("read input", self._path, lambda: read(1), self._errors, cut=lambda _: read(2))
+        cut = None if self._errors is DISK else lambda _: read(2)
+        return self._access.call("read input", self._path, lambda: read(1), self._errors, cut=cut)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         return int(self._inner.seek(offset, whence))

@@ -2,26 +2,25 @@
 
 ::
 
-    trial = Trial(DeltaBackend(str(tmp_path / "table")), tmp_path / "table", verb)
+    trial = Trial(DeltaBackend(str(tmp_path / "table")), Folder(tmp_path / "table"), verb)
     for point in trial.points():
         trial.kill(Kill(point.number))
 
 Each trial begins with the same files, and ends with all that must hold, whatever happened: the table reads as before or
-as after the verb, an error says what is true, the verb runs to its end without faults, and a vacuum leaves nothing
-that no version needs. For a new format: give its verbs in ``testing.verbs``, and what only its log can say as
-``leftovers``.
+as after the verb, an error says what is true and may be retried (no fault is taken for damage), the verb runs to its
+end without faults, and a vacuum leaves nothing that no version needs. For a new format: give its verbs in
+``testing.verbs``, and what only its log can say as ``leftovers``.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from dv_maintenance.errors import DvMaintenanceError, TableNotFoundError
+from dv_maintenance.errors import DvMaintenanceError, RetryableError, TableNotFoundError
 from dv_maintenance.storage import staged_for
 from dv_maintenance.testing.faults import Call, Kill, Killed, Recorder
 from dv_maintenance.testing.faulty_access import injected
@@ -30,6 +29,7 @@ from dv_maintenance.testing.history import TableHistory, needed_files
 if TYPE_CHECKING:
     from dv_maintenance.testing.backends import Row, TableBackend
     from dv_maintenance.testing.faults import Script
+    from dv_maintenance.testing.grounds import Ground
     from dv_maintenance.testing.verbs import Verb
 
 __all__ = ["ORPHAN_AGE", "Trial"]
@@ -45,15 +45,15 @@ _LOG = "_delta_log"
 # Milliseconds in which a file that nothing names becomes an orphan, beyond a table's retention.
 ORPHAN_AGE: Final = 8 * 86_400_000
 
-# Files, besides data and DVs, that nothing needs once a vacuum is done with a table.
-Leftovers = Callable[[Path], Iterable[str]]
+# Of the paths of files those, besides data and DVs, that nothing needs once a vacuum is done with a table.
+Leftovers = Callable[[Collection[str]], Iterable[str]]
 
 
 class Trial:
-    """``place``: the folder of the backend's table, which is made here."""
+    """``ground``: where the backend's table is, which is made here."""
 
-    def __init__(self, backend: TableBackend, place: Path, verb: Verb, leftovers: Leftovers = lambda _: ()) -> None:
-        self.backend, self.place, self.verb, self.leftovers = backend, place, verb, leftovers
+    def __init__(self, backend: TableBackend, ground: Ground, verb: Verb, leftovers: Leftovers = lambda _: ()) -> None:
+        self.backend, self.ground, self.verb, self.leftovers = backend, ground, verb, leftovers
         history = TableHistory(backend)
         for partition, rows in (("a", 6), ("a", 6), ("b", 4)):
             history.append(partition, rows)
@@ -64,9 +64,8 @@ class Trial:
         self.before = self._rows()
         self.version = self._version()
         self.wanted = sorted(verb.rows(history).values(), key=lambda row: row[0])
-        self.now = backend.moment() + backend.retention
-        self._saved = place.with_name(f"{place.name} saved")
-        shutil.copytree(place, self._saved, symlinks=True)
+        ground.save()
+        self._reset()
         self.files = self._files()
 
     def points(self, *, all_calls: bool = False) -> list[Call]:
@@ -103,6 +102,7 @@ class Trial:
                 self.verb.run(self.backend, self.now)
             except DvMaintenanceError as raised:
                 error = raised
+        assert error is None or isinstance(error, RetryableError), error.to_json()
         if error is None:
             assert self._rows() == self.wanted, "it was reported as done"
         elif self.verb.unreadable:
@@ -131,14 +131,15 @@ class Trial:
         needed = needed_files(table)
         assert not (gone := needed - stored), f"live files are gone: {sorted(gone)}"
         assert not (left := stored - needed), f"vacuum leaves files behind: {sorted(left)}"
-        staged = [str(path) for path in self.place.rglob("*") if staged_for(path.name) and path.parent.name != _LOG]
+        files = self.ground.files()
+        staged = [path for path in files if staged_for(path) and PurePosixPath(path).parent.name != _LOG]
         assert not staged, f"vacuum leaves what was staged: {sorted(staged)}"
-        more = set(self.leftovers(self.place))
+        more = set(self.leftovers(files))
         assert not more, f"vacuum leaves files behind: {sorted(more)}"
 
     def _reset(self) -> None:
-        shutil.rmtree(self.place)
-        shutil.copytree(self._saved, self.place, symlinks=True)
+        self.ground.reset()
+        self.now = self.backend.moment() + self.backend.retention
 
     def _rows(self) -> list[Row] | None:
         """``None``: it is no table."""
@@ -155,5 +156,5 @@ class Trial:
 
     def _files(self) -> dict[str, bytes]:
         """What is in which file, hints aside."""
-        files = (path for path in self.place.rglob("*") if path.is_file())
-        return {str(path): path.read_bytes() for path in files if not _HINT.match(path.name)}
+        files = self.ground.files()
+        return {path: data for path, data in files.items() if not _HINT.match(PurePosixPath(path).name)}

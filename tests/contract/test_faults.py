@@ -11,17 +11,19 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
 
+from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.commit import dv_files
 from dv_maintenance.tables.delta.commit import publish as delta_publish
 from dv_maintenance.tables.paimon.commit import publish as paimon_publish
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.faults import Call, Fault, Faults, Kill
 from dv_maintenance.testing.faulty_access import injected
+from dv_maintenance.testing.grounds import Bucket, Folder
 from dv_maintenance.testing.trials import Trial
 from dv_maintenance.testing.verbs import Verb, verbs_of
 
@@ -43,10 +45,26 @@ def paimon(place: str, verb: str) -> TableBackend:
     return PaimonBackend(place, options={"deletion-vector.index-file.target-size": "60"})
 
 
+def delta_in_bucket(place: str, verb: str) -> TableBackend:
+    return delta("s3://lake", verb)
+
+
+def paimon_in_bucket(place: str, verb: str) -> TableBackend:
+    return paimon("s3://lake", verb)
+
+
 Make = Callable[[str, str], TableBackend]
+IN_BUCKET: tuple[Make, ...] = (delta_in_bucket, paimon_in_bucket)
+# What the default suite does in a bucket, too: a commit, deletes, multipart uploads, a DV file.
+SHORT_IN_BUCKET = {"purge", "vacuum", "delete"}
 CASES = [
-    pytest.param(make, verb, id=f"{make.__name__}-{verb.name}")
-    for make in (delta, lance, paimon)
+    pytest.param(
+        make,
+        verb,
+        id=f"{make.__name__}-{verb.name}",
+        marks=pytest.mark.deep if make in IN_BUCKET and verb.name not in SHORT_IN_BUCKET else (),
+    )
+    for make in (delta, lance, paimon, *IN_BUCKET)
     for verb in verbs_of(make("nowhere", ""))
 ]
 
@@ -60,14 +78,18 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def trial(tmp_path: Path, make: Make, verb: Verb) -> Trial:
+def trial(tmp_path: Path, make: Make, verb: Verb, monkeypatch: pytest.MonkeyPatch) -> Trial:
     place = tmp_path / "table"
-    return Trial(make(str(place), verb.name), place, verb, half_written)
+    ground: Bucket | Folder = Folder(place)
+    if make in IN_BUCKET:
+        ground = Bucket()
+        monkeypatch.setattr(Storage, "default_access", ground)
+    return Trial(make(str(place), verb.name), ground, verb, half_written)
 
 
-def half_written(place: Path) -> Iterator[str]:
+def half_written(paths: Collection[str]) -> Iterator[str]:
     """Names under which our own writing begins."""
-    return (path.name for path in place.rglob("*") if path.name.endswith(".tmp"))
+    return (path for path in paths if path.endswith(".tmp"))
 
 
 def kills(trial: Trial, *, every_call: bool) -> list[Kill]:
@@ -99,7 +121,7 @@ def sigkilled(trial: Trial, make: Make, kill: Kill) -> None:
     # The server has what every such process imports, and no thread that a fork would lose.
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["dv_maintenance.testing.trials", "dv_maintenance.testing.verbs", "obstore"])
-    process = processes.Process(target=run_and_die, args=(make, str(trial.place), trial.verb.name, trial.now, kill))
+    process = processes.Process(target=run_and_die, args=(make, trial.backend.place, trial.verb.name, trial.now, kill))
 
     def die() -> None:
         process.start()

@@ -17,6 +17,7 @@ from dv_maintenance.tables.delta.commit.dv_files import CommitDvs
 from dv_maintenance.tables.paimon.commit import publish as paimon_publish
 from dv_maintenance.testing.backends import DeltaBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.faults import Call, Fault, Kill, Script
+from dv_maintenance.testing.grounds import Folder
 from dv_maintenance.testing.trials import Trial
 from dv_maintenance.testing.verbs import verbs_of
 
@@ -50,7 +51,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def trial(tmp_path: Path, verb: str, backend: Callable[[str], TableBackend] = DeltaBackend) -> Trial:
     place = tmp_path / "table"
     made = backend(str(place))
-    return Trial(made, place, next(each for each in verbs_of(made) if each.name == verb))
+    return Trial(made, Folder(place), next(each for each in verbs_of(made) if each.name == verb))
 
 
 def passes(subject: Trial, scripts: Iterable[Script | Kill]) -> bool:
