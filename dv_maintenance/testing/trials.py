@@ -39,9 +39,6 @@ _NOTHING = re.compile(r"nothing was changed|(?!.*(?:not known|begun)).*nothing w
 
 _HINT = re.compile(r"_last_|LATEST|EARLIEST|latest_version_hint")
 
-# No vacuum looks into a Delta log: what was staged there goes with the log's own beginning.
-_LOG = "_delta_log"
-
 # Milliseconds in which a file that nothing names becomes an orphan, beyond a table's retention.
 ORPHAN_AGE: Final = 8 * 86_400_000
 
@@ -132,7 +129,7 @@ class Trial:
         assert not (gone := needed - stored), f"live files are gone: {sorted(gone)}"
         assert not (left := stored - needed), f"vacuum leaves files behind: {sorted(left)}"
         files = self.ground.files()
-        staged = [path for path in files if staged_for(path) and PurePosixPath(path).parent.name != _LOG]
+        staged = [path for path in files if staged_for(path)]
         assert not staged, f"vacuum leaves what was staged: {sorted(staged)}"
         more = set(self.leftovers(files))
         assert not more, f"vacuum leaves files behind: {sorted(more)}"

@@ -12,6 +12,8 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from contextlib import nullcontext, suppress
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
@@ -116,27 +118,63 @@ def test_disturbed_a_little(make: Make, verb: Verb, trial: Trial) -> None:
 # -- the process dies indeed -------------------------------------------------------------------------------------------
 
 
-def sigkilled(trial: Trial, make: Make, kill: Kill) -> None:
-    """Run the verb in a process of its own, which dies by SIGKILL."""
+def dying(trial: Trial, make: Make, kill: Kill | None) -> ForkServerProcess:
+    """A process of its own that runs the verb; it dies at the ``kill``, if there is one."""
     # The server has what every such process imports, and no thread that a fork would lose.
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["dv_maintenance.testing.trials", "dv_maintenance.testing.verbs", "obstore"])
-    process = processes.Process(target=run_and_die, args=(make, trial.backend.place, trial.verb.name, trial.now, kill))
+    return processes.Process(target=run_and_die, args=(make, trial.backend.place, trial.verb.name, trial.now, kill))
 
+
+def sigkilled(trial: Trial, make: Make, kill: Kill) -> None:
     def die() -> None:
+        process = dying(trial, make, kill)
         process.start()
-        process.join(60)
+        process.join(600)
         assert process.exitcode == -signal.SIGKILL, kill
 
     trial.survive(die)
 
 
-def run_and_die(make: Make, place: str, name: str, now: int, kill: Kill) -> None:
+def killed_at_change(trial: Trial, make: Make, place: Path, number: int) -> bool:
+    """Kill the process as soon as so many changes show on disk, whoever in it writes. Whether it came to that."""
+    ended: list[int | None] = []
+
+    def die() -> None:
+        process = dying(trial, make, None)
+        seen = sizes(place)
+        changes = 0
+        process.start()
+        while process.is_alive():
+            now = sizes(place)
+            changes += now != seen
+            seen = now
+            if changes == number:
+                process.kill()
+                process.join()
+        process.join()
+        ended.append(process.exitcode)
+
+    trial.survive(die)
+    assert ended[0] in {0, -signal.SIGKILL}
+    return ended[0] != 0
+
+
+def sizes(place: Path) -> dict[str, int]:
+    found = {}
+    for folder, _, names in os.walk(place):
+        for name in names:
+            with suppress(FileNotFoundError):
+                found[f"{folder}/{name}"] = os.stat(f"{folder}/{name}").st_size
+    return found
+
+
+def run_and_die(make: Make, place: str, name: str, now: int, kill: Kill | None) -> None:
     delta_publish._FIRST_PAUSE = paimon_publish._FIRST_PAUSE = 0.0
     dv_files._INLINE = 0
     backend = make(place, name)
     verb = next(verb for verb in verbs_of(backend) if verb.name == name)
-    with injected(dataclasses.replace(kill, by_signal=True)):
+    with injected(dataclasses.replace(kill, by_signal=True)) if kill else nullcontext():
         verb.run(backend, now)
 
 
@@ -154,9 +192,10 @@ def case(make: Make, name: str) -> object:
 SIGNALLED = [
     *(case(delta, name) for name in ("purge", "delete", "vacuum", "restore")),
     *(case(paimon, name) for name in ("purge", "delete", "vacuum")),
-    # What a purge changes here, Lance's own library does.
     *(case(lance, name) for name in ("delete", "vacuum")),
 ]
+# What a purge of Lance changes, Lance's own library writes: no call of ours to die at.
+WATCHED = [case(lance, "purge"), case(delta, "purge"), case(paimon, "purge")]
 
 
 @pytest.mark.deep
@@ -169,6 +208,19 @@ def test_killed_by_a_signal(make: Make, verb: Verb, trial: Trial) -> None:
     for kill in found:
         sigkilled(trial, make, kill)
     print(f"\n{make.__name__} {verb.name}: {len(found)} kills by SIGKILL")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("make", "verb"), WATCHED)
+def test_killed_when_something_changed_on_disk(make: Make, verb: Verb, trial: Trial, tmp_path: Path) -> None:
+    killed = 0
+    for number in range(1, 40):
+        died = [killed_at_change(trial, make, tmp_path / "table", number) for _ in range(3)]
+        killed += sum(died)
+        if not any(died):
+            break
+    assert killed
+    print(f"\n{make.__name__} {verb.name}: {killed} kills by SIGKILL, at up to {number - 1} changes")
 
 
 # -- all of it ---------------------------------------------------------------------------------------------------------
