@@ -30,6 +30,7 @@ def _text(report: UndeleteReport) -> str:
     ]
     if found.taken:
         lines.append(f"left {count(found.taken)} in quarantine: there is a file of that name")
+    lines += [f"left {count(files)} in quarantine: {reason}" for reason, files in found.held.items()]
     if found.gone:
         lines.append(f"{count(found.gone)} went meanwhile: a vacuum emptied the quarantine")
     if found.files and not found.dry_run:

@@ -7,7 +7,7 @@ Each is a protocol of its own, so that a verb finds out by ``isinstance`` whethe
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -141,6 +141,7 @@ class CheckpointResult:
 class UndeleteResult:
     """``files`` and ``bytes`` were put back, or would be under ``dry_run``. ``taken``: stayed in quarantine, as there
     is a file of that name; ``gone``: were emptied meanwhile. ``version``: the newest, which it does not change.
+    ``held``: files that would do harm if they came back and stayed in quarantine; why -> how many.
     """
 
     version: int
@@ -149,6 +150,7 @@ class UndeleteResult:
     bytes: int
     taken: int
     gone: int
+    held: Mapping[str, int] = field(default_factory=dict)
 
 
 class FileFault(Protocol):

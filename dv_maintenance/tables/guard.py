@@ -70,20 +70,11 @@ class VacuumGuard:
                 "go, allow it once: --max-deleted-share 1",
             )
 
-    def refuse_unknown(self, format_name: str, *, table: str, next_step: str) -> None:
-        """For formats without a quarantine, which protect versions and readers by means of their own. Raises
-        RefusedError.
-        """
-        if self.quarantine:
+    def refuse_streams(self, format_name: str, *, table: str, next_step: str) -> None:
+        """For formats whose streaming readers leave no checkpoint that could be read here. Raises RefusedError."""
+        if self.streams:
             raise RefusedError(
-                f"vacuums of {format_name} tables can't set files aside",
-                table=table,
-                next_step="leave the quarantine out; a longer retention, or versions kept by the bucket, do the same",
-            )
-        if self.versions or self.streams:
-            what = "versions" if self.versions else "streams"
-            raise RefusedError(
-                f"{what} of {format_name} tables can't be protected by number or checkpoint here",
+                f"checkpoints of streams do not say what they have yet to read of {format_name} tables",
                 table=table,
                 next_step=next_step,
             )

@@ -278,7 +278,8 @@ class MemoryTable:
         now: int | None = None,
         guard: VacuumGuard = NO_GUARD,
     ) -> VacuumResult:
-        guard.refuse_unknown("memory", table=self.uri, next_step="leave them out")
+        if guard.quarantine or guard.versions or guard.streams:
+            raise RefusedError("memory tables can't set files aside or protect them", table=self.uri)
         kept_for = _RETENTION if retention is None else retention
         if kept_for < _RETENTION and not allow_short_retention:
             raise RefusedError("a retention below the table's own", table=self.uri, version=self.version())

@@ -223,9 +223,9 @@ class DeltaTable:
         )
 
     def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteResult:
-        from dv_maintenance.tables.delta.vacuum.quarantine import undelete
+        from dv_maintenance.tables.quarantine import undelete
 
-        return undelete(self.storage, since=since, until=until, dry_run=dry_run)
+        return undelete(self.storage, self.version, since=since, until=until, dry_run=dry_run)
 
     def protecting(self, clones: Sequence[str]) -> DeltaTable:
         return DeltaTable(self.storage, (*self.protected, *clones))

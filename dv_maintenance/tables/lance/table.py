@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.capabilities import RenamedManifests
+    from dv_maintenance.tables.capabilities import RenamedManifests, UndeleteResult
     from dv_maintenance.tables.lance.commit.preflight import Fault
     from dv_maintenance.tables.lance.log.refs import Branch, Tag
     from dv_maintenance.tables.model import Changes, HistoryEntry, OldestDv, Snapshot, VacuumResult
@@ -161,6 +161,15 @@ class LanceTable:
             guard=guard,
             protected=self.protected,
         )
+
+    def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteResult:
+        from dv_maintenance.tables.lance.layout import check_folders
+        from dv_maintenance.tables.lance.vacuum.returning import LanceReturning
+        from dv_maintenance.tables.quarantine import undelete
+
+        check_folders(self.storage)
+        returning = LanceReturning(self.storage)
+        return undelete(self.storage, self.version, returning, since=since, until=until, dry_run=dry_run)
 
     def protecting(self, clones: Sequence[str]) -> LanceTable:
         return LanceTable(self.storage, (*self.protected, *clones))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.capabilities import EngineName, WaitingRows
+    from dv_maintenance.tables.capabilities import EngineName, UndeleteResult, WaitingRows
     from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv, Snapshot, VacuumResult
     from dv_maintenance.tables.paimon.log.refs import Tag
     from dv_maintenance.tables.predicate import Predicate
@@ -164,6 +164,13 @@ class PaimonTable:
             now=now,
             guard=guard,
         )
+
+    def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteResult:
+        from dv_maintenance.tables.paimon.vacuum.returning import PaimonReturning
+        from dv_maintenance.tables.quarantine import undelete
+
+        returning = PaimonReturning(self.storage)
+        return undelete(self.storage, self.version, returning, since=since, until=until, dry_run=dry_run)
 
     def left_to_engine(self, snapshot: Snapshot) -> str | None:
         from dv_maintenance.errors import RefusedError

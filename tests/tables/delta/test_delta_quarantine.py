@@ -23,9 +23,9 @@ from dv_maintenance.tables.delta.commit import publish
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.vacuum import run as vacuuming
-from dv_maintenance.tables.delta.vacuum.quarantine import QUARANTINE
 from dv_maintenance.tables.delta.verbs.restore import restore
 from dv_maintenance.tables.guard import VacuumGuard
+from dv_maintenance.tables.quarantine import QUARANTINE
 from dv_maintenance.testing.memory import MemoryTable
 
 DAY = 24 * HOUR
@@ -37,7 +37,7 @@ ASIDE = VacuumGuard(quarantine=True)
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(publish, "_FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(vacuuming, "_BATCH", 2)
+    monkeypatch.setattr("dv_maintenance.tables.vacuum.BATCH", 2)
     return iter(())
 
 

@@ -25,7 +25,6 @@ from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.replay import tombstones
 from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.table import DeltaTable
-from dv_maintenance.tables.delta.vacuum import run as vacuuming
 from dv_maintenance.tables.delta.vacuum.expired import needed_files
 from dv_maintenance.tables.delta.vacuum.run import vacuum
 from dv_maintenance.tables.delta.verbs.restore import restore
@@ -40,7 +39,7 @@ NEVER = 1 << 30
 def _small_steps() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(publish, "_FIRST_PAUSE", 0.0)
-        patch.setattr(vacuuming, "_BATCH", 2)
+        patch.setattr("dv_maintenance.tables.vacuum.BATCH", 2)
         yield
 
 

@@ -380,7 +380,7 @@ def refusing(unlink: Callable[[str], None], name: str) -> Callable[[str], None]:
 def test_when_nothing_can_be_deleted_not_everything_is_tried(table: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(20):
         table.data(OLD)
-    monkeypatch.setattr("dv_maintenance.tables.delta.vacuum.run._BATCH", 4)
+    monkeypatch.setattr("dv_maintenance.tables.vacuum.BATCH", 4)
     tried: set[str] = set()
 
     def refuse(path: str) -> None:
@@ -394,7 +394,7 @@ def test_when_nothing_can_be_deleted_not_everything_is_tried(table: LogWriter, m
     assert error.value.done == "0 of 23 expired files deleted"
 
     monkeypatch.undo()
-    monkeypatch.setattr("dv_maintenance.tables.delta.vacuum.run._BATCH", 4)
+    monkeypatch.setattr("dv_maintenance.tables.vacuum.BATCH", 4)
     first = vacuum(table.storage, dry_run=True, now=NOW).expired.files[0].path
     monkeypatch.setattr(os, "unlink", refusing(os.unlink, first))
     with pytest.raises(StorageError, match="Permission") as error:

@@ -116,8 +116,10 @@ def test_what_a_run_may_delete(table: Path) -> None:
     assert "max_deleted_share allows 10%" in (dry.refused or "")
     with pytest.raises(RefusedError, match="max_deleted_share allows 10%"):
         opened(table).vacuum(guard=VacuumGuard(0.1))
-    with pytest.raises(RefusedError, match="give the version a tag"):
-        opened(table).vacuum(guard=VacuumGuard(versions=(2,)))
+    with pytest.raises(RefusedError, match="at a tag"):
+        opened(table).vacuum(guard=VacuumGuard(streams=("somewhere",)))
+    with pytest.raises(RefusedError, match="version 9999 is to be protected, and does not exist"):
+        opened(table).vacuum(guard=VacuumGuard(versions=(9999,)))
     assert files(table) == before
     assert opened(table).vacuum(guard=VacuumGuard(1)).deleted > 0
 

@@ -21,7 +21,6 @@ from dv_maintenance.dv import DeletionVector
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import VacuumResult
 from dv_maintenance.tables.paimon.table import PaimonTable
-from dv_maintenance.tables.paimon.vacuum import run as vacuum
 
 HOUR, DAY = 3_600_000, 86_400_000
 OWN = ("snapshot/", "schema/", "tag/", "changelog/", "consumer/")
@@ -386,7 +385,7 @@ def before_each_call(do: Callable[[int, str, Any], None]) -> Iterator[list[str]]
             do(len(calls) - 1, "rename", place)
             inner(place, aside)
 
-        patch.setattr(vacuum.os, "rename", rename)
+        patch.setattr(os, "rename", rename)
         yield calls
 
 

@@ -87,9 +87,14 @@ class Protected:
         found = self.paths.get(path)
         return self.names.get(path.rpartition("/")[2]) if found is None and self.names else found
 
-    def told(self) -> tuple[str, ...]:
+    def told(self, gone: AbstractSet[str] = frozenset()) -> tuple[str, ...]:
+        """Each reason, with the number of files; ``gone``: those of the paths that are not there any more."""
         counts = Counter([*self.paths.values(), *self.names.values()])
-        return tuple(f"{reason}: {counts[reason]:,} files" for reason in self.reasons)
+        lost = Counter(self.paths[path] for path in gone)
+        return tuple(
+            f"{reason}: {counts[reason]:,} files" + (f", {lost[reason]:,} of them gone already" if lost[reason] else "")
+            for reason in self.reasons
+        )
 
 
 NOTHING_PROTECTED = Protected()

@@ -13,8 +13,9 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -40,9 +41,9 @@ from dv_maintenance.tables.delta.vacuum.expired import (
 )
 from dv_maintenance.tables.delta.vacuum.named_since import NamedSince
 from dv_maintenance.tables.delta.vacuum.protected import protected_files
-from dv_maintenance.tables.delta.vacuum.quarantine import empty, new_batch, put_back, set_aside
 from dv_maintenance.tables.delta.vacuum.retention import DEFAULT_RETENTION, RETENTION, interval_millis
 from dv_maintenance.tables.delta.vacuum.watermark import (
+    Watermark,
     read_watermark,
     removed_files,
     removed_since,
@@ -51,7 +52,8 @@ from dv_maintenance.tables.delta.vacuum.watermark import (
 )
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
-from dv_maintenance.tables.sweep import delete_batch, remove_empty_folders
+from dv_maintenance.tables.sweep import remove_empty_folders
+from dv_maintenance.tables.vacuum import Sweep, run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,8 +63,6 @@ if TYPE_CHECKING:
 __all__ = ["vacuum"]
 
 _STAT_THREADS = 16
-# Files deleted between two looks at what went wrong.
-_BATCH = 1000
 
 
 def vacuum(
@@ -104,56 +104,173 @@ def vacuum(
     now = time.time_ns() // 1_000_000 if now is None else now
     cutoff = now - kept_for
 
-    watermark = read_watermark(storage, snapshot, cutoff)
-    forgotten = removed_since(storage, snapshot, watermark, cutoff) if kept_for > own else set()
-    protected = protected_files(storage, snapshot, guard, clones)
-    removed = tombstones(storage, snapshot)
-    needed = needed_files(storage, snapshot, removed, cutoff, forgotten, protected)
-    scope = _scope(snapshot)
-    found = removed_files(storage, snapshot, watermark) if lite else storage.walk(skip=scope.skip)
-    files, kept = find_expired(needed, scope, found, lambda infos: _stat(storage, infos), cutoff)
-
-    def unexplained(files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
-        unknown = [file for file in files if file.path not in needed.past]
-        known = taken_out(storage, watermark) if unknown else set()
-        return [file for file in unknown if file.path not in known]
-
-    refused = guard.refusal(files, *_totals(snapshot, removed, cutoff, files, kept, listed=not lite), unexplained)
-    plan = _Plan(snapshot, retention, own, cutoff, files, kept, forgotten, protected, refused if dry_run else None)
-    folder = new_batch(now) if guard.quarantine else None
-    if not dry_run:
-        guard.check(refused, table=storage.uri, version=snapshot.version)
-    if dry_run or not files:
-        result = plan.result(files, version_after=snapshot.version, dry_run=dry_run)
-    else:
-        result = _delete(storage, plan, folder)
-    if not dry_run:
-        result = replace(result, emptied=empty(storage, now - guard.quarantine_retention))
+    rules = _Rules(storage, snapshot, retention, own, cutoff, lite, guard, clones)
+    result = run(rules, guard, dry_run=dry_run, now=now)
     # What is protected now is not to be forgotten by lite vacuums once it no longer is.
-    if not dry_run and not any(kept[reason] for reason in protected.reasons):
-        write_watermark(storage, watermark)
+    if not dry_run and not any(rules.kept[reason] for reason in rules.protected.reasons):
+        write_watermark(storage, rules.watermark)
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    snapshot: DeltaSnapshot
-    asked: int | None  # milliseconds
-    own: int  # milliseconds
-    cutoff: int
-    files: Sequence[ExpiredFile]
-    kept: Counter[str]
-    forgotten: set[str]  # see needed_files
-    protected: Protected
-    refused: str | None
+@dataclass(slots=True)
+class _Rules:
+    """``asked``, ``own``: retention in milliseconds, as asked for and as the table has it; ``cutoff``: epoch
+    milliseconds. ``after``: the newest version in the end.
+    """
 
-    def result(
-        self, files: Sequence[ExpiredFile], *, version_after: int, deleted: int = 0, dry_run: bool = False
-    ) -> VacuumResult:
+    storage: Storage
+    snapshot: DeltaSnapshot
+    asked: int | None
+    own: int
+    cutoff: int
+    lite: bool
+    guard: VacuumGuard
+    clones: Sequence[str]
+    kept: Counter[str] = field(default_factory=Counter)
+    after: int = -1
+    folders: int = 0
+    watermark: Watermark = field(init=False)
+    forgotten: set[str] = field(init=False)  # see needed_files
+    protected: Protected = field(init=False)
+    removed: pa.Table = field(init=False)
+    past: AbstractSet[str] = field(init=False)
+    gone: set[str] = field(default_factory=set)  # protected, and not there
+    since: NamedSince | None = None
+
+    def __post_init__(self) -> None:
+        kept_for = self.own if self.asked is None else self.asked
+        self.after = self.snapshot.version
+        self.watermark = read_watermark(self.storage, self.snapshot, self.cutoff)
+        longer = kept_for > self.own
+        self.forgotten = removed_since(self.storage, self.snapshot, self.watermark, self.cutoff) if longer else set()
+        self.protected = protected_files(self.storage, self.snapshot, self.guard, self.clones)
+
+    @property
+    def table(self) -> str:
+        return self.storage.uri
+
+    @property
+    def version(self) -> int:
+        return self.snapshot.version
+
+    def find(self) -> Sequence[ExpiredFile]:
+        storage, snapshot = self.storage, self.snapshot
+        self.removed = tombstones(storage, snapshot)
+        needed = needed_files(storage, snapshot, self.removed, self.cutoff, self.forgotten, self.protected)
+        scope = _scope(snapshot)
+        found = removed_files(storage, snapshot, self.watermark) if self.lite else self._walk(scope)
+        files, self.kept = find_expired(needed, scope, found, lambda infos: _stat(storage, infos), self.cutoff)
+        self.past = needed.past
+        return files
+
+    def _walk(self, scope: Scope) -> Iterator[FileInfo]:
+        gone = set(self.protected.paths)
+        for info in self.storage.walk(skip=scope.skip):
+            gone.discard(info.path)
+            yield info
+        self.gone = {path for path in gone if scope.holds(path)}
+
+    def totals(self, files: Sequence[ExpiredFile]) -> tuple[int, int]:
+        """As far as that is known without a look at each: live files, those inside the retention, and those to go."""
+        recent = self.removed.filter(pc.greater_equal(self.removed["deletion_timestamp"], self.cutoff))
+        size = sum(pc.sum(sizes).as_py() or 0 for sizes in (self.snapshot.files["size"], recent["size"]))
+        listed = self.kept.total() - self.kept[FOREIGN]
+        count = self.snapshot.files.num_rows + recent.num_rows if self.lite else listed
+        return count + len(files), size + sum(file.size for file in files)
+
+    def unexplained(self, files: Sequence[ExpiredFile]) -> Sequence[ExpiredFile]:
+        unknown = [file for file in files if file.path not in self.past]
+        known = taken_out(self.storage, self.watermark) if unknown else set()
+        return [file for file in unknown if file.path not in known]
+
+    def result(self, files: Sequence[ExpiredFile], *, deleted: int, dry_run: bool) -> VacuumResult:
         retention = self.own if self.asked is None else self.asked
-        expired = ExpiredFiles(self.snapshot.version, self.cutoff, retention, tuple(files), dict(self.kept))
-        return VacuumResult(
-            expired, deleted, dry_run, self.snapshot.version, version_after, self.refused, self.protected.told()
+        expired = ExpiredFiles(self.version, self.cutoff, retention, tuple(files), dict(self.kept))
+        told = self.protected.told(self.gone)
+        return VacuumResult(expired, deleted, dry_run, self.version, self.after, protected=told)
+
+    # -- deleting --------------------------------------------------------------------------------------------------
+
+    def delete(self, files: Sequence[ExpiredFile], sweep: Sweep) -> None:
+        checked = self.asked is None or self.asked >= self.own
+        start = {"retentionCheckEnabled": checked, "defaultRetentionMillis": self.own}
+        if self.asked is not None:
+            start["specifiedRetentionMillis"] = self.asked
+        sizes = {"numFilesToDelete": len(files), "sizeOfDataToDelete": sum(file.size for file in files)}
+        commit_info_only(self.storage, START, start, sizes)
+        failure: DvMaintenanceError | None = None
+        try:
+            failure = self._sweep(files, sweep)
+        except DvMaintenanceError as error:
+            failure = error
+        try:
+            status = {"status": "FAILED" if failure else "COMPLETED"}
+            metrics = {"numDeletedFiles": sweep.deleted, "numVacuumedDirectories": self.folders}
+            self.after = commit_info_only(self.storage, END, status, metrics)
+        except DvMaintenanceError as error:
+            error.done = f"{sweep.deleted} of {len(files)} expired files deleted, but {END} is not in the log"
+            raise
+        try:
+            failure = self._came_back(sweep) or failure
+        except DvMaintenanceError as error:
+            failure = failure or error
+        if failure is not None:
+            failure.done = f"{sweep.deleted} of {len(files)} expired files deleted"
+            raise sweep.failed(failure, self, len(files))
+
+    def _sweep(self, files: Sequence[ExpiredFile], sweep: Sweep) -> DvMaintenanceError | None:
+        """Delete what is still expired, as much as can be; the first failure."""
+        version, expired = self._still_expired(files)
+        since = self.since = NamedSince(self.storage, version)
+
+        def still(batch: Sequence[ExpiredFile]) -> Sequence[ExpiredFile]:
+            since.look()
+            if since.changed:
+                since.changed = False
+                _, batch = self._still_expired(batch)
+            needed = sum(since.needs(file.path) for file in batch)
+            self.kept[LIVE] += needed
+            return [file for file in batch if not since.needs(file.path)] if needed else batch
+
+        failure = sweep.remove(expired, still)
+        self.folders = remove_empty_folders(self.storage, (file.path for file in sweep.files))
+        return failure
+
+    def _still_expired(self, files: Sequence[ExpiredFile]) -> tuple[int, list[ExpiredFile]]:
+        """What the newest version, which comes first, does not need either: others may have brought files back."""
+        snapshot = load_snapshot(self.storage)
+        check_writable(snapshot, "vacuum")
+        cutoff = self.cutoff - (0 if self.asked is not None else max(0, _own_retention(snapshot) - self.own))
+        removed = tombstones(self.storage, snapshot)
+        needed = needed_files(self.storage, snapshot, removed, cutoff, self.forgotten, self.protected)
+        still = []
+        for file in files:
+            reason = needed.reason(file.path) or (YOUNG if file.modified >= cutoff else None)
+            if reason is None:
+                still.append(file)
+            else:
+                self.kept[reason] += 1
+        return snapshot.version, still
+
+    def _came_back(self, sweep: Sweep) -> DvMaintenanceError | None:
+        """Whether others brought files back that are gone, in any version up to the END."""
+        since = self.since
+        if since is None or not sweep.files:
+            return None
+        since.look()
+        lost = [file.path for file in sweep.files if since.needs(file.path)]
+        if not lost:
+            return None
+        if sweep.folder is not None:
+            sweep.put_back(lost)
+            self.kept[LIVE] += len(lost)
+            return None
+        versions = sorted({since.named[path] for path in lost if path in since.named}) or [since.version]
+        return DamagedTableError(
+            f"version {versions[0]} names {len(lost)} files that were just deleted: {listed(lost)}; whoever committed "
+            f"it looked for them before, and took no notice of {START}",
+            next_step=f"restore a version other than what {versions[0]} brought back, or bring the files back from a "
+            "backup; run no restore beside a vacuum with a tool that does not look at the log",
         )
 
 
@@ -231,137 +348,3 @@ def _head(storage: Storage, path: str) -> FileInfo | None:
         return storage.head(path)
     except FileNotFoundError:
         return None
-
-
-def _totals(
-    snapshot: DeltaSnapshot,
-    removed: pa.Table,
-    cutoff: int,
-    files: Sequence[ExpiredFile],
-    kept: Counter[str],
-    *,
-    listed: bool,
-) -> tuple[int, int]:
-    """How many files and bytes the table has, as far as that is known without a look at each: live ones, those inside
-    the retention, and those that are to go.
-    """
-    recent = removed.filter(pc.greater_equal(removed["deletion_timestamp"], cutoff))
-    size = sum(pc.sum(sizes).as_py() or 0 for sizes in (snapshot.files["size"], recent["size"]))
-    count = kept.total() - kept[FOREIGN] if listed else snapshot.files.num_rows + recent.num_rows
-    return count + len(files), size + sum(file.size for file in files)
-
-
-# -- deleting ----------------------------------------------------------------------------------------------------
-
-
-def _delete(storage: Storage, plan: _Plan, folder: str | None) -> VacuumResult:
-    """``folder``: where the files go instead."""
-    start = {"retentionCheckEnabled": plan.asked is None or plan.asked >= plan.own, "defaultRetentionMillis": plan.own}
-    if plan.asked is not None:
-        start["specifiedRetentionMillis"] = plan.asked
-    sizes = {"numFilesToDelete": len(plan.files), "sizeOfDataToDelete": sum(file.size for file in plan.files)}
-    commit_info_only(storage, START, start, sizes)
-
-    sweep = _Sweep(storage, plan, folder)
-    failure: DvMaintenanceError | None = None
-    try:
-        failure = sweep.run()
-    except DvMaintenanceError as error:
-        failure = error
-    done = f"{sweep.deleted} of {len(plan.files)} expired files deleted"
-    try:
-        status = {"status": "FAILED" if failure else "COMPLETED"}
-        end = commit_info_only(
-            storage, END, status, {"numDeletedFiles": sweep.deleted, "numVacuumedDirectories": sweep.folders}
-        )
-    except DvMaintenanceError as error:
-        error.done = f"{done}, but {END} is not in the log"
-        raise
-    try:
-        failure = sweep.came_back() or failure
-    except DvMaintenanceError as error:
-        failure = failure or error
-    if failure is None:
-        return replace(plan.result(sweep.files, deleted=sweep.deleted, version_after=end), quarantine=folder)
-    failure.table, failure.version, failure.done = storage.uri, plan.snapshot.version, done
-    failure.next_step = failure.next_step or "run again: it goes on with what is left"
-    raise failure
-
-
-@dataclass(slots=True)
-class _Sweep:
-    """``files``: what was to go in the end. ``folders``: how many went."""
-
-    storage: Storage
-    plan: _Plan
-    folder: str | None
-    files: list[ExpiredFile] = field(default_factory=list)
-    deleted: int = 0
-    folders: int = 0
-    since: NamedSince | None = None
-
-    def run(self) -> DvMaintenanceError | None:
-        """Delete what is still expired, as much as can be; the first failure."""
-        version, still = _still_expired(self.storage, self.plan, self.plan.files)
-        since = self.since = NamedSince(self.storage, version)
-        failure: DvMaintenanceError | None = None
-        for at in range(0, len(still), _BATCH):
-            since.look()
-            batch = still[at : at + _BATCH]
-            if since.changed:
-                since.changed = False
-                _, batch = _still_expired(self.storage, self.plan, batch)
-            needed = [file for file in batch if since.needs(file.path)]
-            self.plan.kept[LIVE] += len(needed)
-            batch = [file for file in batch if not since.needs(file.path)] if needed else batch
-            paths = [file.path for file in batch]
-            if self.folder is None:
-                gone, failed = delete_batch(self.storage, paths)
-            else:
-                gone, failed = set_aside(self.storage, paths, self.folder)
-            self.deleted += gone
-            self.files += batch
-            failure = failure or failed
-            if failed and not gone:
-                break  # nothing works any more: don't try hundreds of thousands of files one by one
-        self.folders = remove_empty_folders(self.storage, (file.path for file in self.files))
-        return failure
-
-    def came_back(self) -> DvMaintenanceError | None:
-        """Whether others brought files back that are gone, in any version up to the END."""
-        since = self.since
-        if since is None or not self.files:
-            return None
-        since.look()
-        lost = [file.path for file in self.files if since.needs(file.path)]
-        if lost and self.folder is not None:
-            self.deleted -= put_back(self.storage, lost, self.folder)
-            self.files = [file for file in self.files if not since.needs(file.path)]
-            self.plan.kept[LIVE] += len(lost)
-            return None
-        if not lost:
-            return None
-        versions = sorted({since.named[path] for path in lost if path in since.named}) or [since.version]
-        return DamagedTableError(
-            f"version {versions[0]} names {len(lost)} files that were just deleted: {listed(lost)}; whoever committed "
-            f"it looked for them before, and took no notice of {START}",
-            next_step=f"restore a version other than what {versions[0]} brought back, or bring the files back from a "
-            "backup; run no restore beside a vacuum with a tool that does not look at the log",
-        )
-
-
-def _still_expired(storage: Storage, plan: _Plan, files: Sequence[ExpiredFile]) -> tuple[int, list[ExpiredFile]]:
-    """What the newest version, which comes first, does not need either: others may have brought files back since."""
-    snapshot = load_snapshot(storage)
-    check_writable(snapshot, "vacuum")
-    longer = 0 if plan.asked is not None else max(0, _own_retention(snapshot) - plan.own)
-    cutoff = plan.cutoff - longer
-    needed = needed_files(storage, snapshot, tombstones(storage, snapshot), cutoff, plan.forgotten, plan.protected)
-    still = []
-    for file in files:
-        reason = needed.reason(file.path) or (YOUNG if file.modified >= cutoff else None)
-        if reason is None:
-            still.append(file)
-        else:
-            plan.kept[reason] += 1
-    return snapshot.version, still

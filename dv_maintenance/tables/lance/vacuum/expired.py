@@ -55,6 +55,7 @@ __all__ = [
     "find_expired",
     "keys_of",
     "known_file",
+    "pinned",
     "superseded_before",
 ]
 
@@ -73,6 +74,11 @@ FOLDERS: Final = (VERSIONS, TRANSACTIONS, DELETIONS, INDICES, DATA)
 """Where a table's own files are. Whatever else lies in its folder (branches, tags, other tools' files) is not looked
 at, but for what killed writers left staged in REFS."""
 REFS: Final = "_refs"
+
+
+def pinned(version: int) -> str:
+    return f"in version {version}, which is pinned"
+
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DELETION: Final = re.compile(r"[0-9]+-[0-9]+-[0-9]+\.(arrow|bin)")

@@ -20,12 +20,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Final, TypeVar
 
 from dv_maintenance.errors import (
     ConflictError,
     DvMaintenanceError,
+    RefusedError,
     UnsupportedFeatureError,
     UsageError,
 )
@@ -53,16 +55,16 @@ from dv_maintenance.tables.lance.vacuum.retained import TREE, Seen, look, unread
 from dv_maintenance.tables.lance.vacuum.retention import retained_versions, retention_of
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
 from dv_maintenance.tables.parallel import in_parallel
-from dv_maintenance.tables.sweep import delete_batch, remove_empty_folders
+from dv_maintenance.tables.sweep import remove_empty_folders
+from dv_maintenance.tables.vacuum import Sweep, run
 
 __all__ = ["ORPHAN_AGE", "vacuum"]
 
 ORPHAN_AGE: Final = 7 * 86_400_000
 """Milliseconds that a file without a version is kept at least, as Lance does: so long may a writer take."""
 
-# Manifests read before what they name is taken in, and files deleted between two looks.
+# Manifests read before what they name is taken in.
 _BATCH: Final = 64
-_DELETED_AT_ONCE: Final = 1000
 # Sequences of row ids and versions in files of their own. No writer makes them, and nothing says how they are called.
 _EXTERNAL: Final[Shape] = {6: BYTES, 8: BYTES, 10: BYTES}
 
@@ -100,11 +102,7 @@ def vacuum(
     StorageError : some files could not be deleted; says how many were. The next run goes on from there.
     """
     del lite
-    guard.refuse_unknown(
-        "Lance",
-        table=storage.uri,
-        next_step="give the version a tag, which every cleanup respects; name clones with --protect",
-    )
+    guard.refuse_streams("Lance", table=storage.uri, next_step="give the version that a reader is at a tag")
     _, newest = load_manifest(storage)
     check_cleanable(newest, storage.uri)
     check_folders(storage)
@@ -115,20 +113,14 @@ def vacuum(
         root=root(storage, newest.branch) if f"/{TREE}/" in storage.uri else storage,
         branch=newest.branch,
         clones=tuple(_clone(storage, place) for place in protected),
+        pins=frozenset(guard.versions),
+        kept_for=kept_for,
         cutoff=now - kept_for,
         young=now - max(kept_for, ORPHAN_AGE),
         retained=retained_versions(newest, storage.uri),
-        newest=newest.version,
+        version=newest.version,
     )
-    cleanup.take_stock()
-    files = cleanup.decide()
-    size = sum(info.size for info in cleanup.listed)
-    refused = guard.refusal(files, len(cleanup.listed), size, cleanup.unexplained)
-    if not dry_run:
-        guard.check(refused, table=storage.uri, version=cleanup.newest)
-    gone: Sequence[ExpiredFile] = files if dry_run else cleanup.delete(files)
-    report = ExpiredFiles(cleanup.newest, cleanup.cutoff, kept_for, tuple(gone), dict(+cleanup.kept))
-    return VacuumResult(report, 0 if dry_run else cleanup.deleted, dry_run, cleanup.newest, cleanup.newest, refused)
+    return run(cleanup, guard, dry_run=dry_run, now=now)
 
 
 def _clone(storage: Storage, place: str) -> Storage:
@@ -148,10 +140,12 @@ class _Cleanup:
     root: Storage
     branch: str | None
     clones: tuple[Storage, ...]
+    pins: frozenset[int]
+    kept_for: int
     cutoff: int
     young: int
     retained: int
-    newest: int
+    version: int
     needed: dict[str, str] = field(default_factory=dict)
     past: set[str] = field(default_factory=set)
     expired: dict[int, VersionFile] = field(default_factory=dict)
@@ -163,9 +157,29 @@ class _Cleanup:
     known_elsewhere: set[bytes] = field(default_factory=set)
     known_past: set[bytes] = field(default_factory=set)
     listed: list[FileInfo] = field(default_factory=list)
-    deleted: int = 0
+    files: Sequence[ExpiredFile] = ()
+    named: dict[int, int] = field(default_factory=dict)  # pinned version -> how many files it names
 
     # -- what there is ---------------------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> str:
+        return self.storage.uri
+
+    def find(self) -> Sequence[ExpiredFile]:
+        self.take_stock()
+        return self.decide()
+
+    def totals(self, files: Sequence[ExpiredFile]) -> tuple[int, int]:
+        del files
+        return len(self.listed), sum(info.size for info in self.listed)
+
+    def result(self, files: Sequence[ExpiredFile], *, deleted: int, dry_run: bool) -> VacuumResult:
+        went = set(files)
+        gone = [file for file in self.files if file in went]
+        report = ExpiredFiles(self.version, self.cutoff, self.kept_for, tuple(gone), dict(+self.kept))
+        told = tuple(f"{expired.pinned(version)}: {self.named[version]:,} files" for version in sorted(self.pins))
+        return VacuumResult(report, deleted, dry_run, self.version, self.version, protected=told)
 
     def take_stock(self) -> None:
         """Files first, versions then: what is committed in between is young, or found by a later look."""
@@ -173,7 +187,7 @@ class _Cleanup:
         refs = self.storage.list(expired.REFS, staged=True)
         self.listed += [info for info in refs if staged_for(info.path) is not None]
         seen = self._look()
-        self.newest = seen.versions[-1].version
+        self.version = seen.versions[-1].version
         self._sort_versions(seen)
         if self.storage.uri_of(seen.versions[-1].path) not in self.read:
             raise self._conflict("its newest version was deleted or renamed")
@@ -185,6 +199,14 @@ class _Cleanup:
     def _sort_versions(self, seen: Seen) -> None:
         """Newest first: which ones are expired, and what the others need."""
         files = seen.versions[::-1]
+        if lost := self.pins - {file.version for file in files}:
+            raise RefusedError(
+                f"version {min(lost)} is to be protected, and does not exist",
+                table=self.storage.uri,
+                version=self.version,
+                next_step="take it out of the protected versions (protected_versions, --protect-version) if it is "
+                "given up",
+            )
         written = {info.path: info.modified for info in self.listed}
         # One that came while we listed is as young as can be.
         stored = {file.version: Committed(file.version, written.get(file.path, self.cutoff)) for file in files}
@@ -195,7 +217,9 @@ class _Cleanup:
             return expired.superseded_before(stored[version], None if newer is None else stored[newer], self.cutoff)
 
         for place, file in enumerate(files):
-            if file.version in seen.pinned:
+            if file.version in self.pins:
+                self.why[file.version] = expired.pinned(file.version)
+            elif file.version in seen.pinned:
                 self.why[file.version] = seen.pinned[file.version]
             if place < self.retained:
                 self.why.setdefault(file.version, expired.RETAINED)
@@ -237,6 +261,8 @@ class _Cleanup:
         known = self.known_elsewhere if elsewhere else self.known
         for key in self._keys(storage, manifest, known, elsewhere=elsewhere):
             self.needed.setdefault(key, reason)
+        if not elsewhere and manifest.version in self.pins:
+            self.named[manifest.version] = len(self._keys(storage, manifest, set())) + 1
 
     def _take_in_past(self, manifest: Manifest) -> None:
         check_cleanable(manifest, self.storage.uri)
@@ -264,7 +290,7 @@ class _Cleanup:
 
     # -- deciding --------------------------------------------------------------------------------------------------
 
-    def decide(self) -> list[ExpiredFile]:
+    def decide(self) -> Sequence[ExpiredFile]:
         manifests: dict[str, str | None] = {}
         for info in self.listed:
             folder, _, name = info.path.rpartition("/")
@@ -279,7 +305,7 @@ class _Cleanup:
             for manifest in _each(self.storage, self.unread, read_manifest):
                 self._take_in_past(manifest)
             files, kept, _ = expired.find_expired(self.listed, self.needed, self.past, manifests, self.young)
-        self.kept = kept
+        self.kept, self.files = kept, files
         return files
 
     def unexplained(self, files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
@@ -292,51 +318,27 @@ class _Cleanup:
 
     # -- deleting --------------------------------------------------------------------------------------------------
 
-    def delete(self, files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
-        """Delete them, but for what is needed by now. Returns what was to go in the end."""
+    def delete(self, files: Sequence[ExpiredFile], sweep: Sweep) -> None:
         manifests = [file for file in files if file.kind == "manifest"]
         # Oldest first: what is left of a history has no gaps at its end.
         age = {file.path: file.version for file in self.expired.values()}
         manifests.sort(key=lambda file: age[file.path])
         others = [file for file in files if file.kind != "manifest"]
-        gone: list[ExpiredFile] = []
         try:
-            failure = self._sweep(manifests, gone) or self._sweep(others, gone, manifests_are_gone=True)
+            failure: DvMaintenanceError | None = sweep.remove(manifests, partial(self._still, manifests_are_gone=False))
+            failure = failure or sweep.remove(others, partial(self._still, manifests_are_gone=True))
         except DvMaintenanceError as error:
-            error.done = error.done or self._done(files)
-            raise
+            failure = error
         finally:
-            self._remove_folders(gone)
+            self._remove_folders(sweep.files)
         if failure is not None:
-            failure.table, failure.version, failure.done = self.storage.uri, self.newest, self._done(files)
-            failure.next_step = failure.next_step or "run again: it goes on with what is left"
-            raise failure
-        went = set(gone)
-        return [file for file in files if file in went]
+            raise sweep.failed(failure, self, len(files))
 
-    def _done(self, files: Sequence[ExpiredFile]) -> str | None:
-        return f"{self.deleted} of {len(files)} expired files deleted" if self.deleted else None
-
-    def _sweep(
-        self, files: Sequence[ExpiredFile], gone: list[ExpiredFile], *, manifests_are_gone: bool = False
-    ) -> DvMaintenanceError | None:
-        failure: DvMaintenanceError | None = None
-        for at in range(0, len(files), _DELETED_AT_ONCE):
-            self._catch_up(manifests_are_gone=manifests_are_gone)
-            batch = []
-            for file in files[at : at + _DELETED_AT_ONCE]:
-                reason = self._needed_by_now(file)
-                if reason is None:
-                    batch.append(file)
-                else:
-                    self.kept[reason] += 1
-            count, failed = delete_batch(self.storage, [file.path for file in batch])
-            self.deleted += count
-            gone += batch
-            failure = failure or failed
-            if failed and not count:
-                break  # nothing works any more
-        return failure
+    def _still(self, files: Sequence[ExpiredFile], *, manifests_are_gone: bool) -> Sequence[ExpiredFile]:
+        self._catch_up(manifests_are_gone=manifests_are_gone)
+        reasons = [self._needed_by_now(file) for file in files]
+        self.kept.update(reason for reason in reasons if reason is not None)
+        return [file for file, reason in zip(files, reasons, strict=True) if reason is None]
 
     def _needed_by_now(self, file: ExpiredFile) -> str | None:
         if file.kind == "manifest":
@@ -349,7 +351,7 @@ class _Cleanup:
         """Look again, and keep what anything new needs."""
         seen = self._look()
         there = {file.version: file for file in seen.versions}
-        if seen.versions[-1].version < self.newest:
+        if seen.versions[-1].version < self.version:
             raise self._conflict(f"its newest version is {seen.versions[-1].version} now: was it made anew?")
         for version, reason in seen.pinned.items():
             if version in self.expired:

@@ -83,7 +83,8 @@ class MovedError(Exception):
 @dataclass(slots=True)
 class Plan:
     """``expired``: snapshots that go, and ``rest``: what becomes of changelogs then; ``kept``: how many files stay for
-    which reason. ``checked``: how much was needed when files were last held against it. ``deltas``: as ``Ref`` has it.
+    which reason. ``pins``: snapshots that stay. ``checked``: how much was needed when all files were held against it,
+    and ``known``: how much when the names of that were put together. ``deltas``: as ``Ref`` has it.
     """
 
     layout: Layout
@@ -91,6 +92,7 @@ class Plan:
     retention: Retention
     now: int
     lite: bool
+    pins: frozenset[int] = frozenset()
     newest: int = 0
     kept: Counter[str] = field(default_factory=Counter)
     listed: pa.Table = field(default_factory=LISTED.empty_table)
@@ -100,6 +102,7 @@ class Plan:
     rest: Rest = NOTHING
     deltas: bool = True
     checked: int = 0
+    known: tuple[int, Names] | None = None
     orphans: frozenset[str] = frozenset()  # paths of files that no snapshot which is there needed
 
     def __post_init__(self) -> None:
@@ -140,6 +143,7 @@ class Plan:
             self.kept[NO_SNAPSHOT] = self.listed.num_rows
             return []
         self.newest = self.mine.newest
+        self._check_pins()
         stamps = _stamps(self.mine)
         first = first_kept(stamps, self.rules, self._holding(self.ground))
         self.expired = [stamp.id for stamp in stamps if stamp.id < first]
@@ -260,7 +264,28 @@ class Plan:
     def _holding(self, ground: Ground) -> Mapping[str, int]:
         """The consumers that snapshots are kept for."""
         changelogs = self.retention.changelogs
-        return {} if changelogs is not None and changelogs.alone_consumed else ground.consumers
+        consumers = {} if changelogs is not None and changelogs.alone_consumed else ground.consumers
+        # Snapshots go from the oldest on: a pin holds those after it, too.
+        return {**consumers, **{f"pin {number}": number for number in self.pins & self.mine.snapshots.keys()}}
+
+    def _check_pins(self) -> None:
+        there = self.mine.snapshots.keys() | {ref.id for ref in self.mine.tags.values()}
+        if lost := self.pins - there:
+            raise RefusedError(
+                f"snapshot {min(lost)} is to be protected, and does not exist",
+                table=self.layout.uri,
+                version=self.newest,
+                next_step="take it out of the protected versions (protected_versions, --protect-version) if it is "
+                "given up",
+            )
+
+    def protected(self) -> tuple[str, ...]:
+        """Each pinned snapshot, with the number of files that it names."""
+        every = {ref.id: ref for ref in (*self.mine.tags.values(), *self.mine.snapshots.values())}
+        pinned = sorted(self.pins)
+        found = self.needed.reach.reached([every[number] for number in pinned if number in every])
+        sizes = [len(each.data) + len(each.named) for each in found]
+        return tuple(f"{expiry.pinned(n)}: {size:,} files" for n, size in zip(pinned, sizes, strict=True))
 
     def _rest(self, ground: Ground) -> Rest:
         """What becomes of changelogs when ``expired`` does."""
@@ -304,7 +329,7 @@ class Plan:
 
     def _why(self, ground: Ground) -> Mapping[int, str]:
         stamps = _stamps(ground.branches[self.layout.branch])
-        return expiry.reasons(stamps, self.rules, self._holding(ground)) if stamps else {}
+        return expiry.reasons(stamps, self.rules, self._holding(ground), self.pins) if stamps else {}
 
     def _names(self) -> Names:
         """Of all that is needed. Snapshots and changelogs are, too: next to them there may be checksums of them."""
@@ -349,10 +374,12 @@ class Plan:
 
     def unneeded(self, files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
         """Those of the files that are not needed by now either; notes why the others stay."""
-        if len(self.needed.taken) == self.checked:
+        taken = len(self.needed.taken)
+        if taken == self.checked:
             return list(files)
-        self.checked = len(self.needed.taken)
-        needed = self._names()
+        if self.known is None or self.known[0] != taken:
+            self.known = (taken, self._names())
+        needed = self.known[1]
         codes = needed.codes_of(strings(self._keys(files))).to_pylist()
         self.kept.update(needed.whys[code] for code in codes if code is not None)
         return [file for file, code in zip(files, codes, strict=True) if code is None]

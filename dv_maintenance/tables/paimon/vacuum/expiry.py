@@ -20,12 +20,27 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-__all__ = ["CONSUMED", "CURRENT", "RECENT", "RETAINED", "Rules", "Stamp", "first_changelog", "first_kept", "reasons"]
+__all__ = [
+    "CONSUMED",
+    "CURRENT",
+    "RECENT",
+    "RETAINED",
+    "Rules",
+    "Stamp",
+    "first_changelog",
+    "first_kept",
+    "pinned",
+    "reasons",
+]
 
 CURRENT: Final = "in the newest snapshot"
 RECENT: Final = "in a snapshot that was the newest one inside the retention"
 RETAINED: Final = "in one of the newest snapshots, which the table retains (snapshot.num-retained.min)"
-CONSUMED: Final = "in a snapshot that a consumer has yet to read"
+CONSUMED: Final = "in a snapshot that a consumer has yet to read, or that comes after a pinned one"
+
+
+def pinned(number: int) -> str:
+    return f"in snapshot {number}, which is pinned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +89,10 @@ def first_changelog(stamps: Sequence[Stamp], newest: int, rules: Rules, consumer
     return stamps[-1].id
 
 
-def reasons(stamps: Sequence[Stamp], rules: Rules, consumers: Mapping[str, int]) -> dict[int, str]:
-    """Why each of the snapshots that stay does."""
+def reasons(
+    stamps: Sequence[Stamp], rules: Rules, consumers: Mapping[str, int], pins: frozenset[int] = frozenset()
+) -> dict[int, str]:
+    """Why each of the snapshots that stay does. ``pins``: are among ``consumers``."""
     first, newest = first_kept(stamps, rules, consumers), stamps[-1].id
     found = {}
     for stamp in stamps:
@@ -85,6 +102,8 @@ def reasons(stamps: Sequence[Stamp], rules: Rules, consumers: Mapping[str, int])
             found[stamp.id] = CURRENT
         elif stamp.id > newest - rules.least:
             found[stamp.id] = RETAINED
+        elif stamp.id in pins:
+            found[stamp.id] = pinned(stamp.id)
         elif consumers and stamp.id >= min(consumers.values()):
             found[stamp.id] = CONSUMED
         else:

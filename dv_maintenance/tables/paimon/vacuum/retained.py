@@ -28,7 +28,7 @@ from dv_maintenance.tables.paimon.log.snapshots import all_versions, parse_snaps
 from dv_maintenance.tables.paimon.vacuum.retention import produces_changelog
 from dv_maintenance.tables.parallel import in_parallel
 
-__all__ = ["Branch", "Ground", "Ref", "changes_in_deltas", "look", "moved"]
+__all__ = ["Branch", "Ground", "Ref", "changes_in_deltas", "look", "moved", "read_ref"]
 
 _ATTEMPTS: Final = 5
 _TAG: Final = "tag-"
@@ -238,6 +238,14 @@ def changes_in_deltas(layout: Layout) -> bool:
     ids = sorted(n for name in layout.names(SCHEMA) if (n := numbered(name, "schema-")) is not None)
     schemas = in_parallel(layout.storage, ids, lambda number: read_schema(layout, number))
     return not schemas or not all(produces_changelog(each.options, layout.uri) for each in schemas)
+
+
+def read_ref(layout: Layout, path: str, number: int) -> Ref:
+    """A snapshot as its file says it. Raises FileNotFoundError, DamagedTableError, UnsupportedFeatureError."""
+    try:
+        return _ref(layout, path, number)
+    except _VanishedError as vanished:
+        raise FileNotFoundError(path) from vanished
 
 
 def _ref(layout: Layout, path: str, number: int | None) -> Ref:

@@ -41,7 +41,6 @@ done so far. Nobody can tell from its files whether a REST catalog owns the tabl
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -58,16 +57,14 @@ from dv_maintenance.tables.paimon.log.schema import newest_schema
 from dv_maintenance.tables.paimon.vacuum.changelogs import is_same
 from dv_maintenance.tables.paimon.vacuum.decision import MovedError, Plan, check_options, is_there
 from dv_maintenance.tables.paimon.vacuum.retained import Ref, look, moved
-from dv_maintenance.tables.sweep import delete_batch
+from dv_maintenance.tables.vacuum import Sweep, run
 
 if TYPE_CHECKING:
     from dv_maintenance.access import Access
 
 __all__ = ["check_cleanable", "vacuum"]
 
-# Plans made before others are too busy, and files deleted between two looks.
-_ATTEMPTS: Final = 3
-_BATCH: Final = 1000
+_ATTEMPTS: Final = 3  # plans made before others are too busy
 _HINT: Final = 19  # digits that no id has
 _ROLLED_BACK: Final = "it was rolled back to the snapshot that was just deleted, which is back in its place"
 
@@ -102,31 +99,19 @@ def vacuum(
     StorageError : some files could not be deleted; says how many were.
     """
     layout = table_layout(storage)
-    guard.refuse_unknown(
-        "Paimon",
-        table=layout.uri,
-        next_step="give the snapshot a tag (CALL sys.create_tag), streaming readers a consumer-id: both are respected",
-    )
+    guard.refuse_streams("Paimon", table=layout.uri, next_step="give streaming readers a consumer-id: it is respected")
     now = time.time_ns() // 1_000_000 if now is None else now
     attempts = 0
     while True:
         attempts += 1
         schema = newest_schema(layout)
         kept = check_options(layout, schema, retention, allow_short=allow_short_retention)
-        plan = Plan(layout, schema, kept, now, lite=lite)
-        deletion = _Deletion(plan)
+        plan = Plan(layout, schema, kept, now, lite=lite, pins=frozenset(guard.versions))
         try:
-            files = plan.make()
-            refused = guard.refusal(files, *plan.totals(files), plan.unexplained)
-            if not dry_run:
-                guard.check(refused, table=layout.uri, version=plan.newest)
-            gone = files if dry_run else deletion.delete(files)
+            return run(_Rules(plan), guard, dry_run=dry_run, now=now)
         except MovedError as error:
             if attempts == _ATTEMPTS:
                 raise error.final from error
-            continue
-        report = ExpiredFiles(plan.newest, now - kept.kept_for, kept.kept_for, tuple(gone), dict(+plan.kept))
-        return VacuumResult(report, deletion.deleted, dry_run, plan.newest, plan.newest, refused)
 
 
 def check_cleanable(layout: Layout) -> None:
@@ -140,61 +125,83 @@ def check_cleanable(layout: Layout) -> None:
 
 
 @dataclass(slots=True)
-class _Deletion:
-    """What comes of a plan. ``removed``: snapshots that were deleted, oldest first; ``planned``: how many files were to
-    go, and ``deleted``: how many did. ``left``: changelogs that were written.
+class _Rules:
+    """``removed``: snapshots that were deleted, oldest first; ``planned``: how many files were to go. ``left``:
+    changelogs that were written.
     """
 
     plan: Plan
-    deleted: int = 0
     planned: int = 0
     removed: list[Ref] = field(default_factory=list)
     left: list[Ref] = field(default_factory=list)
+    sweep: Sweep = field(init=False)
 
     @property
     def storage(self) -> Storage:
         return self.plan.layout.storage
 
-    def delete(self, files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
-        """Delete them, but for what is needed by now. Returns what was to go in the end."""
-        if not files:
-            return []
-        plan = self.plan
+    @property
+    def table(self) -> str:
+        return self.plan.layout.uri
+
+    @property
+    def version(self) -> int:
+        return self.plan.newest
+
+    def find(self) -> Sequence[ExpiredFile]:
+        return self.plan.make()
+
+    def totals(self, files: Sequence[ExpiredFile]) -> tuple[int, int | None]:
+        return self.plan.totals(files)
+
+    def unexplained(self, files: Sequence[ExpiredFile]) -> Sequence[ExpiredFile]:
+        return self.plan.unexplained(files)
+
+    def result(self, files: Sequence[ExpiredFile], *, deleted: int, dry_run: bool) -> VacuumResult:
+        plan, kept_for = self.plan, self.plan.retention.kept_for
+        report = ExpiredFiles(plan.newest, plan.now - kept_for, kept_for, tuple(files), dict(+plan.kept))
+        return VacuumResult(report, deleted, dry_run, plan.newest, plan.newest, protected=plan.protected())
+
+    def delete(self, files: Sequence[ExpiredFile], sweep: Sweep) -> None:
+        plan, self.sweep = self.plan, sweep
         snapshots = {plan.mine.snapshots[number].path: number for number in plan.expired}
         changelogs = {ref.path: number for number, ref in plan.mine.changelogs.items()}
         plan.look_again()
         files = plan.unneeded(files)
         plan.verify(files)
         self.planned = len(files)
-        gone: list[ExpiredFile] = []
         try:
             expired = set(plan.expired)
-            self._expire([file for file in files if snapshots.get(file.path) in expired], gone)
-            outdated = [file for file in files if changelogs.get(file.path) in plan.rest.outdated]
-            self._outdate(outdated, gone)
+            self._expire([file for file in files if snapshots.get(file.path) in expired])
+            self._outdate([file for file in files if changelogs.get(file.path) in plan.rest.outdated])
+            self.storage.fence.outside = tuple(plan.external_roots)
             rest = [file for file in files if file.path not in snapshots and file.path not in changelogs]
-            failure = self._sweep(rest, gone)
+            failure = sweep.remove(rest, self._still)
         except MovedError as error:
             # Too late to plan anew.
             error.final.done = self._done()
             raise error.final from error
         except DvMaintenanceError as error:
-            error.table, error.done = error.table or self.plan.layout.uri, error.done or self._done()
+            error.table, error.done = error.table or self.table, error.done or self._done()
             raise
         if failure is not None:
-            failure.table, failure.version, failure.done = self.plan.layout.uri, self.plan.newest, self._done()
+            failure.done = self._done()
             failure.next_step = "run again: what is left is deleted once it is old enough for files without a snapshot"
-            raise failure
-        return gone
+            raise sweep.failed(failure, self, self.planned)
+
+    def _still(self, files: Sequence[ExpiredFile]) -> Sequence[ExpiredFile]:
+        self._catch_up()
+        return self.plan.unneeded(files)
 
     def _done(self) -> str | None:
-        if not self.deleted:
+        if not self.sweep.deleted:
             written = f"{self.left[-1].path} was written" if self.left else None
             return written and f"nothing was deleted; {written}, as a later run would do"
         until = f", snapshots up to {self.removed[-1].id} among them" if self.removed else ""
-        return f"{self.deleted} of {self.planned} files deleted{until}; a later run deletes the others"
+        verb = "deleted" if self.sweep.folder is None else f"set aside in {self.sweep.folder}"
+        return f"{self.sweep.deleted} of {self.planned} files {verb}{until}; a later run takes the others"
 
-    def _expire(self, files: Sequence[ExpiredFile], gone: list[ExpiredFile]) -> None:
+    def _expire(self, files: Sequence[ExpiredFile]) -> None:
         """Delete snapshot files, each only while the newest one is there, and move the hint."""
         refs = {ref.path: ref for ref in self.plan.mine.snapshots.values()}
         newest = self.plan.mine.snapshots[self.plan.mine.newest]
@@ -213,9 +220,8 @@ class _Deletion:
             if removed is None:
                 raise self.plan.conflict(f"{file.path} is another one now")
             if removed:
-                self.deleted += removed
                 self.removed.append(refs[file.path])
-            gone.append(file)
+            self.sweep.count([file], removed)
         if self.removed:
             first = min(number for number in self.plan.mine.snapshots if number > self.removed[-1].id)
             self.storage.put(f"{self.plan.layout.own}{SNAPSHOT}/EARLIEST", str(first).encode())
@@ -273,7 +279,7 @@ class _Deletion:
             return 0
         return int(hint) if hint.isdigit() and len(hint) < _HINT else 0
 
-    def _outdate(self, files: Sequence[ExpiredFile], gone: list[ExpiredFile]) -> None:
+    def _outdate(self, files: Sequence[ExpiredFile]) -> None:
         """Delete changelogs that are too old, oldest first, and move the hint."""
         plan, known = self.plan, {file.path: file for file in files}
         every = {**plan.rest.left, **plan.mine.changelogs}
@@ -287,8 +293,7 @@ class _Deletion:
                 raise plan.conflict(f"{every[number].path} is another one now")
             file = known.get(every[number].path)
             if file is not None:  # else it was left by this very run
-                self.deleted += removed
-                gone.append(file)
+                self.sweep.count([file], removed)
         first = min(every.keys() - outdated, default=None)
         if first is not None and (outdated or self.left):
             self.storage.put(f"{plan.layout.own}{CHANGELOG}/EARLIEST", str(first).encode())
@@ -300,11 +305,15 @@ class _Deletion:
         if not self.storage.is_local:
             if not is_there(self.storage, ref) and self.storage.exists(ref.path):
                 return None
-            return self.storage.delete([ref.path])
+            if not self.storage.exists(ref.path):
+                return 0
+            self.sweep.take(ref.path, ref.path)
+            return 1
         self.storage.check_target(ref.path)
         access, place = self.storage.access, self.storage.local(ref.path)
-        folder, name = os.path.split(place)
-        aside = os.path.join(folder, f".{name}.{uuid4()}.tmp")
+        folder, _, name = ref.path.rpartition("/")
+        waiting = f"{folder}/.{name}.{uuid4()}.tmp"
+        aside = self.storage.local(waiting)
         try:
             try:
                 access.rename(place, aside)
@@ -313,26 +322,16 @@ class _Deletion:
             same = access.read(aside) == ref.data
             if not same:
                 _move_back(access, aside, place)
-            else:
-                access.unlink(aside)
         except OSError as error:
-            raise StorageError(f"cannot delete {ref.path}: {error.strerror}", table=self.plan.layout.uri) from error
+            raise StorageError(f"cannot delete {ref.path}: {error.strerror}", table=self.table) from error
+        if same:
+            try:
+                self.sweep.take(waiting, ref.path)
+            except DvMaintenanceError:
+                with suppress(OSError):
+                    _move_back(access, aside, place)
+                raise
         return 1 if same else None
-
-    def _sweep(self, files: Sequence[ExpiredFile], gone: list[ExpiredFile]) -> DvMaintenanceError | None:
-        failure: DvMaintenanceError | None = None
-        self.storage.fence.outside = tuple(self.plan.external_roots)
-        while files:
-            self._catch_up()
-            files = self.plan.unneeded(files)
-            batch, files = files[:_BATCH], files[_BATCH:]
-            count, failed = delete_batch(self.storage, [file.path for file in batch])
-            self.deleted += count
-            gone += batch
-            failure = failure or failed
-            if failed and not count:
-                break  # nothing works any more
-        return failure
 
     def _catch_up(self) -> None:
         """Look again, and take in what anything new needs."""
@@ -359,7 +358,7 @@ class _Deletion:
             # Whoever lists snapshots takes what is behind `snapshot-` for a number: nothing else may begin like that.
             self.storage.create(path, data, staging=f"{folder}/.{name}.{uuid4()}.tmp")
             self.removed.pop()
-            self.deleted -= 1
+            self.sweep.deleted -= 1
         return True
 
 

@@ -1,0 +1,97 @@
+"""Files of a Lance table that come back from its quarantine: a manifest brings its version back.
+
+It may only come where the history has room for it, under the naming that the table has now, and with every file that it
+names. The other files go first; then manifests, newest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.errors import ConflictError, DvMaintenanceError
+from dv_maintenance.tables.lance.layout import DATA, DELETIONS
+from dv_maintenance.tables.lance.log.manifest import Manifest, parse_fragment
+from dv_maintenance.tables.lance.log.versions import VERSIONS, VersionFile, all_versions, read_manifest, version_file
+from dv_maintenance.tables.lance.vacuum.expired import FOLDERS, INDICES
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.quarantine import Restored
+
+__all__ = ["LanceReturning"]
+
+NAMING: Final = "the table's manifests are named in another way by now"
+NEWER: Final = "of a version that the table does not have yet: it was made anew"
+LACKING: Final = "of a version whose files are gone"
+UNREADABLE: Final = "of a version whose manifest can't be read"
+
+
+@dataclass(frozen=True, slots=True)
+class LanceReturning:
+    """See ``quarantine.Returning``."""
+
+    storage: Storage
+
+    def held(self, restored: Restored) -> Mapping[str, str]:
+        newest = all_versions(self.storage)[-1]
+        there = {info.path for folder in FOLDERS for info in self.storage.list(folder)} | restored.places.keys()
+        found = {}
+        for path in restored.places:
+            file = _version(path)
+            reason = None if file is None else _reason(restored, file, newest, there)
+            if reason is not None:
+                found[path] = reason
+        return found
+
+    def order(self, path: str) -> tuple[int, int]:
+        file = _version(path)
+        return (0, 0) if file is None else (1, -file.version)
+
+    def settle(self, paths: Sequence[str]) -> None:
+        """Whether a vacuum took files of these versions before it could see them."""
+        files = [file for path in paths if (file := _version(path)) is not None]
+        if not files:
+            return
+        there = {info.path for folder in FOLDERS for info in self.storage.list(folder)}
+        for file in files:
+            if file.path in there and not _has_all(read_manifest(self.storage, file), there):
+                raise ConflictError(
+                    f"version {file.version} is back, and a vacuum deleted files of it meanwhile",
+                    table=self.storage.uri,
+                    version=file.version,
+                    done=f"{len(paths)} files are back",
+                    next_step="let the next vacuum take that version again; run none beside undelete",
+                )
+
+
+def _version(path: str) -> VersionFile | None:
+    folder, _, name = path.rpartition("/")
+    return version_file(name) if folder == VERSIONS else None
+
+
+def _reason(restored: Restored, file: VersionFile, newest: VersionFile, there: Collection[str]) -> str | None:
+    if file.scheme != newest.scheme:
+        return NAMING
+    if file.version >= newest.version:
+        return NEWER
+    try:
+        return None if _has_all(read_manifest(restored, file), there) else LACKING
+    except (DvMaintenanceError, FileNotFoundError):
+        return UNREADABLE
+
+
+def _has_all(manifest: Manifest, there: Collection[str]) -> bool:
+    indices = {path.split("/")[1] for path in there if path.startswith(f"{INDICES}/")}
+    wanted = {str(index.uuid) for index in manifest.indices() if index.base_id is None}
+    return wanted <= indices and all(path in there for path in _own_files(manifest))
+
+
+def _own_files(manifest: Manifest) -> Iterator[str]:
+    """Data and deletion files below the table itself."""
+    for record in manifest.fragment_records:
+        fragment = parse_fragment(record)
+        yield from (f"{DATA}/{file.path}" for file in fragment.files if file.base_id is None)
+        if fragment.deletion is not None and fragment.deletion.base_id is None:
+            yield f"{DELETIONS}/{fragment.deletion.name}"

@@ -1,0 +1,140 @@
+"""Files of a Paimon table that come back from its quarantine: a snapshot file brings its snapshot back.
+
+Snapshots have no gaps, for Paimon and for us. So they come back from the oldest that is there down, each with every
+file that it needs, up to the first that can't; what is older stays in quarantine. Changelogs alike. The hints follow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.errors import ConflictError, DvMaintenanceError
+from dv_maintenance.tables.paimon.layout import CHANGELOG, SNAPSHOT, Layout, numbered
+from dv_maintenance.tables.paimon.log.schema import Schema, newest_schema
+from dv_maintenance.tables.paimon.log.snapshots import all_versions
+from dv_maintenance.tables.paimon.rows.partitions import Partitions
+from dv_maintenance.tables.paimon.vacuum.orphans import list_files
+from dv_maintenance.tables.paimon.vacuum.references import MissingError, Reach
+from dv_maintenance.tables.paimon.vacuum.retained import read_ref
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.quarantine import Restored
+
+__all__ = ["PaimonReturning"]
+
+GAP: Final = "older than snapshots that are gone: there would be a gap"
+NEWER: Final = "of a snapshot that the table does not have yet: it was rolled back or made anew"
+LACKING: Final = "of a snapshot whose files are gone"
+_NUMBERED: Final = re.compile(r"(?:branch/branch-([^/]+)/)?(snapshot|changelog)/(?:snapshot|changelog)-([0-9]{1,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: str
+    branch: str | None
+    folder: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class PaimonReturning:
+    """See ``quarantine.Returning``. ``storage``: of the table's root."""
+
+    storage: Storage
+
+    def held(self, restored: Restored) -> Mapping[str, str]:
+        files = [file for path in restored.places if (file := _file(path)) is not None]
+        held: dict[str, str] = {}
+        for branch in {file.branch for file in files}:
+            layout = Layout(self.storage, branch)
+            ids = all_versions(layout) if self._is_there(layout) else []
+            needs = _Needs(Layout(restored, branch), newest_schema(layout), restored.places) if ids else None
+            for folder in (SNAPSHOT, CHANGELOG):
+                mine = [file for file in files if (file.branch, file.folder) == (branch, folder)]
+                for file in sorted(mine, key=lambda file: -file.number):
+                    reason = _reason(file, ids, needs)
+                    if reason is not None:
+                        held[file.path] = reason
+                    elif file.number not in ids:
+                        ids.append(file.number)
+        return held
+
+    def _is_there(self, layout: Layout) -> bool:
+        return any(numbered(name, "snapshot-") for name in layout.names(SNAPSHOT))
+
+    def order(self, path: str) -> tuple[int, int]:
+        file = _file(path)
+        # Snapshots first: a changelog without one of them would be a gap.
+        return (0, 0) if file is None else (1 if file.folder == SNAPSHOT else 2, -file.number)
+
+    def settle(self, paths: Sequence[str]) -> None:
+        files = [file for path in paths if (file := _file(path)) is not None]
+        for branch, folder in {(file.branch, file.folder) for file in files}:
+            layout = Layout(self.storage, branch)
+            names = layout.names(folder)
+            ids = [found for name in names if (found := numbered(name, f"{folder}-")) is not None]
+            if ids:
+                self.storage.put(f"{layout.own}{folder}/EARLIEST", str(min(ids)).encode())
+        for file in files:
+            layout = Layout(self.storage, file.branch)
+            if file.folder == SNAPSHOT and not _Needs(layout, newest_schema(layout), ()).met(file):
+                raise ConflictError(
+                    f"snapshot {file.number} is back, and a vacuum or expiry deleted files of it meanwhile",
+                    table=layout.uri,
+                    version=file.number,
+                    done=f"{len(paths)} files are back",
+                    next_step="let the next vacuum take that snapshot again; run none beside undelete",
+                )
+
+
+@dataclass(slots=True)
+class _Needs:
+    """Whether all is there that a snapshot needs. ``more``: paths that are to count as there."""
+
+    layout: Layout
+    schema: Schema
+    more: Collection[str]
+    reach: Reach
+    there: frozenset[str]
+
+    def __init__(self, layout: Layout, schema: Schema, more: Collection[str]) -> None:
+        self.layout, self.schema, self.more = layout, schema, more
+        options = schema.options
+        self.reach = Reach(layout, Partitions(schema.partition_fields(), options), options)
+        data = options.get("data-file.path-directory", "").strip("/")
+        listed = list_files(Layout(layout.storage), schema.partition_keys, data)
+        self.there = frozenset(listed["path"].to_pylist())
+
+    def met(self, file: _File) -> bool:
+        try:
+            ref = read_ref(self.layout, file.path, file.number)
+            (reached,) = self.reach.reached([ref])
+        except (DvMaintenanceError, FileNotFoundError, MissingError):
+            return False
+        for each in self.reach.files(reached.data):
+            folder = each.folder if each.external is None else None
+            if folder is not None and not all(self._has(f"{folder}/{name}") for name in (each.name, *each.extra)):
+                return False
+        # Lists of changes may go before the rest; those of base and delta were just read.
+        return all(self._has(each.path) for each in reached.named if each.kind == "index" and each.path)
+
+    def _has(self, path: str) -> bool:
+        return path in self.there or path in self.more or ("://" in path and self.layout.storage.exists(path))
+
+
+def _file(path: str) -> _File | None:
+    match = _NUMBERED.fullmatch(path)
+    return None if match is None else _File(path, match[1], match[2], int(match[3]))
+
+
+def _reason(file: _File, ids: Collection[int], needs: _Needs | None) -> str | None:
+    """``ids``: snapshots and changelogs that are there, or are to come back."""
+    if needs is None or file.number > max(ids):
+        return NEWER
+    if file.number + 1 not in ids:
+        return GAP
+    return None if file.folder == CHANGELOG or needs.met(file) else LACKING

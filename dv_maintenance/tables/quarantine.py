@@ -1,0 +1,198 @@
+"""Expired files set aside instead of deleted: ``_dvm_quarantine/TIME-ID/path``, until they expire there as well.
+
+The folder lies right below the table's root. Its name begins with ``_`` and is none that a format knows: readers,
+vacuums and cleaners of Delta, Lance and Paimon, ours among them, pass it by. TIME is when the vacuum ran, in UTC, and
+decides alone when a batch expires; ID keeps two runs of one second apart.
+
+Putting back takes two steps: a format decides what it can take back without harm (:class:`Returning`), looking at the
+table as it would be (:class:`Restored`); then files move, those that name others last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import uuid4
+
+from dv_maintenance.errors import DvMaintenanceError, StorageError
+from dv_maintenance.storage import FileInfo, Storage
+from dv_maintenance.tables.capabilities import UndeleteResult
+from dv_maintenance.tables.sweep import delete_batch, remove_empty_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["QUARANTINE", "Restored", "Returning", "empty", "new_batch", "put_back", "set_aside", "undelete"]
+
+QUARANTINE: Final = "_dvm_quarantine"
+_FORMAT: Final = "%Y-%m-%dT%H-%M-%SZ"
+_BATCH: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ)-[0-9a-f]{8}")
+_AT_ONCE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    folder: str
+    at: int  # epoch milliseconds
+
+
+def new_batch(now: int) -> str:
+    """The folder for what a vacuum sets aside at ``now``, epoch milliseconds."""
+    return f"{QUARANTINE}/{datetime.fromtimestamp(now / 1000, UTC).strftime(_FORMAT)}-{uuid4().hex[:8]}"
+
+
+def set_aside(storage: Storage, paths: Sequence[str], folder: str) -> tuple[int, StorageError | None]:
+    """Move files into a batch; how many were moved, and the first failure. One that fails stops no other."""
+    return _move(storage, ((path, f"{folder}/{path}") for path in paths))
+
+
+def put_back(storage: Storage, paths: Iterable[str], folder: str) -> int:
+    """Move files of a batch back to where they were. Raises StorageError."""
+    moved, failure = _move(storage, ((f"{folder}/{path}", path) for path in paths))
+    if failure is not None:
+        raise failure
+    return moved
+
+
+def empty(storage: Storage, before: int) -> int:
+    """Delete the batches from before ``before``, epoch milliseconds; how many files went. Raises StorageError."""
+    deleted = 0
+    for batch in _batches(storage):
+        if batch.at >= before:
+            continue
+        paths = [info.path for info in storage.list(batch.folder)]
+        for at in range(0, len(paths), _AT_ONCE):
+            gone, failure = delete_batch(storage, paths[at : at + _AT_ONCE])
+            deleted += gone
+            if failure is not None:
+                failure.done = f"{deleted} expired files in quarantine deleted"
+                raise failure
+        remove_empty_folders(storage, paths)
+    return deleted
+
+
+# -- putting back ----------------------------------------------------------------------------------------------------
+
+
+class Restored(Storage):
+    """A table's storage as if files of the quarantine were back in their places. For reading only."""
+
+    def __init__(self, storage: Storage, places: Mapping[str, str]) -> None:
+        super().__init__(storage.uri, storage.options)
+        self.access, self.places = storage.access, places
+
+    def get(self, path: str) -> bytes:
+        return super().get(self.places.get(path, path))
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        return super().get_range(self.places.get(path, path), start, length)
+
+    def head(self, path: str) -> FileInfo:
+        found = super().head(self.places.get(path, path))
+        return FileInfo(path, found.size, found.modified)
+
+
+class Returning(Protocol):
+    """What a format knows of files that come back."""
+
+    def held(self, restored: Restored) -> Mapping[str, str]:
+        """Those of ``restored.places`` that must stay in quarantine, and why."""
+
+    def order(self, path: str) -> tuple[int, int]:
+        """When a file is moved: one that names others after these. Files are sorted by it, and by path."""
+
+    def settle(self, paths: Sequence[str]) -> None:
+        """Once they are there again: hints, for instance."""
+
+
+def undelete(
+    storage: Storage,
+    version: Callable[[], int],
+    returning: Returning | None = None,
+    *,
+    since: int | None = None,
+    until: int | None = None,
+    dry_run: bool = False,
+) -> UndeleteResult:
+    """Put back what vacuums set aside from ``since`` to ``until``, epoch milliseconds; see ``UndeletableTable``.
+    ``version``: the table's newest. ``returning``: ``None`` where no file of the quarantine names another one.
+    """
+    newest, taken = version(), list[str]()
+    files: dict[str, FileInfo] = {}
+    # What was set aside last is what was there last.
+    for batch in sorted(_batches(storage), key=lambda batch: batch.at, reverse=True):
+        if (since is not None and batch.at < since) or (until is not None and batch.at > until):
+            continue
+        for info in storage.list(batch.folder):
+            path = info.path[len(batch.folder) + 1 :]
+            if path in files or storage.exists(path):
+                taken.append(path)
+            else:
+                files[path] = info
+    places = {path: info.path for path, info in files.items()}
+    held = returning.held(Restored(storage, places)) if returning is not None and files else {}
+    order = returning.order if returning is not None else _as_they_come
+    wanted = sorted(files.keys() - held.keys(), key=lambda path: (order(path), path))
+    if dry_run:
+        back, gone = wanted, 0
+    else:
+        back, more, gone = _return(storage, wanted, places)
+        taken += more
+        if returning is not None:
+            # What is there already may have been put back by a run that stopped before this.
+            returning.settle([*back, *taken])
+    size = sum(files[path].size for path in back)
+    return UndeleteResult(newest, dry_run, len(back), size, len(taken), gone, dict(Counter(held.values())))
+
+
+def _as_they_come(path: str) -> tuple[int, int]:
+    del path
+    return 0, 0
+
+
+def _return(storage: Storage, paths: Sequence[str], places: Mapping[str, str]) -> tuple[list[str], list[str], int]:
+    """What came back, whose names are taken by now, and how many files are gone."""
+    back: list[str] = []
+    taken: list[str] = []
+    gone = 0
+    try:
+        for path in paths:
+            try:
+                moved = storage.move(places[path], path)
+            except FileExistsError:
+                taken.append(path)
+                continue
+            if moved:
+                back.append(path)
+            else:
+                gone += 1
+    except DvMaintenanceError as error:
+        error.done = error.done or f"{len(back)} of {len(paths)} files are back"
+        error.next_step = error.next_step or "run again: it goes on with what is left"
+        raise
+    finally:
+        remove_empty_folders(storage, (places[path] for path in paths))
+    return back, taken, gone
+
+
+def _move(storage: Storage, pairs: Iterable[tuple[str, str]]) -> tuple[int, StorageError | None]:
+    moved, failure = 0, None
+    for source, target in pairs:
+        try:
+            moved += storage.move(source, target)
+        except StorageError as error:
+            failure = failure or error
+    return moved, failure
+
+
+def _batches(storage: Storage) -> list[_Batch]:
+    found = ((name, _BATCH.fullmatch(name)) for name in storage.folders(QUARANTINE))
+    return [_Batch(f"{QUARANTINE}/{name}", _millis(match[1])) for name, match in found if match]
+
+
+def _millis(text: str) -> int:
+    return int(datetime.strptime(text, _FORMAT).replace(tzinfo=UTC).timestamp() * 1000)

@@ -1,0 +1,143 @@
+"""The frame of every vacuum: list, look, decide, look again, delete in batches. A format brings its rules only.
+
+:func:`run` holds what a format found against the guard, and reports. :class:`Sweep` removes files, a batch at a time:
+deletes them or sets them aside. Right before each batch the format looks again and leaves out what is needed by now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from dv_maintenance.errors import DvMaintenanceError, RefusedError, StorageError
+from dv_maintenance.tables.quarantine import empty, new_batch, put_back, set_aside
+from dv_maintenance.tables.sweep import delete_batch
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.guard import VacuumGuard
+    from dv_maintenance.tables.model import ExpiredFile, VacuumResult
+
+__all__ = ["Rules", "Sweep", "run"]
+
+BATCH = 1000  # files deleted between two looks
+
+
+class Rules(Protocol):
+    """What a format knows: which files may go, in which order, and who may need them by now."""
+
+    @property
+    def storage(self) -> Storage: ...
+
+    @property
+    def table(self) -> str:
+        """What errors call the table."""
+
+    def find(self) -> Sequence[ExpiredFile]:
+        """List, look and decide: what may go. Changes nothing."""
+
+    @property
+    def version(self) -> int:
+        """The newest one, when ``find`` looked."""
+
+    def totals(self, files: Sequence[ExpiredFile]) -> tuple[int, int | None]:
+        """How many files and bytes there are, of which ``files`` may go; ``None`` where the bytes are not known."""
+
+    def unexplained(self, files: Sequence[ExpiredFile]) -> Sequence[ExpiredFile]:
+        """Those of the files that the history does not say it took out. May be costly."""
+
+    def delete(self, files: Sequence[ExpiredFile], sweep: Sweep) -> None:
+        """Remove what is still not needed, by ``sweep``. Raises what stops it, with what was done so far."""
+
+    def result(self, files: Sequence[ExpiredFile], *, deleted: int, dry_run: bool) -> VacuumResult:
+        """The report; ``files``: what was to go in the end."""
+
+
+def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumResult:
+    """Vacuum a table. ``now``: epoch milliseconds.
+
+    Raises
+    ------
+    RefusedError : the guard forbids it. What ``rules`` raise.
+    """
+    files = rules.find()
+    refused = guard.refusal(files, *rules.totals(files), rules.unexplained)
+    outside = next((file.path for file in files if "://" in file.path), None) if guard.quarantine else None
+    immovable = outside and f"{outside} lies outside of the table's folder, and can't be set aside in it"
+    if dry_run:
+        return replace(rules.result(files, deleted=0, dry_run=True), refused=refused or immovable)
+    guard.check(refused, table=rules.table, version=rules.version)
+    if immovable:
+        step = "vacuum without the quarantine; versions kept by the bucket of that place do the same"
+        raise RefusedError(immovable, table=rules.table, version=rules.version, next_step=step)
+    sweep = Sweep(rules.storage, new_batch(now) if guard.quarantine else None)
+    if files:
+        rules.delete(files, sweep)
+    result = rules.result(sweep.files, deleted=sweep.deleted, dry_run=False)
+    emptied = empty(rules.storage, now - guard.quarantine_retention)
+    return replace(result, quarantine=sweep.folder if sweep.deleted else None, emptied=emptied)
+
+
+@dataclass(slots=True)
+class Sweep:
+    """Removes files of a table. ``folder``: where they go instead, ``None``: they are deleted. ``files``: what was to
+    go in the end; ``deleted``: how many of them did.
+    """
+
+    storage: Storage
+    folder: str | None = None
+    files: list[ExpiredFile] = field(default_factory=list)
+    deleted: int = 0
+
+    def remove(
+        self, files: Sequence[ExpiredFile], still: Callable[[Sequence[ExpiredFile]], Sequence[ExpiredFile]]
+    ) -> StorageError | None:
+        """Remove files, as many as can be; the first failure. ``still``: looks again, and says which of a batch may
+        still go.
+        """
+        failure: StorageError | None = None
+        for at in range(0, len(files), BATCH):
+            batch = still(files[at : at + BATCH])
+            gone, failed = self._remove([file.path for file in batch])
+            self.count(batch, gone)
+            failure = failure or failed
+            if failed and not gone:
+                break  # nothing works any more: don't try hundreds of thousands of files one by one
+        return failure
+
+    def count(self, files: Sequence[ExpiredFile], gone: int) -> None:
+        """Files were to go, and so many did."""
+        self.files += files
+        self.deleted += gone
+
+    def take(self, path: str, name: str) -> None:
+        """Remove one file that lies at ``path`` for the moment, and is called ``name``. Not counted. Raises
+        StorageError.
+        """
+        if self.folder is None:
+            self.storage.delete([path])
+        else:
+            self.storage.move(path, f"{self.folder}/{name}")
+
+    def put_back(self, paths: Sequence[str]) -> None:
+        """Files that were set aside and are needed after all. Raises StorageError."""
+        if self.folder is None:
+            raise RefusedError("deleted files can't be put back", table=self.storage.uri)
+        self.deleted -= put_back(self.storage, paths, self.folder)
+        back = set(paths)
+        self.files = [file for file in self.files if file.path not in back]
+
+    def _remove(self, paths: Sequence[str]) -> tuple[int, StorageError | None]:
+        if self.folder is None:
+            return delete_batch(self.storage, paths)
+        return set_aside(self.storage, paths, self.folder)
+
+    def failed(self, failure: DvMaintenanceError, rules: Rules, planned: int) -> DvMaintenanceError:
+        """The failure, with what was done and what to do next."""
+        failure.table, failure.version = failure.table or rules.table, failure.version or rules.version
+        if self.deleted:
+            verb = "deleted" if self.folder is None else f"set aside in {self.folder}"
+            failure.done = failure.done or f"{self.deleted} of {planned} expired files {verb}"
+        failure.next_step = failure.next_step or "run again: it goes on with what is left"
+        return failure
