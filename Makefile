@@ -3,6 +3,8 @@
 SHELL := /bin/bash
 UV ?= $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
 RUN := $(UV) run --frozen --no-sync
+# Without bytecode on disk each test worker, and each process that a test starts, compiles everything again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup java judges lint types imports check test tests deep demo ui screenshots matrix bench clean
 
@@ -41,8 +43,9 @@ check: .venv/.ready lint types imports ## Every check that needs no Java: the lo
 
 test: setup judges lint types imports tests ## Every check
 
-deep: setup judges ## More histories, and every table feature, against delta-spark, Lance and Paimon (about half an hour)
+deep: setup judges ## More histories, and every table feature, against delta-spark, Lance and Paimon (about an hour)
 	$(RUN) pytest -m deep
+	DVM_EFFORT=15 JAVA_HOME=/nowhere $(RUN) pytest -m "hypothesis and not deep and not jvm"
 	DVM_FAULTS=100 $(RUN) pytest tests/contract/test_faults_histories.py
 	DVM_HISTORIES=100 $(RUN) pytest tests/judges/test_lance_maintenance.py -k histories
 	DVM_HISTORIES=100 $(RUN) pytest tests/judges/test_paimon_vacuum_judged.py -k leaves

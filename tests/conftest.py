@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+from golden_tables import NotThere
 from hypothesis import settings
 from places import GOLDEN, JARS, JUDGED_SPARK, PAIMON, PYPAIMON
 
@@ -41,6 +42,14 @@ def missing(what: str, how: str) -> NoReturn:
         pytest.fail(f"{what} is missing: {how}")
     warnings.warn(f"NOT JUDGED: {what} is missing: {how}", stacklevel=2)
     pytest.skip(f"{what} is missing: {how}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Parameters of a golden folder that is missing: see ``golden_tables``."""
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    for folder in [value for value in parameters.values() if isinstance(value, NotThere)]:
+        missing(f"the folder {folder} of the golden tables", "set DVM_GOLDEN to their folder")
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from golden_tables import names_in
 from places import GOLDEN
 from readers import READERS
 
@@ -24,13 +25,13 @@ from dv_maintenance.tables.table import Replacement, Table
 from dv_maintenance.tables.work import RewriteBin
 
 EXPECTED: dict[str, dict[str, Any]] = (
-    json.loads((GOLDEN / "delta" / "expected.json").read_text()) if GOLDEN.is_dir() else {}
+    json.loads((GOLDEN / "delta" / "expected.json").read_text()) if (GOLDEN / "delta").is_dir() else {}
 )
 FORTY_YEARS = 40 * 365 * 24 * 3600 * 1000
 
 
 def named(*kinds: str) -> list[str]:
-    return sorted(name for name, facts in EXPECTED.items() if facts["kind"] in kinds) or ["missing"]
+    return names_in("delta", (name for name, facts in EXPECTED.items() if facts["kind"] in kinds))
 
 
 def content(table: Table, canon: ModuleType, version: int | None = None) -> tuple[int, str]:

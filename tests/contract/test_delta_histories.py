@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from effort import examples
+from hypothesis import settings
 from readers import READERS
 
 from dv_maintenance.testing.backends import DeltaBackend, MemoryBackend, TableBackend
@@ -23,6 +25,7 @@ class MemoryHistories(TableHistories):
 
 
 TestDeltaHistories = DeltaHistories.TestCase
-TestDeltaHistories.settings = HISTORIES
+# Two other readers look at every version: most of what a history costs.
+TestDeltaHistories.settings = settings(HISTORIES, max_examples=examples(6))
 TestMemoryHistories = MemoryHistories.TestCase
-TestMemoryHistories.settings = HISTORIES
+TestMemoryHistories.settings = settings(HISTORIES, max_examples=examples(10))

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
+from effort import examples
 from hypothesis import settings
 
 from dv_maintenance.testing.backends import LanceBackend
 from dv_maintenance.testing.stateful import HISTORIES, Judge, TableHistories
 
 # Two kinds of tables, each with histories of its own.
-SETTINGS = settings(HISTORIES, max_examples=HISTORIES.max_examples * 2 // 5)
+SETTINGS = settings(HISTORIES, max_examples=examples(5))
 
 
 def with_lance(place: Path, version: int) -> pa.Table:

@@ -29,6 +29,8 @@ def paimon_on(s3: S3) -> TableBackend:
     return PaimonBackend(f"{bucket}/{uuid4()}/a table", storage_options=options)
 
 
+# The contract runs on local disk by default; what storage decides (races, listings, times) has its own tests below.
+@pytest.mark.deep
 class TestDeltaOnS3(TableContract):
     @pytest.fixture
     def backend(self, s3: S3) -> TableBackend:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
+from effort import examples
 from hypothesis import settings
 
 from dv_maintenance.testing.backends import PaimonBackend
@@ -31,4 +32,4 @@ class PaimonHistories(TableHistories):
 
 
 TestPaimonHistories = PaimonHistories.TestCase
-TestPaimonHistories.settings = settings(HISTORIES, max_examples=HISTORIES.max_examples * 2 // 5)
+TestPaimonHistories.settings = settings(HISTORIES, max_examples=examples(4))

@@ -245,6 +245,7 @@ def assert_maintained(lake: Lake, table: str) -> None:
     assert lake.operations(table) == ["DELETE", "OPTIMIZE"]
 
 
+@pytest.mark.deep
 def test_two_jobs_on_one_table_take_turns(deployment: Deployment, lake: Lake, gate: Gate) -> None:
     with gate.holding("held"):
         lake.delete("held")
@@ -280,6 +281,7 @@ def test_jobs_on_a_lance_table_take_turns_too(deployment: Deployment, lake: Lake
     assert lake.operations("docs").count("Rewrite") == 1
 
 
+@pytest.mark.deep
 def test_storage_that_is_away_for_a_moment_is_tried_again(deployment: Deployment, lake: Lake, gate: Gate) -> None:
     with gate.denying("denied"):
         lake.delete("denied")
@@ -297,6 +299,7 @@ def test_storage_that_is_away_for_a_moment_is_tried_again(deployment: Deployment
     assert_maintained(lake, "denied")
 
 
+@pytest.mark.deep
 def test_a_damaged_table_fails_at_once_and_is_maintained_when_it_is_mended(deployment: Deployment, lake: Lake) -> None:
     lake.delete("damaged")
     (victim,) = Path(lake.tables["damaged"].path).glob("deletion_vector_*.bin")
@@ -314,6 +317,7 @@ def test_a_damaged_table_fails_at_once_and_is_maintained_when_it_is_mended(deplo
     assert_maintained(lake, "damaged")
 
 
+@pytest.mark.deep
 def test_the_work_of_a_killed_run_is_done_by_one_that_follows(deployment: Deployment, lake: Lake, gate: Gate) -> None:
     with gate.holding("killed"):
         lake.delete("killed")

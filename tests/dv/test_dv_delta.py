@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
@@ -196,7 +197,7 @@ def test_what_is_no_bitmap(data: bytes, reason: str) -> None:
 # -- files --------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.frozensets(st.integers(0, 2**33), min_size=1, max_size=60), max_size=12),
     st.integers(1, 1200),
@@ -371,7 +372,7 @@ def test_absurd_sizes_are_refused_before_they_are_fetched() -> None:
     assert max(length for _, length in stored.fetched) == 1
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(0, 2**32), st.booleans())
 def test_mutated_files_are_read_right_or_refused(seed: int, mend_checksum: bool) -> None:
     """With the checksum mended, the damage reaches the parser; without, nothing but the same set may come back."""

@@ -15,6 +15,7 @@ from types import ModuleType
 import numpy as np
 import pyarrow as pa
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
@@ -88,7 +89,7 @@ def test_golden_deletion_files(golden: Path) -> None:
 OFFSETS = st.frozensets(st.one_of(st.integers(0, 200), st.integers(0, MAX_OFFSET)), min_size=1, max_size=60)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(OFFSETS, st.sampled_from(KINDS))
 def test_what_is_written_is_read_back(offsets: frozenset[int], codec: str) -> None:
     dv = DeletionVector.from_positions(offsets)
@@ -220,7 +221,7 @@ def test_a_missing_file_and_none_at_all(codec: str) -> None:
         load(replace(Ref(codec), uri=None), no_file)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.sampled_from(KINDS), st.binary(max_size=200))
 def test_random_bytes_are_refused_or_read(codec: str, data: bytes) -> None:
     for prefix in (b"", b"ARROW1\0\0"):
@@ -229,7 +230,7 @@ def test_random_bytes_are_refused_or_read(codec: str, data: bytes) -> None:
                 decode(codec, prefix + data + suffix)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from(KINDS), st.integers(0, 2**32))
 def test_mutated_files_are_refused_or_read(codec: str, seed: int) -> None:
     chance = random.Random(seed)

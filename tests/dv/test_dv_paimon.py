@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
@@ -87,7 +88,7 @@ SMALL = st.frozensets(st.one_of(st.integers(0, 300), st.integers(0, MAX_POSITION
 LARGE = st.frozensets(st.one_of(st.integers(0, 300), st.integers(0, MAX_POSITION[64])), min_size=1, max_size=20)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data(), st.sampled_from(ENCODINGS), st.integers(1, 200))
 def test_what_is_packed_is_read_back(data: st.DataObject, bits: int, target: int) -> None:
     dvs = [dv_of(*each) for each in data.draw(st.lists(SMALL if bits == 32 else LARGE, max_size=6))]
@@ -180,7 +181,7 @@ def test_bytes_behind_the_bitmap() -> None:
     assert "left behind" in reason(framed(bitmap), Ref(1, len(bitmap)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=80), st.integers(-2, 90), st.integers(-2, 90), st.booleans(), st.booleans())
 def test_random_bytes_are_refused_or_a_set(data: bytes, offset: int, length: int, magic: bool, sealed: bool) -> None:
     if magic:
@@ -192,7 +193,7 @@ def test_random_bytes_are_refused_or_a_set(data: bytes, offset: int, length: int
         load(Ref(offset, length, 0), File(data))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(50))
 @given(SMALL, st.sampled_from(ENCODINGS), st.data())
 def test_a_flipped_byte_is_found(positions: frozenset[int], bits: int, data: st.DataObject) -> None:
     (file,) = pack([dv_of(*positions)], bits)

@@ -8,6 +8,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
@@ -121,7 +122,7 @@ def test_neighbouring_containers_of_every_kind() -> None:
     assert dv.keep_mask(2 * C, 10 * C).to_pylist() == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100))
 @given(st.integers(0, 2**32), st.integers(1, 6))
 def test_mutated_bytes_are_read_right_or_refused(seed: int, changes: int) -> None:
     data = bytearray(mixed().serialize())
@@ -204,7 +205,7 @@ def test_few_bytes_that_stand_for_very_many_positions_stay_small() -> None:
         tracemalloc.stop()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 9000), st.integers(1, 4)), max_size=5))
 def test_packed_positions_and_bits_are_what_pyroaring_reads(parts: list[tuple[int, int, int]]) -> None:
     chosen = sorted({position for start, n, step in parts for position in range(start * C, start * C + n * step, step)})

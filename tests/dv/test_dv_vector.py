@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
+from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
@@ -43,7 +44,7 @@ def values(dv: DeletionVector) -> frozenset[int]:
     return frozenset(dv.positions().tolist())
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(sets, sets)
 def test_algebra_is_that_of_sets(left: frozenset[int], right: frozenset[int]) -> None:
     a, b = DeletionVector.from_positions(left), DeletionVector.from_positions(right)
@@ -59,7 +60,7 @@ def test_algebra_is_that_of_sets(left: frozenset[int], right: frozenset[int]) ->
     assert pickle.loads(pickle.dumps(a)) == a
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(sets, positions, positions)
 def test_ranks_counts_and_ranges(chosen: frozenset[int], one: int, other: int) -> None:
     dv = DeletionVector.from_positions(chosen)
@@ -76,7 +77,7 @@ def test_ranks_counts_and_ranges(chosen: frozenset[int], one: int, other: int) -
         assert dv.max() == max(chosen)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(sets, st.integers(0, 3 * C), st.integers(0, 2 * C), st.sampled_from([0, BUCKET - C, 5 * BUCKET]))
 @example(frozenset(range(C)), 0, C, 0)  # a run that fills the last container of the mask
 @example(frozenset(range(3 * C)), C, C, 0)
@@ -107,7 +108,7 @@ def test_masks_both_ways_at_every_density(density: float, runs: int) -> None:
         assert np.array_equal(keep, np.append(~deleted, np.ones(6 * C, dtype=bool))[start:stop])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.booleans(), max_size=200), st.integers(0, 40), st.integers(0, 40))
 def test_from_mask_honours_arrow_offsets(bits: list[bool], front: int, back: int) -> None:
     # A slice shares the buffers of its parent; what lies around it must not leak in.
@@ -121,7 +122,7 @@ def test_from_mask_refuses_nulls() -> None:
         DeletionVector.from_mask(pa.array([True, None]))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25))
 @given(sets, sets)
 def test_carry_over_finds_the_rows_again(before: frozenset[int], more: frozenset[int]) -> None:
     older, newer = DeletionVector.from_positions(before), DeletionVector.from_positions(before | more)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +28,7 @@ def ids(task: ScanTask) -> list[int]:
     return [value for batch in scan(task) for value in batch.column("id").to_pylist()]
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(deleted=st.sets(st.integers(0, ROWS - 1)), group_rows=st.integers(1, 60), at_once=st.integers(1, 40))
 def test_a_scan_leaves_out_the_positions_of_the_dv(lake: Any, deleted: set[int], group_rows: int, at_once: int) -> None:
     source = lake.write(TABLE, row_group_size=group_rows)

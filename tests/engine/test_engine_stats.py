@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,7 +64,7 @@ ORDERED: dict[str, tuple[Any, st.SearchStrategy[Any], Any]] = {
 
 
 @pytest.mark.parametrize("kind", ORDERED)
-@settings(max_examples=40)
+@settings(max_examples=examples(15))
 @given(data=st.data())
 def test_bounds_are_the_least_and_greatest_value(kind: str, data: st.DataObject) -> None:
     stored, some, json_of = ORDERED[kind]
@@ -77,7 +78,7 @@ def test_bounds_are_the_least_and_greatest_value(kind: str, data: st.DataObject)
     assert json.loads(json.dumps(stats.minimum)) == stats.minimum
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(
         st.none()

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import fastavro
 import pyarrow as pa
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pyarrow import orc
@@ -112,7 +113,7 @@ COLUMNS = st.recursive(st.sampled_from(PLAIN), nested, max_leaves=4)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_every_value_comes_back(tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject) -> None:
     chosen = data.draw(st.lists(COLUMNS, min_size=1, max_size=3))

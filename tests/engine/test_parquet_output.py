@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -82,7 +83,7 @@ def test_what_a_null_hides_is_no_nan() -> None:
     assert found.nan == set()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     values=st.lists(st.none() | st.sampled_from([NAN, math.inf, -math.inf, 0.0, -0.0, 1.5]), min_size=1, max_size=12),
     group=st.integers(1, 5),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -419,7 +420,7 @@ def test_what_is_planned_anew_may_cost_what_was_lost(tmp_path: Path) -> None:
 
 
 @given(st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(12))
 def test_whatever_others_do_no_row_comes_or_goes(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         table = MemoryTable(Path(folder))

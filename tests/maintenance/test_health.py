@@ -7,6 +7,7 @@ import sys
 
 import pyarrow as pa
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from test_plan import file, snapshots, table
 
@@ -59,7 +60,7 @@ def test_counts_per_partition_and_in_total() -> None:
 
 
 @given(snapshots())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_partitions_add_up(snapshot: Snapshot) -> None:
     state = health(snapshot).to_json()
     for name in COUNTS:

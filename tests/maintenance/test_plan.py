@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,7 +87,7 @@ policies = st.builds(
 
 
 @given(snapshots(), policies, st.booleans())
-@settings(max_examples=80)
+@settings(max_examples=examples(25))
 def test_what_holds_in_every_plan(snapshot: Snapshot, policy: Policy, purge: bool) -> None:
     plan = build_plan(snapshot, policy, purge=purge)
     rows = {row["path"]: row for row in snapshot.files.to_pylist()}
@@ -140,7 +141,7 @@ def test_what_holds_in_every_plan(snapshot: Snapshot, policy: Policy, purge: boo
 
 
 @given(snapshots(), policies, st.randoms(use_true_random=False))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_the_order_of_files_in_the_log_does_not_matter(snapshot: Snapshot, policy: Policy, random: Any) -> None:
     rows = snapshot.files.to_pylist()
     random.shuffle(rows)

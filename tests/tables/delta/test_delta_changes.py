@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -170,7 +171,7 @@ def test_times_are_those_of_time_travel(builder: DeltaBuilder, place: str) -> No
     assert stamp == load_snapshot(builder.storage).timestamp * 1000
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(10))
 @given(
     st.lists(
         st.one_of(

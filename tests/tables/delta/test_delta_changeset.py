@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from readers import with_deltalake
@@ -78,7 +79,7 @@ def delete(others: Others, ids: set[int], base: DeltaSnapshot | None = None) -> 
     return commit_changes(others.builder.storage, base, changes, operation=operation, reads=reading(others.place, ids))
 
 
-@settings(max_examples=50, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
 @given(
     name=st.sampled_from(["DELETE", "UPDATE"]),
     before=SETS,

@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,7 +68,7 @@ def since(*log: list[dict[str, Any]]) -> Since:
     return found
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data(), st.lists(states, min_size=1, max_size=6))
 def test_a_replacement_stays_exactly_while_all_its_inputs_are_live(data: st.DataObject, history: list[State]) -> None:
     log = [data.draw(commits(before, after)) for before, after in zip([{}, *history], history, strict=False)]
@@ -82,7 +83,7 @@ def test_a_replacement_stays_exactly_while_all_its_inputs_are_live(data: st.Data
         assert (replacement.id not in lost) == stays
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data(), st.lists(states, min_size=2, max_size=5))
 def test_what_is_gone_and_added_is_what_a_replay_finds(data: st.DataObject, history: list[State]) -> None:
     log = [data.draw(commits(before, after)) for before, after in zip([{}, *history], history, strict=False)]

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from readers import with_delta_spark, with_deltalake
@@ -178,7 +179,7 @@ DELETES = ("delete", "update", "copy_on_write", "append")
 STEP = st.tuples(st.sampled_from((*DELETES, "compact", "undelete")), SETS)
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
 @given(
     before=SETS,
     groups=st.sampled_from([[[0], [1], [2], [3]], [[0, 1, 2, 3]], [[2, 0], [1, 3]], [[3, 1, 2]]]),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raw_log import PROTOCOL, Action, RawLog, add, dv, metadata, remove
@@ -31,7 +32,7 @@ def action(key: Key, is_add: bool, stamp: int) -> Action:
     return add(path, descriptor, size=stamp) if is_add else remove(path, descriptor, deletionTimestamp=stamp)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25))
 @given(st.lists(commit, min_size=1, max_size=6), st.data())
 def test_newest_action_about_a_key_wins(history: list[dict[Key, bool]], data: st.DataObject) -> None:
     checkpoint = data.draw(st.none() | st.integers(0, len(history) - 1), "checkpoint after commit")
@@ -158,7 +159,7 @@ def parsed(text: str | None) -> int | None:
     return count if type(count) is int and 0 <= count < 2**63 else None
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(60))
 @given(st.lists(stats, max_size=12), st.integers(0, 3), st.integers(0, 12))
 def test_num_records_is_what_json_says(texts: list[str | None], start: int, length: int) -> None:
     column = strings(texts).slice(start, length)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
+from golden_tables import names_in
+from places import GOLDEN
 from raw_log import PROTOCOL, RawLog, add, dv, metadata, remove
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
@@ -20,13 +21,12 @@ from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.rows.files import FILES
 from dv_maintenance.tables.model import FILES_SCHEMA
 
-GOLDEN = Path(os.environ.get("DVM_GOLDEN", Path(__file__).parents[4] / "shared" / "golden"))
 EXPECTED: dict[str, Any] = (
-    json.loads((GOLDEN / "delta" / "expected.json").read_text()) if GOLDEN.is_dir() else {"(no golden tables)": {}}
+    json.loads((GOLDEN / "delta" / "expected.json").read_text()) if (GOLDEN / "delta").is_dir() else {}
 )
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", names_in("delta", EXPECTED))
 def test_golden(golden: Path, name: str) -> None:
     storage = Storage(str(golden / "delta" / name))
     expected = EXPECTED[name]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_writer import HOUR, NOW, Action, LogWriter, add, encoded, remove
@@ -509,7 +510,7 @@ class History:
         assert before.keys() - self.log.files() == goes
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(10))
 @given(data=st.data())
 def test_no_history_loses_a_file_that_a_version_inside_the_retention_needs(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

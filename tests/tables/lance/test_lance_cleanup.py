@@ -25,6 +25,8 @@ from aged import (
     set_time,
     touch,
 )
+from effort import examples
+from golden_tables import names_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import GOLDEN
@@ -49,7 +51,7 @@ from dv_maintenance.tables.lance.vacuum import run as cleanup
 from dv_maintenance.tables.model import VacuumResult
 
 HINT = "_versions/latest_version_hint.json"
-TABLES = sorted(path.parent.name for path in GOLDEN.glob("lance/*/_versions"))
+TABLES = names_in("lance", (path.parent.name for path in GOLDEN.glob("lance/*/_versions")))
 
 
 def opened(place: Path | str) -> LanceTable:
@@ -709,7 +711,7 @@ def build(pylance: ModuleType, place: Path, steps: list[str]) -> list[Path]:
     return clones
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(5))
 @given(steps=STEPS, days=st.integers(0, 12), copied=st.booleans(), short=st.booleans())
 def test_histories(
     pylance: ModuleType,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_manifest import newest_manifest, patch, without
@@ -336,7 +337,7 @@ _STEPS = st.one_of(
 
 
 @given(steps=st.lists(_STEPS, min_size=1, max_size=7), stable=st.booleans())
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_histories(
     steps: list[tuple[str, Any]], stable: bool, pylance: ModuleType, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

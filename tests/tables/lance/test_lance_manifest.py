@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_manifest import Record, manifest_file, message, newest_manifest, patch, without
@@ -188,7 +189,7 @@ def refusal_of(call: Callable[[], Any]) -> DvMaintenanceError | None:
     return None
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32))
 def test_a_mutated_manifest_is_refused_or_read(template: Path, tmp_path: Path, seed: int) -> None:
     """Whatever was hit: one of our errors, which names the table, or a snapshot."""

@@ -6,6 +6,7 @@ import contextlib
 import struct
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raw_manifest import message, varint
@@ -109,7 +110,7 @@ def ask_everything(body: Message) -> None:
             question()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.binary(max_size=300))
 def test_random_bytes_give_nothing_but_our_error(data: bytes) -> None:
     with contextlib.suppress(DamagedTableError):
@@ -127,7 +128,7 @@ RECORDS = st.lists(
 ).map(lambda found: message(*found))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(RECORDS, max_size=4))
 def test_random_records_give_nothing_but_our_errors(parts: list[bytes]) -> None:
     """What is well-formed, and yet none of Lance's messages."""

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -170,7 +171,7 @@ def test_branches_and_clones(made: Callable[..., str], pylance: ModuleType, tmp_
     version=st.sampled_from(["2.0", "2.1", "2.2"]),
     stable=st.booleans(),
 )
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_histories(
     steps: list[tuple[str, int]],
     version: str,

@@ -12,6 +12,7 @@ from typing import Any
 import fastavro
 import pytest
 from avro_files import SYNC, avro_file, block, header, long, packed
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,13 +75,13 @@ def written(records: list[Any], codec: str) -> bytes:
     return avro_file(SCHEMA, records, codec)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(10))
 @given(RECORDS, st.sampled_from(CODECS))
 def test_all_that_was_written_is_read(records: list[Any], codec: str) -> None:
     assert list(read_records(written(records, codec), ALL)) == records
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(RECORDS, st.sets(st.sampled_from([*ALL, "unknown"])), st.sets(st.sampled_from(["a", "b", "c", "z"]), min_size=1))
 def test_only_what_is_wanted_is_read(records: list[Any], names: set[str], parts: set[str]) -> None:
     wanted: dict[str, Any] = {name: dict.fromkeys(parts) if name in {"inner", "many"} else None for name in names}
@@ -237,7 +238,7 @@ def test_the_bound_is_for_all_blocks_together(monkeypatch: pytest.MonkeyPatch) -
     assert "unpacks to more than" in reason(data)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(50))
 @given(RECORDS.filter(bool), st.sampled_from(CODECS), st.data())
 def test_flipped_and_lost_bytes(records: list[Any], codec: str, data: st.DataObject) -> None:
     found = bytearray(written(records, codec))
@@ -248,7 +249,7 @@ def test_flipped_and_lost_bytes(records: list[Any], codec: str, data: st.DataObj
         list(read_records(bytes(found[:cut]), ALL))
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.binary(max_size=60), st.integers(-3, 40))
 def test_random_records(data: bytes, count: int) -> None:
     for wanted in (ALL, {"x": None}, {"many": {"a": None}}):
@@ -264,7 +265,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(JUNK, st.binary(max_size=30))
 def test_random_schemas(schema: Any, data: bytes) -> None:
     for each in (schema, record_of(schema)):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake import DAY, HOUR, LASTING, CrashError, Lake, before_each_call, copied, gone, lake
@@ -344,7 +345,7 @@ def check_history(path: Path, steps: list[str], back: int, least: int, most: int
 MANY = st.lists(st.sampled_from(LASTING_STEPS), max_size=30)
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(5))
 @given(
     steps=st.lists(st.sampled_from(LASTING_STEPS), max_size=14),
     back=st.integers(-1, 6),

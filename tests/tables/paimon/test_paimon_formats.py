@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from avro_data import avro_writer
 from avro_files import block, header, record_bytes
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paimon_writer import DataFile, PaimonWriter
@@ -207,7 +208,7 @@ def test_nanoseconds(tmp_path: Path) -> None:
 # -- rows ---------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     count=st.integers(1, 400),
     deleted=st.sets(st.integers(0, 399)),

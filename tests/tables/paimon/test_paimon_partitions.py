@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from binary_rows import encode_row
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,7 +62,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(20))
 @given(ROWS)
 def test_rows_of_every_type(row: list[tuple[str, Any]]) -> None:
     types = [parse_type(name) for name, _ in row]
@@ -71,7 +72,7 @@ def test_rows_of_every_type(row: list[tuple[str, Any]]) -> None:
 
 @pytest.mark.parametrize("name", sorted(TYPES))
 def test_each_type_alone(name: str) -> None:
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(st.none() | TYPES[name])
     def check(value: Any) -> None:
         assert decode_row(encode_row([value], [parse_type(name)]), [parse_type(name)]) == (value,)
@@ -89,7 +90,7 @@ def test_bytes_that_paimon_wrote() -> None:
     assert decode_row(row, types) == ("b", 10, None, None)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.binary(max_size=70), st.lists(st.sampled_from(sorted(TYPES)), max_size=3), st.booleans())
 def test_random_bytes_are_refused_or_a_row(data: bytes, names: list[str], counted: bool) -> None:
     types = [parse_type(name) for name in names]
@@ -223,7 +224,7 @@ def test_options_of_folders() -> None:
     assert parse_partition(found.found[0].name)["s"] == " "
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.text(min_size=1, max_size=6).filter(str.strip), min_size=2, max_size=2, unique=True))
 def test_folders_are_told_apart_and_stay_below_the_table(values: list[str]) -> None:
     found = partitions("STRING")

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from effort import examples
+from golden_tables import names_in
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paimon_writer import NEW, OLD, DataFile, PaimonWriter
@@ -36,7 +38,7 @@ def lists(found: list[dict[str, Any]]) -> list[list[Any]]:
     return [list(row.values()) for row in found]
 
 
-@pytest.mark.parametrize("name", list(EXPECTED) or ["missing"])
+@pytest.mark.parametrize("name", names_in("paimon", EXPECTED))
 def test_golden_rows(golden: Path, name: str) -> None:
     expected = EXPECTED[name]
     place = golden / "paimon" / name / "table"
@@ -263,7 +265,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(10), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, writer=st.sampled_from([OLD, NEW]), bits=st.sampled_from([32, 64]))
 def test_random_histories_against_a_plain_model(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]], writer: str, bits: int

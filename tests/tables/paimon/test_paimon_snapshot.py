@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_tables import names_in
 from paimon_writer import NEW, OLD, DataFile, PaimonWriter
 from places import GOLDEN
 
@@ -31,7 +32,7 @@ from dv_maintenance.tables.work import DvRef
 EXPECTED: dict[str, dict[str, Any]] = {
     path.parent.name: json.loads(path.read_text()) for path in sorted((GOLDEN / "paimon").glob("*/expected.json"))
 }
-NAMES = sorted(EXPECTED) or ["missing"]
+NAMES = names_in("paimon", EXPECTED)
 
 
 def opened(path: Path | str) -> PaimonTable:

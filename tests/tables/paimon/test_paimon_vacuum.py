@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from avro_files import avro_file
+from golden_tables import names_in
 from lake import DAY, HOUR, Lake, before_each_call, entry_schema, gone, lake
 from paimon_writer import DataFile, index_schema, list_schema, optional
 from places import GOLDEN
@@ -41,7 +42,7 @@ from dv_maintenance.tables.paimon.vacuum.needed import Needed
 from dv_maintenance.tables.paimon.vacuum.orphans import file_kind
 from dv_maintenance.tables.paimon.vacuum.retained import Branch, Ref, moved
 
-TABLES = sorted(path.parent.parent.name for path in GOLDEN.glob("paimon/*/table/snapshot"))
+TABLES = names_in("paimon", (path.parent.parent.name for path in GOLDEN.glob("paimon/*/table/snapshot")))
 UUID = "00000000-dead-4000-8000-00000000000"
 
 

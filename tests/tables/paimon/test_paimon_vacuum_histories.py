@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lake import DAY, HOUR, CrashError, Lake, before_each_call, copied, gone, lake
@@ -92,7 +93,7 @@ def needed(table: Lake, numbers: set[int]) -> set[str]:
     return table.root_needs(exclude=[number for number in table.numbers() if number not in numbers])
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(5))
 @example(steps=["branch", "on branch", "expire branch"], back=0, least=1)
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=14), back=st.integers(-1, 6), least=st.integers(1, 3))
 def test_histories(tmp_path_factory: pytest.TempPathFactory, steps: list[str], back: int, least: int) -> None:
@@ -216,7 +217,7 @@ def check_damage(path: Path, data: st.DataObject, steps: list[str]) -> None:
     assert files <= table.stored()
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(data=st.data())
 def test_damage(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     check_damage(tmp_path_factory.mktemp("d") / "t", data, ["mark", "tag", "compact"])
