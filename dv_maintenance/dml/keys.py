@@ -417,7 +417,7 @@ def _instants(staged: DataFrame, at: int, column: KeyColumn) -> DataFrame:
         return f"CAST(timestamp_micros(unix_micros({instant}) + {days * _DAY}L) AS TIMESTAMP_NTZ)"
 
     local = f"local{at}"
-    instant = f"CAST({local} AS TIMESTAMP)"
+    instant = f"CAST({local} AS TIMESTAMP_LTZ)"
     # The same local time by the offset of the next day, where that differs.
     other = f"({instant} + (({beside(-1)} + {_TWO_DAYS}) - {beside(1)}))"
     is_one = (

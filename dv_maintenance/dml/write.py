@@ -92,9 +92,10 @@ def write_changes(
     What the rows raise when they are computed, see ``rows.spark_errors``; StorageError.
     """
     job = _Job(tasks[0], tasks[1] if change_data else None, tuple(partition_columns), schema, dict(options or {}))
-    # PySpark looks columns up by their names, in which a dot or a backtick would mean something.
-    plain = changed.toDF(*[f"column{at}" for at in range(len(changed.columns))])
+    # Spark Connect analyzes nothing before it is asked for columns.
     with spark_errors():
+        # PySpark looks columns up by their names, in which a dot or a backtick would mean something.
+        plain = changed.toDF(*[f"column{at}" for at in range(len(changed.columns))])
         outcome = plain.mapInArrow(_worker(job), _OUTCOME).collect()
     positions: dict[int, DeletionVector] = {}
     counts: Counter[str] = Counter()

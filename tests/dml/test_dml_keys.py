@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from predicate_judging import session_with
 from twins import make_table
 
 from dv_maintenance.dml.delete import delete
@@ -148,6 +149,8 @@ def test_times_without_a_zone_are_in_the_sessions(
     for twice_or_never in ("2026-10-25 02:30:00", "2026-03-29 02:30:00"):
         with pytest.raises(UsageError, match=r"line 2: no exact value .* none, or two"):
             delete(table, delta_spark, keys=write(tmp_path, f"at\n{twice_or_never}\n"), on=["at"])
+    with session_with(delta_spark, {"spark.sql.timestampType": "TIMESTAMP_NTZ"}):
+        assert counted(table, delta_spark, keys, "at") == (2, 3, 0, 3, 1)
 
 
 @pytest.mark.parametrize(
