@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["DvMaintainedTables", "delete", "merge", "register", "update"]
 
 __version__ = "0.1.0"
+
+# Quiet unless the application listens: `dvm -v`, Dagster, or a handler of your own.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
     # dg looks for components here.

@@ -25,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 done or nothing to do, 1 failed, 2 usage, 3 refused,
     4 conflict, 5 damaged, 130 interrupted.
     """
+    from dv_maintenance.cli.logs import logged
     from dv_maintenance.cli.output import Output
     from dv_maintenance.cli.parser import parse
 
@@ -34,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with Output.opened(json="--json" in argv) as out:
         try:
             args = parse(argv)
-            code: int = args.verb(args, out)
+            with logged(out, args.verbose):
+                code: int = args.verb(args, out)
             out.flush()
         except SystemExit as done:  # --help and --version
             return done.code if isinstance(done.code, int) else 0

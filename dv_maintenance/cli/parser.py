@@ -324,6 +324,9 @@ def _parser() -> _Parser:
 def _json_option() -> _Parser:
     parser = _Parser(add_help=False)
     parser.add_argument("--json", action="store_true", help="print exactly one JSON document on stdout")
+    parser.add_argument(
+        "-v", "--verbose", action="count", default=0, help="say on stderr what is being done; -vv: in detail"
+    )
     return parser
 
 

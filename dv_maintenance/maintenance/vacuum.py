@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
 
 __all__ = ["VacuumReport", "protecting", "vacuum"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ def vacuum(
     not be deleted, UnsupportedFeatureError.
     """
     table = protecting(table, clones)
+    _log.info("%s: looking for files out of use%s", table.uri, ", a dry run" if dry_run else "")
     result = table.vacuum(
         retention=retention,
         dry_run=dry_run,
@@ -117,6 +121,9 @@ def vacuum(
     )
     files = result.expired.files
     kinds = Counter(file.kind for file in files)
+    _log.info("%s: %d files expired, %d deleted", table.uri, len(files), result.deleted)
+    if result.refused:
+        _log.warning("%s: without the dry run this would be refused: %s", table.uri, result.refused)
     return VacuumReport(
         table=table.uri,
         format=table.format,

@@ -7,6 +7,7 @@ builds on is in the :class:`Inspection` itself, JSON both ways.
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,8 @@ from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.table import Table
 
 __all__ = ["Inspection", "inspect_table", "inspect_tables", "read_state"]
+
+_log = logging.getLogger(__name__)
 
 _JOBS: tuple[Job, ...] = ("optimize", "vacuum")
 
@@ -118,7 +121,18 @@ def inspect_table(
         found = _check_manifests(found, table)
     if "vacuum" in jobs and _vacuum_to_check(found, policy, now):
         found = _check_vacuum(found, table, policy, now)
+    _log_inspection(found)
     return found
+
+
+def _log_inspection(found: Inspection) -> None:
+    if not found.changed:
+        _log.debug("%s: still at version %s, due: %s", found.name, found.version, ", ".join(found.due) or "nothing")
+        return
+    due = "; ".join(f"{job}: {', '.join(why)}" for job, why in found.reasons.items())
+    _log.info("%s: version %s, due: %s", found.name, found.version, due or "nothing")
+    for warning in found.warnings:
+        _log.info("%s: %s", found.name, warning)
 
 
 def read_state(body: Any) -> dict[str, Inspection]:

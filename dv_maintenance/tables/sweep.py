@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import posixpath
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["delete_batch", "remove_empty_folders"]
 
+_log = logging.getLogger(__name__)
+
 
 def delete_batch(storage: Storage, paths: Sequence[str]) -> tuple[int, StorageError | None]:
     """How many are gone, and the first failure. One file that can't be deleted stops no other.
@@ -22,9 +25,12 @@ def delete_batch(storage: Storage, paths: Sequence[str]) -> tuple[int, StorageEr
     RefusedError : see ``Storage.delete``.
     """
     try:
-        return storage.delete(paths), None
-    except StorageError:
-        pass
+        gone = storage.delete(paths)
+    except StorageError as error:
+        _log.warning("%s: a batch of %d files failed, deleting one by one: %s", storage.uri, len(paths), error)
+    else:
+        _log.info("%s: deleted %d of %d files in this batch", storage.uri, gone, len(paths))
+        return gone, None
     gone, failure = 0, None
     for path in paths:
         try:

@@ -6,6 +6,7 @@ does not pass its gates is deleted again instead of committed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
 
 __all__ = ["ApplyReport", "StepReport", "apply", "maintain", "purge"]
+
+_log = logging.getLogger(__name__)
 
 # Called with the rewrites finished and the rewrites there are.
 OnProgress = Callable[[int, int], None]
@@ -146,9 +149,13 @@ class _Run:
                 steps = [*steps, *plan_again(self.plan, snapshot, lost, keep=steps, number=number)]
             if not steps:
                 return self._report(before)
+            _log.info("%s: %d steps on version %d", self.table.uri, len(steps), snapshot.version)
             lost, reason = self._round(snapshot, steps)
             if not lost:
                 return self._report(before)
+            _log.info(
+                "%s: attempt %d of %d lost %d steps: %s", self.table.uri, number, self.max_attempts, len(lost), reason
+            )
             steps, snapshot = [], self.table.snapshot()
             self.table.check_writable(snapshot, "rewrite")
         raise ConflictError(

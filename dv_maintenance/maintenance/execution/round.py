@@ -77,6 +77,23 @@ def run_round(
         made = [exchange for step, exchange in exchanges.items() if versions[step] == version]
         problems[version] = _read_back(table, snapshot, version, made, outcome.moved)
     carried = {each.id: sum(each.deleted) for each in outcome.rebased}
+    _log.info(
+        "%s: committed %d of %d steps in version %d, tries to commit: %d",
+        table.uri,
+        len(exchanges),
+        len(steps),
+        outcome.version,
+        outcome.attempts,
+    )
+    if outcome.rebased:
+        _log.info(
+            "%s: rebased %d steps: %d rows that others deleted meanwhile stay deleted",
+            table.uri,
+            len(outcome.rebased),
+            sum(carried.values()),
+        )
+    for problem in filter(None, problems.values()):
+        _log.error("%s: not verified: %s", table.uri, problem)
     attempts = attempts_before + outcome.attempts
     return outcome, [
         Committed(
@@ -158,6 +175,7 @@ def _rewrite(
     except BaseException as error:
         _discard(table, _outputs(done.values()))
         if isinstance(error, VerificationError):
+            _log.error("%s: a gate failed, nothing is committed: %s", table.uri, error.message)
             error.done = "the new files were deleted, nothing was committed"
             error.next_step = error.next_step or _MEND
         raise

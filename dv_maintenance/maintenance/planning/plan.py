@@ -5,6 +5,7 @@ Everything up to the chosen steps is done on columns: a table of a million files
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
 
 __all__ = ["MaintenancePlan", "PlanStep", "build_plan"]
+
+_log = logging.getLogger(__name__)
 
 # What opening one more file or deletion vector costs a reader, in bytes read: Spark's own figure
 # (spark.sql.files.openCostInBytes).
@@ -109,7 +112,7 @@ def build_plan(snapshot: Snapshot, policy: Policy | None = None, *, purge: bool 
         **cut,
         "outside the selected partitions": _rows(~selected),
     }
-    return MaintenancePlan(
+    plan = MaintenancePlan(
         table=snapshot.table,
         format=snapshot.format,
         version=snapshot.version,
@@ -119,6 +122,15 @@ def build_plan(snapshot: Snapshot, policy: Policy | None = None, *, purge: bool 
         steps=tuple(_steps(chosen, snapshot, facts, why, policy)),
         left_alone=tuple(_left_alone(reason, rows, snapshot, facts) for reason, rows in left.items() if len(rows)),
     )
+    _log.debug(
+        "%s: plan for version %d: %d steps, reading %s; %d files left alone",
+        plan.table,
+        plan.version,
+        len(plan.steps),
+        format_size(sum(step.cost.bytes_read for step in plan.steps)),
+        sum(each.files for each in plan.left_alone),
+    )
+    return plan
 
 
 def _classify(facts: FileFacts, policy: Policy, smallest: int, *, purge: bool) -> Codes:

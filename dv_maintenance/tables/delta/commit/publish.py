@@ -119,6 +119,7 @@ class _Race:
             try:
                 published, failure = self.attempt(), None
             except StorageError as error:
+                _log.warning("%s: try %d of %d to commit failed: %s", self.storage.uri, number + 1, attempts, error)
                 published, failure = None, error
             if published is not None:
                 return published
@@ -158,10 +159,12 @@ class _Race:
             self.storage.create(commit_path(self.since.version + 1), body)
         except FileExistsAlreadyError:
             # Somebody else's, or our own: storage clients repeat a request whose answer got lost. The next look tells.
+            _log.info("%s: version %d is taken, looking at what it changed", self.storage.uri, self.since.version + 1)
             return None
         except StorageError:
             self.unsure = True
             raise
+        _log.info("%s: committed version %d", self.storage.uri, self.since.version + 1)
         return Published(self.since.version + 1, self.tries)
 
     def look(self) -> Published | None:

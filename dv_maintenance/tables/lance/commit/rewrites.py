@@ -8,6 +8,7 @@ own, and the exchange is committed as an operation of our making.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["commit"]
+
+_log = logging.getLogger(__name__)
 
 # What leaves the rows of a fragment where they are, or deletes them.
 _HARMLESS: Final = frozenset({"Append", "Delete", "Update", "ReserveFragments", "CreateIndex", "UpdateConfig"})
@@ -128,6 +131,7 @@ class _Commit:
                 return _Done(self.replacement.id, attempts, reason=str(error))
             except ConflictError:
                 # A delete, or a new index: Lance would not take the work any more.
+                _log.info("%s: attempt %d lost against another writer", self.storage.uri, attempts)
                 by_lance = False
                 continue
             return _Done(self.replacement.id, attempts, version, rebased=rebased)

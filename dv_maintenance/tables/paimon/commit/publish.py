@@ -9,6 +9,7 @@ back.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.layout import Layout
 
 __all__ = ["Draft", "Published", "publish"]
+
+_log = logging.getLogger(__name__)
 
 _BATCH: Final = 2**63 - 1
 """Commit identifier of all batch writers."""
@@ -137,6 +140,7 @@ class _Race:
         path = self.layout.snapshot(self.now.version + 1)
         # Rolled back and written to up to the same number, the table would get back what was rolled back.
         if self._base_is_another() or not self._create(path, body):
+            _log.info("%s: snapshot %d is taken, building on it", self.place.uri, self.now.version + 1)
             files.discard()
             return None
         if self._base_is_another():
@@ -144,6 +148,7 @@ class _Race:
                 path, f"snapshot {self.now.version} was rolled back and made anew while it was built upon"
             )
         self._point_to(self.now.version + 1)
+        _log.info("%s: committed snapshot %d", self.place.uri, self.now.version + 1)
         return Published(self.now.version + 1, number, draft)
 
     def _base_is_another(self) -> bool:
