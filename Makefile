@@ -6,7 +6,7 @@ RUN := $(UV) run --frozen --no-sync
 # Without bytecode on disk each test worker, and each process that a test starts, compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java judges lint types imports check test tests deep demo ui screenshots matrix bench clean
+.PHONY: help setup java judges lint types imports quick check test tests deep demo ui screenshots matrix bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -38,7 +38,10 @@ imports: .venv/.ready ## Layer rules
 tests: setup judges ## Tests only
 	$(RUN) pytest
 
-check: .venv/.ready lint types imports ## Every check that needs no Java: the loop while working
+check: .venv/.ready ## Every check that needs no Java: the loop while working (two minutes)
+	@$(MAKE) --no-print-directory -j 2 lint types imports quick
+
+quick: .venv/.ready ## Tests that need no Java
 	JAVA_HOME=/nowhere $(RUN) pytest -n auto -m "not deep and not jvm"
 
 test: setup judges lint types imports tests ## Every check

@@ -143,7 +143,7 @@ CONDITIONS = st.recursive(
 )
 
 
-@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 @given(sql=CONDITIONS)
 def test_no_file_with_a_match_is_left_out(spark: SparkSession, sql: str, table: DeltaTable, judge: Any) -> None:
     connection, _ = judge
@@ -154,7 +154,7 @@ def test_no_file_with_a_match_is_left_out(spark: SparkSession, sql: str, table: 
     assert wanted <= set(kept)
 
 
-@settings(max_examples=examples(30), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), suppress_health_check=list(HealthCheck))
 @given(sql=CONDITIONS)
 def test_no_row_group_with_a_match_is_left_out(spark: SparkSession, sql: str, table: DeltaTable) -> None:
     snapshot = table.snapshot()
@@ -232,7 +232,7 @@ def test_what_is_left_out(spark: SparkSession, sql: str, most: int, table: Delta
     assert kept.files.num_rows <= most
 
 
-@settings(max_examples=examples(30), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), suppress_health_check=list(HealthCheck))
 @given(keys=st.lists(st.integers(-10, 70), max_size=6))
 def test_keys_in_range(keys: list[int], table: DeltaTable, judge: Any) -> None:
     connection, _ = judge

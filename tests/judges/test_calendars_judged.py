@@ -126,6 +126,7 @@ def made(delta_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     return path
 
 
+@pytest.mark.deep
 def test_spark_answers_the_same_after_a_purge(delta_spark: SparkSession, tmp_path: Path) -> None:
     """In short what is below at length. What is deleted is what the condition means."""
     path, zone, filters = tmp_path / "table", "America/New_York", (FILTERS[1],)

@@ -261,9 +261,8 @@ CHANGED_ROWS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in SHORT else pytest.mark.deep) for name in CHANGED_ROWS]
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("name", CHANGED_ROWS)
 def test_changed_rows_keep_their_ids(name: str, delta_spark: SparkSession, tmp_path: Path) -> None:
     made, twin = Made(delta_spark, tmp_path / "t", CHANGED_ROWS[name]), tmp_path / "twin"
     shutil.copytree(made.path, twin)

@@ -70,7 +70,9 @@ FEEDS = {
 }
 
 
-@pytest.mark.parametrize("name", FEEDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "mapped" else pytest.mark.deep) for name in FEEDS]
+)
 def test_a_change_feed_is_that_of_delta_spark(
     name: str, delta_spark: SparkSession, canon: ModuleType, tmp_path: Path
 ) -> None:

@@ -108,7 +108,11 @@ def same(verdict: Verdict) -> None:
 # -- a minute of it ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["legacy-micros", "current", "deltalake, changed", "by time without a zone"])
+# Old calendars by default: test_statements_about_other_rows, and every value in tests/engine/test_calendars.py.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("legacy-micros", marks=pytest.mark.deep), "current", "deltalake, changed", "by time without a zone"],
+)
 def test_a_purge(keep: Keep, name: str) -> None:
     kept = keep(name)
     report = purge(kept.table, LocalEngine())
