@@ -9,22 +9,24 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Context, Decimal
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
-__all__ = ["INEXACT", "Converter", "Number", "as_text", "from_json", "from_text", "from_typed", "plain"]
+__all__ = ["INEXACT", "Converter", "Number", "as_text", "from_json", "from_text", "from_typed", "in_bulk", "plain"]
 
 Converter = Callable[[Any], Any]
 """The exact value in a column's type; one of INEXACT where there is none. Not for nulls."""
 INEXACT: Final = (ValueError, ArithmeticError)
 
 _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]*")
+_WHOLE_TEXT: Final = r"^(?:0|-?[1-9][0-9]*)$"
 _DECIMAL: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 _FLOAT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,4})?")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -81,6 +83,22 @@ def from_text(kind: pa.DataType, length: int | None = None) -> Converter | None:
     if types.is_timestamp(kind):
         return lambda text: _timestamp(text, kind)
     return _bytes if types.is_binary(kind) else None
+
+
+def in_bulk(kind: pa.DataType, values: Sequence[Any], length: int | None = None) -> pa.Array | None:
+    """What :func:`from_text` makes of text, nulls and Numbers, all at once, for the commonest types of keys. ``None``:
+    one by one, as the type is another one or a value may have none that is exact.
+    """
+    try:
+        if types.is_string(kind) and length is None:
+            return None if any(isinstance(value, Number) for value in values) else pa.array(values, kind)
+        if types.is_signed_integer(kind):
+            texts = pa.array(values, pa.string())
+            whole = pc.all(pc.match_substring_regex(texts, _WHOLE_TEXT), skip_nulls=True, min_count=0)
+            return texts.cast(kind) if whole.as_py() else None
+    except (ValueError, TypeError):  # Arrow's are of these kinds
+        pass
+    return None
 
 
 def from_json(kind: pa.DataType, length: int | None = None) -> Converter | None:

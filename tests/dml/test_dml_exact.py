@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dv_maintenance.dml.exact import INEXACT, Number, as_text, from_json, from_text, from_typed
+from dv_maintenance.dml.exact import INEXACT, Number, as_text, from_json, from_text, from_typed, in_bulk
 
 US, UTC_US = pa.timestamp("us"), pa.timestamp("us", "UTC")
 INTS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64()]
@@ -232,3 +232,19 @@ def test_other_types(source: pa.DataType, kind: pa.DataType, exact: dict[Any, An
 )  # fmt: skip
 def test_types_that_never_mean_the_same(source: pa.DataType, kind: pa.DataType) -> None:
     assert from_typed(source, kind) is None
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64(), pa.string()], ids=str)
+def test_in_bulk_is_one_by_one(kind: pa.DataType) -> None:
+    one = from_json(kind)
+    assert one
+    odd = ("007", "-0", "+7", "7.0", "1e2", "", " 7", "7\n", "٧", "128", str(1 << 63), "\ud800", Number("7"), True, [7])
+    for values in (["7", None, "-128", "0"], [], [None], *(["7", value] for value in odd)):
+        try:
+            exact = [None if value is None else one(value) for value in values]
+        except INEXACT:
+            exact = None
+        found = in_bulk(kind, values)
+        assert (None if found is None else found.to_pylist()) == exact, values
+    assert in_bulk(pa.float64(), ["7"]) is None
+    assert in_bulk(pa.string(), ["ab "], 4) is None
