@@ -40,9 +40,10 @@ class StatsCollector:
             if column.name in self._nulls:
                 self._nulls[column.name] += column.pick(batch).null_count
 
-    def fold(self, footer: Any, nan: Collection[int]) -> tuple[ColumnStats, ...]:
+    def fold(self, footer: Any, nan: Collection[int], negative_zero: Collection[int] = ()) -> tuple[ColumnStats, ...]:
         """``footer``: the ``pyarrow.parquet.FileMetaData`` of the file that holds all batches added; ``nan``: leaves in
-        which there is or may be NaN.
+        which there is or may be NaN; ``negative_zero``: those in which there may be -0.0. A footer does not tell the
+        two zeros apart, and MIN and MAX are answered from statistics: where -0.0 may be the bound, there is none.
         """
         groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
         found = []
@@ -52,6 +53,8 @@ class StatsCollector:
                 continue
             chunks = [group.column(column.leaf).statistics for group in groups]
             least, greatest = (None, None) if column.leaf in nan else _bounds(chunks, column.type)
+            if column.leaf in negative_zero and 0.0 in (least, greatest):
+                least = greatest = None
             found.append(ColumnStats(column.name, sum(chunk.null_count for chunk in chunks), least, greatest))
         return tuple(found)
 

@@ -231,7 +231,7 @@ class DeltaBuilder:
             footer = pq.read_metadata(file)
         self._date(path)
         uri, size = self.storage.uri_of(path), self.storage.head(path).size
-        output = OutputFile(uri, size, rows.num_rows, self._now(), stats.fold(footer, odd.nan))
+        output = OutputFile(uri, size, rows.num_rows, self._now(), stats.fold(footer, odd.nan, odd.negative_zero))
         physical = partition_physical_names(metadata)
         add = {
             "path": log_path(self.storage, uri),

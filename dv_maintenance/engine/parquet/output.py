@@ -35,6 +35,11 @@ class ParquetOutput:
         """The leaves that hold a NaN somewhere in the file."""
         return set().union(*(odd.nan for odd in self._odd))
 
+    @property
+    def negative_zero_leaves(self) -> set[int]:
+        """The leaves that may hold a -0.0 somewhere in the file."""
+        return set().union(*(odd.negative_zero for odd in self._odd))
+
     def write(self, batches: list[pa.RecordBatch]) -> None:
         """One row group, if there are any rows."""
         table = pa.Table.from_batches(batches, self._schema)

@@ -134,7 +134,7 @@ class ParquetFile:
         if footer.num_rows != self._rows:
             raise VerificationError(f"{self.uri} has {footer.num_rows} rows, but {self._rows} were written")
         self._check_meaning(footer)
-        stats = self._stats.fold(footer, self._output.nan_leaves)
+        stats = self._stats.fold(footer, self._output.nan_leaves, self._output.negative_zero_leaves)
         return OutputFile(self.uri, info.size, self._rows, info.modified, stats)
 
     def _check_meaning(self, footer: Any) -> None:
