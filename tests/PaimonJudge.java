@@ -7,6 +7,7 @@ import java.math.BigDecimal;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
@@ -44,6 +45,7 @@ import org.apache.paimon.manifest.ManifestEntry;
 import org.apache.paimon.operation.BaseAppendFileStoreWrite;
 import org.apache.paimon.operation.LocalOrphanFilesClean;
 import org.apache.paimon.options.ExpireConfig;
+import org.apache.paimon.predicate.Predicate;
 import org.apache.paimon.predicate.PredicateBuilder;
 import org.apache.paimon.reader.FileRecordIterator;
 import org.apache.paimon.reader.RecordReader;
@@ -255,6 +257,112 @@ public class PaimonJudge {
             }
         }
         return answer;
+    }
+
+    /**
+     * For each filter of "filters" its answer: how many rows, and a fingerprint of them. Told "all", the filter is held
+     * against every row; otherwise against those of files, row groups and pages that may hold such rows.
+     */
+    public Object ask(JsonNode told) throws Exception {
+        FileStoreTable table = table(told);
+        RowType type = table.rowType();
+        List filters = new ArrayList();
+        for (Object each : get(told, "filters")) {
+            filters.add(predicate(type, (JsonNode) each));
+        }
+        ArrayNode answers = json.createArrayNode();
+        if (told.has("all")) {
+            long[] counts = new long[filters.size()];
+            long[] sums = new long[filters.size()];
+            tally(table, table.newReadBuilder(), filters, counts, sums);
+            for (int i = 0; i < counts.length; i++) {
+                answers.add(counts[i] + " rows, " + Long.toHexString(sums[i]));
+            }
+            return answers;
+        }
+        for (Object filter : filters) {
+            long[] count = new long[1];
+            long[] sum = new long[1];
+            ReadBuilder reading = table.newReadBuilder().withFilter((Predicate) filter);
+            tally(table, reading, Collections.singletonList(filter), count, sum);
+            answers.add(count[0] + " rows, " + Long.toHexString(sum[0]));
+        }
+        return answers;
+    }
+
+    private void tally(FileStoreTable table, ReadBuilder reading, List filters, long[] counts, long[] sums)
+            throws Exception {
+        for (Object split : reading.newScan().plan().splits()) {
+            RecordReader reader = reading.newRead().createReader((Split) split);
+            RecordReader.RecordIterator batch = reader.readBatch();
+            while (batch != null) {
+                Object row = batch.next();
+                while (row != null) {
+                    ArrayNode values = json.createArrayNode();
+                    fill(values, (InternalRow) row, table.rowType());
+                    long hash = 1125899906842597L;
+                    String text = values.toString();
+                    for (int i = 0; i < text.length(); i++) {
+                        hash = 31 * hash + text.charAt(i);
+                    }
+                    for (int i = 0; i < counts.length; i++) {
+                        if (((Predicate) filters.get(i)).test((InternalRow) row)) {
+                            counts[i]++;
+                            sums[i] += hash * hash;
+                        }
+                    }
+                    row = batch.next();
+                }
+                batch.releaseBatch();
+                batch = reader.readBatch();
+            }
+            reader.close();
+        }
+    }
+
+    /** {@code ["and", FILTER, ...]}, {@code ["or", FILTER, ...]} or {@code [KIND, COLUMN, VALUE, ...]}. */
+    private Predicate predicate(RowType type, JsonNode told) throws Exception {
+        String kind = get(told, 0).asText();
+        if (kind.equals("and") || kind.equals("or")) {
+            List parts = new ArrayList();
+            for (int i = 1; i < told.size(); i++) {
+                parts.add(predicate(type, get(told, i)));
+            }
+            return kind.equals("and") ? PredicateBuilder.and(parts) : PredicateBuilder.or(parts);
+        }
+        PredicateBuilder build = new PredicateBuilder(type);
+        int column = type.getFieldIndex(get(told, 1).asText());
+        List values = new ArrayList();
+        for (int i = 2; i < told.size(); i++) {
+            values.add(value(type.getTypeAt(column), get(told, i)));
+        }
+        Object first = values.isEmpty() ? null : values.get(0);
+        if (kind.equals("=")) {
+            return build.equal(column, first);
+        } else if (kind.equals("<>")) {
+            return build.notEqual(column, first);
+        } else if (kind.equals("<")) {
+            return build.lessThan(column, first);
+        } else if (kind.equals("<=")) {
+            return build.lessOrEqual(column, first);
+        } else if (kind.equals(">")) {
+            return build.greaterThan(column, first);
+        } else if (kind.equals(">=")) {
+            return build.greaterOrEqual(column, first);
+        } else if (kind.equals("in")) {
+            return build.in(column, values);
+        } else if (kind.equals("not in")) {
+            return build.notIn(column, values);
+        } else if (kind.equals("between")) {
+            return build.between(column, first, values.get(1));
+        } else if (kind.equals("starts")) {
+            return build.startsWith(column, first);
+        } else if (kind.equals("ends")) {
+            return build.endsWith(column, first);
+        } else if (kind.equals("contains")) {
+            return build.contains(column, first);
+        }
+        return kind.equals("null") ? build.isNull(column) : build.isNotNull(column);
     }
 
     // -- writing ---------------------------------------------------------------------------------------------------

@@ -142,6 +142,14 @@ class PaimonEngine:
         found = self._call("rows", table, version=version, tag_name=tag, branch=branch, where=plain(where))
         return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
 
+    def ask(self, table: Path | str, filters: Sequence[Sequence[Any]], *, all_rows: bool = False) -> list[str]:
+        """How many rows fulfil each filter, with a fingerprint of them. A filter is ``("and", FILTER, ...)``,
+        ``("or", FILTER, ...)`` or a kind, a column and values: ``= <> < <= > >= in``, ``not in``, ``between``,
+        ``starts``, ``ends``, ``contains``, ``null``, ``not null``. ``all_rows``: nothing is skipped.
+        """
+        found: list[str] = self._call("ask", table, filters=plain(list(filters)), all=all_rows or None)
+        return found
+
     def files(self, table: Path | str, version: int) -> dict[str, dict[str, Any]]:
         """By name of each live file: ``rows``, ``level``, ``size``, and ``deleted`` positions where it has a DV."""
         answer: dict[str, dict[str, Any]] = self._call("files", table, version=version)

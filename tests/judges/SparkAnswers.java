@@ -1,3 +1,4 @@
+import java.util.Arrays;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -21,20 +22,33 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** Answers of Spark, each as one line: how many rows, and a fingerprint of them in no order that knows every bit. */
 public class SparkAnswers {
-    /** One line for each query. Statements run as they come, {@code threads} at a time. */
-    public String[] answers(final SparkSession spark, final String[] queries, int threads) throws Exception {
+    /**
+     * One line for each condition on the rows of a query, which is analyzed once; without one the conditions are
+     * queries. They run as they come, {@code threads} at a time.
+     */
+    public String[] answers(final SparkSession spark, String source, final String[] asked, int threads)
+            throws Exception {
+        final Dataset rows;
+        try {
+            SparkSession.setActiveSession(spark);
+            rows = source == null ? null : (Dataset) spark.sql(source);
+        } catch (Throwable error) {
+            String[] failed = new String[asked.length];
+            Arrays.fill(failed, failure(error));
+            return failed;
+        }
         ExecutorService pool = Executors.newFixedThreadPool(threads);
         try {
-            Future[] waiting = new Future[queries.length];
-            for (int i = 0; i < queries.length; i++) {
-                final String query = queries[i];
+            Future[] waiting = new Future[asked.length];
+            for (int i = 0; i < asked.length; i++) {
+                final String each = asked[i];
                 waiting[i] = pool.submit(new Callable() {
                     public Object call() {
-                        return answer(spark, query);
+                        return answer(spark, rows, each);
                     }
                 });
             }
-            String[] found = new String[queries.length];
+            String[] found = new String[asked.length];
             for (int i = 0; i < found.length; i++) {
                 found[i] = (String) waiting[i].get();
             }
@@ -76,10 +90,11 @@ public class SparkAnswers {
         }
     }
 
-    private static String answer(SparkSession spark, String query) {
+    private static String answer(SparkSession spark, Dataset of, String asked) {
         try {
             SparkSession.setActiveSession(spark);
-            QueryExecution execution = ((Dataset) spark.sql(query)).queryExecution();
+            Dataset query = (Dataset) (of == null ? spark.sql(asked) : of.filter(asked));
+            QueryExecution execution = query.queryExecution();
             InternalRow[] rows = execution.executedPlan().executeCollect();
             StructType schema = execution.executedPlan().schema();
             long sum = 0;

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,8 @@ def recommit(place: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) ->
         new = change(json.loads(json.dumps(add)))
         if new == add:
             continue
-        actions += [{"remove": gone}] if new["path"] != path else []
+        other = new["path"] != path or new.get("deletionVector") != add.get("deletionVector")
+        actions += [{"remove": gone}] if other else []
         actions.append({"add": new | {"dataChange": False}})
     number = 1 + max(int(each.stem) for each in (place / "_delta_log").glob("*.json") if each.stem.isdigit())
     (place / "_delta_log" / f"{number:020}.json").write_text("\n".join(map(json.dumps, actions)) + "\n")
@@ -146,6 +148,22 @@ def _least_as_greatest(stats: dict[str, Any]) -> None:
     stats["maxValues"]["i64"] = stats["minValues"]["i64"]
 
 
+def _undeleted(place: Path) -> None:
+    recommit(place, lambda add: {key: value for key, value in add.items() if key != "deletionVector"})
+
+
+def _without_a_file(place: Path) -> None:
+    (place / unquote(next(iter(live_files(place))))).unlink()
+
+
+def _without_a_row(rows: pa.Table) -> pa.Table:
+    return pa.concat_tables([rows.slice(0, 20), rows.slice(21)])
+
+
+def _with_a_row_twice(rows: pa.Table) -> pa.Table:
+    return pa.concat_tables([rows, rows.slice(20, 1)])
+
+
 TIMES, FLOATS = ("`d`", "`ts`", "`st`.`y`.`z`"), ("`f32`", "`f64`", "`dn`", "`st`.`x`")
 
 FAULTS: Mapping[str, Fault] = {
@@ -170,6 +188,15 @@ FAULTS: Mapping[str, Fault] = {
         "current, whole",
         ("`f64`",),
         lambda place: rewritten(place, _all, with_values("f64", lambda value: value + 0.0)),
+    ),
+    "deleted rows are back": Fault("few values a file", ("`k`",), _undeleted),
+    "a live file is gone": Fault("few values a file", ("`k`",), _without_a_file),
+    "a row is gone": Fault("current, whole", ("`k`",), lambda place: rewritten(place, _all, _without_a_row)),
+    "a row is there twice": Fault("current, whole", ("`k`",), lambda place: rewritten(place, _all, _with_a_row_twice)),
+    "accents composed": Fault(
+        "edges, whole",
+        ("`odd`",),
+        lambda place: rewritten(place, _all, with_values("odd", lambda text: unicodedata.normalize("NFC", text))),
     ),
     "NaN left out of the log": Fault("current, whole", ("`f64`", "`dn`"), _stats(_nan_left_out)),
     "a bound too low in the log": Fault("current, whole", ("`i64`",), _stats(_least_as_greatest)),

@@ -1,4 +1,4 @@
-"""Tables whose values are what engines disagree about, by every writer there is. Column ``k`` is negative in rows that
+"""Tables whose values are what engines disagree about, by delta-spark. Column ``k`` is negative in rows that
 statements of the tests may touch.
 """
 
@@ -6,20 +6,38 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping
-from datetime import date, datetime, timedelta
-from decimal import Decimal
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from answers import CHEAP
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CONVERTED", "DELTALAKE", "SPARK", "WHOLE", "Make", "at_random", "partitioned"]
+__all__ = [
+    "CURRENT",
+    "DV",
+    "KEY",
+    "LAYOUT",
+    "LEGACY",
+    "LEGACY_MICROS",
+    "LISTS",
+    "MAPPED",
+    "PARTITIONS",
+    "SPARK",
+    "V2_PAGES",
+    "VALUES",
+    "WHOLE",
+    "Make",
+    "at_random",
+    "flat",
+    "live_files",
+    "partitioned",
+    "run",
+    "value_of",
+    "valued",
+]
 
 Make = Callable[["SparkSession", Path], None]
 
@@ -113,11 +131,15 @@ def value_of(values: tuple[str, ...]) -> str:
     return f"get(array({', '.join(values)}), CAST(id % {len(values)} AS INT))"
 
 
-VALUES = {column.split()[0]: value_of(values) for column, values in LISTS.items()}
-COLUMNS = ["k INT", *LISTS, *NESTED]
-SELECT = ", ".join(
-    ["CAST(IF(id % 12 = 6, -1 - id, id) AS INT)", *VALUES.values(), *(sql.format(**VALUES) for sql in NESTED.values())]
-)
+def valued(lists: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """An expression over ``id`` for each column."""
+    return {column.split()[0]: value_of(values) for column, values in lists.items()}
+
+
+VALUES = valued(LISTS)
+KEY = "CAST(IF(id % 12 = 6, -1 - id, id) AS INT)"
+COLUMNS = {"k INT": KEY} | dict(zip(LISTS, VALUES.values(), strict=True))
+COLUMNS |= {column: sql.format(**VALUES) for column, sql in NESTED.items()}
 
 
 def run(spark: SparkSession, settings: dict[str, str], place: Path, *statements: str) -> None:
@@ -130,21 +152,28 @@ def run(spark: SparkSession, settings: dict[str, str], place: Path, *statements:
 
 
 def flat(
-    settings: dict[str, str], properties: str = DV, rows: int = 60, delete: str = "k % 10 = 3", more: str = ""
+    settings: dict[str, str],
+    properties: str = DV,
+    rows: int = 60,
+    delete: str = "k % 10 = 3",
+    more: Sequence[str] = (),
+    columns: Mapping[str, str] = COLUMNS,
+    clauses: str = "",
 ) -> Make:
-    """Two files of every type, a deletion vector on each."""
+    """Two files of every type, a deletion vector on each. ``columns``: expressions over ``id`` by declaration."""
 
     def make(spark: SparkSession, place: Path) -> None:
-        insert = f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ {SELECT} FROM range({{}}, {{}})"
+        names = ", ".join(column.split()[0] for column in columns)
+        insert = f"INSERT INTO {{t}} ({names}) SELECT /*+ COALESCE(1) */ {', '.join(columns.values())} FROM range"
         run(
             spark,
             settings,
             place,
-            f"CREATE TABLE {{t}} ({', '.join(COLUMNS)}) USING delta TBLPROPERTIES ({properties})",
-            insert.replace("{}", "0", 1).replace("{}", str(rows), 1),
-            insert.replace("{}", str(rows), 1).replace("{}", str(2 * rows), 1),
+            f"CREATE TABLE {{t}} ({', '.join(columns)}) USING delta {clauses} TBLPROPERTIES ({properties})",
+            f"{insert}(0, {rows})",
+            f"{insert}({rows}, {2 * rows})",
             f"DELETE FROM {{t}} WHERE {delete}",
-            *filter(None, [more]),
+            *more,
         )
 
     return make
@@ -160,6 +189,20 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "pf DOUBLE": ("double('NaN')", "-0.0D", "1e300D", "NULL", "double('-Infinity')"),
     "pi BIGINT": ("7L", "-9223372036854775807L", "NULL"),
     "pb BOOLEAN": ("TRUE", "FALSE", "NULL"),
+    "pi8 TINYINT": ("-128Y", "127Y", "NULL"),
+    "pi16 SMALLINT": ("-32768S", "NULL", "0S"),
+    "pi32 INT": ("2147483647", "-2147483648", "NULL"),
+    "pf32 FLOAT": ("float(16777216)", "float('NaN')", "float(0.1)", "NULL"),
+    "pv VARCHAR(6)": ("'ab '", "''", "'ab'", "NULL", "'__HIVE'"),
+    "pu STRING": (
+        r"'\u00e9'",
+        r"'e\u0301'",
+        "'__HIVE_DEFAULT_PARTITION__'",
+        "''",
+        r"'\U0001f600 /?'",
+        "NULL",
+        "'NULL'",
+    ),
     "pbin BINARY": ("X'61'", "X'6262'", "NULL"),
 }
 
@@ -248,7 +291,7 @@ ZONED = ("UTC", "America/New_York", "Asia/Kolkata")
 SPARK: Mapping[str, Make] = {
     "legacy": flat(LEGACY),
     "legacy-micros": flat(LEGACY_MICROS),
-    "current": flat(CURRENT, MAPPED, more="ALTER TABLE {t} RENAME COLUMN s TO `s.o``dd name`"),
+    "current": flat(CURRENT, MAPPED, more=["ALTER TABLE {t} RENAME COLUMN s TO `s.o``dd name`"]),
     "int96": flat(INT96),
     "millis": flat(MILLIS),
     "pages": flat(V2_PAGES, rows=120),
@@ -258,6 +301,9 @@ SPARK: Mapping[str, Make] = {
     "by time without a zone": partitioned("pts TIMESTAMP", zones=ZONED, settings=UNZONED),
     "by char and decimal": partitioned("pc CHAR(4)", "pdec DECIMAL(20, 3)"),
     "by float and number": partitioned("pf DOUBLE", "pi BIGINT"),
+    "by small numbers": partitioned("pi8 TINYINT", "pi16 SMALLINT"),
+    "by text and float": partitioned("pu STRING", "pf32 FLOAT"),
+    "by number and short text": partitioned("pi32 INT", "pv VARCHAR(6)"),
     "by local time, flag, bytes": partitioned("pntz TIMESTAMP_NTZ", "pb BOOLEAN", "pbin BINARY"),
 }
 """Made by delta-spark."""
@@ -271,125 +317,6 @@ WHOLE: Mapping[str, Make] = {
     "by time, whole": partitioned("pts TIMESTAMP", zones=ZONED, settings=UNZONED, delete="FALSE"),
 }
 """The same without deletion vectors."""
-
-
-# -- Arrow's writers ------------------------------------------------------------------------------------------------
-
-
-def arrow(first: int, rows: int, *, zone: str | None = "UTC") -> pa.Table:
-    numbers = range(first, first + rows)
-
-    def each(*values: Any) -> list[Any]:
-        return [values[number % len(values)] for number in numbers]
-
-    nan, inf = float("nan"), float("inf")
-    ancient, old, modern = datetime(1, 1, 1), datetime(1850, 1, 1), datetime(2026, 3, 8, 2, 30)
-    return pa.table(
-        {
-            "k": pa.array([-1 - n if n % 12 == 6 else n for n in numbers], pa.int32()),
-            "f32": pa.array(each(nan, 1.5, -0.0, None, 0.1, 7.0), pa.float32()),
-            "f64": pa.array(each(1.5, nan, -0.0, 7.25, None, 50.0, 0.1), pa.float64()),
-            "dn": pa.array(each(nan, None), pa.float64()),
-            "inf": pa.array(each(inf, -inf, nan, 3.0, None), pa.float64()),
-            "i64": pa.array(each(2**53 + 1, -(2**63) + 1, 7, 0, None), pa.int64()),
-            "dec": pa.array(each(Decimal("1.00"), Decimal("-9999999.99"), None), pa.decimal128(9, 2)),
-            "s": pa.array(each("a", "", None, "007", "\ud7ff", "\U0001f600", "x" * 90, "ab "), pa.string()),
-            "bin": pa.array(each(b"\x00", b"\xff", b"", None), pa.binary()),
-            "b": pa.array(each(True, False, None), pa.bool_()),
-            "d": pa.array(
-                each(date(1, 1, 1), date(1500, 3, 1), None, date(2026, 1, 5), date(9999, 12, 31)), pa.date32()
-            ),
-            "ts": pa.array(each(old, modern, None, modern + timedelta(hours=1), ancient), pa.timestamp("us", zone)),
-            "st": pa.array(each({"x": 1.5}, {"x": nan}, None, {"x": None}), pa.struct([("x", pa.float64())])),
-            "arr": pa.array(each([nan, 1.0], None, [], [None]), pa.list_(pa.float64())),
-        }
-    )
-
-
-def deltalake(*, change: bool, partition: str | None = None) -> Make:
-    """Appended to, updated, deleted from and merged into by deltalake; deletion vectors by delta-spark."""
-
-    def make(spark: SparkSession, place: Path) -> None:
-        from deltalake import DeltaTable, write_deltalake
-
-        for first in (0, 40, 80):
-            write_deltalake(
-                str(place), arrow(first, 40), mode="append", partition_by=[partition] if partition else None
-            )
-        if change:
-            table = DeltaTable(str(place))
-            table.update(updates={"s": "'updated'"}, predicate="k = 4")
-            table.delete("k = 5 OR k = 45")
-            merge = table.merge(arrow(80, 3), "t.k = s.k", source_alias="s", target_alias="t")
-            merge.when_matched_update_all().execute()
-        properties = (
-            "'delta.enableDeletionVectors' = 'true', 'delta.minReaderVersion' = '3', 'delta.minWriterVersion' = '7'"
-        )
-        run(
-            spark,
-            CURRENT,
-            place,
-            f"ALTER TABLE {{t}} SET TBLPROPERTIES ({properties})",
-            "DELETE FROM {t} WHERE k % 10 = 3",
-        )
-
-    return make
-
-
-DELTALAKE: Mapping[str, Make] = {
-    "deltalake": deltalake(change=False),
-    "deltalake, changed": deltalake(change=True),
-    "deltalake, by date": deltalake(change=True, partition="d"),
-}
-
-
-def _by_pyarrow(spark: SparkSession, place: Path) -> None:
-    for first in (0, 40):
-        pq.write_table(arrow(first, 40), place / f"{first}.parquet", row_group_size=15, write_page_index=True)
-
-
-def _by_polars(spark: SparkSession, place: Path) -> None:
-    import polars as pl
-
-    for first in (0, 40):
-        pl.from_arrow(arrow(first, 40)).write_parquet(place / f"{first}.parquet", row_group_size=15)
-
-
-def _by_duckdb(spark: SparkSession, place: Path) -> None:
-    import duckdb
-
-    for first in (0, 40):
-        rows = arrow(first, 40)
-        connection = duckdb.connect()
-        connection.register("rows", rows)
-        connection.execute(
-            f"COPY (SELECT * FROM rows) TO '{place}/{first}.parquet' (FORMAT parquet, ROW_GROUP_SIZE 2048)"
-        )
-
-
-def _by_spark(settings: dict[str, str]) -> Make:
-    def make(spark: SparkSession, place: Path) -> None:
-        session = spark.newSession()
-        for key, value in settings.items():
-            session.conf.set(key, value)
-        columns = [f"{sql} AS {name}" for name, sql in VALUES.items() if name not in {"c4", "v6"}]
-        for first in (0, 60):
-            session.sql(
-                f"SELECT /*+ COALESCE(1) */ CAST(id AS INT) AS k, {', '.join(columns)} "
-                f"FROM range({first}, {first + 60})"
-            ).write.mode("append").parquet(str(place))
-
-    return make
-
-
-CONVERTED: Mapping[str, Make] = {
-    "pyarrow": _by_pyarrow,
-    "polars": _by_polars,
-    "duckdb": _by_duckdb,
-    "spark, legacy": _by_spark(LEGACY_MICROS),
-    "spark, current": _by_spark(V2_PAGES),
-}
-"""Folders of Parquet files."""
 
 
 def live_files(place: Path) -> dict[str, dict[str, Any]]:

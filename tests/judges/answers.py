@@ -146,18 +146,20 @@ class Answers:
             self._sessions[wanted] = made
         return self._sessions[wanted]
 
-    def ask(self, session: Session, queries: Sequence[str], threads: int = 3) -> list[str]:
+    def ask(self, session: Session, queries: Sequence[str], source: str | None = None, threads: int = 3) -> list[str]:
+        """``source``: what can stand in FROM; ``queries`` are conditions on its rows then."""
         array = self._gateway.new_array(self._strings, len(queries))
         for number, query in enumerate(queries):
             array[number] = query
-        return list(self._judge.answers(self.session(session)._jsparkSession, array, threads))
+        rows = None if source is None else f"SELECT * FROM {source}"
+        return list(self._judge.answers(self.session(session)._jsparkSession, rows, array, threads))
 
     def true(self, session: Session, source: str, conditions: Sequence[str]) -> list[str]:
         """What each condition says of every row: Spark itself, when it skips by dictionaries, misses -0.0 for 0.0."""
         held = self._judge.hold(self.session(session)._jsparkSession, f"SELECT * FROM {source}", "truth")
         if held.startswith("fails"):
             return [held] * len(conditions)
-        return self.ask(session, [f"SELECT * FROM truth WHERE {each}" for each in conditions])
+        return self.ask(session, conditions, "truth")
 
     def compare(
         self,
@@ -178,6 +180,19 @@ class Answers:
             total += self._compare(session, before, after, list(conditions), gone, aside, skipping)
         return total
 
+    def totals(self, session: Session, before: str, after: str, selections: Sequence[str]) -> Verdict:
+        """Aggregates of whole tables, which delta-spark answers from the log alone where it can."""
+        was, found = (
+            self.ask(session, [f"SELECT {each} FROM {table}" for each in selections]) for table in (before, after)
+        )
+        self._judge.hold(self.session(session)._jsparkSession, f"SELECT * FROM {before}", "truth")
+        true = self.ask(session, [f"SELECT {each} FROM truth" for each in selections])
+        verdict = Verdict(asked=len(selections))
+        for selection, right, then, now in zip(selections, true, was, found, strict=True):
+            if now not in {then, right}:
+                verdict.differences.append(Difference(session, f"TRUE: {selection}", right, then, now))
+        return verdict
+
     def _compare(
         self,
         session: Session,
@@ -196,10 +211,9 @@ class Answers:
         source = after
         if not skipping and not self._judge.pin(java, f"SELECT * FROM {after}", "pinned"):
             source = "pinned"
-        found = self.ask(session, [f"SELECT * FROM {source} WHERE {each}" for each in conditions])
+        found = self.ask(session, conditions, source)
         doubtful = [number for number, answers in enumerate(zip(true, found, strict=True)) if answers[0] != answers[1]]
-        queries = [f"SELECT * FROM {before} WHERE {_and_not(gone, conditions[number])}" for number in doubtful]
-        was = self.ask(session, queries)
+        was = self.ask(session, [_and_not(gone, conditions[number]) for number in doubtful], before)
         verdict = Verdict(asked=len(asked))
         for number, then in zip(doubtful, was, strict=True):
             if then == found[number]:

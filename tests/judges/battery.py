@@ -77,6 +77,14 @@ class Battery:
         found += [self._nested(chosen, 3) for _ in range(random_ones)]
         return list(dict.fromkeys(found))
 
+    def totals(self) -> list[str]:
+        """Aggregates over all rows: each column's, and all together whose bounds a log tells exactly."""
+        columns = [leaf for leaf in self.leaves if leaf.sql.startswith("`") and "`.`" not in leaf.sql]
+        known = [leaf.sql for leaf in columns if leaf.type in {*_WIDTHS, "float", "double", "date"}]
+        together = ", ".join(f"min({column}), max({column})" for column in known)
+        singly = [f"count({leaf.sql}), min({leaf.sql}), max({leaf.sql})" for leaf in columns]
+        return ["count(*)", f"count(*), {together}", *singly, *(f"min({column})" for column in known)]
+
     def _nested(self, leaves: Sequence[Leaf], depth: int) -> str:
         roll = self.random.random()
         if depth == 0 or roll < 0.3:
