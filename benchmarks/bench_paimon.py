@@ -98,7 +98,7 @@ def cpu(pid: int) -> float:
 
 
 def _shared(source: str, target: str) -> None:
-    """Hints are written anew in place."""
+    """Hints are rewritten in place."""
     (os.link if "/bucket-" in source else shutil.copy)(source, target)
 
 

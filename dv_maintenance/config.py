@@ -123,7 +123,7 @@ def parse_instant(text: str) -> int:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise ValueError(f"{text!r} is no time with a zone, such as 2026-01-31T09:30:00Z")
+        raise ValueError(f"{text!r} is not a time with a zone, such as 2026-01-31T09:30:00Z")
     return round(moment.timestamp() * 1000)
 
 
@@ -160,7 +160,7 @@ def load_yaml(path: str) -> Document:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", next_step="check the path") from error
     if len(text) > _MAX_YAML_BYTES:
-        raise UsageError(f"{path} is larger than {format_size(_MAX_YAML_BYTES)}; that is no settings file")
+        raise UsageError(f"{path} is larger than {format_size(_MAX_YAML_BYTES)}, too large for a settings file")
     return parse_yaml(text, source=path)
 
 

@@ -45,7 +45,9 @@ def partition_types(text: str) -> dict[str, pa.DataType]:
         elif name and kind.lower() in known:
             found[name.strip(" `")] = known[kind.lower()]
         else:
-            raise argparse.ArgumentTypeError(f"{part.strip()!r} is no column and type; write 'day DATE, shop STRING'")
+            raise argparse.ArgumentTypeError(
+                f"{part.strip()!r} is not a column and type; write 'day DATE, shop STRING'"
+            )
     return found
 
 

@@ -34,5 +34,5 @@ def _text(report: RenameReport) -> str:
         ]
     else:
         lines.append(f"renamed {count(result.renamed)} manifests; {count(result.done)} had V2 names already")
-        lines.append("a writer that was open meanwhile must open the table anew")
+        lines.append("a writer that was open meanwhile must reopen the table")
     return "\n".join(lines)

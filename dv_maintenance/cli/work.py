@@ -117,7 +117,7 @@ def _vacuum_text(report: VacuumReport) -> str:
     from dv_maintenance.maintenance.health import iso_timestamp
 
     kinds = [f"{count(report.data_files)} data", f"{count(report.dv_files)} DV"]
-    # What only some formats have is told where there is any.
+    # Print what only some formats have where there is any.
     some = {"change": report.change_files, "index": report.index_files, "transaction": report.transaction_files}
     kinds += [f"{count(files)} {kind}" for kind, files in some.items() if files]
     what = (

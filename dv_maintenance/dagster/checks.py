@@ -1,7 +1,7 @@
 """Asset checks on the tables: what ``maintenance.checks`` finds, as Dagster shows it.
 
 The checks sit on the table's own key and never block: a check that stopped a run would stop the very work that cures
-what it complains about. In a run that maintains the table too they come last, and tell how things are afterwards.
+what it complains about. In a run that maintains the table too they come last, and report the state afterwards.
 """
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of checks.

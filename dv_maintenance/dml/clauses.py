@@ -29,7 +29,7 @@ _CLOSING: Final = frozenset({")", "]", "}", "END"})
 
 
 def with_clauses(begun: Merge, clauses: Sequence[str]) -> Merge:
-    """``begun`` with these clauses behind its own: ``[WHEN] kind [AND condition] THEN action``. ``kind``: MATCHED, NOT
+    """``begun`` with these clauses after its own: ``[WHEN] kind [AND condition] THEN action``. ``kind``: MATCHED, NOT
     MATCHED [BY TARGET] or NOT MATCHED BY SOURCE; ``action``: DELETE; ``UPDATE SET *`` or ``column = value, ...``;
     ``INSERT *`` or ``INSERT (column, ...) VALUES (value, ...)``.
 
@@ -172,7 +172,7 @@ class _Words:
 
 def _fail(text: str) -> NoReturn:
     raise UsageError(
-        f"{text!r} is no clause of a MERGE",
+        f"{text!r} is not a clause of a MERGE",
         next_step="write for example: MATCHED AND source.gone THEN DELETE, MATCHED THEN UPDATE SET *, "
         "NOT MATCHED THEN INSERT (id, name) VALUES (source.id, 'x')",
     )

@@ -35,7 +35,7 @@ class Condition:
 
     @classmethod
     def parse(cls, sql: str, columns: Sequence[str]) -> Condition:
-        """``columns``: those of the table. Names are told apart as Spark does, whatever their case."""
+        """``columns``: those of the table. Names are compared as Spark compares them, whatever their case."""
         import sqlglot
         from sqlglot import exp
 

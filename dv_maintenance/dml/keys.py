@@ -119,8 +119,8 @@ def keys_of_files(
 
     Raises
     ------
-    UsageError : columns that are not there, records that are none, text that is no exact value of a column's type: with
-        file and line, without the text.
+    UsageError : columns that are not there, lines that are not records, text that is not an exact value of a column's
+        type: with file and line, without the text.
     StorageError : of the files.
     """
     return _keys(_staged_files(session, files, columns, options), columns, files)

@@ -26,7 +26,7 @@ class Source:
 def carry_over(sources: Iterable[Source], outputs: Sequence[int]) -> list[DeletionVector]:
     """What was deleted since the rewrite read its sources, as one deletion vector (DV) per new file.
 
-    The new files, of ``outputs`` rows each, hold what the sources kept, one source behind the other.
+    The new files, of ``outputs`` rows each, hold what the sources kept, one source after the other.
 
     Raises
     ------

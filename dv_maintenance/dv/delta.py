@@ -1,4 +1,4 @@
-"""Delta's deletion vectors: bitmaps behind a magic number, alone, inline or many to a file.
+"""Delta's deletion vectors: bitmaps after a magic number, alone, inline or many to a file.
 
 Protocol: Deletion Vector Format. A bitmap is ``int32 LE magic`` and, after the portable magic, a 64-bit roaring bitmap.
 A file is one version byte and then, per DV, ``int32 BE size, bitmap, int32 BE CRC-32 of the bitmap``; nothing but the
@@ -95,7 +95,7 @@ def _portable_of_native(data: bytes) -> bytes:
         parts += [struct.pack("<I", key), data[at : at + length]]
         at += length
     if at != len(data):
-        raise DamagedDeletionVectorError(f"{len(data) - at} bytes are left behind the last bitmap")
+        raise DamagedDeletionVectorError(f"{len(data) - at} bytes are left after the last bitmap")
     return b"".join(parts)
 
 
@@ -109,7 +109,7 @@ def _int32(data: bytes, at: int) -> int:
 
 
 def read(ref: DvRef, fetch: Fetch) -> DeletionVector:
-    """The DV at ``ref``: ``inline`` text, or ``size`` bytes of bitmap behind the size word at ``offset`` of ``uri``.
+    """The DV at ``ref``: ``inline`` text, or ``size`` bytes of bitmap after the size word at ``offset`` of ``uri``.
 
     An absent offset is 0, where only a file without a version byte could have a DV.
 
@@ -196,7 +196,7 @@ def pack(dvs: Iterable[DeletionVector], *, target_size: int = _TARGET_SIZE, pref
     Raises
     ------
     ValueError : a DV is empty (the protocol stores none of those), too large for a file of less than 2^31 bytes, or
-        has a position above MAX_POSITION; or the target is no size of a file.
+        has a position above MAX_POSITION; or the target is not a valid file size.
     """
     if not 0 < target_size <= MAX_SIZE:
         raise ValueError(f"target size {target_size} is outside 1..{MAX_SIZE}")

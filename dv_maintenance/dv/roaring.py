@@ -118,7 +118,7 @@ def check_bitmap(data: Bytes) -> None:
     """Refuse bytes that are not exactly one well-formed 32-bit bitmap. Costs and raises as :func:`check`."""
     bucket = _bucket(data, 0, 0)
     if bucket.end != len(data):
-        raise DamagedDeletionVectorError(f"{len(data) - bucket.end} bytes are left behind the bitmap")
+        raise DamagedDeletionVectorError(f"{len(data) - bucket.end} bytes are left after the bitmap")
     _check_bucket(bucket)
 
 
@@ -194,7 +194,7 @@ def _bit(positions: Ints) -> npt.NDArray[np.uint8]:
 def _fill_between_edges(words: npt.NDArray[np.uint64]) -> None:
     """Set every bit that has an odd number of set bits at or below it, in place: a prefix parity.
 
-    With the first bit of each run and the one behind its end set, this fills all runs at once, however many.
+    With the first bit of each run and the one after its end set, this fills all runs at once, however many.
     """
     for shift in (1, 2, 4, 8, 16, 32):
         words ^= words << np.uint64(shift)
@@ -217,7 +217,7 @@ def _buckets(data: Bytes) -> Iterator[_Bucket]:
         yield bucket
         at, previous = bucket.end, key
     if at != len(data):
-        raise DamagedDeletionVectorError(f"{len(data) - at} bytes are left behind the last bucket")
+        raise DamagedDeletionVectorError(f"{len(data) - at} bytes are left after the last bucket")
 
 
 def _bucket(data: Bytes, at: int, key: int) -> _Bucket:

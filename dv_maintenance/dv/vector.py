@@ -243,7 +243,7 @@ def _check_range(start: int, stop: int) -> None:
 
 
 def _packed_bits(values: pa.BooleanArray) -> npt.NDArray[np.uint8]:
-    """The values as packed bits from bit 0 on, zero behind the last."""
+    """The values as packed bits from bit 0 on, zero after the last."""
     length, skipped = len(values), values.offset
     if not length:
         return np.empty(0, dtype=np.uint8)

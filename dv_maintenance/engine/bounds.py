@@ -1,4 +1,4 @@
-"""Statistics of columns from their values, for formats whose own footers don't tell them exactly, or tell nothing."""
+"""Statistics of columns from their values, for formats whose own footers lack them or round them."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def locate(schema: pa.Schema, name: tuple[str, ...]) -> Column:
         found = fields[index].type
         fields = list(found) if types.is_struct(found) else []
     if found is None or types.is_struct(found):
-        raise UsageError(f"statistics are asked for {'.'.join(name) or 'no column'}, which is no leaf column")
+        raise UsageError(f"statistics are asked for {'.'.join(name) or 'no column'}, which is not a leaf column")
     return Column(name, tuple(indices), leaf, found)
 
 

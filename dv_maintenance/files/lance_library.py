@@ -111,7 +111,7 @@ def open_dataset(storage: Storage, version: int | None = None) -> Any:
 
 # -- what it complains about --------------------------------------------------------------------------------------
 
-# Where in Lance's source an error was made, which it puts behind each message.
+# Where in Lance's source an error was made, which it appends to each message.
 _SOURCE_PLACE: Final = re.compile(r",? ?(?:/[\w.+@-]+)+\.rs:\d+:\d+")
 _MISSING: Final = re.compile(r"[Nn]ot found|No such file")
 _CUT: Final = re.compile(

@@ -1,6 +1,6 @@
-"""What Arrow does not tell of an ORC file: the time zones that its stripes were written in.
+"""What Arrow does not report of an ORC file: the time zones that its stripes were written in.
 
-Format: ORC v1 specification. A file ends with its footer, a postscript that tells how long the footer is, and one byte
+Format: ORC v1 specification. A file ends with its footer, a postscript with the length of the footer, and one byte
 for the length of the postscript; a stripe ends with a footer of its own. Footers are compressed in chunks.
 """
 
@@ -61,7 +61,7 @@ def _at(file: pa.NativeFile, start: int, length: int, size: int) -> bytes:
 
 
 def _unpacked(data: bytes, codec: str) -> bytes:
-    """Chunks behind headers of 3 bytes: the length, shifted by one for whether it is stored as it is."""
+    """Chunks after headers of 3 bytes: the length, shifted by one for whether it is stored as it is."""
     if codec == "null":
         return data
     parts: list[bytes] = []

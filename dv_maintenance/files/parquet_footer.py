@@ -38,7 +38,7 @@ _BOUNDS: Final = (1, 2, 5, 6, 7, 8)
 
 
 def open_parquet_file(file: pa.NativeFile, footer: Any = None, **options: Any) -> pq.ParquetFile:
-    """The file with the types that Parquet itself tells of. ``footer``: as :func:`read_footer` gives it, where it has
+    """The file with the types that Parquet itself declares. ``footer``: as :func:`read_footer` gives it, where it has
     been read; ``options``: of ``ParquetFile``.
 
     Writers that use Arrow store an Arrow schema as well. It is left out of account, as by Spark: it can say what
@@ -84,7 +84,7 @@ def without_claims(footer: bytes, unbounded: Sequence[Collection[int]], open_end
 
     Raises
     ------
-    ThriftError : it is no footer, or has not these row groups and columns.
+    ThriftError : it is not a footer, or lacks these row groups and columns.
     """
     file = Struct.parse(footer)
     groups = file.list(_ROW_GROUPS, STRUCT)

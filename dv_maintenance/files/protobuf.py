@@ -125,13 +125,13 @@ def parse(data: bytes, shape: Shape) -> Message:
                 length, start = _varint(data, at)
                 at = start + length
             if at > end:
-                raise DamagedTableError(f"field {number} ends {at - end} bytes behind its message")
+                raise DamagedTableError(f"field {number} ends {at - end} bytes beyond its message")
             value = data[start:at]
         elif wire in _FIXED:
             value = b""
             at += _FIXED[wire]
             if at > end:
-                raise DamagedTableError(f"field {number} ends {at - end} bytes behind its message")
+                raise DamagedTableError(f"field {number} ends {at - end} bytes beyond its message")
         else:
             raise DamagedTableError(f"field {number} has wire type {wire}, which is not in use")
         known = shape.get(number)

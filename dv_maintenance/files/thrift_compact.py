@@ -140,7 +140,7 @@ def _field_id(data: bytes, at: int, last: int) -> tuple[int, int]:
         number, at = read_varint(data, at + 1)
         found = unzigzag(number)
     if not _LEAST_ID <= found <= _GREATEST_ID:
-        raise ThriftError(f"{found} is no id of a field")
+        raise ThriftError(f"{found} is not a field id")
     return found, at
 
 

@@ -162,6 +162,6 @@ def _united(
                 raise RefusedError(
                     f"column {field.name} is {known.type} in {where.uri} and {field.type} in {file.uri}",
                     table=table.uri,
-                    next_step="write one of them anew with the type of the other",
+                    next_step="rewrite one of them with the type of the other",
                 )
     return [field for field, _ in columns.values()]

@@ -83,8 +83,8 @@ class WatchedTable(_Settings):
 
 
 class TablesFolder(_Settings):
-    """Every table below a folder or prefix, found anew at each load. A table's name is its path below the folder, with
-    ``name`` in front if there is one.
+    """Every table below a folder or prefix, looked up again at each load. A table's name is its path below the folder,
+    with ``name`` in front if there is one.
     """
 
     path: str = Field(min_length=1)

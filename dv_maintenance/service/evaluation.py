@@ -99,7 +99,7 @@ def _read(cursor: str | None) -> Cursor:
     try:
         return Cursor.from_json(cursor)
     except UsageError as error:
-        _log.warning("the cursor was edited or damaged, starting anew: %s", error)
+        _log.warning("the cursor was edited or damaged, starting over: %s", error)
         return Cursor()
 
 

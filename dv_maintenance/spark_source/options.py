@@ -68,7 +68,7 @@ class ReadOptions:
 
 def _version(text: str) -> int:
     if not re.fullmatch(r"\d{1,18}", text.strip()):
-        raise UsageError(f"versionAsOf {text!r} is no version", next_step="give a number from 0 up")
+        raise UsageError(f"versionAsOf {text!r} is not a version", next_step="give a number from 0 up")
     return int(text)
 
 
@@ -77,7 +77,8 @@ def _timestamp(text: str, zone: tzinfo) -> int:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise UsageError(
-            f"timestampAsOf {text!r} is no time", next_step="write it as 2026-01-31, 2026-01-31 12:00:00 or with a zone"
+            f"timestampAsOf {text!r} is not a time",
+            next_step="write it as 2026-01-31, 2026-01-31 12:00:00 or with a zone",
         ) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=zone)
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
@@ -99,7 +100,7 @@ def _columns(text: str) -> tuple[str, ...]:
     while position < len(text):
         match = _NAME.match(text, position)
         if match is None:
-            raise UsageError(f"columns {text!r} is no list of names", next_step="write it as a, b, `with, comma`")
+            raise UsageError(f"columns {text!r} is not a list of names", next_step="write it as a, b, `with, comma`")
         names.append(match[2] if match[1] is None else match[1].replace("``", "`"))
         position = match.end()
     return tuple(names)
@@ -108,5 +109,5 @@ def _columns(text: str) -> tuple[str, ...]:
 def _bytes(text: str) -> int:
     match = re.fullmatch(r"(\d{1,15})\s*([kmg]?)b?", text.strip().lower())
     if match is None or not int(match[1]):
-        raise UsageError(f"splitBytes {text!r} is no size", next_step="write it as 134217728 or 128m")
+        raise UsageError(f"splitBytes {text!r} is not a size", next_step="write it as 134217728 or 128m")
     return int(match[1]) * _UNITS[match[2]]

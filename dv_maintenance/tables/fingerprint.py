@@ -22,7 +22,7 @@ _SEEDS: Final = (np.uint64(0x2545F4914F6CDD1D), np.uint64(0xD1342543DE82EF95))
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """``digest``: 128 bits. Two multisets of rows that differ have the same one by chance only; it is no protection
+    """``digest``: 128 bits. Two multisets of rows that differ have the same one by chance only; it does not protect
     against somebody who looks for such a pair.
     """
 

@@ -32,7 +32,7 @@ __all__ = [
     "partition_name",
 ]
 
-# One row per live data file. Formats may add columns behind these; `dv` is theirs to shape.
+# One row per live data file. Formats may add columns after these; `dv` is theirs to shape.
 FILES_SCHEMA = pa.schema(
     [
         # As the log spells it: the identity of the file, written back byte for byte.
@@ -131,7 +131,7 @@ class Snapshot:
     files: pa.Table
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """Those of the warnings that tell of no fault: what maintenance or time will see to."""
+    """Warnings that report no fault: maintenance or time takes care of them."""
     target_rows: int | None = None
     """Rows of a full file, where a format counts rows rather than bytes."""
 

@@ -111,8 +111,8 @@ Predicate = Compare | IsIn | IsNull | StartsWith | And | Or | Not | Unknown
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """What is known of one column in one file. Each value lies between ``lower`` and ``upper``, both of them included
-    and ``comparable``; ``None`` is no bound. ``values``, ``nulls``, ``nans``: whether there may be values that are not
-    null, nulls, and NaNs, which to Spark are greater than every number.
+    and ``comparable``; ``None`` means no bound. ``values``, ``nulls``, ``nans``: whether there may be values that are
+    not null, nulls, and NaNs, which to Spark are greater than every number.
     """
 
     lower: Any = None
@@ -182,8 +182,8 @@ def comparable(value: Any, type: pa.DataType) -> Any:
 
     Raises
     ------
-    TypeError, ValueError, OverflowError : it is no value of that type, or one that Spark would compare in another way
-        (a double with an integer or decimal column, which loses digits; a timestamp with a date; NaN, infinities).
+    TypeError, ValueError, OverflowError : it is not a value of that type, or one that Spark would compare in another
+        way (a double with an integer or decimal column, which loses digits; a timestamp with a date; NaN, infinities).
     """
     if value is None:
         return None

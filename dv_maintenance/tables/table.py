@@ -29,7 +29,7 @@ class Replacement:
     inputs: tuple[FileKey, ...]
     outputs: tuple[OutputFile, ...] = ()
     kept: tuple[int, ...] = ()
-    """Where the outputs hold what was live of the inputs, one behind the other and each in its order: the rows that
+    """Where the outputs hold what was live of the inputs, one after the other, each in its order: the rows that
     each input gave. That is what deletes by others can be carried over by."""
     order_by: tuple[str, ...] = ()
     """Columns that the rows of the outputs were ordered by, for the table to remember."""
@@ -52,10 +52,10 @@ class Rebased:
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
     """``version`` is the newest one that was committed, ``None`` if nothing was. ``lost`` are replacements whose inputs
-    somebody else changed meanwhile in a way that can't be carried over: not committed, to be planned anew. ``rebased``:
-    those of ``committed`` with deletes carried over. ``attempts`` counts put-if-absent tries, at least 1.
+    somebody else changed meanwhile in a way that can't be carried over: not committed, to be planned again.
+    ``rebased``: those of ``committed`` with deletes carried over. ``attempts`` counts put-if-absent tries, at least 1.
 
-    ``versions``: by id, where each replacement is a commit of its own. ``problems``: what went wrong behind the
+    ``versions``: by id, where each replacement is a commit of its own. ``problems``: what went wrong after the
     commits, which stand. ``moved``: logical files that have the same DV in another place now.
     """
 
@@ -94,7 +94,7 @@ class Table(Protocol):
         """
 
     def changes_since(self, version: int) -> Changes:
-        """Commits behind ``version``, oldest first."""
+        """Commits after ``version``, oldest first."""
 
     def check_writable(self, snapshot: Snapshot, operation: str) -> None:
         """Raise UnsupportedFeatureError or RefusedError if ``operation`` (rewrite, vacuum, manifest) may not touch

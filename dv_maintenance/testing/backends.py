@@ -34,7 +34,7 @@ class TableBackend(ABC):
     ``partitions``, ``empty files`` (without a live row), ``manifests``, ``features`` (:meth:`forbid`) and
     ``checkpoints``. ``styles``: ways to store a deletion vector. ``retention``: the table's own, in milliseconds.
     ``first_version``: the number that versions begin with. ``forgets``: a vacuum removes versions, not only files of
-    theirs. ``purged``: what the history calls a purge. ``logs``: how paths begin of what is no data.
+    theirs. ``purged``: what the history calls a purge. ``logs``: how paths begin of what is not data.
     """
 
     supports: frozenset[str] = frozenset()

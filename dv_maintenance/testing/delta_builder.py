@@ -298,7 +298,7 @@ class DeltaBuilder:
 
 
 def _partitions(rows: pa.Table, snapshot: DeltaSnapshot) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
-    """The rows of each partition, behind its values as the log spells them."""
+    """The rows of each partition, after its values as the log spells them."""
     names = list(snapshot.partition_columns)
     if not names:
         yield {}, rows

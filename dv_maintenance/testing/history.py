@@ -42,7 +42,7 @@ class TableHistory:
 
     @property
     def table(self) -> Table:
-        """Opened anew: nothing hangs on what an object remembers."""
+        """Reopened: nothing hangs on what an object remembers."""
         return self.backend.open()
 
     @property

@@ -1,5 +1,5 @@
 """Paimon append tables for tests and the demo, written the simplest way: every commit reads what is there, and every
-delete writes the whole index anew. Deletion vectors aside, as Paimon's own writers do it.
+delete rewrites the whole index. Deletion vectors aside, as Paimon's own writers do it.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class PaimonHistories(TableHistories):
     judges: ClassVar[dict[str, Judge]] = {"pypaimon-rust": with_rust}
 
     def backend(self, place: Path) -> PaimonBackend:
-        # Small index files: what is left of them is written anew more than once.
+        # Small index files: what is left of them is rewritten more than once.
         return PaimonBackend(str(place), options={"deletion-vector.index-file.target-size": "60"})
 
 

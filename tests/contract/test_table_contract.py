@@ -41,5 +41,5 @@ class TestLance(TableContract):
 class TestPaimon(TableContract):
     @pytest.fixture
     def backend(self, tmp_path: Path) -> TableBackend:
-        # Small index files: what is left of them is written anew more than once.
+        # Small index files: what is left of them is rewritten more than once.
         return PaimonBackend(str(tmp_path / "a table"), options={"deletion-vector.index-file.target-size": "40"})

@@ -171,7 +171,7 @@ def test_of_an_asset_of_somebody_else_the_data_version_is_not_ours_to_say(
 
 def test_restore_to_a_time(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
     op = restore_op(make_table())
-    assert "is no time with a zone" in failure(run(op, instance, {"timestamp": "2026-01-01"}), op)
+    assert "is not a time with a zone" in failure(run(op, instance, {"timestamp": "2026-01-01"}), op)
     result = run(op, instance, {"timestamp": "2999-01-01T00:00:00Z", "dry_run": True})
     assert told(result, op.name)["reason"] == "Version 2 would come back; nothing was changed."
     assert told(run(op, instance, {"version": 2}), op.name)["reason"] == "The table is as in version 2 already."

@@ -189,7 +189,7 @@ NULLS = pa.schema([pa.field("row_id", pa.uint32())])
         (ARRAY, ipc([1, 5, 10]), "position 10 is beyond the file's 10 rows"),
         (BITMAP, b"", "truncated"),
         (BITMAP, GOOD[BITMAP][:-1], "truncated: 21 bytes, at least 22 needed"),
-        (BITMAP, GOOD[BITMAP] + b"\0", "1 bytes are left behind the bitmap"),
+        (BITMAP, GOOD[BITMAP] + b"\0", "1 bytes are left after the bitmap"),
         (BITMAP, GOOD[ARRAY], "unknown roaring cookie"),
         (BITMAP, GOOD[BITMAP][:-2] + b"\1\0", "not ascending"),
         (BITMAP, struct.pack("<II", 12346, 65_536), "truncated"),

@@ -227,7 +227,7 @@ def test_partitions_do_not_mix_and_can_be_chosen() -> None:
     plan = build_plan(table(*files), Policy(partitions=[{"p": "b"}]))
     assert groups(plan) == [["b0", "b1"]]
     assert reasons(plan) == {"outside the selected partitions": 2}
-    with pytest.raises(UsageError, match=r"'q' is no partition column.*use p"):
+    with pytest.raises(UsageError, match=r"'q' is not a partition column.*use p"):
         build_plan(table(*files), Policy(partitions=[{"q": "b"}]))
 
 

@@ -159,7 +159,7 @@ def test_a_damaged_cursor_means_starting_anew(
 ) -> None:
     again.cursor = '{"form": 9}'
     assert len(again(Somewhere(), make("orders")).requests) == 1
-    assert "starting anew" in caplog.text
+    assert "starting over" in caplog.text
 
 
 def test_a_vacuum_has_a_run_of_its_own() -> None:

@@ -1,4 +1,4 @@
-"""What the demo tells: before and after, the runs in between, and what is left to do in Dagster's page."""
+"""What the demo reports: before and after, the runs in between, and what is left to do in Dagster's page."""
 
 from __future__ import annotations
 

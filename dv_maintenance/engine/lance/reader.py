@@ -60,7 +60,7 @@ class LanceReader:
     def _known_rows(self, rows: int | None) -> int:
         if rows is None:
             raise DamagedTableError(
-                f"nobody knows how many rows {self._name()} has",
+                f"the number of rows of {self._name()} is unknown",
                 table=self._fragment.dataset,
                 version=self._fragment.version,
             )
@@ -113,7 +113,7 @@ class LanceReader:
             next_row = stop
         left = self.rows - next_row - self._dv.range_cardinality(next_row, self.rows)
         if left:
-            raise self._differs(f"{left} rows too few: nothing behind position {next_row - 1}")
+            raise self._differs(f"{left} rows too few: nothing after position {next_row - 1}")
 
     # -- Lance ---------------------------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class LanceReader:
                     f"there is no {self._name()} any more",
                     table=self._fragment.dataset,
                     version=self._fragment.version,
-                    next_step="read again: the table was made anew meanwhile",
+                    next_step="read again: the table was recreated meanwhile",
                 )
             options: dict[str, int] = {"batch_size": batch_rows(self._row_bytes()), "batch_readahead": _AHEAD}
             if all((file.file_major_version, file.file_minor_version) >= _BYTES_FROM for file in files):

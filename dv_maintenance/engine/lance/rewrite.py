@@ -68,7 +68,7 @@ def rewrite_fragments(task: RewriteTask, storage_options: Mapping[str, str] | No
 
 def _deleted(source: SourceFile, storage: Storage) -> int:
     """Rows that a deletion file names, after checks that Lance does not make: that there are as many as the manifest
-    says, none of them behind the last row.
+    says, none of them beyond the last row.
     """
     return 0 if source.dv is None else load(source.dv, storage.get_range, rows=source.rows).cardinality
 

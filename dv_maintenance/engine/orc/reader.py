@@ -43,7 +43,7 @@ class OrcStored:
         try:
             _check_names(self.schema)
         except UnicodeDecodeError as error:
-            raise DamagedTableError(f"{uri} has a column whose name is no text") from error
+            raise DamagedTableError(f"{uri} has a column whose name is not text") from error
 
     def check(self, fields: tuple[int, ...]) -> None:
         """Refuse timestamps that would not be read as they were written.
@@ -73,7 +73,7 @@ class OrcStored:
         zoned = [field.name for field in chosen if _holds(field.type, zoned=True)]
         if zoned and self._shifted and not self._exact:
             found = ", ".join(sorted(zones - _UTC)) if zones else ""
-            zone = f"the time zone {found}" if found else "a time zone that the file does not tell"
+            zone = f"the time zone {found}" if found else "a time zone that the file does not name"
             raise RefusedError(
                 f"column {zoned[0]} of {self._uri} holds timestamps with a local time zone, written in {zone}: "
                 "Paimon's writers shift them by that, unless the table has orc.timestamp-ltz.legacy.type=false",

@@ -1,4 +1,4 @@
-"""What a Parquet footer tells before any data is read: how many rows make a batch, which columns repeat themselves."""
+"""What a Parquet footer says before any data is read: how many rows make a batch, which columns repeat themselves."""
 
 from __future__ import annotations
 

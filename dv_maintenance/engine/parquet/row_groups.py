@@ -1,4 +1,4 @@
-"""Which row groups of a file may hold a row that fulfils a condition: told from the statistics in its footer."""
+"""Which row groups of a file may hold a row that fulfils a condition: decided from the statistics in its footer."""
 
 from __future__ import annotations
 

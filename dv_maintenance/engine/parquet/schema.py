@@ -1,4 +1,4 @@
-"""What a Parquet file that nobody has listed yet holds, told from its footer alone: columns, rows, statistics."""
+"""What a Parquet file that nobody has listed yet holds, read from its footer alone: columns, rows, statistics."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class _Normal:
         if found is None:
             raise RefusedError(
                 f"column {column} of {self.uri} has the type {kind}, which tables don't have",
-                next_step="write the files anew with another type",
+                next_step="rewrite the files with another type",
             )
         return found
 

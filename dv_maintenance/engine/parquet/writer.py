@@ -140,9 +140,7 @@ class ParquetFile:
     def _check_meaning(self, footer: Any) -> None:
         """Raise VerificationError unless the footer lets Spark find the values that are there."""
         if (column := self._output.bounds_with_nan(footer)) is not None:
-            raise VerificationError(
-                f"{self.uri} tells bounds of {column}, in which there is NaN: filters would miss it"
-            )
+            raise VerificationError(f"{self.uri} has bounds for {column}, which contains NaN: filters would miss rows")
         keys = footer.metadata or {}
         if any((key in keys) is (self._mark is Mark.UNSAID) for key in PROLEPTIC):
             raise VerificationError(f"{self.uri} does not say which calendar its dates are in as its sources do")

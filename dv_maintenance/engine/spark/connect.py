@@ -23,7 +23,7 @@ def connect(url: str, conf: Mapping[str, str]) -> SparkSession:
     Raises
     ------
     RefusedError : a package that Spark Connect needs is missing, or no server answers.
-    UsageError : that is no such URL.
+    UsageError : it is not a URL of that kind.
     """
     from pyspark.sql import SparkSession
 
@@ -47,7 +47,7 @@ def _await_server(url: str) -> None:
         address = DefaultChannelBuilder(url)
     except ValueError:
         raise UsageError(
-            "this is no address of a Spark Connect server", next_step="write sc://HOST:PORT, parameters after '/;'"
+            "this is not the address of a Spark Connect server", next_step="write sc://HOST:PORT, parameters after '/;'"
         ) from None
     with address.toChannel() as channel:
         try:

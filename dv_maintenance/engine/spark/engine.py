@@ -5,7 +5,7 @@ Spark Connect does as well as classic Spark. Many jobs are in flight at once, so
 that are its to place and to retry, and each result is here as soon as it is known. One job over all specs would not
 start tasks any sooner, and classic Spark hands out nothing before such a job has ended.
 
-Errors are told apart by who can help. Trouble with the storage is retried by the worker itself, the same on every
+Errors differ by who can help. Trouble with the storage is retried by the worker itself, the same on every
 kind of cluster (``local[N]`` never retries a task). Any error raised on purpose comes back as data and is raised here
 as what it was. What remains (a lost executor, a worker out of memory) is for Spark to retry: a task is a pure function
 of storage with new file names in each attempt.

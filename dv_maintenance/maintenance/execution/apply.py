@@ -1,4 +1,4 @@
-"""Run a plan: rewrite, pass the gates, commit, read back; plan anew what somebody else changed meanwhile.
+"""Run a plan: rewrite, pass the gates, commit, read back; plan again what somebody else changed meanwhile.
 
 Safety lives in the commit: nothing here locks, every step is held against a fresh snapshot before it runs, and what
 does not pass its gates is deleted again instead of committed.
@@ -34,7 +34,7 @@ OnProgress = Callable[[int, int], None]
 @dataclass(frozen=True, slots=True)
 class StepReport:
     """One committed step. ``version``: the commit it is in. ``attempts``: tries to commit, those of the work it was
-    planned anew from included. ``rows_carried``: rows that others deleted while it ran, deleted in the new files too:
+    replanned from included. ``rows_carried``: rows that others deleted while it ran, deleted in the new files too:
     by deletion vectors, for a later purge. ``seconds``: of work in the engine.
     """
 
@@ -83,7 +83,7 @@ def apply(
 ) -> ApplyReport:
     """Run ``plan`` on ``table`` as it is now.
 
-    Steps whose inputs are no longer live are planned anew, for their partitions and under the same policy; so are
+    Steps whose inputs are no longer live are planned again, for their partitions and under the same policy; so are
     those that lose against another writer while they run, up to ``max_attempts`` rounds of work in all.
 
     Raises

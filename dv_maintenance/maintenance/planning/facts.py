@@ -94,14 +94,14 @@ def partition_mask(snapshot: Snapshot, facts: FileFacts, filters: tuple[Mapping[
 
     Raises
     ------
-    UsageError : a filter names a column that is no partition column.
+    UsageError : a filter names a column that is not a partition column.
     """
     if not filters:
         return np.ones(len(facts), np.bool_)
     for name in sorted({name for wanted in filters for name in wanted} - set(snapshot.partition_columns)):
         known = ", ".join(snapshot.partition_columns)
         raise UsageError(
-            f"{name!r} is no partition column",
+            f"{name!r} is not a partition column",
             table=snapshot.table,
             version=snapshot.version,
             next_step=f"use {known}" if known else "leave the partitions out: this table has none",

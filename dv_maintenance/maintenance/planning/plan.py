@@ -85,7 +85,7 @@ def build_plan(snapshot: Snapshot, policy: Policy | None = None, *, purge: bool 
 
     Raises
     ------
-    UsageError : the policy names unknown partition columns; the table's own target size is no size.
+    UsageError : the policy names unknown partition columns; the table's own target size is not a size.
     DamagedTableError : the log's numbers contradict each other.
     """
     policy = policy or Policy()

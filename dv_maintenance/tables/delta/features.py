@@ -99,7 +99,7 @@ def check_readable(protocol: Protocol, *, table: str) -> None:
     """
     _check_version("reader", protocol.min_reader, FEATURE_READER, table)
     _check_consistent(protocol, table)
-    # A catalog's commits are not in the log: without asking it nobody knows the newest version.
+    # A catalog's commits are not in the log: only the catalog knows the newest version.
     managed = (protocol.features("reader") | protocol.features("writer")) & _CATALOG
     if managed:
         raise _unsupported(

@@ -11,7 +11,7 @@ from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 __all__ = ["check_writable", "refused"]
 
 _NEW_ROWS: Final = "new rows of Lance tables are not written by this tool"
-_SHARED: Final = "a data file is part of more than one fragment, so that it can't be told which of them a row is in"
+_SHARED: Final = "a data file is part of more than one fragment, so the fragment of a row is ambiguous"
 _INSTEAD: Final = {
     "update": (_NEW_ROWS, "dataset.update()"),
     "merge": (_NEW_ROWS, "dataset.merge_insert()"),

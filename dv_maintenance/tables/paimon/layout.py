@@ -72,7 +72,7 @@ def table_layout(storage: Storage) -> Layout:
 
 
 def numbered(name: str, prefix: str) -> int | None:
-    """The number behind a prefix of a file's name.
+    """The number after a prefix of a file's name.
 
     >>> numbered("snapshot-12", "snapshot-"), numbered("snapshot-12.tmp", "snapshot-"), numbered("LATEST", "snapshot-")
     (12, None, None)

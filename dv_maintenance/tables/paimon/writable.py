@@ -64,7 +64,7 @@ _NO_NEW_ROWS: Final = "new rows of Paimon tables are not written by this tool"
 _WHOLE: Final = {
     "update": _NO_NEW_ROWS,
     "merge": _NO_NEW_ROWS,
-    "manifest": "there is nothing for readers without deletion vectors to be told in a Paimon table",
+    "manifest": "readers without deletion vectors cannot read a Paimon table by such manifests",
 }
 
 

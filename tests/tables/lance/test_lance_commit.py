@@ -1,4 +1,4 @@
-"""Commits of rewrites, where others were at the table meanwhile: what is carried over, and what is planned anew."""
+"""Commits of rewrites, where others were at the table meanwhile: what is carried over, and what is planned again."""
 
 from __future__ import annotations
 

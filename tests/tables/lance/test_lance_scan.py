@@ -332,7 +332,7 @@ def broken(fragment: Any, monkeypatch: pytest.MonkeyPatch, change: Callable[[pa.
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (lambda batch: batch.slice(0, batch.num_rows - 1), "1 rows too few: nothing behind position 5"),
+        (lambda batch: batch.slice(0, batch.num_rows - 1), "1 rows too few: nothing after position 5"),
         (lambda batch: batch.slice(1), "rows other than those of positions 0 to 7"),
         (lambda batch: batch.slice(0, 0), "5 rows too few"),
         (lambda batch: batch.take([0, 0, 1, 2, 3, 4]), "rows other than"),

@@ -127,7 +127,7 @@ class Lake(PaimonWriter):
         self.delete({file: [position]})
 
     def compact(self, files: Sequence[DataFile]) -> DataFile:
-        """Some files become one; the index manifest is written anew without their DVs."""
+        """Some files become one; the index manifest is rewritten without their DVs."""
         new = self.new_file(files[0].partition, files[0].bucket)
         new = replace(new, entry=(*new.entry, ("_FILE_SOURCE", 1)))
         for file in files:

@@ -809,7 +809,7 @@ def test_a_consumer_meanwhile(table: Lake) -> None:
 
 
 def test_a_rollback_meanwhile(table: Lake) -> None:
-    """It is planned anew, for what is the newest snapshot now."""
+    """It is planned again, for what is the newest snapshot now."""
     with between(table, lambda: table.rollback(3)):
         result = table.vacuum()
     assert (result.version_before, snapshots(result), table.numbers()) == (3, [1, 2], [3])

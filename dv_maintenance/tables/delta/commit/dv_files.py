@@ -1,4 +1,4 @@
-"""New deletion vectors of a commit: small ones inside the log, the others packed into as few files as may be."""
+"""New deletion vectors of a commit: small ones inside the log, the others packed into as few files as possible."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def shrunk(live: LiveAdd, rows: int | None, descriptor: DvDescriptor) -> Action:
 
     Raises
     ------
-    DamagedTableError : nobody knows how many rows the file has.
+    DamagedTableError : the number of rows of the file is unknown.
     """
     return {
         "add": {
@@ -111,7 +111,7 @@ def _wide(stats: str | None, rows: int | None, path: str) -> str:
         body = {}
     if "numRecords" not in body:
         if rows is None:
-            raise DamagedTableError(f"nobody knows how many rows {path} has")
+            raise DamagedTableError(f"the number of rows of {path} is unknown")
         body = {"numRecords": rows, **body}
     return orjson.dumps({**body, _TIGHT: False}).decode()
 

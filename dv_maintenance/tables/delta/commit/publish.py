@@ -1,6 +1,6 @@
 """Put one commit into the log: look at what others committed, put-if-absent, and again if somebody was faster.
 
-What to commit is decided anew in each attempt by the caller's ``compose``; this module knows versions, timestamps and
+What to commit is decided again in each attempt by the caller's ``compose``; this module knows versions, timestamps and
 storage failures.
 """
 

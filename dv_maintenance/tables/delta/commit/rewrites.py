@@ -87,7 +87,7 @@ def commit_replacements(
 
 @dataclass(slots=True)
 class _Commit:
-    """What to commit, decided anew in each attempt. ``live``: inputs that are live at the base version."""
+    """What to commit, decided again in each attempt. ``live``: inputs that are live at the base version."""
 
     storage: Storage
     base: DeltaSnapshot

@@ -88,7 +88,9 @@ class _Conflict(Exception):  # noqa: N818 - no error: the operation is run again
 
 @dataclass(slots=True)
 class _Commit:
-    """What to commit, decided anew in each attempt. ``live``: by key, the files that lose rows, at the base version."""
+    """What to commit, decided again in each attempt. ``live``: by key, the files that lose rows, at the base
+    version.
+    """
 
     storage: Storage
     base: DeltaSnapshot

@@ -27,7 +27,7 @@ DV_TYPE: Final = pa.struct(
     ]
 )
 
-# Protocol: Add File and Remove File. `numRecords` is no field of an add: it is what its statistics say.
+# Protocol: Add File and Remove File. `numRecords` is not a field of an add: it comes from its statistics.
 ADD_TYPES: Final[dict[str, pa.DataType]] = {
     "path": pa.string(),
     "partitionValues": _MAP,

@@ -1,4 +1,4 @@
-"""What happened to a table, commit by commit, told from the commits alone."""
+"""What happened to a table, commit by commit, read from the commits alone."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
 
 
 def changes_since(storage: Storage, version: int) -> Changes:
-    """Commits behind ``version``. Lists only what follows it and reads only new commits.
+    """Commits after ``version``. Lists only what follows it and reads only new commits.
 
     A commit counts as data-changing if it adds or removes a file with ``dataChange``, or writes metadata that may alter
     the schema; compaction, vacuum, properties and protocol upgrades do not. Commits that are cleaned up already are not
-    in ``commits``, and count as data-changing since nobody can tell any more.
+    in ``commits``, and count as data-changing since that can no longer be known.
 
     Raises
     ------

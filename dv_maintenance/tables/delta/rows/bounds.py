@@ -121,8 +121,8 @@ def _column_bounds(known: pa.Table, snapshot: DeltaSnapshot) -> ColumnBounds:
 
 
 def _array(values: Sequence[Any], type_: pa.DataType, rounding: str) -> pa.Array:
-    """Of values as ``predicate.comparable`` gives them. What the type has no room for is no bound; floats are doubles
-    here, as a float of fewer digits could lie inside of what it bounds.
+    """Of values as ``predicate.comparable`` gives them. A value that the type cannot hold is not a bound; floats are
+    doubles here, as a float of fewer digits could lie inside of what it bounds.
     """
     if types.is_string(type_):
         return strings(values)

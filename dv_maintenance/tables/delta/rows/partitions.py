@@ -65,7 +65,7 @@ def partition_columns(metadata: Metadata) -> tuple[PartitionColumn, ...]:
 
 def is_local_time(raw: str | None, type: pa.DataType) -> bool:
     """Whether a value is a timestamp without a zone in a column whose values are instants: which one it is, the session
-    of each reader says. Raises DamagedTableError: ``raw`` is no value of ``type``.
+    of each reader says. Raises DamagedTableError: ``raw`` is not a value of ``type``.
     """
     if not (raw and pt.is_timestamp(type) and type.tz is not None):
         return False
@@ -75,7 +75,7 @@ def is_local_time(raw: str | None, type: pa.DataType) -> bool:
 
 def constant(raw: str | None, type: pa.DataType) -> Any:
     """The value as ``SourceFile.constants`` wants it; see :func:`is_local_time` for one that is taken as UTC here.
-    Raises DamagedTableError: ``raw`` is no value of ``type``.
+    Raises DamagedTableError: ``raw`` is not a value of ``type``.
     """
     value = _parse(raw, type)
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""Which live files may hold a row that fulfils a condition: told from partition values and statistics.
+"""Which live files may hold a row that fulfils a condition: decided from partition values and statistics.
 
 Statistics are written by many tools, and only so much can be relied on (protocol: Per-file Statistics). A bound is
 outside of every value at best: strings are cut off, timestamps are cut to milliseconds, floats were perhaps written

@@ -165,7 +165,7 @@ def _column_names(text: str) -> list[list[str]]:
         part = _NAME_PART.match(text, position)
         name = "" if part is None else part[2].strip() if part[1] is None else part[1].replace("``", "`")
         if part is None or not name:
-            raise DamagedTableError(f"the property delta.dataSkippingStatsColumns is no list of columns: {text!r}")
+            raise DamagedTableError(f"the property delta.dataSkippingStatsColumns is not a list of columns: {text!r}")
         if separator == ",":
             names.append([])
         names[-1].append(name.lower())
@@ -178,7 +178,7 @@ def _number(metadata: Metadata, key: str, default: int, *, at_least: int) -> int
     if text is None:
         return default
     if not re.fullmatch(r"-?\d{1,9}", text) or int(text) < at_least:
-        raise DamagedTableError(f"the property {key} is no number from {at_least} up: {text!r}")
+        raise DamagedTableError(f"the property {key} is not a number from {at_least} up: {text!r}")
     return int(text)
 
 

@@ -39,7 +39,7 @@ _SOURCE_COLUMNS: Final = ["path", "partition", "size", "physical_rows", "dv_id",
 _ROW_COLUMNS: Final = ["base_row_id", "default_row_commit_version"]
 _BATCH: Final = 65_536  # rows that are Python objects at a time
 
-# What Spark writes unless told otherwise: maintenance is no reason for readers to meet another codec, and the table
+# What Spark writes by default: maintenance is no reason for readers to meet another codec, and the table
 # property is there for who wants zstd (a third fewer bytes for a fifth more CPU).
 _DEFAULT_CODEC: Final = "snappy"
 # Spark's names for codecs, as Arrow calls them.

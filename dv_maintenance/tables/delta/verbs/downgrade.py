@@ -329,7 +329,7 @@ def _drop(state: _State) -> None:
         protocol, metadata = since.protocol or base.protocol, since.metadata or base.metadata
         came = any(add.get("deletionVector") is not None for add in since.current.values())
         if _enables(metadata) or came or any(key.dv_id is not None for key in since.gone):
-            return None  # behind the fence are traces by now: the steps begin anew
+            return None  # behind the fence are traces by now: the steps start over
         configuration = {key: value for key, value in metadata.configuration.items() if key != _PROTECTED_BEFORE}
         if not state.truncate:
             configuration[_PROTECTED_BEFORE] = str(since.version + 1)

@@ -118,7 +118,7 @@ class _Plan:
 
 @dataclass(slots=True)
 class _Restore:
-    """A restore of ``old``, decided anew whenever the table moves on. ``now``: what it was decided for."""
+    """A restore of ``old``, decided again whenever the table moves on. ``now``: what it was decided for."""
 
     storage: Storage
     old: DeltaSnapshot
@@ -197,7 +197,8 @@ class _Restore:
         gone = now.files.filter(pc.invert(pc.is_in(live, then)))
         adds = {self._identity(key, row["path"]): _add(row) for key, row in zip(_ids(back), _rows(back), strict=True)}
         removes = {self._identity(row["dv_id"], row["path"]): LiveFile.from_row(row) for row in _rows(gone)}
-        # Writers need not percent-encode a path alike: the same file under another spelling is no difference.
+        # Writers need not percent-encode a path alike: the same file under another spelling does not count as a
+        # difference.
         same = adds.keys() & removes.keys()
         return (
             [add for key, add in adds.items() if key not in same],

@@ -22,7 +22,7 @@ _SYSTEM: Final = frozenset({"__lance_frag_reuse", "__lance_mem_wal"})
 
 def keep_up(storage: Storage) -> tuple[str, ...]:
     """Bring the indices of the newest version up to it: what they do not cover is added. A vector index of a table with
-    stable row ids is trained anew instead: it still has the ids of rows that are gone, and they take the places of rows
+    stable row ids is retrained instead: it still has the ids of rows that are gone, and they take the places of rows
     that a search should return. Returns what went wrong: the table is right without, only slower to search, or with too
     few results of a vector search.
     """
@@ -42,7 +42,7 @@ def keep_up(storage: Storage) -> tuple[str, ...]:
 
 
 def _names(manifest: Manifest) -> tuple[list[str], list[str]]:
-    """Indices to train anew, and the others."""
+    """Indices to retrain, and the others."""
     stable = bool(manifest.reader_flags & STABLE_ROW_IDS)
     indices = [index for index in manifest.indices() if index.name not in _SYSTEM]
     retrain = sorted({index.name for index in indices if stable and index.kind.endswith(_VECTOR)})

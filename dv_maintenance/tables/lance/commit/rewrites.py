@@ -151,7 +151,7 @@ class _Commit:
         if now.version == self.base.version:
             return None
         if now.version < self.base.version:
-            return "the table was made anew"
+            return "the table was recreated"
         if now.manifest.field_records != self.base.manifest.field_records:
             return "the schema changed"
         for old, new in sources:
@@ -277,5 +277,5 @@ def _keys(snapshot: LanceSnapshot) -> list[FileKey]:
 
 
 def _first(fragment: Fragment) -> str:
-    """Tells a fragment from another one with the same id, of a table that was made anew."""
+    """Tells a fragment from another one with the same id, of a table that was recreated."""
     return fragment.files[0].path if fragment.files else ""

@@ -31,7 +31,7 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
     the one before the last.
 
     ``operation`` is Lance's own name; UNKNOWN where the transaction is gone. Of a version whose predecessor was cleaned
-    up nobody knows what it changed: its numbers are 0.
+    up, what it changed is unknown: its numbers are 0.
 
     Raises
     ------
@@ -55,10 +55,10 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
 
 
 def changes_since(storage: Storage, version: int) -> Changes:
-    """Versions behind ``version``: reads their manifests, and no others unless a transaction is gone.
+    """Versions after ``version``: reads their manifests, and no others unless a transaction is gone.
 
     Compaction, indices and config change no data, nor does a delete that found no row. Versions that were cleaned up
-    are not in ``commits``, and count as data-changing since nobody can tell any more.
+    are not in ``commits``, and count as data-changing since that can no longer be known.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """What a commit did, by the transaction that it left: inside the manifest, or in a file under ``_transactions``.
 
-Format: Lance's transaction.proto. Its operations are told by their field numbers, and only as far as a history needs.
+Format: Lance's transaction.proto. Its operations are known by their field numbers, and only as far as a history needs.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ def _versions(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
     found = _found(storage, names)
     if len({file.scheme for file in found}) > 1:
         raise RefusedError(
-            "its manifests are named in both ways (V1 and V2), so nobody can tell which version is the newest",
+            "its manifests are named in both ways (V1 and V2), so the newest version is ambiguous",
             table=storage.uri,
             next_step="stop all writers, then finish the renaming with 'dvm rename-manifests TABLE'",
         )

@@ -1,8 +1,8 @@
 """The fragments of a manifest as the ``files`` table of a snapshot, with counts that can be relied on.
 
 Writers before 0.8 or so left counts out, and the first that wrote them got some wrong (rows without the deleted ones,
-where physical rows belong). Such manifests have no writer version: whatever they say is counted anew, from the deletion
-files and the footers of the data files. Lance itself does the same when it next writes such a table.
+where physical rows belong). Such manifests have no writer version: whatever they say is counted again, from the
+deletion files and the footers of the data files. Lance itself does the same when it next writes such a table.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def files_table(storage: Storage, manifest: Manifest, fragments: Sequence[Fragme
 
     ``path`` is that of the fragment's first data file, as the manifest and the base path spell it; of a fragment
     without any, ``fragment-ID``. Deletes and added columns leave it as it is, and no two versions use it for different
-    rows, since the file's name is a UUID; ``fragment_id`` is as good as long as a table is not made anew. ``dv_id`` is
+    rows, since the file's name is a UUID; ``fragment_id`` is as good as long as a table is not recreated. ``dv_id`` is
     the path of the deletion file, which is never written twice. ``modified`` is the version's own time, since manifests
     do not say when a file was written: no file is younger.
 
@@ -125,7 +125,7 @@ def counted(storage: Storage, manifest: Manifest, fragments: Sequence[Fragment])
 
     Raises
     ------
-    DamagedDeletionVectorError, DamagedTableError : a file that would tell is damaged or missing.
+    DamagedDeletionVectorError, DamagedTableError : a file that holds the count is damaged or missing.
     """
     unknown = [each for each in fragments if not counts_are_known(manifest, each)]
     done = {each.id: each for each in in_parallel(storage, unknown, lambda each: _count(storage, manifest, each))}

@@ -51,7 +51,7 @@ def rewrite_tasks(
     tasks, ids = [], list[int]()
     for each in bins:
         if each.order_by:
-            raise UsageError("rows of Lance tables are not ordered anew", table=storage.uri, version=snapshot.version)
+            raise UsageError("rows of Lance tables cannot be reordered", table=storage.uri, version=snapshot.version)
         unknown = [key for key in each.inputs if key not in keys]
         if unknown:
             raise UsageError(f"no fragment has the file {unknown[0].path}", table=storage.uri, version=snapshot.version)

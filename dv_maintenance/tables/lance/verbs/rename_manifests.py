@@ -6,7 +6,7 @@ Lance's ``migrate_manifest_paths_v2`` needs an open dataset, which a folder with
 
 This is not safe beside writers, and no reader opens the table until it is done. A writer that still goes by the old
 names commits a version under a name of its own, and nothing in Lance keeps two of them from committing the same one.
-Nobody can tell for sure that there is no writer. What is cheap is to look for a commit within the last minute, and
+There is no way to be sure that no writer is active. What is cheap is to look for a commit within the last minute, and
 once more when it is done for manifests that came meanwhile.
 """
 

@@ -132,6 +132,6 @@ class _Commit:
             return f"another writer took out {path}, which rows are to be deleted from"
         if now.key == each.file.key:
             return ""
-        # An index file may have been written anew for the sake of another DV in it.
+        # An index file may have been rewritten for the sake of another DV in it.
         same = now.dv is not None and load_dv(self.layout, now.dv) == each.before
         return "" if same else f"another writer deleted rows of {path}, which rows are to be deleted from"

@@ -1,6 +1,6 @@
 """New deletion vectors (DVs) for a table: index files, and the index manifest that names them.
 
-An index file is never changed: to give one of its DVs up, all others in it are written anew. Those of a partition and
+An index file is never changed: to give one of its DVs up, all others in it are rewritten. Those of a partition and
 bucket then go together into files of the target size, as PIP-16 has it.
 """
 

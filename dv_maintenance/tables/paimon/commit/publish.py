@@ -1,7 +1,7 @@
 """Commits to a Paimon table: new files first, then a snapshot under a number that nobody else has.
 
 Protocol: commits of Paimon's specification. A snapshot names manifests of all before it (base) and of what is new
-(delta), and the whole index. Who is too late with its number looks at the newest snapshot and decides anew. Here the
+(delta), and the whole index. Who is too late with its number looks at the newest snapshot and decides again. Here the
 snapshot is put in place by an atomic create, so that two of ours never share a number. Paimon's own writers on a local
 disk look whether it is there and then rename: between the two steps they could put theirs over ours, so ours is read
 back.
@@ -145,7 +145,7 @@ class _Race:
             return None
         if self._base_is_another():
             raise self._unsure(
-                path, f"snapshot {self.now.version} was rolled back and made anew while it was built upon"
+                path, f"snapshot {self.now.version} was rolled back and written again while it was built upon"
             )
         self._point_to(self.now.version + 1)
         _log.info("%s: committed snapshot %d", self.place.uri, self.now.version + 1)

@@ -135,7 +135,7 @@ class _Stay:
 
 @dataclass(slots=True)
 class _Commit:
-    """What to commit, decided anew in each attempt. ``live``: inputs that are live at the base snapshot."""
+    """What to commit, decided again in each attempt. ``live``: inputs that are live at the base snapshot."""
 
     layout: Layout
     base: PaimonSnapshot
@@ -202,7 +202,7 @@ class _Commit:
         pairs = [(self.live[key], file) for key, file in zip(each.inputs, inputs, strict=True)]
         if any(old.dv is not None and not self._readable(old) for old, _ in pairs):
             return "other writers deleted from its inputs, and what was deleted before has expired"
-        # An index file may have been written anew for the sake of another DV in it.
+        # An index file may have been rewritten for the sake of another DV in it.
         if all(new is not None and self._dv(old) == self._dv(new) for old, new in pairs):
             return _Stay(left, none, carried=True)
         if not each.kept:
@@ -275,7 +275,7 @@ class _Commit:
 
 
 def _rows_moved(layout: Layout, since: int, version: int) -> bool:
-    """Whether one of the snapshots behind ``since`` is a compaction, or nobody knows what it was."""
+    """Whether one of the snapshots after ``since`` is a compaction, or nobody knows what it was."""
     try:
         return version <= since or any(
             read_snapshot_file(layout, number).kind == _COMPACT for number in range(since + 1, version + 1)

@@ -192,7 +192,7 @@ def _slot(value: Any, type: DataType, place: Callable[[bytes], int]) -> bytes:
 def _decimal_slot(value: Decimal, type: DataType, place: Callable[[bytes], int]) -> bytes:
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int) or exponent < -type.scale:
-        raise ValueError(f"{value} has more than {type.scale} digits behind the point")
+        raise ValueError(f"{value} has more than {type.scale} digits after the point")
     unscaled = int("".join(map(str, digits))) * 10 ** (exponent + type.scale) * (-1 if sign else 1)
     if abs(unscaled) >= 10**type.precision:
         raise ValueError(f"{value} has more than {type.precision} digits")

@@ -66,7 +66,7 @@ class Document:
         """The name of a file in a folder that the format fixes: no path."""
         found = self.text(name)
         if not found or "/" in found or found in {".", ".."}:
-            raise self.damaged(f"{name} is no name of a file: {found[:100]!r}")
+            raise self.damaged(f"{name} is not a file name: {found[:100]!r}")
         return found
 
     def optional_file_name(self, name: str) -> str | None:
@@ -75,7 +75,7 @@ class Document:
     def texts(self, name: str) -> tuple[str, ...]:
         found = self._of(name, list) or []
         if not all(isinstance(each, str) for each in found):
-            raise self.damaged(f"{name} is no list of names")
+            raise self.damaged(f"{name} is not a list of names")
         return tuple(found)
 
     def options(self, name: str) -> dict[str, str]:

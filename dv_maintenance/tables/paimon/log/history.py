@@ -1,6 +1,6 @@
 """What happened to a Paimon table, snapshot by snapshot.
 
-What a snapshot did to files is in its delta list. What it did to deletion vectors is told by comparing its index
+What a snapshot did to files is in its delta list. What it did to deletion vectors follows from comparing its index
 manifest, a whole state, with that of the snapshot before.
 """
 
@@ -75,8 +75,8 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
 
 
 def changes_since(storage: Storage, version: int) -> Changes:
-    """Snapshots behind ``version``. Those that have expired are not in ``commits``, and count as data-changing since
-    nobody can tell any more.
+    """Snapshots after ``version``. Those that have expired are not in ``commits``, and count as data-changing since
+    that can no longer be known.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def changes_since(storage: Storage, version: int) -> Changes:
 
 def oldest_dv(storage: Storage, snapshot: PaimonSnapshot, limit: int) -> OldestDv | None:
     """Since when a live file has a DV at the longest: goes back from the snapshot for as long as one of the files that
-    have one has one there. Each delete writes a file's DV anew, and those of other files with it: its id says little.
+    have one has one there. Each delete rewrites a file's DV, and those of other files with it: its id says little.
 
     Raises
     ------
@@ -240,7 +240,7 @@ class _Story:
         gone = {key: dv for key, dv in olds.items() if dv.id not in kept}
         came = {key: dv for key, dv in news.items() if dv.id not in kept}
         counts_gone, counts_came = self._counts(gone, file.id), self._counts(came, file.id)
-        # An index file is written anew for one of its DVs: the others are the same as before, elsewhere.
+        # An index file is rewritten for one of its DVs: the others are the same as before, elsewhere.
         moved = {
             key
             for key in gone.keys() & came.keys()

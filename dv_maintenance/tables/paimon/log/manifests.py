@@ -126,7 +126,7 @@ class Live:
 
 
 def live_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions, known: Live | None = None) -> Live:
-    """The live files of a snapshot. Reads its two lists and every manifest that they name; behind ``known``, what was
+    """The live files of a snapshot. Reads its two lists and every manifest that they name; after ``known``, what was
     live in another snapshot, with the same ``partitions``, only those that have come since, if all of its own are
     still there.
 
@@ -251,7 +251,7 @@ def _names(columns: Any) -> str | None:
     if columns is None:
         return None
     if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
-        raise TypeError("_WRITE_COLS is no list of names")
+        raise TypeError("_WRITE_COLS is not a list of names")
     return json.dumps(columns)
 
 
@@ -269,7 +269,7 @@ def _table(columns: dict[str, list[Any]]) -> pa.Table:
         raise DamagedTableError("an entry neither adds nor deletes")
     wrong = next((name for name in columns["file_name"] if not _is_name(name)), None)
     if wrong is not None:
-        raise DamagedTableError(f"{wrong[:100]!r} is no name of a data file")
+        raise DamagedTableError(f"{wrong[:100]!r} is not the name of a data file")
     return pa.Table.from_arrays(arrays, schema=ENTRIES)
 
 

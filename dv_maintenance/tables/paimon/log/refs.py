@@ -72,7 +72,7 @@ def branches(layout: Layout) -> tuple[str, ...]:
 
 
 def _documents(layout: Layout, folder: str, prefix: str) -> list[tuple[str, Document]]:
-    """Files of a folder by what is behind the prefix of their names. What vanishes meanwhile is left out: it keeps
+    """Files of a folder by what follows the prefix of their names. What vanishes meanwhile is left out: it keeps
     nothing alive any more.
     """
     names, complete = layout.storage.first_names(folder)

@@ -127,7 +127,7 @@ def _written(row: Mapping[str, Any], schema: Schema) -> Schema:
     names = set(json.loads(row["write_cols"]))
     if unknown := names - {each.name for each in schema.fields} - _SYSTEM:
         raise UnsupportedFeatureError(
-            f"{row['path']} holds {min(unknown)[:100]!r}, which is no column of the schema {schema.id}",
+            f"{row['path']} holds {min(unknown)[:100]!r}, which is not a column of the schema {schema.id}",
             features=("files of parts of columns",),
             next_step=_NEXT,
         )

@@ -97,7 +97,7 @@ def codec_of(snapshot: PaimonSnapshot) -> str:
     known = _CODECS[kind]
     if kind == "orc" and asked in known and asked not in _OPEN and _column(snapshot, "TIMESTAMP", "TIMESTAMP_LTZ"):
         raise RefusedError(
-            f"the table asks for ORC files with {asked}, of whose timestamps this tool can't tell the time zone",
+            f"the table asks for ORC files with {asked}, and the time zone of their timestamps is unreadable",
             table=snapshot.table,
             version=snapshot.version,
             next_step=f"set {_COMPRESSION} to one of {', '.join(_OPEN)}",

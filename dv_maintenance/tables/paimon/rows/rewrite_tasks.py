@@ -1,4 +1,4 @@
-"""Work for an engine: which data files to write anew, and how."""
+"""Work for an engine: which data files to rewrite, and how."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which live files may hold a row that fulfils a condition: told from partition values and statistics.
+"""Which live files may hold a row that fulfils a condition: decided from partition values and statistics.
 
 Paimon's own readers skip files by the same statistics. Text in them may be cut off, outwards; what is null in a column
 that is not all null is unknown; deleted rows may have been the ones that reached a bound.
@@ -106,7 +106,9 @@ def _exactly(value: Any) -> Bounds:
 
 
 def _comparable(value: Any) -> Any:
-    """See ``predicate.comparable``. Nanoseconds are cut off, which is no bound above: those columns are not read."""
+    """See ``predicate.comparable``. Nanoseconds are cut off, so it is not an upper bound: those columns are not
+    read.
+    """
     return value.millis * 1000 + value.nanos // 1000 if isinstance(value, Moment) else value
 
 

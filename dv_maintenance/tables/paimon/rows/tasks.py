@@ -220,7 +220,7 @@ def source_of(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) 
     # The name tells, whatever file.format says by now.
     if path.rsplit(".", 1)[-1].lower() not in _FORMATS:
         raise RefusedError(
-            f"{path} is no file of Parquet, ORC or Avro: no other is read by this release",
+            f"{path} is not a Parquet, ORC or Avro file; this release reads no other format",
             table=layout.uri,
             version=snapshot.version,
             next_step="read the table with Paimon itself, or let it compact the table into Parquet files",

@@ -89,7 +89,7 @@ def parse_type(body: Any, depth: int = 0) -> DataType:
     if isinstance(body, str):
         return _plain(body)
     if not isinstance(body, dict) or not isinstance(body.get("type"), str):
-        raise DamagedTableError(f"{str(body)[:100]!r} is no type")
+        raise DamagedTableError(f"{str(body)[:100]!r} is not a type")
     root, _, rest = body["type"].strip().partition(" ")
     nullable = not rest
     match root:
@@ -125,7 +125,7 @@ def _plain(text: str) -> DataType:
     precision = int(match["first"]) if match["first"] else _DEFAULT_PRECISION.get(root, 0)
     scale = int(match["second"] or 0)
     if root == "DECIMAL" and not (0 < precision <= _MAX_DIGITS and scale <= precision):
-        raise DamagedTableError(f"{text!r} is no type")
+        raise DamagedTableError(f"{text!r} is not a type")
     return DataType(root, match["required"] is None, precision, scale)
 
 

@@ -62,7 +62,7 @@ def snapshots_kept(layout: Layout, options: Options) -> list[str]:
 
 
 def _snapshot(layout: Layout, version: int) -> SnapshotFile | None:
-    """``None``: it has expired, or is damaged, which is no matter for who looks at another one."""
+    """``None``: it has expired, or is damaged, which does not matter to a look at another one."""
     try:
         return read_snapshot_file(layout, version)
     except (FileNotFoundError, DamagedTableError, UnsupportedFeatureError):

@@ -82,11 +82,11 @@ def name_of(layout: Layout, settings: Mapping[str, str], wanted: str | None) -> 
     }
     parts = wanted.split(".") if wanted else []
     if len(parts) not in {0, 1, 3}:
-        raise UsageError(f"{wanted!r} is no catalog, nor catalog.database.table", table=layout.uri)
+        raise UsageError(f"{wanted!r} is neither a catalog nor catalog.database.table", table=layout.uri)
     match = _TABLE.fullmatch(layout.storage.uri)
     if match is None and len(parts) != 3:
         raise RefusedError(
-            "its path is not WAREHOUSE/DATABASE.db/TABLE: what a catalog calls it can't be told",
+            "its path is not WAREHOUSE/DATABASE.db/TABLE: the name that a catalog has for it is unknown",
             table=layout.uri,
             next_step="name it: catalog.database.table",
         )
