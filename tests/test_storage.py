@@ -68,7 +68,7 @@ def test_paths_and_names_of_logs_are_not_mixed_up(tmp_path: Path) -> None:
     for call in (storage.get, storage.put, storage.uri_of, storage.exists):
         with pytest.raises((TypeError, AttributeError)):
             call(RawName("p=a%3Ab/f"), *([b""] if call == storage.put else []))
-    with pytest.raises(ValueError, match="no absolute URI"):
+    with pytest.raises(ValueError, match="not an absolute URI"):
         storage.path_of_uri("p=a%3Ab/f")
 
 

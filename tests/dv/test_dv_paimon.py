@@ -178,7 +178,7 @@ def test_a_position_that_no_reader_of_32_bits_can_have() -> None:
 
 def test_bytes_behind_the_bitmap() -> None:
     bitmap = encode(dv_of(1, 2, 3)) + b"\0"
-    assert "left behind" in reason(framed(bitmap), Ref(1, len(bitmap)))
+    assert "left after" in reason(framed(bitmap), Ref(1, len(bitmap)))
 
 
 @settings(max_examples=examples(200))

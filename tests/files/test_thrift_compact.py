@@ -71,7 +71,7 @@ def test_any_bytes_are_a_struct_or_an_error(data: bytes) -> None:
         (b"\x1e\x00", "no type 14"),
         (b"\x15" + b"\xff" * 20, "too many bytes"),
         (b"\x18" + b"\xff" * 20, "too many bytes"),
-        (b"\x05\xff\xff\xff\x7f\x00\x00", "no id"),
+        (b"\x05\xff\xff\xff\x7f\x00\x00", "is not a field id"),
         (b"\x19\xf5\xff\xff\xff\xff\x07\x00", "cut off"),
         (b"\x1c" * 1000, "too deep"),
         (b"\x19" + b"\x19" * 1000, "too deep"),

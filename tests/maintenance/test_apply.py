@@ -124,7 +124,7 @@ def test_purge_of_chosen_partitions(table: MemoryTable, selection: Any) -> None:
     report = purge(table, MemoryEngine(), selection)
     assert {step.partition for step in report.steps} == {"p=1"}
     assert any(key.dv_id for key in table.keys)
-    with pytest.raises(UsageError, match="no partition column"):
+    with pytest.raises(UsageError, match="not a partition column"):
         purge(table, MemoryEngine(), [{"q": "1"}])
 
 

@@ -347,7 +347,7 @@ def test_names_that_are_refused(uri: str, wanted: str | None, catalogs: dict[str
 
 
 def test_what_is_no_name() -> None:
-    with pytest.raises(UsageError, match="no catalog"):
+    with pytest.raises(UsageError, match="neither a catalog"):
         named("file:///lake/db.db/t", "a.b", a="/lake")
 
 

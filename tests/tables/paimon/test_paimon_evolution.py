@@ -219,7 +219,7 @@ def test_other_damage_and_what_is_not_known(tmp_path: Path) -> None:
     file = unknown.data_file([{"b": 1}] * 2, _FIRST_ROW_ID=0, _WRITE_COLS=["b"], _MAX_SEQUENCE_NUMBER=9)
     entry = tuple((key, ["b", "b.part"] if key == "_WRITE_COLS" else value) for key, value in file.entry)
     unknown.commit("APPEND", add=[DataFile(file.name, file.rows, size=file.size, entry=entry)])
-    with pytest.raises(UnsupportedFeatureError, match=r"holds 'b.part', which is no column"):
+    with pytest.raises(UnsupportedFeatureError, match=r"holds 'b.part', which is not a column"):
         rows(unknown.path)
 
     short = evolving(tmp_path / "short")

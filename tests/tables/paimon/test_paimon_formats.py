@@ -152,7 +152,7 @@ def test_time_zones_of_orc_writers(tmp_path: Path, codec: str, told: bool) -> No
     if told:
         assert rows(table) == [row]
     else:
-        with pytest.raises(RefusedError, match="the file does not tell"):
+        with pytest.raises(RefusedError, match="the file does not name"):
             rows(table)
     assert rows(table, ["id", "n"]) == [{"id": 1, "n": DAY}]
     if codec == "uncompressed":
@@ -348,5 +348,5 @@ def test_avro_that_paimon_does_not_write(tmp_path: Path, kind: Any, values: list
 def test_a_format_that_is_not_known(tmp_path: Path) -> None:
     table = PaimonWriter(tmp_path / "t")
     table.append([{"id": 1, "v": "x"}], suffix=".lance")
-    with pytest.raises(RefusedError, match="no file of Parquet, ORC or Avro"):
+    with pytest.raises(RefusedError, match="is not a Parquet, ORC or Avro file"):
         rows(table)

@@ -415,7 +415,7 @@ def damage(written: PaimonWriter) -> DamagedTableError:
         ({"id": True}, "id is no 64-bit integer"),
         ({"schemaId": 2**64}, "schemaId is no 64-bit integer"),
         ({"schemaId": 9}, "schema-9 does not exist"),
-        ({"baseManifestList": "../x"}, "no name of a file"),
+        ({"baseManifestList": "../x"}, "is not a file name"),
         ({"deltaManifestList": "gone"}, "manifest/gone: it does not exist"),
         ({"indexManifest": "gone"}, "manifest/gone: it does not exist"),
         ({"commitKind": None}, "commitKind is missing"),
@@ -441,7 +441,7 @@ def test_no_json(sound: PaimonWriter, path: str, text: bytes) -> None:
         ({"fields": [{"name": "id", "type": "INT"}]}, "no id or no name"),
         ({"fields": [{"id": 0, "name": "id", "type": "INT"}] * 2}, "same name or id"),
         ({"partitionKeys": ["nowhere"]}, "columns that it does not have: nowhere"),
-        ({"partitionKeys": "id"}, "partitionKeys is no list"),
+        ({"partitionKeys": "id"}, "partitionKeys is not a list"),
         ({"options": {"a": 1}}, "options holds something other than text"),
     ],
 )
@@ -471,8 +471,8 @@ def test_unknown_fields_are_left_alone(sound: PaimonWriter) -> None:
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
-        ({"_FILE_NAME": "../../etc/passwd"}, "no name of a data file"),
-        ({"_FILE_NAME": ".."}, "no name of a data file"),
+        ({"_FILE_NAME": "../../etc/passwd"}, "is not the name of a data file"),
+        ({"_FILE_NAME": ".."}, "is not the name of a data file"),
         ({"_ROW_COUNT": 1}, "has 1 rows, and a deletion vector of 2"),
     ],
 )
