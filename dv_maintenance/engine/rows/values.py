@@ -34,7 +34,7 @@ def scalar_of(value: Any, type: pa.DataType, column: str) -> pa.Scalar:
         array = pa.nulls(1, type) if value is None else _array(value, type)
     except (ValueError, TypeError, struct.error, OverflowError, DecimalException) as error:
         raise DamagedTableError(
-            f"the table gives column {column} the value {value!r}, which is no {type}",
+            f"the table gives column {column} the value {value!r}, which is not a {type}",
             next_step="repair the partition value in the table's log",
         ) from error
     return array[0]

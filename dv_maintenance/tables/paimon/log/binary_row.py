@@ -160,7 +160,7 @@ def encode_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
         try:
             slots[_WORD * index : _WORD * (index + 1)] = _slot(value, kind, place)
         except (struct.error, OverflowError, AttributeError, TypeError) as error:
-            raise ValueError(f"{value!r} is no {kind.root}: {error}") from None
+            raise ValueError(f"{value!r} is not a {kind.root}: {error}") from None
     return struct.pack(">i", len(types)) + bytes(header + slots + tail)
 
 

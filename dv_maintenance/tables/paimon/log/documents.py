@@ -90,5 +90,5 @@ class Document:
     def _of(self, name: str, kind: type[T]) -> T | None:
         found = self.body.get(name)
         if found is not None and not isinstance(found, kind):
-            raise self.damaged(f"{name} is no {kind.__name__}")
+            raise self.damaged(f"{name} is not a {kind.__name__}")
         return found
