@@ -42,7 +42,7 @@ __all__ = [
     "work_numbers",
 ]
 
-# Partitions shown; an event log is no place for a plan of a million files.
+# Partitions shown; an event log is the wrong place for a plan of a million files.
 _SHOWN: Final = 50
 # Pages show a table in full, however long.
 _STEPS_SHOWN: Final = 10

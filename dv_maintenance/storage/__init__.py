@@ -283,7 +283,7 @@ class Storage(Place):
             except FileExistsError as error:
                 raise FileExistsAlreadyError(f"{path} exists already") from error
             finally:
-                # Half of it is there when the disk is full. What can't be removed is no reason to doubt the outcome.
+                # Half of it is there when the disk is full. What can't be removed gives no reason to doubt the outcome.
                 with suppress(OSError):
                     self.access.unlink(staged)
 

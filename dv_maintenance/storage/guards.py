@@ -49,7 +49,7 @@ class Fence:
         """
         root, rest = self._below(path)
         if not NO_NAMES.isdisjoint(rest.split("/")):
-            raise self.refused(f"{path!r} is no plain path below the table")
+            raise self.refused(f"{path!r} is not a plain path below the table")
         with storage_errors(path):
             link = self._link(root, rest.rpartition("/")[0]) if root else None
         if link is not None:

@@ -114,7 +114,7 @@ class Place:
         ValueError : it is none.
         """
         if "://" not in uri:
-            raise ValueError(f"{uri!r} is no absolute URI")
+            raise ValueError(f"{uri!r} is not an absolute URI")
         return self._relative(absolute_uri(uri))
 
     def _relative(self, uri: str) -> str:

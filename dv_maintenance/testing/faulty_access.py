@@ -288,7 +288,7 @@ class _Object:
 
 
 class _Entries:
-    """What scandir gives, and a failure behind it."""
+    """What scandir gives, and a failure after it."""
 
     def __init__(self, entries: Iterable[os.DirEntry[str]], failure: Exception | None = None) -> None:
         self._entries = _cut([list(entries)], failure)
