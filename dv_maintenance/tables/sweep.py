@@ -58,7 +58,7 @@ def remove_empty_folders(storage: Storage, paths: Iterable[str], *, below: str =
         try:
             storage.check_target(folder)
             storage.access.rmdir(storage.local(folder))
-        except (OSError, RefusedError):
+        except (OSError, RefusedError, StorageError):
             continue  # in use, which is the rule rather than the exception
         removed += 1
     return removed

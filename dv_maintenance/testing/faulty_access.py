@@ -310,7 +310,10 @@ def _cut(batches: list[list[_T]], failure: Exception | None) -> Iterator[list[_T
 
 
 def _without_newest(found: list[_T], age: Callable[[_T], Any]) -> list[_T]:
-    newest = max(found, key=age, default=None)
+    """What is late was written lately: a folder's only file, such as a schema, is taken to be old."""
+    if len(found) < 2:
+        return found
+    newest = max(found, key=age)
     return [each for each in found if each is not newest]
 
 

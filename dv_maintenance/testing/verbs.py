@@ -56,7 +56,7 @@ def verbs_of(backend: TableBackend) -> list[Verb]:
 
 
 _CAPABILITIES: Final = {
-    "DeltaBackend": frozenset({"lite", "rows", "order", "restore", "downgrade", "convert"}),
+    "DeltaBackend": frozenset({"lite", "quarantine", "rows", "order", "restore", "downgrade", "convert"}),
     "LanceBackend": frozenset({"positions", "rename"}),
     "PaimonBackend": frozenset({"positions"}),
 }
@@ -100,6 +100,19 @@ def _vacuum_lite(backend: TableBackend, now: int) -> object:
     from dv_maintenance.maintenance.vacuum import vacuum
 
     return vacuum(backend.open(), now=now, lite=True)
+
+
+def _vacuum_aside(backend: TableBackend, now: int) -> object:
+    from dv_maintenance.maintenance.vacuum import vacuum
+    from dv_maintenance.tables.guard import VacuumGuard
+
+    return vacuum(backend.open(), now=now, guard=VacuumGuard(quarantine=True))
+
+
+def _undelete(backend: TableBackend, _: int) -> object:
+    from dv_maintenance.maintenance.undelete import undelete
+
+    return undelete(backend.open())
 
 
 def _restore(backend: TableBackend, _: int) -> object:
@@ -168,6 +181,17 @@ def _purged(history: TableHistory) -> None:
 def _purged_and_summed_up(history: TableHistory) -> None:
     _purged(history)
     _checkpoint(history.backend, 0)
+
+
+def _set_aside(history: TableHistory) -> None:
+    _purged(history)
+    _vacuum_aside(history.backend, history.backend.moment() + history.backend.retention)
+
+
+def _is_aside(history: TableHistory) -> bool:
+    from dv_maintenance.maintenance.undelete import undelete
+
+    return undelete(history.table, dry_run=True).result.files > 0
 
 
 def _unlogged(history: TableHistory) -> None:
@@ -327,6 +351,8 @@ VERBS: Final = (
     Verb("merge", _changing("MERGE", _merge), needs="rows", rows=_changed(_merge)),
     Verb("zorder", _zorder, needs="order", left=_has_dvs),
     Verb("vacuum --lite", _vacuum_lite, needs="lite", prepare=_purged),
+    Verb("vacuum --quarantine", _vacuum_aside, needs="quarantine", prepare=_purged),
+    Verb("undelete", _undelete, needs="quarantine", prepare=_set_aside, left=_is_aside),
     Verb("restore", _restore, needs="restore", prepare=_purged, rows=lambda history: history.versions[_RESTORED]),
     Verb("manifest", _manifest, needs="manifests", prepare=_purged),
     Verb("manifest --purge-first", _manifest_after_purge, needs="manifests", left=_has_dvs),

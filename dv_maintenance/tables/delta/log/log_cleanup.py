@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dv_maintenance.errors import RefusedError
+from dv_maintenance.errors import RefusedError, StorageError
 from dv_maintenance.storage import staged_for
 from dv_maintenance.tables.capabilities import CheckpointResult
 from dv_maintenance.tables.delta.features import check_writable
@@ -92,8 +92,13 @@ def delete_before(storage: Storage, listed: LogFiles, version: int) -> int:
     """
     replay(storage, segment(storage, version), adds=("path",))
     doomed = [path for at, path in listed.files if at < version]
-    for start in range(0, len(doomed), _BATCH):
-        storage.delete(doomed[start : start + _BATCH])
+    try:
+        for start in range(0, len(doomed), _BATCH):
+            storage.delete(doomed[start : start + _BATCH])
+    except StorageError as error:
+        error.table = storage.uri
+        error.done = f"the log's files of versions before {version} may be deleted in part; newer ones are as before"
+        raise
     return len(doomed)
 
 

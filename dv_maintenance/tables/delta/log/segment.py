@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from dv_maintenance.errors import DamagedTableError, TableNotFoundError, UsageError
+from dv_maintenance.errors import DamagedTableError, StorageError, TableNotFoundError, UsageError
 from dv_maintenance.storage import FileInfo, Storage
 from dv_maintenance.tables.delta.log.actions import Action
 
@@ -43,6 +43,7 @@ __all__ = [
     "read_actions",
     "read_commit",
     "read_commits",
+    "refuse_late_listing",
     "segment",
 ]
 
@@ -140,6 +141,7 @@ def segment(
     ------
     TableNotFoundError : there is no ``_delta_log``.
     UsageError : no such version, or its files have been cleaned up; says which versions there are.
+    StorageError : the commit is there, but the store does not list it yet.
     DamagedTableError : commits are missing in between.
     """
     hint, warnings = _hint(storage)
@@ -159,6 +161,8 @@ def segment(
     # Looked for only as far as the first one: a stray file may name an absurd version.
     gap = next((at for at in range(first, wanted + 1) if at not in listing.commits), None)
     cleaned_up = gap is not None and base is None and 0 not in listing.commits
+    if wanted > newest:
+        refuse_late_listing(storage, wanted)
     if wanted < 0 or wanted > newest or (cleaned_up and version is not None):
         raise UsageError(
             f"there is no version {wanted} to be read",
@@ -186,6 +190,17 @@ def segment(
         checksum=listing.checksums.get(wanted),
         warnings=(*warnings, *linked),
     )
+
+
+def refuse_late_listing(storage: Storage, version: int) -> None:
+    """What to do where a listing lacks the commit of a version: StorageError if it is there all the same."""
+    if storage.exists(commit_path(version)):
+        raise StorageError(
+            f"the store's listing of {LOG} lacks a commit that is there",
+            table=storage.uri,
+            version=version,
+            next_step="run again in a moment",
+        )
 
 
 def commit_files(storage: Storage, after: int = -1) -> tuple[list[CommitFile], int]:

@@ -66,7 +66,7 @@ YOUNG = "younger than the retention"
 _CHANGE_DATA = "_change_data"
 _LOG = "_delta_log"
 # What writers put into the log, as it is staged on local disk (see ``storage.staged_for``).
-_STAGED_LOG = re.compile(rf"{_LOG}/([0-9]{{20}}\.[^/]+|_last_checkpoint)#[0-9]+")
+_STAGED_LOG = re.compile(rf"{_LOG}/([0-9]{{20}}\.[^/]+|_last_checkpoint|_last_vacuum_info)#[0-9]+")
 _UUID_TEXT = 20  # Z85 characters
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 # Names that are not yet the path they stand for: escapes, absolute ones, and dots or empty parts to be resolved.

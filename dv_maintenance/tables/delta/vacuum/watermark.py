@@ -18,7 +18,7 @@ from dv_maintenance.dv.descriptor import DvDescriptor
 from dv_maintenance.errors import DamagedDeletionVectorError, RefusedError
 from dv_maintenance.storage import FileInfo, RawName
 from dv_maintenance.tables.delta.commit.conflicts import logical_key
-from dv_maintenance.tables.delta.log.segment import LOG, CommitFile, commit_path, read_commits
+from dv_maintenance.tables.delta.log.segment import LOG, CommitFile, commit_path, read_commits, refuse_late_listing
 from dv_maintenance.tables.delta.vacuum.expired import path_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Watermark:
 
 
 def read_watermark(storage: Storage, snapshot: DeltaSnapshot, cutoff: int) -> Watermark:
-    """Where this vacuum starts. ``cutoff`` in epoch milliseconds."""
+    """Where this vacuum starts. ``cutoff`` in epoch milliseconds. Raises StorageError."""
     commits = _commits(storage, snapshot.version)
     settled = -1
     for version in sorted(commits):
@@ -140,7 +140,10 @@ def _removed_by(storage: Storage, action: Action, where: str) -> Iterator[str]:
 
 
 def _commits(storage: Storage, newest: int) -> dict[int, CommitFile]:
+    """Those in the log, back from the newest without a gap. Raises StorageError."""
     found = {info.path: info for info in storage.list(LOG)}
+    if commit_path(newest) not in found:
+        refuse_late_listing(storage, newest)
     commits = {}
     for version in range(newest, -1, -1):
         info = found.get(commit_path(version))
