@@ -46,8 +46,8 @@ from dv_maintenance.storage import FileExistsAlreadyError
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "dagster"))
-from daemon import Deployment, Event, Span, eventually
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from support.dagster_deployment import Deployment, Event, Span, eventually
 
 SENSORS = {"dv_accumulation": ["optimize"], "vacuum_due": ["vacuum"]}
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 from golden_tables import NotThere
 from hypothesis import settings
-from places import GOLDEN, JARS, JUDGED_SPARK, PAIMON, PYPAIMON
+from support.places import GOLDEN, JARS, JUDGED_SPARK, PAIMON, PYPAIMON
 
 if TYPE_CHECKING:
     from paimon_engine import PaimonEngine

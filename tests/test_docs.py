@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import yaml
-from places import ROOT
+from support.places import ROOT
 
 from dv_maintenance.cli.parser import parse
 from dv_maintenance.maintenance.planning.policy import Policy

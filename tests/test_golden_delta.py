@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from golden_tables import names_in
-from places import GOLDEN
-from readers import READERS
+from support.places import GOLDEN
+from support.readers import READERS
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DvMaintenanceError, RefusedError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from golden_tables import names_in
-from places import GOLDEN
+from support.places import GOLDEN
 
 from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine

@@ -9,7 +9,7 @@ import sys
 from importlib import import_module
 
 import pytest
-from places import ROOT
+from support.places import ROOT
 
 PAGE = ROOT / "docs" / "api.md"
 

@@ -122,8 +122,6 @@ def vacuum(
     files = result.expired.files
     kinds = Counter(file.kind for file in files)
     _log.info("%s: %d files expired, %d deleted", table.uri, len(files), result.deleted)
-    if result.refused:
-        _log.warning("%s: without the dry run this would be refused: %s", table.uri, result.refused)
     return VacuumReport(
         table=table.uri,
         format=table.format,

@@ -25,12 +25,9 @@ def delete_batch(storage: Storage, paths: Sequence[str]) -> tuple[int, StorageEr
     RefusedError : see ``Storage.delete``.
     """
     try:
-        gone = storage.delete(paths)
+        return storage.delete(paths), None
     except StorageError as error:
         _log.warning("%s: a batch of %d files failed, deleting one by one: %s", storage.uri, len(paths), error)
-    else:
-        _log.info("%s: deleted %d of %d files in this batch", storage.uri, gone, len(paths))
-        return gone, None
     gone, failure = 0, None
     for path in paths:
         try:

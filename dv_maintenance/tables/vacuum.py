@@ -6,6 +6,7 @@ deletes them or sets them aside. Right before each batch the format looks again 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import ExpiredFile, VacuumResult
 
 __all__ = ["Rules", "Sweep", "run"]
+
+_log = logging.getLogger(__name__)
 
 BATCH = 1000  # files deleted between two looks
 
@@ -62,9 +65,12 @@ def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumR
     RefusedError : the guard forbids it. What ``rules`` raise.
     """
     files = rules.find()
+    _log.info("%s: %d files are out of use at version %d", rules.table, len(files), rules.version)
     refused = guard.refusal(files, *rules.totals(files), rules.unexplained)
     outside = next((file.path for file in files if "://" in file.path), None) if guard.quarantine else None
     immovable = outside and f"{outside} lies outside of the table's folder, and can't be set aside in it"
+    if refused or immovable:
+        _log.warning("%s: refused: %s", rules.table, refused or immovable)
     if dry_run:
         return replace(rules.result(files, deleted=0, dry_run=True), refused=refused or immovable)
     guard.check(refused, table=rules.table, version=rules.version)
@@ -98,8 +104,17 @@ class Sweep:
         """
         failure: StorageError | None = None
         for at in range(0, len(files), BATCH):
-            batch = still(files[at : at + BATCH])
+            found = files[at : at + BATCH]
+            batch = still(found)
             gone, failed = self._remove([file.path for file in batch])
+            _log.info(
+                "%s: batch of %d files: %d %s, %d needed by now",
+                self.storage.uri,
+                len(found),
+                gone,
+                "deleted" if self.folder is None else "set aside",
+                len(found) - len(batch),
+            )
             self.count(batch, gone)
             failure = failure or failed
             if failed and not gone:

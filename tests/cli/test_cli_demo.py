@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from places import ROOT
+from support.places import ROOT
 
 from dv_maintenance import cli
 from dv_maintenance.cli.demo.location import Location

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from effort import examples
 from hypothesis import settings
-from readers import READERS
+from support.readers import READERS
 
 from dv_maintenance.testing.backends import DeltaBackend, MemoryBackend, TableBackend
 from dv_maintenance.testing.stateful import HISTORIES, TableHistories

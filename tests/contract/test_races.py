@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import race_writer
-from readers import with_deltalake
+from support.readers import with_deltalake
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import ConflictError

@@ -20,8 +20,8 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from daemon import Deployment, Event, eventually
 from dagster._core.execution.backfill import BulkActionStatus
+from support.dagster_deployment import Deployment, Event, eventually
 
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read

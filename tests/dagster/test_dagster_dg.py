@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.version import Version
-from places import ROOT
+from support.places import ROOT
 
 Run = Callable[..., str]
 COMPONENT = "dv_maintenance.DvMaintainedTables"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from twins import Twins, make_table
+from support.twins import Twins, make_table
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.errors import ConflictError, RefusedError, UsageError

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from predicate_judging import session_with
-from twins import make_table
+from support.twins import make_table
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.errors import UsageError

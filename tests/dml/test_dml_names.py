@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from twins import Twins, make_table
+from support.twins import Twins, make_table
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dml.merge import merge

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from twins import Twins, make_table
+from support.twins import Twins, make_table
 
 from dv_maintenance.dml.merge import Merge, merge
 from dv_maintenance.dml.update import update

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from conditions import COLUMNS, SCHEMA, rows
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.conditions import COLUMNS, SCHEMA, rows
 
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.engine.rows import ordering

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conditions import SCHEMA, holds, predicates, rows, sayable
 from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.conditions import SCHEMA, holds, predicates, rows, sayable
 
 from dv_maintenance.engine.splits import plan_splits, scan_split
 from dv_maintenance.tables.predicate import And, Compare, IsNull, Not, Predicate, bind

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
-from readers import with_delta_spark
+from support.readers import with_delta_spark
 
 from dv_maintenance.maintenance.convert import convert
 from dv_maintenance.maintenance.read import read

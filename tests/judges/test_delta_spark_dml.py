@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
-from twins import Twins, rows_of
+from support.twins import Twins, rows_of
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dml.merge import merge

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from golden_tables import names_in
-from readers import with_delta_spark
+from support.readers import with_delta_spark
 from test_golden_delta import EXPECTED, rewrite_all
 
 from dv_maintenance.engine.spark import SparkEngine

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from readers import READERS, with_delta_spark
+from support.readers import READERS, with_delta_spark
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.changes import read_changes

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from readers import READERS, with_delta_spark
+from support.readers import READERS, with_delta_spark
 
 from dv_maintenance.engine.spark import SparkEngine
 from dv_maintenance.maintenance.execution.apply import purge

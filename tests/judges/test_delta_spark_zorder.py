@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 import pytest
-from readers import with_delta_spark
+from support.readers import with_delta_spark
 
 from dv_maintenance.engine.spark import SparkEngine
 from dv_maintenance.maintenance.zorder import zorder

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from readers import READERS
+from support.readers import READERS
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import maintain, purge

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from predicate_judging import Count, Judged, session_with
 from random_sql import COLUMNS, FILES, NESTED, PARTITIONED, assignment, condition, rows_of_file, settings
-from twins import Twins
+from support.twins import Twins
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dml.merge import merge

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from predicate_judging import session_with
-from twins import make_table
+from support.twins import make_table
 
 from dv_maintenance.dml.merge import merge
 from dv_maintenance.dml.update import update

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from readers import READERS
+from support.readers import READERS
 
 from dv_maintenance.cli import main
 from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from readers import with_delta_spark
+from support.readers import with_delta_spark
 from test_golden_delta import EXPECTED
 
 from dv_maintenance import register

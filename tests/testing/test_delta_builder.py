@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from readers import READERS, with_deltalake
+from support.readers import READERS, with_deltalake
 
 from dv_maintenance.errors import UsageError
 from dv_maintenance.storage import Storage

@@ -17,7 +17,7 @@ import pytest
 from effort import examples
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from readers import with_deltalake
+from support.readers import with_deltalake
 from test_delta_rebase import ROWS, SCHEMA, SETS, STEP, Others, Raced, ids_of, no_orphans
 
 from dv_maintenance.dv import DeletionVector, delta

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from readers import with_delta_spark, with_deltalake, with_polars
+from support.readers import with_delta_spark, with_deltalake, with_polars
 
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.storage import Storage

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from readers import READERS
+from support.readers import READERS
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.maintenance.checkpoint import checkpoint

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from readers import READERS, with_delta_spark, with_deltalake
+from support.readers import READERS, with_delta_spark, with_deltalake
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import (

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from readers import READERS
+from support.readers import READERS
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import ConflictError, RefusedError, UnsupportedFeatureError, UsageError

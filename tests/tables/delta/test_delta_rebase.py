@@ -16,7 +16,7 @@ import pytest
 from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from readers import with_delta_spark, with_deltalake
+from support.readers import with_delta_spark, with_deltalake
 
 from dv_maintenance.dv import DeletionVector, DvDescriptor, load
 from dv_maintenance.engine.local import LocalEngine

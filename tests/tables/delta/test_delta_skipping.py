@@ -13,10 +13,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from conditions import COLUMNS, SCHEMA, holds, predicates, rows, sayable
 from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.conditions import COLUMNS, SCHEMA, holds, predicates, rows, sayable
 
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.rows.skipping import StatsColumn, stats_bounds

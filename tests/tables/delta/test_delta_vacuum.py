@@ -15,7 +15,7 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_writer import HOUR, NOW, Action, LogWriter, add, encoded, remove
-from readers import READERS, with_delta_spark
+from support.readers import READERS, with_delta_spark
 
 from dv_maintenance.errors import RefusedError, StorageError, UnsupportedFeatureError, UsageError
 from dv_maintenance.storage import RawName, Storage

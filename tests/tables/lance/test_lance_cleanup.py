@@ -29,8 +29,8 @@ from effort import examples
 from golden_tables import names_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from places import GOLDEN
 from raw_manifest import newest_manifest, patch, without
+from support.places import GOLDEN
 
 from dv_maintenance.errors import (
     ConflictError,

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from golden_tables import names_in
-from places import GOLDEN
 from raw_manifest import message, newest_manifest, patch, records, without
+from support.places import GOLDEN
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.lance import ARRAY, BITMAP

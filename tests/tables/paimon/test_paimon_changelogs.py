@@ -11,7 +11,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lake import DAY, HOUR, LASTING, CrashError, Lake, before_each_call, copied, gone, lake
+from support.paimon_lake import DAY, HOUR, LASTING, CrashError, Lake, before_each_call, copied, gone, lake
 from test_paimon_vacuum_histories import STEPS, kept, take
 from test_paimon_vacuum_races import ACTIONS, commit_and_expire, interfered
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lake import DAY, HOUR, LASTING, Lake, gone, lake
+from support.paimon_lake import DAY, HOUR, LASTING, Lake, gone, lake
 
 from dv_maintenance.cli import main
 from dv_maintenance.errors import RefusedError

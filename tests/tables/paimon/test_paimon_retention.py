@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lake import DAY, HOUR
+from support.paimon_lake import DAY, HOUR
 
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.tables.paimon.vacuum.retention import (

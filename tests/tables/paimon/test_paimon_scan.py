@@ -15,7 +15,7 @@ from golden_tables import names_in
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paimon_writer import NEW, OLD, DataFile, PaimonWriter
-from places import GOLDEN
+from support.places import GOLDEN
 
 from dv_maintenance.engine.splits import plan_splits, scan_split
 from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from golden_tables import names_in
 from paimon_writer import NEW, OLD, DataFile, PaimonWriter
-from places import GOLDEN
+from support.places import GOLDEN
 
 from dv_maintenance.dv import load
 from dv_maintenance.errors import (

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from avro_files import avro_file
 from golden_tables import names_in
-from lake import DAY, HOUR, Lake, before_each_call, entry_schema, gone, lake
 from paimon_writer import DataFile, index_schema, list_schema, optional
-from places import GOLDEN
+from support.paimon_lake import DAY, HOUR, Lake, before_each_call, entry_schema, gone, lake
+from support.places import GOLDEN
 
 from dv_maintenance.cli import main
 from dv_maintenance.errors import (

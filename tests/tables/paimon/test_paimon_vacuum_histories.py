@@ -9,7 +9,7 @@ import pytest
 from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from lake import DAY, HOUR, CrashError, Lake, before_each_call, copied, gone, lake
+from support.paimon_lake import DAY, HOUR, CrashError, Lake, before_each_call, copied, gone, lake
 
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.tables.paimon.vacuum.expiry import CURRENT, Rules, Stamp, first_kept, reasons

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lake import DAY, HOUR, Lake, before_each_call, copied, lake
+from support.paimon_lake import DAY, HOUR, Lake, before_each_call, copied, lake
 
 from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError
 from dv_maintenance.tables.model import VacuumResult

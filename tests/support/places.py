@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 GOLDEN = Path(os.environ.get("DVM_GOLDEN", ROOT.parent / "shared" / "golden"))
 JARS = ROOT / ".cache" / "jars" / "delta-4.4.0"
 # What those jars are built for.

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from readers import with_delta_spark, with_deltalake
-
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.table import DeltaTable
+from support.readers import with_delta_spark, with_deltalake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,0 +1,1 @@
+"""What tests share: where things are, readers that judge, conditions to try, twins of a table, real deployments."""
