@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -168,3 +169,20 @@ def test_dictionaries_with_a_negative_zero_are_not_all_there_is() -> None:
         told.append([meta is not None and 13 in meta.fields for meta in metas])
     assert told == [[False, True, True], [True, False, True]]
     assert pq.read_table(pa.BufferReader(sink.getvalue())).num_rows == 3
+
+
+def test_dictionaries_of_long_decimals_are_not_all_there_is() -> None:
+    """Paimon looks for the fewest bytes that a decimal has, and a dictionary holds them filled up."""
+    values = [Decimal(0), Decimal(9 * 10**20), None]
+    columns = {"long": pa.array(values, pa.decimal128(38, 0)), "short": pa.array([1, 2, 2], pa.decimal128(18, 0))}
+    rows = pa.record_batch(columns)
+    sink = pa.BufferOutputStream()
+    output = ParquetOutput(sink, rows.schema, store_decimal_as_integer=True)
+    output.write([rows])
+    output.close()
+    read = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
+    (group,) = Struct.parse(encoded(read.metadata)).list(4, STRUCT)
+    metas = [Struct.parse(chunk).struct(3) for chunk in Struct.parse(group).list(1, STRUCT)]
+    assert [meta is not None and 13 in meta.fields for meta in metas] == [False, True]
+    assert read.metadata.row_group(0).column(0).statistics.has_min_max
+    assert read.read().equals(pa.table(columns))

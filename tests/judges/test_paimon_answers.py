@@ -52,15 +52,17 @@ VALUES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "bin": ("BYTES", (b"\x00", b"\xff\x00", b"", None, b"z" * 70)),
     "d": ("DATE", (date(1, 1, 1), date(1500, 3, 1), None, date(2026, 1, 5), date(9999, 12, 31))),
     "ts": ("TIMESTAMP(6)", (datetime(1850, 1, 1), None, datetime(2026, 3, 8, 2, 30), datetime(1, 1, 1))),
-    "tz": ("TIMESTAMP(6) WITH LOCAL TIME ZONE", (datetime(1850, 1, 1, 0, 0, 0, 1), None, datetime(9999, 12, 31))),
+    "tz": ("TIMESTAMP(6) WITH LOCAL TIME ZONE", (datetime(1850, 1, 1, 0, 0, 0, 1), None, datetime(2200, 12, 31))),
 }
 Filter = tuple[Any, ...]
 
 
-def row(number: int) -> list[Any]:
-    """Statements touch those whose ``k`` is negative."""
+def row(number: int, kind: str) -> list[Any]:
+    """Statements touch those whose ``k`` is negative. ORC files are read from 1677 to 2262 only."""
     key = -1 - number if number % 12 == 6 else number
-    return [key, *(values[number % len(values)] for _, values in VALUES.values())]
+    found = [values[number % len(values)] for _, values in VALUES.values()]
+    late = datetime(1700, 1, 1)
+    return [key, *(late if kind == "orc" and isinstance(each, datetime) and each < late else each for each in found)]
 
 
 def make(engine: PaimonEngine, path: Path, partition: str | None, kind: str) -> None:
@@ -69,7 +71,7 @@ def make(engine: PaimonEngine, path: Path, partition: str | None, kind: str) -> 
     options = DV | {"file.format": kind, "snapshot.num-retained.min": "1"}
     engine.create(path, columns, partition=[partition] if partition else [], options=options)
     for first in (0, 40):
-        engine.append(path, [row(number) for number in range(first, first + 40)])
+        engine.append(path, [row(number, kind) for number in range(first, first + 40)])
     engine.delete(path, lambda each: each["k"] % 10 == 3)
 
 
@@ -111,7 +113,7 @@ def _vacuum(table: PaimonTable, _: SparkSession) -> None:
 
 
 def _delete(table: PaimonTable, spark: SparkSession) -> None:
-    assert delete(table, spark, "k = -7").rows_deleted
+    assert delete(table, spark, "k = -43").rows_deleted
 
 
 def _update(table: PaimonTable, spark: SparkSession) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +13,8 @@ from dv_maintenance.files.parquet_footer import encoded, framed, without_claims
 
 __all__ = ["ParquetOutput"]
 
+_FIXED: Final = "FIXED_LEN_BYTE_ARRAY"
+
 
 class ParquetOutput:
     """Writes row groups of ``schema`` to ``sink``, which is left open. ``options``: of Arrow's writer.
@@ -21,7 +23,9 @@ class ParquetOutput:
     than every number, and skips the row groups and pages in whose bounds a filter finds nothing: so columns with NaN
     in a row group must have no bounds there, as parquet-java reads its own (PARQUET-1246). And where a dictionary has
     -0.0, parquet-java must not take it for all that there is: it finds no 0.0 in it, which to Spark is the same number.
-    A second footer says that; the first one stays in the file as bytes that nobody reads.
+    The same holds for decimals of more than 18 digits: Paimon looks for the fewest bytes that one has, and they are
+    stored in a fixed length (parquet-java writes no dictionaries of these). A second footer says that; the first one
+    stays in the file as bytes that nobody reads.
     """
 
     def __init__(self, sink: Any, schema: pa.Schema, **options: Any) -> None:
@@ -73,9 +77,10 @@ class ParquetOutput:
             self._writer.is_open = False
         for footer in self._footers:
             nan = [odd.nan for odd in self._odd]
-            zeros = [
-                {leaf for leaf in odd.negative_zero if footer.row_group(group).column(leaf).has_dictionary_page}
+            fixed = {leaf for leaf in range(footer.num_columns) if footer.schema.column(leaf).physical_type == _FIXED}
+            open_ended = [
+                {leaf for leaf in odd.negative_zero | fixed if footer.row_group(group).column(leaf).has_dictionary_page}
                 for group, odd in enumerate(self._odd)
             ]
-            if any(nan) or any(zeros):
-                self._sink.write(framed(without_claims(encoded(footer), nan, zeros)))
+            if any(nan) or any(open_ended):
+                self._sink.write(framed(without_claims(encoded(footer), nan, open_ended)))
