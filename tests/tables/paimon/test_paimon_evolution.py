@@ -284,7 +284,7 @@ def test_tasks_travel_and_are_cut_nowhere(tmp_path: Path) -> None:
 # -- any layout of the files --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=examples(15), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_rows_come_together_whatever_the_files_are_cut_into(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
