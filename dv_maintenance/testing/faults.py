@@ -22,13 +22,13 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
 from typing import Final, Protocol
 
-__all__ = ["Call", "Fault", "Faults", "Kill", "Killed", "Recorder", "Script"]
+__all__ = ["Call", "Fault", "Faults", "Kill", "Killed", "Meanwhile", "Recorder", "Script"]
 
 
 class Fault(StrEnum):
@@ -160,6 +160,21 @@ class Recorder:
             if call.changes and not (same and call.operation == "write output"):
                 found.append(call)
         return found
+
+
+@dataclass(slots=True)
+class Meanwhile:
+    """No fault, but ``work`` of somebody else's, once, before the call ``number``."""
+
+    number: int
+    work: Callable[[], object]
+
+    def fault(self, call: Call) -> None:
+        if call.number == self.number:
+            self.work()
+
+    def done(self, call: Call) -> None:
+        """Nothing more to it."""
 
 
 @dataclass(slots=True)

@@ -21,8 +21,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import DvMaintenanceError, RetryableError, TableNotFoundError
-from dv_maintenance.storage import staged_for
-from dv_maintenance.testing.faults import Call, Kill, Killed, Recorder
+from dv_maintenance.storage import Storage, staged_for
+from dv_maintenance.testing.faults import Call, Kill, Killed, Meanwhile, Recorder
 from dv_maintenance.testing.faulty_access import injected
 from dv_maintenance.testing.history import TableHistory, needed_files
 
@@ -89,6 +89,35 @@ class Trial:
         self._reset()
         death()
         self.look()
+
+    def interrupt(self, number: int, other: Verb) -> tuple[DvMaintenanceError | None, DvMaintenanceError | None]:
+        """Another process runs a whole verb of maintenance at a call of this one. The errors of both, this one's first.
+
+        The table can be read throughout; whether either verb has done its work is for the caller to judge.
+        """
+        self._reset()
+        undisturbed = Storage.default_access
+        others: list[DvMaintenanceError | None] = []
+
+        def run(verb: Verb) -> DvMaintenanceError | None:
+            try:
+                verb.run(self.backend, self.now)
+            except DvMaintenanceError as error:
+                return error
+            return None
+
+        def meanwhile() -> None:
+            disturbed, Storage.default_access = Storage.default_access, undisturbed
+            try:
+                others.append(run(other))
+            finally:
+                Storage.default_access = disturbed
+
+        with injected(Meanwhile(number, meanwhile)):
+            error = run(self.verb)
+        theirs = sorted(other.rows(self.history).values(), key=lambda row: row[0])
+        assert self._rows() in (self.before, self.wanted, theirs), (error, others)
+        return error, others[0]
 
     def disturb(self, script: Script) -> DvMaintenanceError | None:
         """Run with faults. The error that the verb ended with."""
