@@ -11,13 +11,14 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.files.avro.codecs import unpacked
+from dv_maintenance.files.avro.columns import Block, Columns, decode
 from dv_maintenance.files.avro.schema import Rebuilt, Wanted, parse_schema, projected, record_of, spelled
 from dv_maintenance.files.varint import MAX_BYTES, read_varint, unzigzag, varint, zigzag
 
@@ -28,6 +29,7 @@ __all__ = [
     "Record",
     "header_of",
     "library",
+    "read_columns",
     "read_records",
     "writer_schema",
 ]
@@ -56,23 +58,42 @@ def read_records(data: bytes, wanted: Wanted | None) -> Iterator[Record]:
     RefusedError : fastavro is not installed.
     """
     fastavro = library()
+    writer, blocks = _blocks(data)
+    sync = bytes(SYNC)
+    file = b"".join([_header(writer, sync), *(_framed(block, sync) for block in blocks)])
+    with _records(fastavro):
+        for record in fastavro.reader(io.BytesIO(file), reader_schema=_part(writer, wanted)):
+            yield _checked(record)
+
+
+def read_columns(data: bytes, wanted: Wanted, first: Mapping[str, Collection[int]]) -> Columns | None:
+    """The same by columns, many times faster; ``None`` where only :func:`read_records` tells what is in the file, or
+    what is wrong with it. ``first``: see ``columns.decode``.
+
+    Raises
+    ------
+    DamagedTableError : the file can't be taken apart into blocks.
+    """
+    return decode(*_blocks(data), wanted, first)
+
+
+def _blocks(data: bytes) -> tuple[Rebuilt, list[Block]]:
+    """A file's schema and its blocks, unpacked."""
     cursor = _Cursor(data)
     if cursor.take(4) != MAGIC:
         raise DamagedTableError("it is no Avro file: the magic number is missing")
     metadata = _metadata(cursor)
     sync = cursor.take(SYNC)
     writer = parse_schema(metadata.get("avro.schema", b""))
-    reader = _part(writer, wanted)
     codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
-    blocks = [_header(writer, sync)]
+    found: list[Block] = []
     left = min(_MAX_BYTES, _SMALL + _MAX_RATIO * len(data))
     while not cursor.at_end():
-        block = _framed(cursor, codec, sync, left)
-        left -= sum(map(len, block))
-        blocks += block
-    with _records(fastavro):
-        for record in fastavro.reader(io.BytesIO(b"".join(blocks)), reader_schema=reader):
-            yield _checked(record)
+        block = _block(cursor, codec, sync, left)
+        left -= len(block[1])
+        if block[0]:
+            found.append(block)
+    return writer, found
 
 
 class AvroFile:
@@ -104,7 +125,8 @@ class AvroFile:
     def _pieces(self) -> Iterator[bytes]:
         yield _header(self._writer, self._sync)
         while not self._cursor.at_end():
-            yield b"".join(_framed(self._cursor, self._codec, self._sync, _MAX_BLOCK))
+            block = _block(self._cursor, self._codec, self._sync, _MAX_BLOCK)
+            yield _framed(block, self._sync) if block[0] else b""
 
 
 class _Stream:
@@ -247,8 +269,14 @@ class _FileCursor(_Cursor):
         return found
 
 
-def _framed(cursor: _Cursor, codec: str, sync: bytes, limit: int) -> list[bytes]:
-    """The next block, unpacked, as an Avro file without compression has it; nothing where it has no records."""
+def _framed(block: Block, sync: bytes) -> bytes:
+    """As an Avro file without compression has it."""
+    count, data = block
+    return b"".join([varint(zigzag(count)), varint(zigzag(len(data))), data, sync])
+
+
+def _block(cursor: _Cursor, codec: str, sync: bytes, limit: int) -> Block:
+    """The next block, unpacked."""
     count, size = cursor.long(), cursor.long()
     if count < 0 or size < 0:
         raise DamagedTableError(f"a block of {count} records has {size} bytes")
@@ -258,7 +286,7 @@ def _framed(cursor: _Cursor, codec: str, sync: bytes, limit: int) -> list[bytes]
     # Every record takes at least one byte.
     if count > len(block):
         raise DamagedTableError(f"{count} records cannot fit into a block of {len(block)} bytes")
-    return [varint(zigzag(count)), varint(zigzag(len(block))), block, sync] if count else []
+    return count, block
 
 
 def _metadata(cursor: _Cursor) -> dict[str, bytes]:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
-from dv_maintenance.files.arrays import int64s, strings
-from dv_maintenance.files.avro.container import read_records
+from dv_maintenance.files.arrays import int32s, int64s, strings
+from dv_maintenance.files.avro.columns import Columns
+from dv_maintenance.files.avro.container import read_columns, read_records
 from dv_maintenance.files.avro.schema import Wanted
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile
@@ -209,8 +212,13 @@ def _entries(
 ) -> Iterable[pa.Table]:
     """``first``: the place that the first of the manifests has among all."""
 
-    def read(manifest: ManifestFile) -> list[dict[str, Any]]:
-        records = list(avro_records(layout, manifest.name, _ENTRY, version))
+    def read(manifest: ManifestFile) -> _Arrays | list[dict[str, Any]]:
+        with _placed(layout, manifest.name, version):
+            data = layout.storage.get(layout.manifest(manifest.name))
+            columns = read_columns(data, _ENTRY, {"_VERSION": {_ENTRY_VERSION}, "_KIND": {ADD, DELETE}})
+            if columns is not None and (arrays := _arrays(columns)) is not None:
+                return arrays
+            records = list(read_records(data, _ENTRY))
         for record in records:
             _check_version(record, _ENTRY_VERSION, layout, manifest.name, version)
         return records
@@ -219,6 +227,9 @@ def _entries(
     found = zip(manifests, in_parallel(layout.storage, manifests, read), strict=True)
     for place, (manifest, records) in enumerate(found, start=first):
         try:
+            if isinstance(records, dict):
+                yield _numbered(records, place, partitions)
+                continue
             columns = _columns(records, place)
             rows = [row if isinstance(row, bytes) else b"" for row in (each.get("_PARTITION") for each in records)]
             columns["partition"] = [partitions.code(row) for row in rows]
@@ -227,6 +238,59 @@ def _entries(
             if not isinstance(error, DamagedTableError | UnsupportedFeatureError):
                 error = DamagedTableError(f"an entry does not have the values that it must have: {error}")
             raise placed(layout, error, version, manifest.name) from None
+
+
+_Arrays = dict[str, pa.Array]
+
+
+def _arrays(columns: Columns) -> _Arrays | None:
+    """The entries of a manifest as columns of ENTRIES, ``partition`` with the rows of the partitions. ``None`` where
+    an entry does not have the values that it must have: going through the records finds which one.
+    """
+    file = columns.get("_FILE")
+    rows = columns.get("_PARTITION")
+    if not isinstance(file, dict) or not isinstance(rows, pa.BinaryArray) or rows.null_count:
+        return None
+    count = len(rows)
+    found = {column: columns.get(name) for name, column in _OUTER.items()}
+    found |= {column: file.get(name) for name, column in _FILE.items()}
+    extras = file.get("_EXTRA_FILES") or [None] * count
+    index = file.get("_EMBEDDED_FILE_INDEX")
+    if index is not None and not isinstance(index, pa.BinaryArray):
+        return None
+    indexes = [None] * count if index is None or index.null_count == count else index.to_pylist()
+    write_cols = file.get("_WRITE_COLS") or [None] * count
+    if not isinstance(extras, list) or not isinstance(write_cols, list):
+        return None
+    found["companions"] = strings(
+        [_companions(extra or [], each) if extra or each else "" for extra, each in zip(extras, indexes, strict=True)]
+    )
+    found["extra_files"] = int64s([len(extra or ()) for extra in extras])
+    found["write_cols"] = strings([_names(names) for names in write_cols])
+    for field in ENTRIES:
+        array = found.get(field.name)
+        if field.name in {"partition", "manifest"}:
+            continue
+        if array is None:
+            array = found[field.name] = pa.nulls(count, field.type)
+        if not isinstance(array, pa.Array) or array.type != field.type or (array.null_count and not field.nullable):
+            return None
+    names, kinds = found["file_name"], found["kind"]
+    if names is None or kinds is None:
+        return None
+    wrong = [pc.match_substring(names, "/"), pc.is_in(names, value_set=strings(["", ".", ".."]))]
+    if any(pc.any(each).as_py() for each in wrong) or not set(kinds.unique().to_pylist()) <= {ADD, DELETE}:
+        return None
+    return {**found, "partition": rows}
+
+
+def _numbered(arrays: _Arrays, place: int, partitions: Partitions) -> pa.Table:
+    """Schema ENTRIES. Raises DamagedTableError, UnsupportedFeatureError."""
+    rows = arrays["partition"].dictionary_encode()
+    codes = int64s([partitions.code(row) for row in rows.dictionary.to_pylist()])
+    same = int32s(np.full(len(rows), place)).cast(pa.int64())
+    full = {**arrays, "partition": codes.take(rows.indices), "manifest": same}
+    return pa.Table.from_arrays([full[name] for name in ENTRIES.names], schema=ENTRIES)
 
 
 def _columns(records: Sequence[dict[str, Any]], place: int) -> dict[str, list[Any]]:
@@ -285,8 +349,15 @@ def avro_records(layout: Layout, name: str, wanted: Wanted | None, version: int)
     DamagedTableError : names the file; also where it does not exist.
     RefusedError : fastavro is not installed.
     """
-    try:
+    with _placed(layout, name, version):
         yield from read_records(layout.storage.get(layout.manifest(name)), wanted)
+
+
+@contextmanager
+def _placed(layout: Layout, name: str, version: int) -> Iterator[None]:
+    """Errors of reading a file say which one it is."""
+    try:
+        yield
     except FileNotFoundError:
         damage = DamagedTableError(
             "it does not exist", next_step="read a newer snapshot: this one may have been expired meanwhile"
