@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -116,21 +117,27 @@ def _sort(answer: str) -> str:
     return answer if answer.startswith("fails") else "rows"
 
 
+@cache
+def _judge(gateway: Any) -> Any:
+    """One for each JVM: py4j remembers methods by the names of classes, whoever loaded them."""
+    jvm = gateway.jvm
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.setTargetVersion(8)
+    compiler.setSourceVersion(8)
+    compiler.cook((Path(__file__).parent / "SparkAnswers.java").read_text())
+    none = gateway.new_array(jvm.java.lang.Class, 0), gateway.new_array(jvm.java.lang.Object, 0)
+    return compiler.getClassLoader().loadClass("SparkAnswers").getConstructor(none[0]).newInstance(none[1])
+
+
 class Answers:
     """Asks Spark, in sessions of its own: the settings of the one it is made from stay as they are."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        jvm: Any = spark._jvm
         self._gateway = spark._sc._gateway
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-        compiler.setTargetVersion(8)
-        compiler.setSourceVersion(8)
-        compiler.cook((Path(__file__).parent / "SparkAnswers.java").read_text())
-        none = self._gateway.new_array(jvm.java.lang.Class, 0), self._gateway.new_array(jvm.java.lang.Object, 0)
-        self._judge = compiler.getClassLoader().loadClass("SparkAnswers").getConstructor(none[0]).newInstance(none[1])
-        self._strings = jvm.java.lang.String
+        self._judge = _judge(self._gateway)
+        self._strings = self._gateway.jvm.java.lang.String
         self._sessions: dict[Session, Any] = {}
 
     def view_files(self, view: str, files: Sequence[str], sessions: Iterable[Session]) -> None:
