@@ -139,7 +139,8 @@ class Answer:
 
 
 def _answers(rows: DataFrame, conditions: Sequence[str]) -> list[Answer | None]:
-    """Of each condition, in one query; ``None``: it is none."""
+    """Of each condition, in one query, halved where it fails as a whole; ``None``: it is none."""
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as f
 
@@ -150,8 +151,13 @@ def _answers(rows: DataFrame, conditions: Sequence[str]) -> list[Answer | None]:
             if rows.select(f.expr(sql).alias("it")).schema["it"].dataType.typeName() == "boolean":
                 columns[at] = _tried(rows.sparkSession, f.coalesce(f.expr(sql), f.lit(False))).alias(f"p{at}")
     # A part that two conditions share would be computed outside of both.
-    with session_with(rows.sparkSession, {"spark.sql.subexpressionElimination.enabled": "false"}):
-        answers = rows.select(f.col("id"), *columns.values()).toArrow()
+    try:
+        with session_with(rows.sparkSession, {"spark.sql.subexpressionElimination.enabled": "false"}):
+            answers = rows.select(f.col("id"), *columns.values()).toArrow()
+    except (PySparkException, Py4JError):
+        # An optimizer's error, such as a pattern that is none.
+        half = len(conditions) // 2
+        return [*_answers(rows, conditions[:half]), *_answers(rows, conditions[half:])] if half else [None]
     ids = answers["id"]
 
     def answer(at: int) -> Answer:

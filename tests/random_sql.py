@@ -204,7 +204,7 @@ _OTHERS: Final = (
     "NUM = 7 AND `Big` > 0",
     "num & 1 = 1",
     "id % 3 = 1",
-    "s LIKE '!a%' ESCAPE '!'",
+    "s LIKE '!%a%' ESCAPE '!'",
     "s LIKE 'a/_' ESCAPE '/' OR s LIKE '/%%' ESCAPE '/'",
     "s LIKE ANY ('a%', '_b')",
     "s NOT LIKE ALL ('%b', '0_')",
@@ -272,7 +272,7 @@ _RARE: Final = (
     ("spark.sql.optimizer.inSetConversionThreshold", ("0", "2")),
     ("spark.sql.datetime.java8API.enabled", ("true",)),
     ("spark.sql.execution.arrow.useLargeVarTypes", ("true",)),
-    ("spark.sql.execution.arrow.maxRecordsPerBatch", ("1", "0")),
+    ("spark.sql.execution.arrow.maxRecordsPerBatch", ("1", "2")),
     ("spark.sql.constraintPropagation.enabled", ("false",)),
     ("spark.sql.cbo.enabled", ("true",)),
 )
