@@ -351,7 +351,8 @@ def test_keys_that_are_guessed_are_found(
     listed.write_text("s\n007\n")
     if guessed:
         guessed_keys(monkeypatch)
-    assert delete(kept.table, kept.answers.spark, keys=str(listed), on=["s"]).rows_deleted
+    own = kept.answers.session(READER)  # without ANSI: with it, a guess fails at text that is no number
+    assert delete(kept.table, own, keys=str(listed), on=["s"]).rows_deleted
     verdict = kept.judge(kept.battery.conditions(1, random_ones=10), gone="`s` = '007'")
     print(verdict)
     assert bool(verdict.differences) == guessed, str(verdict)
