@@ -8,7 +8,6 @@ descriptors in the log says where in the file the DVs are.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from uuid import UUID, uuid4
 
 from dv_maintenance.dv import roaring, z85
 from dv_maintenance.dv.descriptor import EMPTY, MAX_SIZE, DvDescriptor, dv_file_path
+from dv_maintenance.dv.framing import FRAME, framed, unframed
 from dv_maintenance.dv.vector import DeletionVector
 from dv_maintenance.errors import DamagedDeletionVectorError
 
@@ -40,7 +40,6 @@ FILE_VERSION = 1
 MAX_POSITION = (2**31 - 2) << 32 | 0x80000000
 """The largest row position that the format's Java readers can represent."""
 
-_FRAME = 8  # bytes of a frame around its bitmap: size word and checksum
 _TARGET_SIZE = 2 * 1024 * 1024
 # A DV that begins this near to the start of its file is fetched together with the version byte.
 _HEAD = 64 * 1024
@@ -124,14 +123,14 @@ def read(ref: DvRef, fetch: Fetch) -> DeletionVector:
     offset = ref.offset or 0
     if not 0 <= offset <= MAX_SIZE:
         raise DamagedDeletionVectorError(f"the descriptor's offset {offset} is outside 0..{MAX_SIZE}")
-    end = offset + ref.size + _FRAME
+    end = offset + ref.size + FRAME
     if ref.size > _PROBE_ABOVE and not fetch(ref.uri, end - 1, 1):
         raise DamagedDeletionVectorError(f"truncated: the file ends before byte {end}")
     start = 0 if offset <= _HEAD else offset
     data = fetch(ref.uri, start, end - start)
     if start < offset and data and data[0] != FILE_VERSION:
         raise DamagedDeletionVectorError(f"the file's format version is {data[0]}, not {FILE_VERSION}")
-    return _from_frame(data[offset - start :], ref.size)
+    return deserialize(unframed(data[offset - start :], ref.size, "the descriptor"))
 
 
 def _from_inline(text: str, size: int) -> DeletionVector:
@@ -141,21 +140,6 @@ def _from_inline(text: str, size: int) -> DeletionVector:
     if not 0 <= len(data) - size < 4:  # padded to whole groups of four bytes
         raise DamagedDeletionVectorError(f"the text holds {len(data)} bytes, the descriptor says {size}")
     return deserialize(data[:size])
-
-
-def _from_frame(frame: bytes, size: int) -> DeletionVector:
-    if len(frame) >= 4:
-        (stored,) = struct.unpack_from(">i", frame)
-        if stored != size:
-            raise DamagedDeletionVectorError(f"the file says {stored} bytes, the descriptor {size}")
-    if len(frame) < size + _FRAME:
-        raise DamagedDeletionVectorError(f"truncated: {len(frame)} bytes left in the file, {size + _FRAME} needed")
-    bitmap = frame[4 : 4 + size]
-    (expected,) = struct.unpack_from(">I", frame, 4 + size)
-    found = zlib.crc32(bitmap)
-    if found != expected:
-        raise DamagedDeletionVectorError(f"CRC-32 is {found:08x}, the file says {expected:08x}")
-    return deserialize(bitmap)
 
 
 # -- writing ------------------------------------------------------------------------------------------------------
@@ -219,9 +203,9 @@ def pack(dvs: Iterable[DeletionVector], *, target_size: int = _TARGET_SIZE, pref
 
 def _frame(dv: DeletionVector) -> bytes:
     bitmap = serialize(dv)
-    if 1 + len(bitmap) + _FRAME > MAX_SIZE:
+    if 1 + len(bitmap) + FRAME > MAX_SIZE:
         raise ValueError(f"a deletion vector of {len(bitmap)} bytes does not fit into a file of less than 2^31")
-    return struct.pack(">i", len(bitmap)) + bitmap + struct.pack(">I", zlib.crc32(bitmap))
+    return b"".join(framed(bitmap))
 
 
 def _packed(frames: list[tuple[DeletionVector, bytes]], prefix: str) -> PackedFile:
@@ -229,7 +213,7 @@ def _packed(frames: list[tuple[DeletionVector, bytes]], prefix: str) -> PackedFi
     name = prefix + z85.encode(uuid.bytes)
     descriptors, offset = [], 1
     for dv, frame in frames:
-        descriptors.append(DvDescriptor("u", name, offset, len(frame) - _FRAME, dv.cardinality))
+        descriptors.append(DvDescriptor("u", name, offset, len(frame) - FRAME, dv.cardinality))
         offset += len(frame)
     data = b"".join([bytes([FILE_VERSION]), *(frame for _, frame in frames)])
     return PackedFile(uuid, prefix, data, tuple(descriptors))

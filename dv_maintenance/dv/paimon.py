@@ -14,7 +14,6 @@ Paimon's own readers skip the checksum; here it is held against the bytes.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from pyroaring import BitMap64
 
 from dv_maintenance.dv import roaring
+from dv_maintenance.dv.framing import FRAME, framed, unframed
 from dv_maintenance.dv.vector import DeletionVector
 from dv_maintenance.errors import DamagedDeletionVectorError
 
@@ -60,7 +60,6 @@ _MAGIC_64: Final = struct.pack("<i", 1681511377)
 # What stands in front of the only bucket of a 64-bit bitmap: how many there are, and its key.
 _ONE_BUCKET: Final = struct.pack("<QI", 1, 0)
 
-_FRAME: Final = 8  # bytes around magic and bitmap: size word and checksum
 _MAX_SIZE: Final = 2**31 - 1
 _TARGET_SIZE: Final = 2 * 1024 * 1024
 # A DV that begins this near to the start of its file is fetched together with the version byte.
@@ -126,7 +125,7 @@ def read(ref: DvRef, fetch: Fetch) -> DeletionVector:
         raise DamagedDeletionVectorError("Paimon's deletion vectors are never inline")
     offset = _checked(ref.offset or 0, ref.size)
     # Which of the two lengths it is, only the magic tells: 8 bytes too many do no harm.
-    end = offset + ref.size + _FRAME
+    end = offset + ref.size + FRAME
     if ref.size > _PROBE_ABOVE and not fetch(ref.uri, offset + ref.size - 1, 1):
         raise DamagedDeletionVectorError(f"truncated: the file ends before byte {offset + ref.size}")
     start = 0 if offset <= _HEAD else offset
@@ -140,7 +139,7 @@ def decode_at(data: bytes, offset: int, length: int) -> DeletionVector:
     """One DV of ``data``, a whole index file. Raises as :func:`read`."""
     _check_version(data)
     _checked(offset, length)
-    return _from_frame(data[offset : offset + length + _FRAME], length)
+    return _from_frame(data[offset : offset + length + FRAME], length)
 
 
 def _check_version(data: bytes) -> None:
@@ -159,21 +158,11 @@ def _checked(offset: int, length: int) -> int:
 def _from_frame(frame: bytes, length: int) -> DeletionVector:
     if len(frame) < 8:
         raise DamagedDeletionVectorError(f"truncated: {len(frame)} bytes left in the file, at least 8 needed")
-    (size,) = struct.unpack_from(">i", frame)
     magic = frame[4:8]
     if magic not in {_MAGIC_32, _MAGIC_64}:
         raise DamagedDeletionVectorError(f"unknown magic number {magic.hex()}")
-    declared = length - _FRAME if magic == _MAGIC_64 else length
-    if size != declared:
-        raise DamagedDeletionVectorError(f"the file says {size} bytes, the manifest {declared}")
-    if len(frame) < size + _FRAME:
-        raise DamagedDeletionVectorError(f"truncated: {len(frame)} bytes left in the file, {size + _FRAME} needed")
-    bitmap = frame[4 : 4 + size]
-    (expected,) = struct.unpack_from(">I", frame, 4 + size)
-    found = zlib.crc32(bitmap)
-    if found != expected:
-        raise DamagedDeletionVectorError(f"CRC-32 is {found:08x}, the file says {expected:08x}")
-    return decode(bitmap)
+    declared = length - FRAME if magic == _MAGIC_64 else length
+    return decode(unframed(frame, declared, "the manifest"))
 
 
 # -- writing ------------------------------------------------------------------------------------------------------
@@ -211,13 +200,13 @@ def pack(dvs: Iterable[DeletionVector], bits: int = 32, *, target_size: int = _T
     for dv in dvs:
         magic, bitmap = _encoded(dv, bits)
         size = len(magic) + len(bitmap)
-        whole = size + _FRAME
+        whole = size + FRAME
         if 1 + whole > _MAX_SIZE:
             raise ValueError(f"a deletion vector of {size} bytes does not fit into a file of less than 2^31")
         if ranges and filled + whole > target_size:
             files.append(IndexFile(b"".join(parts), tuple(ranges)))
             parts, ranges, filled = [EMPTY_FILE], [], 1
-        parts += [struct.pack(">i", size), magic, bitmap, struct.pack(">I", zlib.crc32(bitmap, zlib.crc32(magic)))]
+        parts += framed(magic, bitmap)
         ranges.append(Range(filled, whole if bits == 64 else size, dv.cardinality))
         filled += whole
     if ranges:
