@@ -25,8 +25,8 @@ from dv_maintenance.storage import Storage, guards
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
 from dv_maintenance.tables.model import FileKey
-from dv_maintenance.tables.table import Table
 from dv_maintenance.tables.rows import DeletedRows, RowChanges, RowLevelTable
+from dv_maintenance.tables.table import Table
 from dv_maintenance.testing.backends import DeltaBackend, PaimonBackend
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
