@@ -53,6 +53,7 @@ deep: setup judges ## More histories, and every table feature, against delta-spa
 	DVM_HISTORIES=100 $(RUN) pytest tests/judges/test_lance_maintenance.py -k histories
 	DVM_HISTORIES=100 $(RUN) pytest tests/judges/test_paimon_vacuum_judged.py -k leaves
 	$(RUN) python benchmarks/race_restore.py 25 4000
+	$(RUN) python benchmarks/race_vacuum.py 20 300
 
 demo: setup ## Build tables with deletion vectors, maintain them through Dagster, show before and after
 	$(RUN) dvm demo

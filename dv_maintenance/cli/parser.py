@@ -163,12 +163,19 @@ def _parser() -> _Parser:
         help="a shallow clone of the table, which it does not know of: what it needs stays (repeatable; Delta, Lance)",
     )
     vacuum.add_argument(
+        "--clones-under",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="look there for shallow clones of the table, and protect them (repeatable; Delta, Lance)",
+    )
+    vacuum.add_argument(
         "--protect-version",
         type=_natural,
         action="append",
         default=[],
         metavar="N",
-        help="a version that stays readable, whatever its age (repeatable; Delta)",
+        help="a version that stays readable, whatever its age (repeatable)",
     )
     vacuum.add_argument(
         "--protect-stream",
@@ -185,7 +192,7 @@ def _parser() -> _Parser:
     )
 
     vacuum.add_argument(
-        "--quarantine", action="store_true", help="set files aside below the table instead of deleting them (Delta)"
+        "--quarantine", action="store_true", help="set files aside below the table instead of deleting them"
     )
     vacuum.add_argument(
         "--quarantine-retention",

@@ -57,6 +57,7 @@ def vacuum(args: Namespace, out: Output) -> int:
         lite=args.lite,
         allow_short_retention=args.allow_short_retention,
         clones=args.protect,
+        clones_under=args.clones_under,
         guard=VacuumGuard(
             args.max_deleted_share,
             tuple(args.protect_version),

@@ -12,9 +12,11 @@ names none works on the whole table.
 import warnings
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import dagster as dg
 from packaging.version import Version
+from pydantic import Field
 
 from dv_maintenance.dagster import metadata, naming, partitions
 from dv_maintenance.dagster.errors import in_dagster_terms
@@ -139,6 +141,32 @@ def _chosen(context: dg.AssetExecutionContext) -> list[str]:
     return list(context.partition_keys) if context.has_partition_key or context.has_partition_key_range else []
 
 
+class VacuumRun(dg.Config):
+    """What one run of a vacuum is kept from, on top of the table's policy."""
+
+    protect_versions: list[int] = Field(default=[], description="More versions that stay readable.")
+    protect_streams: list[str] = Field(default=[], description="More checkpoint folders of streaming readers.")
+    protect: list[str] = Field(default=[], description="More shallow clones of the table.")
+    clones_under: list[str] = Field(default=[], description="More folders in which to look for its clones.")
+    max_deleted_share: float | None = Field(
+        default=None, description="Instead of the policy's: refuse to delete a larger share; 1 allows all."
+    )
+    quarantine: bool | None = Field(
+        default=None, description="Instead of the policy's: set files aside rather than delete them."
+    )
+
+    def guards(self) -> dict[str, Any]:
+        """By the policy's keys."""
+        return {
+            "protected_versions": self.protect_versions,
+            "protected_streams": self.protect_streams,
+            "clones": self.protect,
+            "clones_under": self.clones_under,
+            "max_deleted_share": self.max_deleted_share,
+            "quarantine": self.quarantine,
+        }
+
+
 def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     description = "Deletes data and deletion vector files that no version inside the retention needs."
 
@@ -147,11 +175,12 @@ def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         specs=[_spec(table, "vacuum", group, description)],
         pool=naming.pool(table),
     )
-    def vacuum(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
+    def vacuum(context: dg.AssetExecutionContext, config: VacuumRun) -> dg.MaterializeResult[None]:
         key = naming.table_key(table)
         with in_dagster_terms(context.retry_number), shown_in(context.log):
             opened = verbs.opened(table)
-            outcome, after = verbs.vacuum(table, opened, lambda: observed_before(context.instance, key))
+            before = lambda: observed_before(context.instance, key)  # noqa: E731
+            outcome, after = verbs.vacuum(table, opened, before, config.guards())
         if after is not None:
             tags = {"dagster/data_version": str(after.data_version)}
             context.log_event(dg.AssetObservation(key, metadata=metadata.of_table(after), tags=tags))

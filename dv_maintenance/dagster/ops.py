@@ -68,6 +68,9 @@ class Restore(dg.Config):
     version: int | None = Field(default=None, description="That version.")
     timestamp: str | None = Field(default=None, description="The newest version at that time: ISO 8601 with a zone.")
     dry_run: bool = Field(default=False, description=_DRY_RUN)
+    vacuums_over: list[int] = Field(
+        default=[], description="Versions at which vacuums began that died before their VACUUM END."
+    )
 
 
 class Checkpoint(dg.Config):
@@ -198,7 +201,13 @@ def _zorder(context: dg.OpExecutionContext, table: Table, config: Zorder) -> Out
 
 def _restore(context: dg.OpExecutionContext, table: Table, config: Restore) -> Outcome:
     del context
-    return verbs.restore(table, version=config.version, timestamp=config.timestamp, dry_run=config.dry_run)
+    return verbs.restore(
+        table,
+        version=config.version,
+        timestamp=config.timestamp,
+        dry_run=config.dry_run,
+        vacuums_over=config.vacuums_over,
+    )
 
 
 def _checkpoint(context: dg.OpExecutionContext, table: Table, config: Checkpoint) -> Outcome:

@@ -162,7 +162,7 @@ def _small_files(look: _Look) -> Finding:
 def _retention(look: _Look) -> Finding:
     # A retention of the policy that is shorter than the table's own is refused here, as it would be by vacuum.
     retention = look.policy.retention
-    table = protecting(look.table, look.policy.clones)
+    table = protecting(look.table, look.policy.clones, look.policy.clones_under)
     expired = table.vacuum(retention=retention, dry_run=True, lite=True, now=look.now).expired
     size = sum(max(file.size, 0) for file in expired.files)
     numbers = {

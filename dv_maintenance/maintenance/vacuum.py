@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dv_maintenance.errors import UsageError
+from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
+from dv_maintenance.storage import absolute_uri
+from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import ProtectingTable
+from dv_maintenance.tables.find import find_tables
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 
 if TYPE_CHECKING:
@@ -94,13 +97,15 @@ def vacuum(
     allow_short_retention: bool = False,
     now: int | None = None,
     clones: Sequence[str] = (),
+    clones_under: Sequence[str] = (),
     guard: VacuumGuard = NO_GUARD,
 ) -> VacuumReport:
     """Delete files that no version inside the retention needs; with ``dry_run`` only say which.
 
     ``retention`` and ``now`` in milliseconds; ``None``: the table's own property, the clock. ``lite`` trusts the log
     instead of listing the table, where the format has such a log. ``clones``: paths or URIs of shallow clones, whose
-    files stay. ``guard``: what else is protected, and how much one run may delete.
+    files stay; ``clones_under``: folders or prefixes in which to look for them. ``guard``: what else is protected,
+    and how much one run may delete.
 
     Raises
     ------
@@ -109,7 +114,7 @@ def vacuum(
     What ``Table.vacuum`` raises: RefusedError for a retention below the table's own, StorageError for files that could
     not be deleted, UnsupportedFeatureError.
     """
-    table = protecting(table, clones)
+    table = protecting(table, clones, clones_under)
     _log.info("%s: looking for files out of use%s", table.uri, ", a dry run" if dry_run else "")
     result = table.vacuum(
         retention=retention,
@@ -148,14 +153,15 @@ def vacuum(
     )
 
 
-def protecting(table: Table, clones: Sequence[str]) -> Table:
-    """The table as it is vacuumed: with what its ``clones`` need kept.
+def protecting(table: Table, clones: Sequence[str], clones_under: Sequence[str] = ()) -> Table:
+    """The table as it is vacuumed: with what its ``clones`` need kept, and those found below ``clones_under``.
 
     Raises
     ------
     UsageError : ``clones`` of a table that cannot have any.
+    RefusedError : a table below ``clones_under`` can't be read: it may be a clone.
     """
-    if not clones:
+    if not clones and not clones_under:
         return table
     if not isinstance(table, ProtectingTable):
         raise UsageError(
@@ -163,4 +169,27 @@ def protecting(table: Table, clones: Sequence[str]) -> Table:
             table=table.uri,
             next_step="leave out --protect and the policy's clones; a longer retention keeps files for other readers",
         )
-    return table.protecting(clones)
+    known = {absolute_uri(place) for place in clones}
+    found = [place for place in _found(table, clones_under) if absolute_uri(place) not in known]
+    return table.protecting([*clones, *found])
+
+
+def _found(table: Table, folders: Sequence[str]) -> Iterator[str]:
+    """Places of the clones below these folders, each once."""
+    seen = {table.uri}
+    for folder in folders:
+        for each in find_tables(folder, table.storage.options):
+            place = absolute_uri(f"{folder.rstrip('/')}/{each.path}" if each.path else folder)
+            if each.format != table.format or place in seen:
+                continue
+            seen.add(place)
+            other = open_table(place, each.format, table.storage.options)
+            try:
+                if isinstance(other, ProtectingTable) and other.is_clone():
+                    yield place
+            except DvMaintenanceError as error:
+                raise RefusedError(
+                    f"{place}, which may be a clone of it, can't be read: {error.message}",
+                    table=table.uri,
+                    next_step="mend that table, or name a folder without it (clones_under, --clones-under)",
+                ) from error

@@ -178,7 +178,7 @@ def _vacuum_to_check(found: Inspection, policy: Policy, now: int) -> bool:
 def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int) -> Inspection:
     found = replace(found, vacuum_checked=now)
     try:
-        result = protecting(table, policy.clones).vacuum(
+        result = protecting(table, policy.clones, policy.clones_under).vacuum(
             retention=policy.retention, dry_run=True, lite=True, now=now, guard=policy.guard
         )
         policy.guard.check(result.refused, table=table.uri, version=result.version_before)

@@ -154,10 +154,13 @@ def of_vacuum(report: VacuumReport) -> Outcome:
         "other": report.other_files,
     }
     found = ", ".join(f"{files:,} {kind}" for kind, files in kinds.items() if files)
+    aside = f" They were set aside in {report.quarantine}; dvm undelete puts them back." if report.quarantine else ""
+    if report.emptied:
+        aside = f"{aside} {report.emptied:,} files whose time in quarantine was over were deleted."
     reason = (
-        f"{report.deleted:,} files ({format_size(report.bytes)}) were out of use beyond the retention: {found}."
+        f"{report.deleted:,} files ({format_size(report.bytes)}) were out of use beyond the retention: {found}.{aside}"
         if found
-        else "No file was out of use beyond the retention."
+        else f"No file was out of use beyond the retention.{aside}"
     )
     some = {
         "index_files": report.index_files,
@@ -166,7 +169,9 @@ def of_vacuum(report: VacuumReport) -> Outcome:
     }
     numbers: dict[str, Number] = {
         "version_after": report.version_after,
-        "files_deleted": report.deleted,
+        "files_deleted": 0 if report.quarantine else report.deleted,
+        **({"files_set_aside": report.deleted} if report.quarantine else {}),
+        **({"quarantine_emptied": report.emptied} if report.emptied else {}),
         "data_files": report.data_files,
         "dv_files": report.dv_files,
         "change_files": report.change_files,
@@ -175,12 +180,15 @@ def of_vacuum(report: VacuumReport) -> Outcome:
         **{name: files for name, files in some.items() if files},
         "bytes_deleted": report.bytes,
     }
-    kept = inline(f"{files:,} files: {reason}" for reason, files in report.kept.items()) if report.kept else ""
+    lines = {
+        "kept": [f"{files:,} files: {reason}" for reason, files in report.kept.items()],
+        "protected": list(report.protected),
+    }
     return Outcome(
         reason,
         numbers,
         moments={"out_of_use_before": report.cutoff},
-        texts={"kept": kept} if kept else {},
+        texts={name: inline(texts) for name, texts in lines.items() if texts},
         report=report.to_json(),
     )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dv_maintenance.config import parse_instant
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.explain import explain
 from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.outcome import Number, Outcome, TableReport
 from dv_maintenance.service.partitions import by_key, chosen_policy
@@ -54,6 +55,7 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
+NO_GUARDS: Final[Mapping[str, Any]] = {}
 _PLANNED_ONLY: Final = "Only planned; nothing was changed."
 
 EngineOf = Callable[[], "Engine"]
@@ -102,9 +104,13 @@ def optimize(watched: WatchedTable, table: Table, engine: EngineOf, keys: Sequen
 
 
 def vacuum(
-    watched: WatchedTable, table: Table, last_observed: Callable[[], tuple[int, int] | None] = lambda: None
+    watched: WatchedTable,
+    table: Table,
+    last_observed: Callable[[], tuple[int, int] | None] = lambda: None,
+    guards: Mapping[str, Any] = NO_GUARDS,
 ) -> tuple[Outcome, TableReport | None]:
-    """Delete what the policy no longer keeps. The table's report: only where versions went, with the data version from
+    """Delete what the policy no longer keeps. ``guards``: keys of a policy for this run; lists add to the policy's, and
+    ``None`` leaves it as it is. The table's report: only where versions went, with the data version from
     before; the log can't say any more which of them changed data.
     """
     from dv_maintenance.maintenance.vacuum import vacuum as run
@@ -113,13 +119,31 @@ def vacuum(
     if watched.observe:
         version = table.version()
         known = version, last_data_version(table, last_observed())
-    policy = watched.policy
-    report = run(table, retention=policy.retention, clones=policy.clones, guard=policy.guard)
+    policy = _guarded(watched.policy, guards)
+    report = run(
+        table,
+        retention=policy.retention,
+        clones=policy.clones,
+        clones_under=policy.clones_under,
+        guard=policy.guard,
+    )
     if known is None or not report.version_files:
         return of_vacuum(report), None
     snapshot = table.snapshot()
     # Whoever looks next goes on from that version, however new the snapshot is.
     return of_vacuum(report), TableReport(*known, of_health(health(snapshot)), columns_of(snapshot))
+
+
+def _guarded(policy: Policy, guards: Mapping[str, Any]) -> Policy:
+    """Raises UsageError."""
+    given = {key: value for key, value in guards.items() if value not in (None, [], ())}
+    if not given:
+        return policy
+    known = policy.model_dump(exclude_unset=True)
+    more = {
+        key: [*known.get(key, ()), *value] if isinstance(value, list | tuple) else value for key, value in given.items()
+    }
+    return Policy.from_mapping({**known, **more}, "the run's config")
 
 
 def manifest(table: Table, engine: EngineOf) -> Outcome:
@@ -199,15 +223,20 @@ def apply_plan(table: Table, engine: EngineOf, plan: MaintenancePlan) -> Outcome
 
 
 def restore(
-    table: Table, *, version: int | None = None, timestamp: str | None = None, dry_run: bool = False
+    table: Table,
+    *,
+    version: int | None = None,
+    timestamp: str | None = None,
+    dry_run: bool = False,
+    vacuums_over: Sequence[int] = (),
 ) -> Outcome:
-    """Make an older version the newest. ``timestamp``: ISO 8601 with a zone. Raises what ``maintenance.restore``
-    raises.
+    """Make an older version the newest. ``timestamp``: ISO 8601 with a zone. ``vacuums_over``: see
+    ``maintenance.restore``, which also says what is raised.
     """
     from dv_maintenance.maintenance.restore import restore as run
 
     moment = None if timestamp is None else _instant(table, timestamp)
-    report = run(table, version=version, timestamp=moment, dry_run=dry_run)
+    report = run(table, version=version, timestamp=moment, dry_run=dry_run, vacuums_over=vacuums_over)
     result = report.result
     if result.dry_run:
         reason = f"Version {result.restored:,} would come back; nothing was changed."

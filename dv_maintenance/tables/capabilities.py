@@ -346,6 +346,9 @@ class ProtectingTable(Table, Protocol):
     def protecting(self, clones: Sequence[str]) -> Table:
         """The same table; what the clones at these paths or URIs need stays in every vacuum."""
 
+    def is_clone(self) -> bool:
+        """Whether the table names files of other tables, as a shallow clone does. Raises what ``snapshot`` raises."""
+
 
 @runtime_checkable
 class SymlinkManifestTable(Table, Protocol):

@@ -14,6 +14,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
+from dv_maintenance.dagster import naming
 from dv_maintenance.dagster.errors import MAX_RETRIES, in_dagster_terms
 from dv_maintenance.dagster.resources import SparkResource, engine_of
 from dv_maintenance.errors import ConflictError, RefusedError
@@ -265,3 +266,31 @@ def test_on_spark(
     assert rows(table) == before
     assert health(open_table(table.path).snapshot()).counts.files_with_dv == 0
     assert spark.range(3).count() == 3
+
+
+def test_the_guards_of_a_vacuum(
+    make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance
+) -> None:
+    """By the policy, and on top of it by the run's config."""
+    table = make_table(jobs=["optimize", "vacuum"], policy={"quarantine": True, "max_deleted_share": 1})
+    defs = make_definitions(table)
+    job = defs.resolve_implicit_global_asset_job_def()
+    optimize, vacuum = (naming.job_key(table, each) for each in ("optimize", "vacuum"))
+    assert job.execute_in_process(instance=instance, asset_selection=[optimize]).success
+
+    def run(raise_on_error: bool = True, **config: Any) -> bool:
+        ops = {naming.op_name(table, "vacuum"): {"config": config}}
+        return job.execute_in_process(
+            instance=instance, asset_selection=[vacuum], run_config={"ops": ops}, raise_on_error=raise_on_error
+        ).success
+
+    assert not run(raise_on_error=False, max_deleted_share=0.01)
+    assert not run(raise_on_error=False, max_deleted_share=2.0)
+    assert not run(raise_on_error=False, protect_streams=["/nowhere"])
+    assert run(protect_versions=[1])
+    found = materialization(instance, table, "vacuum").metadata
+    assert found["files_set_aside"].value == 1, "the DV file; version 1 needs both data files"
+    assert "were set aside in _dvm_quarantine/" in str(found["reason"].value)
+    assert "in version 1, which is pinned: 2 files" in str(found["protected"].value)
+    assert run(quarantine=False)
+    assert materialization(instance, table, "vacuum").metadata["files_deleted"].value == 2

@@ -109,6 +109,22 @@ def test_ops_run_one_behind_the_other(make_table: MakeTable, instance: dg.Dagste
     assert result.output_for_node(summed.name)["written"] is True
 
 
+def test_a_vacuum_that_died_is_named_to_the_restore(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
+
+    table = make_table()
+    start = commit_info_only(Storage(table.path), "VACUUM START", {"defaultRetentionMillis": 0}, {})
+    back = restore_op(table)
+
+    def restored(**config: Any) -> bool:
+        run_config = {"ops": {back.name: {"config": {"version": 1, **config}}}}
+        return job_of(back).execute_in_process(run_config=run_config, instance=instance, raise_on_error=False).success
+
+    assert not restored()
+    assert restored(vacuums_over=[start])
+
+
 def test_the_sensor_keeps_out_while_an_op_is_at_work(
     make_table: MakeTable, make_definitions: Callable[..., dg.Definitions], instance: dg.DagsterInstance
 ) -> None:

@@ -85,15 +85,17 @@ class Policy(BaseModel):
     clones: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Vacuum: paths or URIs of the table's shallow clones, in formats that have them; the table does not know of them,
     and what they need stays."""
+    clones_under: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Vacuum: folders or prefixes below which to look for shallow clones of the table at each run."""
     protected_versions: tuple[Annotated[int, Field(ge=0, strict=True)], ...] = ()
-    """Vacuum: versions whose files all stay (Delta)."""
+    """Vacuum: versions whose files all stay."""
     protected_streams: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Vacuum: checkpoint folders of streaming readers; what they may still have to read stays (Delta)."""
     max_deleted_share: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
     """Vacuum: a run that would delete a larger share of the files, or of the bytes, is refused. ``None``: half of both,
     counting only files that the history does not know, in runs that delete at least a hundred of those."""
     quarantine: bool = False
-    """Vacuum: set files aside below the table's root instead of deleting them (Delta); see ``dvm undelete``."""
+    """Vacuum: set files aside below the table's root instead of deleting them; see ``dvm undelete``."""
     quarantine_retention: Duration = Field(default=QUARANTINE_RETENTION, ge=0)
     """Vacuum: how long they stay there, milliseconds; the next vacuum after that deletes them."""
     vacuum_every: Duration = Field(default=86_400_000, gt=0)

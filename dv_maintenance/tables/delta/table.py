@@ -227,6 +227,11 @@ class DeltaTable:
 
         return undelete(self.storage, self.version, since=since, until=until, dry_run=dry_run)
 
+    def is_clone(self) -> bool:
+        from dv_maintenance.tables.delta.vacuum.protected import is_clone
+
+        return is_clone(self.storage)
+
     def protecting(self, clones: Sequence[str]) -> DeltaTable:
         return DeltaTable(self.storage, (*self.protected, *clones))
 

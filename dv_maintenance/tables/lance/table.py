@@ -171,6 +171,11 @@ class LanceTable:
         returning = LanceReturning(self.storage)
         return undelete(self.storage, self.version, returning, since=since, until=until, dry_run=dry_run)
 
+    def is_clone(self) -> bool:
+        from dv_maintenance.tables.lance.log.versions import load_manifest
+
+        return bool(load_manifest(self.storage)[1].base_paths)
+
     def protecting(self, clones: Sequence[str]) -> LanceTable:
         return LanceTable(self.storage, (*self.protected, *clones))
 

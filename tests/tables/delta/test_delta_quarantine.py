@@ -201,3 +201,27 @@ def test_an_object_store_copies_and_deletes() -> None:
     store.put("a", b"another")
     with pytest.raises(FileExistsAlreadyError):
         storage.move("a", "_q/a")
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    """Every file is set aside by one of the two, and comes back."""
+    calls = Process(str(make(tmp_path / "alone").path), run).finish().storage.calls
+    for call in range(2, calls + 1, 4):
+        table = make(tmp_path / str(call))
+        before = table.files()
+        begun = Process(str(table.path), run).until(call)
+        vacuuming.vacuum(table.storage, now=NOW, guard=ASIDE)
+        begun.finish()
+        assert begun.error is None
+        assert len(aside(table)) == 4
+        assert undelete(open_table(str(table.path))).result.files == 4
+        assert table.files() == before
+
+
+def test_a_folder_of_that_name_in_a_partition_is_no_quarantine(table: LogWriter) -> None:
+    inner = table.touch(f"p=1/{QUARANTINE}/2026-01-01T00-00-00Z-00000000/part-x.parquet", OLD)
+    vacuum(open_table(str(table.path)), now=NOW, guard=ASIDE)
+    assert undelete(open_table(str(table.path))).result.files == 4
+    assert inner in table.files()
+    vacuum(open_table(str(table.path)), now=NOW + 30 * DAY)
+    assert inner in table.files()

@@ -178,6 +178,50 @@ def test_what_a_clone_names_stays(table: LogWriter, tmp_path: Path) -> None:
     assert table.files() == wanted[4], "a vacuum that does not know of the clone takes its files"
 
 
+def test_clones_are_found(table: LogWriter, tmp_path: Path) -> None:
+    wanted = {version: files(table, version) for version in range(1, 5)}
+    (data,) = (path for path in wanted[2] if path.endswith(".parquet"))
+    clone = LogWriter(tmp_path / "lake/deep/clone", at=OLD)
+    clone.commit(add(table.storage.uri_of(encoded(data))), at=OLD)
+    own = LogWriter(tmp_path / "lake/own", at=OLD)
+    own.commit(add(own.data(OLD)), at=OLD)
+    under = [str(tmp_path / "lake"), str(tmp_path)]
+    report = vacuum(open_table(str(table.path)), now=NOW, clones_under=under)
+    assert report.protected == (f"of the clone file://{clone.path}: 1 files",)
+    assert table.files() == {data} | wanted[4]
+    (own.path / f"_delta_log/{1:020d}.json").write_text("{")
+    with pytest.raises(RefusedError, match="which may be a clone of it, can't be read") as caught:
+        vacuum(open_table(str(table.path)), now=NOW, clones_under=under)
+    assert "--clones-under" in str(caught.value)
+    assert main(["vacuum", str(table.path), "--clones-under", str(tmp_path / "lake/deep")]) == 0
+    assert table.files() == {data} | wanted[4]
+    assert main(["vacuum", str(table.path)]) == 0
+    assert table.files() == wanted[4], "a vacuum that does not look for the clone takes its files"
+
+
+# -- probes ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pin_on_a_version_whose_files_are_gone_says_so(table: LogWriter) -> None:
+    run(table)
+    report = vacuum(open_table(str(table.path)), now=NOW, guard=VacuumGuard(versions=(2,)))
+    assert report.protected == ("in version 2, which is pinned: 2 files, 2 of them gone already",)
+
+
+@pytest.mark.parametrize("share", ["0", "1.5", "-1", "nan", "x"])
+def test_shares_that_make_no_sense(table: LogWriter, share: str) -> None:
+    before = table.files()
+    assert main(["vacuum", str(table.path), "--max-deleted-share", share]) == 2
+    assert table.files() == before
+
+
+def test_an_empty_table(tmp_path: Path) -> None:
+    table = LogWriter(tmp_path / "empty", at=OLD)
+    report = vacuum(open_table(str(table.path)), now=NOW, guard=VacuumGuard(0.1, versions=(0,), quarantine=True))
+    assert (report.deleted, report.quarantine) == (0, None)
+    assert report.protected == ("in version 0, which is pinned: 0 files",)
+
+
 # -- the share ---------------------------------------------------------------------------------------------------------
 
 

@@ -28,7 +28,7 @@ from dv_maintenance.tables.delta.vacuum.expired import Protected, dv_paths, path
 if TYPE_CHECKING:
     from dv_maintenance.tables.guard import VacuumGuard
 
-__all__ = ["StreamOffset", "protected_files", "stream_offset"]
+__all__ = ["StreamOffset", "is_clone", "protected_files", "stream_offset"]
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
@@ -205,19 +205,30 @@ def _clone(storage: Storage, snapshot: DeltaSnapshot, place: str, elsewhere: set
     if clone.uri == storage.uri:
         raise _refused(snapshot, f"{place} is the table itself, not a clone of it", "name its clones only")
     try:
-        newest = load_snapshot(clone)
-        tables = (newest.files, tombstones(clone, newest))
+        absolute = _absolute_names(clone)
     except DvMaintenanceError as error:
         raise _refused(
             snapshot,
             f"the clone {place} can't be read: {error.message}",
             "mend its place, or leave it out if it is gone (clones, --protect)",
         ) from error
+    return paths_of(storage, pa.array(absolute, pa.string()), elsewhere)
+
+
+def is_clone(place: Storage) -> bool:
+    """Whether the table there names files by absolute path, as shallow clones do: those of which table is left open,
+    since one place may be spelled in several ways. Raises what ``load_snapshot`` raises.
+    """
+    return bool(_absolute_names(place))
+
+
+def _absolute_names(clone: Storage) -> list[str]:
+    """What is relative is its own."""
+    newest = load_snapshot(clone)
+    tables = (newest.files, tombstones(clone, newest))
     names = {name for table in tables for name in table["path"].to_pylist()}
     for table in tables:
         for dv in table["dv"].combine_chunks().drop_null().to_pylist():
             if dv["storage_type"] == "p":
                 names.add(dv["path_or_inline"])
-    # What is relative is its own.
-    absolute = [name for name in names if "://" in clone.path_of(RawName(name))]
-    return paths_of(storage, pa.array(absolute, pa.string()), elsewhere)
+    return [name for name in names if "://" in clone.path_of(RawName(name))]
