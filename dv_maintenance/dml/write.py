@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,6 +71,21 @@ class _Job:
     schema: pa.Schema
     options: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def spelled(self) -> tuple[str, ...]:
+        """Partition columns whose values Spark spells: all but TIMESTAMP, see ``_utc_text``."""
+        return tuple(name for name in self.partition_columns if not _is_instant(self.schema.field(name).type))
+
+    @property
+    def old(self) -> int:
+        """Where the old row is, if there is change data."""
+        return _FIRST + len(self.schema) + len(self.row_ids)
+
+    @property
+    def row_ids(self) -> tuple[str, ...]:
+        """Columns beside those of the table."""
+        return tuple(name for name in self.rows.columns if name not in self.schema.names)
+
 
 def write_changes(
     changed: DataFrame,
@@ -95,7 +109,7 @@ def write_changes(
     # Spark Connect analyzes nothing before it is asked for columns.
     with spark_errors():
         # PySpark looks columns up by their names, in which a dot or a backtick would mean something.
-        plain = changed.toDF(*[f"column{at}" for at in range(len(changed.columns))])
+        plain = _with_spellings(changed.toDF(*[f"column{at}" for at in range(len(changed.columns))]), job)
         outcome = plain.mapInArrow(_worker(job), _OUTCOME).collect()
     positions: dict[int, DeletionVector] = {}
     counts: Counter[str] = Counter()
@@ -116,6 +130,19 @@ def write_changes(
         counts,
         marked - sum(len(dv) for dv in positions.values()),
     )
+
+
+def _with_spellings(plain: DataFrame, job: _Job) -> DataFrame:
+    """With the text of each partition value that Spark spells, new values first: a partition that is spelled in another
+    way than delta-spark spells it is another partition. It casts them to strings (``FileFormatWriter``), which depends
+    on the JVM (digits of doubles before Java 19) and the session (decimals by ANSI mode).
+    """
+    from pyspark.sql import functions as f
+
+    values = [f.col(f"column{_FIRST + job.schema.names.index(name)}") for name in job.spelled]
+    if job.changes is not None:
+        values += [f.col(f"column{job.old}").getField(name) for name in job.spelled]
+    return plain.select("*", *[value.cast("string").alias(f"text{at}") for at, value in enumerate(values)])
 
 
 def _worker(job: _Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -143,7 +170,7 @@ def written(job: _Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
             _mark(gone, batch)
             kinds = pc.list_element(pc.split_pattern(actions, ":"), 0)
             put = batch.filter(pc.not_equal(kinds, "delete"))
-            rows.write(_columns(put, job) | _row_ids(put, job), None)
+            rows.write(_columns(put, job) | _row_ids(put, job), None, _spellings(put, job))
             if changes is not None:
                 _write_changes(changes, batch, kinds, job)
         added, changed = rows.close(), () if changes is None else changes.close()
@@ -175,8 +202,13 @@ def _columns(batch: pa.RecordBatch, job: _Job) -> dict[str, pa.Array]:
 
 
 def _row_ids(batch: pa.RecordBatch, job: _Job) -> dict[str, pa.Array]:
-    beside = [name for name in job.rows.columns if name not in job.schema.names]
-    return {name: batch.column(_FIRST + len(job.schema)) for name in beside}
+    return {name: batch.column(_FIRST + len(job.schema)) for name in job.row_ids}
+
+
+def _spellings(batch: pa.RecordBatch, job: _Job, *, old: bool = False) -> dict[str, pa.Array]:
+    """Texts of partition values, see ``_with_spellings``."""
+    first = job.old + (job.changes is not None) + (len(job.spelled) if old else 0)
+    return {name: batch.column(at) for at, name in enumerate(job.spelled, first)}
 
 
 def _write_changes(changes: _Files, batch: pa.RecordBatch, kinds: pa.Array, job: _Job) -> None:
@@ -186,11 +218,11 @@ def _write_changes(changes: _Files, batch: pa.RecordBatch, kinds: pa.Array, job:
         if not part.num_rows:
             continue
         if old:
-            before = part.column(part.num_columns - 1)
+            before = part.column(job.old)
             columns = {column: before.field(at) for at, column in enumerate(job.schema.names)}
         else:
             columns = _columns(part, job)
-        changes.write(columns, name)
+        changes.write(columns, name, _spellings(part, job, old=old))
 
 
 class _Files:
@@ -202,7 +234,8 @@ class _Files:
         self._writers: dict[str, RollingWriter] = {}
         self._storage = Storage(task.output_uri, job.options)
 
-    def write(self, columns: dict[str, pa.Array], change_type: str | None) -> None:
+    def write(self, columns: dict[str, pa.Array], change_type: str | None, spellings: Mapping[str, pa.Array]) -> None:
+        """``spellings``: texts of partition values by column."""
         rows = len(next(iter(columns.values())))
         if not rows:
             return
@@ -212,18 +245,23 @@ class _Files:
             _retyped(columns[name], field.type) for name, field in zip(self._task.columns, self._schema, strict=True)
         ]
         batch = pa.RecordBatch.from_arrays(stored, schema=self._schema)
-        names = self._partitions(columns, rows)
+        names = self._partitions(columns, spellings, rows)
         for name in dict.fromkeys(names):
             part = batch
             if names[0] != name or len(set(names)) > 1:
                 part = batch.filter(pa.array([each == name for each in names], pa.bool_()))
             self._writer(name).write(part, None, {})
 
-    def _partitions(self, columns: Mapping[str, pa.Array], rows: int) -> list[str]:
+    def _partitions(self, columns: Mapping[str, pa.Array], spellings: Mapping[str, pa.Array], rows: int) -> list[str]:
         wanted = self._job.partition_columns
         if not wanted:
             return [""] * rows
-        texts = [[_text(value, self._job.schema.field(name).type) for value in columns[name]] for name in wanted]
+        texts = [
+            [text or None for text in spellings[name].to_pylist()]
+            if name in spellings
+            else [_utc_text(value) for value in columns[name]]
+            for name in wanted
+        ]
         known: dict[tuple[str | None, ...], str] = {}
         names = []
         for values in zip(*texts, strict=True):
@@ -256,35 +294,16 @@ class _Files:
                 writer.discard()
 
 
-def _text(scalar: pa.Scalar, kind: pa.DataType) -> str | None:
-    """A partition value in its one spelling, see ``model.partition_name``."""
-    if types.is_timestamp(kind):
-        if not scalar.is_valid:
-            return None
-        micros = scalar.cast(pa.int64()).as_py()
-        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
-        if kind.tz is None:
-            return when.replace(tzinfo=None).isoformat(sep=" ")
-        # As delta-spark writes it (spark.databricks.delta.write.utcTimestampPartitionValues).
-        return when.replace(tzinfo=None).isoformat(sep="T", timespec="microseconds") + "Z"
-    value = scalar.as_py()
-    match value:
-        case None | "" | b"":
-            return None
-        case bool():
-            return "true" if value else "false"
-        case bytes():
-            return str(value, "utf-8")
-        case date():
-            return value.isoformat()
-        case Decimal():
-            return f"{value:f}"
-        case float():
-            number = np.float32(value) if types.is_float32(kind) else value
-            text = str(number)
-            return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text, text)
-        case _:
-            return str(value)
+def _is_instant(kind: pa.DataType) -> bool:
+    return types.is_timestamp(kind) and kind.tz is not None
+
+
+def _utc_text(scalar: pa.Scalar) -> str | None:
+    """As delta-spark spells a TIMESTAMP (``spark.databricks.delta.write.utcTimestampPartitionValues``)."""
+    if not scalar.is_valid:
+        return None
+    when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=scalar.cast(pa.int64()).as_py())
+    return when.replace(tzinfo=None).isoformat(sep="T", timespec="microseconds") + "Z"
 
 
 def _retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
