@@ -131,8 +131,8 @@ def test_new_files_of_a_rewrite(lake: Any, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("target", "stand_in", "says"),
     [
-        ("parquet_output.without_claims", lambda footer, *_: footer, "bounds of s.x"),
-        ("parquet_output.ParquetOutput.close", lambda output, _: output._writer.close(), "which calendar"),
+        ("parquet.output.without_claims", lambda footer, *_: footer, "bounds for s.x, which contains NaN"),
+        ("parquet.output.ParquetOutput.close", lambda output, _: output._writer.close(), "which calendar"),
     ],
     ids=["bounds", "calendar"],
 )
