@@ -393,3 +393,91 @@ def test_links_lead_somewhere(page: Path) -> None:
         if anchor:
             titles = re.findall(r"^#+ (.*)", file.read_text(), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in titles}, anchor
+
+
+# -- what works on which table -------------------------------------------------------------------------------------
+
+FEATURES = DOCS / "features.md"
+
+
+def matrix(title: str) -> list[dict[str, str]]:
+    """The table under a title of features.md, a mapping from column to cell for each row."""
+    section = FEATURES.read_text().split(f"## {title}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def test_verbs_by_format_are_the_capabilities_of_the_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from dv_maintenance.tables import capabilities
+    from dv_maintenance.tables.registry import formats
+
+    capability = {
+        "changes": capabilities.ChangeFeedTable,
+        "checkpoint": capabilities.CheckpointableTable,
+        "convert": capabilities.AdoptingTable,
+        "downgrade": capabilities.DowngradableTable,
+        "engine-sql": capabilities.EngineSqlTable,
+        "manifest": capabilities.SymlinkManifestTable,
+        "rename-manifests": capabilities.RenamableManifestsTable,
+        "restore": capabilities.RestorableTable,
+        "undelete": capabilities.UndeletableTable,
+        "zorder": capabilities.OrderableTable,
+    }
+    rows = matrix("Verbs by format")
+    said = {verb: row for row in rows for verb in re.findall(r"`([a-z-]+)`", row["verb"])}
+    with pytest.raises(SystemExit):
+        parse(["--help"])
+    verbs = set(re.findall(r"^    ([a-z][a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+    assert verbs - {"demo"} == said.keys()
+    for known in formats():
+        table = known.open(Storage(str(tmp_path)))
+        for verb, protocol in capability.items():
+            columns = [name for name in said[verb] if name.startswith(known.title)]
+            assert columns
+            for column in columns:
+                works = said[verb][column].startswith("yes")
+                assert works == isinstance(table, protocol), (verb, column)
+
+
+def test_table_features_are_those_of_the_code(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from dv_maintenance.errors import UnsupportedFeatureError
+    from dv_maintenance.tables.delta.features import check_readable, check_writable
+    from dv_maintenance.tables.delta.load import load_snapshot
+    from dv_maintenance.tables.delta.log.actions import Protocol
+    from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+    DeltaBuilder(str(tmp_path)).create(pa.schema([("id", pa.int64())]))
+    snapshot = load_snapshot(Storage(str(tmp_path)))
+    operations = {
+        "purge, compact": ("rewrite",),
+        "delete": ("delete",),
+        "update, merge": ("update", "merge"),
+        "vacuum": ("vacuum",),
+        "manifest": ("manifest",),
+    }
+    listed = set()
+    for row in matrix("Delta Lake: table features"):
+        names = ["unheardOf"] if row["feature"] == "any other name" else row["feature"].split(", ")
+        listed |= {*names}
+        for name in names:
+            featured = replace(snapshot, protocol=Protocol(3, 7, frozenset(), frozenset({name})))
+            for column, ran in operations.items():
+                for operation in ran:
+                    works = True
+                    try:
+                        check_writable(featured, operation)
+                    except UnsupportedFeatureError:
+                        works = False
+                    # What a cell says of "while" depends on the table's properties and files, not on the feature.
+                    refused = row[column].startswith("refused") and " while " not in row[column]
+                    assert works != refused, (name, operation)
+            readable = True
+            try:
+                check_readable(featured.protocol, table="")
+            except UnsupportedFeatureError:
+                readable = False
+            assert readable == row["read, health"].startswith("yes"), name
+    assert len(listed) > 25
