@@ -206,7 +206,7 @@ def _compare(table: EngineSqlTable, session: SqlSession, name: EngineName, versi
     """Rows of the files that are only in the version before with rows of those only in ``version``; ``None`` if both
     have the same files.
     """
-    old, new = table.snapshot(version - 1), table.snapshot(version)
+    old, new = table.snapshot(table.parent_of(version)), table.snapshot(version)
     waiting = table.engine_waiting(old, new)
     problem = None
     try:

@@ -93,6 +93,11 @@ class Table(Protocol):
         DamagedTableError, UnsupportedFeatureError (features a reader must know).
         """
 
+    def parent_of(self, version: int) -> int:
+        """The version that ``version`` was committed on. Ask, do not subtract: some formats do not number versions in
+        steps of one.
+        """
+
     def changes_since(self, version: int) -> Changes:
         """Commits after ``version``, oldest first."""
 

@@ -101,6 +101,8 @@ class TableContract:
         table.sync()
         entries = table.table.history()
         assert [entry.version for entry in entries] == list(table.versions)[::-1]
+        parents = [table.table.parent_of(entry.version) for entry in entries[:-1]]
+        assert parents == [entry.version for entry in entries[1:]]
         by_us, by_others = entries[: table.version - before], entries[table.version - before :]
         assert [entry.data_changed for entry in by_us] == [False] * len(by_us)
         purges = [entry for entry in by_us if entry.files_added]

@@ -183,6 +183,9 @@ class MemoryTable:
             files=pa.Table.from_pylist(rows, schema=FILES_SCHEMA),
         )
 
+    def parent_of(self, version: int) -> int:
+        return version - 1
+
     def changes_since(self, version: int) -> Changes:
         later = list(enumerate(self._versions))[version + 1 :]
         commits = tuple(Change(number, each.timestamp, each.operation, each.data_changed) for number, each in later)

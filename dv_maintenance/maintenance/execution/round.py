@@ -220,7 +220,8 @@ def _read_back(
 ) -> str | None:
     """What is wrong with the committed version, ``None`` if nothing is."""
     try:
-        before = base if base.version == version - 1 else table.snapshot(version - 1)
+        parent = table.parent_of(version)
+        before = base if base.version == parent else table.snapshot(parent)
         problem = check_version(
             table,
             before,

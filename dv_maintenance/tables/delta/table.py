@@ -65,6 +65,9 @@ class DeltaTable:
     def snapshot(self, version: int | None = None) -> DeltaSnapshot:
         return load_snapshot(self.storage, version)
 
+    def parent_of(self, version: int) -> int:
+        return version - 1
+
     def changes_since(self, version: int) -> Changes:
         from dv_maintenance.tables.delta.log.history import changes_since
 

@@ -54,6 +54,9 @@ class LanceTable:
     def snapshot(self, version: int | None = None) -> LanceSnapshot:
         return load_snapshot(self.storage, version)
 
+    def parent_of(self, version: int) -> int:
+        return version - 1
+
     def changes_since(self, version: int) -> Changes:
         from dv_maintenance.tables.lance.log.history import changes_since
 

@@ -63,6 +63,9 @@ class PaimonTable:
     def snapshot(self, version: int | None = None) -> PaimonSnapshot:
         return load_snapshot(self.place, version)
 
+    def parent_of(self, version: int) -> int:
+        return version - 1
+
     def changes_since(self, version: int) -> Changes:
         from dv_maintenance.tables.paimon.log.history import changes_since
 
