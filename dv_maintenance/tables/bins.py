@@ -18,12 +18,13 @@ T = TypeVar("T")
 
 
 def taken(live: MutableMapping[FileKey, tuple[str, T]], wanted: RewriteBin, snapshot: Snapshot) -> list[T]:
-    """What is ``live`` of the bin's files, each behind its partition there; and no longer is, so that none is rewritten
-    twice.
+    """Remove the bin's files from ``live`` and return their values, so that no file is rewritten twice.
+
+    ``live`` maps each live file to its partition and value.
 
     Raises
     ------
-    UsageError : a file that is not live, or in another partition than the bin.
+    UsageError : a file is not live, or it is in another partition than the bin.
     """
     found = []
     for key in wanted.inputs:

@@ -1,7 +1,7 @@
 """What some formats can do beyond ``Table``: ordering, change feeds, restore, downgrade, checkpoints, engine SQL,
 clones to protect, manifests to rename.
 
-Each is a protocol of its own, so that a verb finds out by ``isinstance`` whether a table has it.
+Each capability is a protocol of its own, so that a verb can check for it with ``isinstance``.
 """
 
 from __future__ import annotations
@@ -62,8 +62,11 @@ CHANGE_COLUMNS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class ChangeTask:
-    """Rows that ``version``, of ``timestamp`` (epoch milliseconds), changed. ``change_type`` is that of all of them;
-    ``None``: the rows say it themselves, in the last column of ``scan``.
+    """A scan of rows that one version changed.
+
+    version : the version that changed the rows.
+    timestamp : when it was committed, epoch milliseconds.
+    change_type : of all rows; ``None``: the last column of ``scan`` holds it per row.
     """
 
     version: int
@@ -74,9 +77,12 @@ class ChangeTask:
 
 @dataclass(frozen=True, slots=True)
 class ChangeFeed:
-    """What the versions ``first`` to ``last`` changed. ``schema``: the table's, then CHANGE_COLUMNS. ``tasks`` can be
-    gone through once. ``inferred``: versions that both took out rows and put in others without recording which of them
-    are updates: those are told as a delete and an insert.
+    """The changes of the versions ``first`` to ``last``, both included.
+
+    schema : the table's columns, then CHANGE_COLUMNS.
+    tasks : can be iterated once.
+    inferred : versions that deleted and inserted rows without recording which of them are updates. Such an update
+        appears as a delete and an insert.
     """
 
     first: int
@@ -88,9 +94,13 @@ class ChangeFeed:
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """What a restore did, or would under ``dry_run``: brought the table from ``version_before`` to the state of
-    ``restored``. ``version_after`` is ``version_before`` where nothing was committed. Bytes are those of data files.
-    ``properties``: names of those that the restore changed; ``features``: those that it brought back.
+    """What a restore did, or would do under ``dry_run``. Bytes are those of data files.
+
+    version_before : the newest version before the restore.
+    restored : the version whose state was restored.
+    version_after : the committed version; ``version_before`` if nothing was committed.
+    properties : names of the table properties that the restore changed.
+    features : table features that it added again.
     """
 
     restored: int
@@ -112,8 +122,10 @@ class RestoreResult:
 
 @dataclass(frozen=True, slots=True)
 class DowngradeStep:
-    """A step on the way to a table that readers without deletion vectors can read. ``state``: done, due, waiting (until
-    ``waits_until``, epoch milliseconds), or later: not looked at before the one in front of it is done.
+    """One step of a downgrade to a table that readers without deletion vectors can read.
+
+    state : done, due, waiting, or later (not checked until the step before it is done).
+    waits_until : epoch milliseconds, for a waiting step.
     """
 
     name: str
@@ -124,8 +136,11 @@ class DowngradeStep:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointResult:
-    """``written``: whether ``version`` had no checkpoint yet. ``cutoff`` (epoch milliseconds): what of the log was
-    before it was up for deletion, ``None`` if nothing was. ``first_version``: what the log begins with now, or would.
+    """The result of a checkpoint.
+
+    written : whether ``version`` had no checkpoint before.
+    cutoff : epoch milliseconds; log files older than it could be deleted. ``None`` if none could.
+    first_version : the first version of the log now, or after the real run of a dry one.
     """
 
     version: int
@@ -139,9 +154,13 @@ class CheckpointResult:
 
 @dataclass(frozen=True, slots=True)
 class UndeleteResult:
-    """``files`` and ``bytes`` were put back, or would be under ``dry_run``. ``taken``: stayed in quarantine, as there
-    is a file of that name; ``gone``: were emptied meanwhile. ``version``: the newest, which it does not change.
-    ``held``: files that would do harm if they came back and stayed in quarantine; why -> how many.
+    """The result of putting files back from quarantine.
+
+    version : the newest version, which an undelete does not change.
+    files, bytes : what was put back, or would be under ``dry_run``.
+    taken : files kept in quarantine because a file of that name exists.
+    gone : files that a concurrent run deleted from the quarantine.
+    held : files kept in quarantine because their return would do harm; reason -> number.
     """
 
     version: int
@@ -154,7 +173,7 @@ class UndeleteResult:
 
 
 class FileFault(Protocol):
-    """What is wrong with ``file`` of a fragment. ``kind``: a word; ``reason``: for people."""
+    """A fault in ``file`` of a fragment. ``kind``: one word; ``reason``: the explanation for people."""
 
     @property
     def fragment(self) -> int: ...
@@ -171,7 +190,7 @@ class FileFault(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineName:
-    """A table in the SQL of a session, each part quoted where it has to be. ``catalog`` and ``database`` may be
+    """A table's name in the SQL of a session, each part quoted if necessary. ``catalog`` and ``database`` may be
     empty.
     """
 
@@ -182,9 +201,13 @@ class EngineName:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRows:
-    """Rows that no reader sees before they are merged with others of the same ``keys``, these columns. Tasks read the
-    keys: of ``all`` of them; of those ``added`` by now, unless they are of those ``taken`` back. Without ``added`` it
-    is left open whether a row is there in the end.
+    """Rows that no reader sees until they are merged with others of the same key.
+
+    keys : the key columns, which all tasks read.
+    all : reads the keys of all such rows.
+    added : reads the keys of rows that were added by now, ``taken`` included. Without it, whether a row exists in the
+        end is unknown.
+    taken : reads the keys of rows that were removed again.
     """
 
     keys: tuple[str, ...]
@@ -195,8 +218,11 @@ class WaitingRows:
 
 @dataclass(frozen=True, slots=True)
 class RenamedManifests:
-    """``version``: the newest. ``renamed`` manifests got the new naming, or would under ``dry_run``; ``done`` had it
-    before.
+    """The result of renaming manifests.
+
+    version : the newest version.
+    renamed : manifests that got a new name, or would under ``dry_run``.
+    done : manifests that had the new name before.
     """
 
     version: int
@@ -207,31 +233,33 @@ class RenamedManifests:
 
 @runtime_checkable
 class QueryableTable(SkippingTable, Protocol):
-    """A table that can be asked for an older state by its time."""
+    """A table that finds an older version by its time."""
 
     def version_at(self, snapshot: Snapshot, timestamp: int) -> int:
         """The newest version up to the snapshot's that was committed at or before ``timestamp``, epoch milliseconds.
-        Raises UsageError where the history does not go back that far.
+        Raises UsageError if the history does not go back that far.
         """
 
 
 @runtime_checkable
 class OrderableTable(RowLevelTable, Protocol):
-    """A table that remembers which of its files were ordered by which columns."""
+    """A table that records by which columns each file is ordered."""
 
     def ordered_by(self, snapshot: Snapshot) -> Sequence[tuple[str, ...]]:
-        """The columns of each file of ``snapshot.files``, as ``Replacement.order_by`` gave them; none if it was not
-        ordered, or not by us.
+        """The columns that order each file of ``snapshot.files``, as ``Replacement.order_by`` gave them; empty if this
+        package did not order the file.
         """
 
 
 @runtime_checkable
 class ChangeFeedTable(Table, Protocol):
-    """A table whose format can tell what each version changed."""
+    """A table whose format can show what each version changed."""
 
     def change_feed(self, first: int, last: int | None = None) -> ChangeFeed:
-        """Changes of the versions ``first`` to ``last`` (the newest by default), both included. Raises UsageError (no
-        such versions, or not any more), RefusedError (not to be told under one schema, or not recorded).
+        """Changes of the versions ``first`` to ``last`` (the newest by default), both included.
+
+        Raises UsageError (a version does not exist, or its log was cleaned up) and RefusedError (the changes do not fit
+        one schema, or were not recorded).
         """
 
 
@@ -249,9 +277,11 @@ class RestorableTable(Table, Protocol):
         vacuums_over: Collection[int] = (),
     ) -> RestoreResult:
         """Commit the state of an older version: ``version``, or the newest at ``timestamp`` (epoch milliseconds).
-        ``vacuums_over``: versions at which vacuums began that are over, though the history does not say so.
-        Raises UsageError (no such version), RefusedError (files of it are gone, a vacuum is at work, or its format
-        forbids it), ConflictError when the race is lost ``max_attempts`` times.
+
+        ``vacuums_over``: versions at which vacuums began that have ended, though the history does not record it.
+
+        Raises UsageError (the version does not exist), RefusedError (files of it are missing, a vacuum is at work, or
+        the format forbids it), ConflictError when the race is lost ``max_attempts`` times.
         """
 
 
@@ -260,18 +290,20 @@ class UndeletableTable(Table, Protocol):
     """A table whose vacuums can set files aside instead of deleting them."""
 
     def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteResult:
-        """Put back what was set aside from ``since`` to ``until`` (epoch milliseconds), unless there is a file of that
-        name. Raises StorageError.
+        """Put back the files that were set aside from ``since`` to ``until`` (epoch milliseconds). Skips a file if its
+        name is in use. Raises StorageError.
         """
 
 
 @runtime_checkable
 class DowngradableTable(Table, Protocol):
-    """A table whose format lets deletion vectors be given up for good."""
+    """A table that can drop support for deletion vectors."""
 
     def downgrade_steps(self, *, truncate_history: bool, now: int | None = None) -> tuple[DowngradeStep, ...]:
-        """What it takes, in order, and how far it has come. ``truncate_history``: history goes in the end, instead of
-        being fenced off by what old writers do not know.
+        """The steps of a downgrade, in order, each with its state.
+
+        ``truncate_history``: delete the history in the end, instead of protecting it with a feature that old writers do
+        not know.
         """
 
     def take_downgrade_step(self, name: str, *, truncate_history: bool, now: int | None = None) -> None:
@@ -283,7 +315,7 @@ class CheckpointableTable(Table, Protocol):
     """A table whose log grows with every commit, until a checkpoint sums it up."""
 
     def checkpoint(self, *, clean_log: bool = False, dry_run: bool = False, now: int | None = None) -> CheckpointResult:
-        """Write a checkpoint of the newest version; with ``clean_log`` also delete what of the log is out of its
+        """Write a checkpoint of the newest version. With ``clean_log`` also delete the part of the log that is past its
         retention. ``now``: epoch milliseconds.
         """
 
@@ -298,53 +330,53 @@ class EngineSqlTable(Table, Protocol):
 
     @property
     def engine_advice(self) -> str:
-        """What makes a session fit, for people."""
+        """How to set up a session, for people."""
 
     def engine_name(self, settings: Mapping[str, str], wanted: str | None) -> EngineName:
-        """What a session with these ``settings`` calls the table; ``wanted``: what the user calls its catalog. Raises
+        """The table's name in a session with these ``settings``. ``wanted``: the user's name for its catalog. Raises
         RefusedError, UsageError.
         """
 
     def engine_probe(self, name: EngineName, snapshot: Snapshot) -> tuple[str, tuple[Any, ...]] | None:
-        """A query, and the only row that it has if the session means this table by that name; ``None``: it can't mean
-        another one.
+        """A query, and the only row that it returns if the name refers to this table in the session. ``None``: the name
+        can't refer to another table.
         """
 
     def engine_statements(self, job: str, name: EngineName, snapshot: Snapshot) -> tuple[str, ...]:
         """The statements for ``optimize``, ``purge`` or ``vacuum`` of the whole table. Raises UsageError."""
 
     def engine_moves(self, change: Change) -> bool:
-        """Whether a version says that it moves rows and does not change them, but for those that were ``waiting``."""
+        """Whether a version declares that it only moves rows, apart from ``WaitingRows``, and changes none."""
 
     def engine_waiting(self, old: Snapshot, new: Snapshot) -> WaitingRows | None:
-        """What may show at ``new`` though no reader saw it at ``old``, the version before."""
+        """Rows that may appear at ``new`` although no reader saw them at ``old``, the version before."""
 
     def engine_rows(self, name: EngineName, snapshot: Snapshot) -> str | None:
-        """A query whose only row depends on all rows of a version, for tables that can't be read here."""
+        """A query whose single result row depends on all rows of a version, for tables that can't be read here."""
 
     def engine_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
-        """Every file that has to be there after a vacuum."""
+        """Every file that must exist after a vacuum."""
 
 
 @runtime_checkable
 class AdoptingTable(Table, Protocol):
-    """A table that can be made of data files that are there already."""
+    """A table that can be created from existing data files."""
 
     def adopted(self) -> int | None:
-        """The newest version if the table is there, ``None`` before it is made."""
+        """The newest version if the table exists, ``None`` otherwise."""
 
     def adopt(self, schema: pa.Schema, partition_columns: Sequence[str], files: Sequence[AddedFile]) -> int | None:
-        """Make it. ``None``: somebody else did meanwhile. Raises RefusedError (a name, type or partition value that the
-        format has no place for).
+        """Create the table from ``files``. ``None``: another writer created it first. Raises RefusedError (the format
+        can't represent a name, type or partition value).
         """
 
 
 @runtime_checkable
 class ProtectingTable(Table, Protocol):
-    """A table that can have clones whose files are its own, and that does not know of them."""
+    """A table that can have clones that share its files, and that does not record them."""
 
     def protecting(self, clones: Sequence[str]) -> Table:
-        """The same table; what the clones at these paths or URIs need stays in every vacuum."""
+        """The same table, whose vacuums keep every file that the clones at these paths or URIs need."""
 
     def is_clone(self) -> bool:
         """Whether the table names files of other tables, as a shallow clone does. Raises what ``snapshot`` raises."""
@@ -355,30 +387,33 @@ class SymlinkManifestTable(Table, Protocol):
     """A table whose files other readers find by symlink manifests."""
 
     def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
-        """Write them for readers that can't read DVs. Raises RefusedError while a live DV exists."""
+        """Write manifests for readers that can't read DVs. Raises RefusedError while a live DV exists."""
 
 
 @runtime_checkable
 class LeftToEngineTable(Table, Protocol):
-    """A table of a format some of whose kinds only their own engine can rewrite."""
+    """A table that may be of a kind that only its own engine can rewrite."""
 
     def left_to_engine(self, snapshot: Snapshot) -> str | None:
-        """Why every rewrite of this one is refused; ``None`` if that is not so."""
+        """Why every rewrite of this table is refused; ``None`` if rewrites are possible."""
 
 
 @runtime_checkable
 class RenamableManifestsTable(Table, Protocol):
-    """A table with two ways to name its manifests."""
+    """A table whose format has two naming schemes for manifests."""
 
     def rename_manifests(self, *, dry_run: bool = False, now: int | None = None) -> RenamedManifests:
-        """Give all of them the new names; goes on with what an interrupted run left. Not safe beside writers. ``now``:
-        epoch milliseconds. Raises RefusedError (somebody is writing), ConflictError.
+        """Rename all manifests to the new scheme; continue where an interrupted run stopped. Not safe beside writers.
+
+        ``now``: epoch milliseconds. Raises RefusedError (another process is writing), ConflictError.
         """
 
 
 @runtime_checkable
 class PreflightTable(Table, Protocol):
-    """A table whose deletion files have no checksum: only reading them tells whether they can be relied on."""
+    """A table whose deletion files have no checksum: only reading them detects damage."""
 
     def preflight(self, version: int | None = None, fragments: Sequence[int] | None = None) -> Sequence[FileFault]:
-        """Every fault of a version's deletion files, the newest by default; those of ``fragments`` only, by id."""
+        """Every fault in the deletion files of a version, the newest by default. ``fragments``: ids to check, all by
+        default.
+        """

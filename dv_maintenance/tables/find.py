@@ -14,25 +14,30 @@ from dv_maintenance.tables.registry import detect
 __all__ = ["FoundTable", "find_tables"]
 
 _THREADS: Final = 16
-# A prefix full of anything but tables would be listed folder by folder: better to be asked for a closer one.
+# A prefix without tables would be listed folder by folder. An error that requests a closer prefix is cheaper.
 _MAX_FOLDERS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class FoundTable:
-    """``path``: below the place that was searched, "" for the place itself."""
+    """A table that a search found.
+
+    path : relative to the place that was searched, "" for the place itself.
+    """
 
     path: str
     format: str
 
 
 def find_tables(place: str, storage_options: Mapping[str, str] | None = None) -> list[FoundTable]:
-    """Every table below ``place``, by path. Costs one listing per folder, and one of each marker folder whose name
-    alone does not tell a format (Paimon's ``schema``); opens no table.
+    """Every table below ``place``, ordered by path.
 
-    Neither the inside of a table nor a folder that is hidden (``_`` or ``.`` in front) or a partition
-    (``column=value``) is searched; links are not followed. So the branches of a Lance or Paimon table, which are inside
-    of it, are no tables of their own.
+    Costs one listing per folder, and one more per marker folder whose name alone does not identify a format (Paimon's
+    ``schema``). Opens no table.
+
+    The search does not enter tables, hidden folders (names that start with ``_`` or ``.``) or partitions
+    (``column=value``), and does not follow links. The branches of a Lance or Paimon table lie inside the table, so they
+    are not found as tables.
 
     Raises
     ------

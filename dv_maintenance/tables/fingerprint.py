@@ -22,8 +22,10 @@ _SEEDS: Final = (np.uint64(0x2545F4914F6CDD1D), np.uint64(0xD1342543DE82EF95))
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """``digest``: 128 bits. Two multisets of rows that differ have the same one by chance only; it does not protect
-    against somebody who looks for such a pair.
+    """The hash of a multiset of rows.
+
+    digest : 128 bits. Different multisets share a digest only by chance. The hash is not cryptographic: it does not
+        resist a search for collisions.
     """
 
     rows: int
@@ -31,8 +33,9 @@ class Fingerprint:
 
 
 def fingerprint(batches: Iterable[pa.RecordBatch]) -> Fingerprint:
-    """Of all rows of all batches, which share one schema. Equal values have equal hashes: as values are in Arrow, so
-    that 0.0 and -0.0 differ, and every NaN from every other that has other bits.
+    """The fingerprint of all rows of ``batches``, which share one schema.
+
+    Values are compared bit by bit, as Arrow stores them: 0.0 and -0.0 differ, and so do NaNs with different bits.
     """
     sums = RowSums()
     for batch in batches:
@@ -41,7 +44,7 @@ def fingerprint(batches: Iterable[pa.RecordBatch]) -> Fingerprint:
 
 
 class RowSums:
-    """:func:`fingerprint`, while the batches pass by."""
+    """:func:`fingerprint`, computed one batch at a time."""
 
     def __init__(self) -> None:
         self._rows, self._sums = 0, [0, 0]
@@ -54,7 +57,7 @@ class RowSums:
             self._sums[half] = (self._sums[half] + int(row.sum(dtype=np.uint64))) & _MASK
 
     def fingerprint(self) -> Fingerprint:
-        """Of all batches added."""
+        """The fingerprint of all batches added so far."""
         return Fingerprint(self._rows, f"{self._sums[0]:016x}{self._sums[1]:016x}")
 
 
@@ -92,7 +95,7 @@ def _hashes(array: pa.Array) -> Any:
 
 
 def _hashed(array: pa.Array) -> Any:
-    """Of decimals, what is nested and other values: every distinct one once, where Arrow can tell them apart."""
+    """Hashes of decimals, nested values and other types. Each distinct value is hashed once if Arrow can find them."""
     nested = types.is_nested(array.type) or types.is_null(array.type)
     encoded = None if nested else array.dictionary_encode()
     distinct = array if encoded is None else encoded.dictionary
@@ -105,8 +108,8 @@ def _hashed(array: pa.Array) -> Any:
 
 
 def _of_bytes(array: pa.LargeStringArray | pa.LargeBinaryArray) -> Any:
-    """Of text and bytes, all at once: a sum of the bytes, each weighted by its place; long values are hashed one by
-    one.
+    """Hashes of text and bytes, vectorised: the sum of the bytes, each weighted by its position. Long values are
+    hashed one by one.
     """
     words = np.zeros(len(array), np.uint64)
     _, offsets_buffer, data_buffer = array.buffers()
@@ -127,12 +130,12 @@ def _of_bytes(array: pa.LargeStringArray | pa.LargeBinaryArray) -> Any:
 
 
 def _weighted(data: Any, lengths: Any) -> Any:
-    """A uint64 for each value, of ``lengths`` bytes, one behind the other in ``data``."""
+    """A uint64 for each value. ``data`` holds the values back to back, ``lengths`` their sizes in bytes."""
     stops = np.cumsum(lengths)
     starts = stops - lengths
     places = np.arange(len(data)) - np.repeat(starts, lengths)
     sums = np.zeros(len(data) + 1, np.uint64)
-    # Both wrap around, and what wraps in a sum is gone in the difference of two.
+    # Both sums wrap around, and the difference of two wrapped sums is still right.
     np.cumsum(data * _WEIGHTS[np.minimum(places, _LONG)], out=sums[1:])
     return _mixed((sums[stops] - sums[starts]) ^ lengths.view(np.uint64))
 

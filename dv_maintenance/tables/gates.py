@@ -1,4 +1,4 @@
-"""Gates in front of a commit of rewrites: what can't be right, whatever the format and whatever others commit."""
+"""Checks before a rewrite is committed. They hold for every format, whatever other writers commit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _HEAD_THREADS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What the log says of a live logical file. ``rows``: physical ones, ``None`` where it does not say."""
+    """A live logical file as the log describes it.
+
+    rows : physical rows, ``None`` if the log does not record them.
+    """
 
     partition: str
     rows: int | None
@@ -32,11 +35,12 @@ class Input:
 def check_replacements(
     storage: Storage, base: Snapshot, replacements: Sequence[Replacement], live: Mapping[FileKey, Input]
 ) -> None:
-    """Replacements with an input that is not ``live`` at ``base`` are lost anyway and not looked at closer.
+    """Check that replacements keep every live row. Skips those with an input that is not ``live`` at ``base``: the
+    commit reports them as lost.
 
     Raises
     ------
-    VerificationError : they would change what a query returns.
+    VerificationError : the replacements would change what a query returns.
     """
     for what, names in (
         ("replacements share an id", [each.id for each in replacements]),
@@ -68,7 +72,7 @@ def _check_replacement(base: Snapshot, each: Replacement, files: Sequence[Input]
 
 
 def check_stored(storage: Storage, base: Snapshot, outputs: Sequence[OutputFile]) -> None:
-    """Raise VerificationError unless every new file is there with its size."""
+    """Raise VerificationError unless every new file exists and has its size."""
 
     def problem(output: OutputFile) -> str | None:
         path = storage.path_of_uri(output.uri)

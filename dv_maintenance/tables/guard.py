@@ -1,8 +1,8 @@
-"""What a vacuum is kept from, beyond what its table needs: how much it may delete, and what is to be protected.
+"""Limits on a vacuum beyond what its table needs: a cap on what it may delete, and files that it must keep.
 
-The cap is for a vacuum that sees the wrong thing: a log that was put back from an old backup, a root one folder too
-high, files of another table. Then it takes for expired what the history never named, and that is most of what there is.
-What the history says that it took out is what vacuums are for: by default the cap leaves it aside.
+The cap stops a vacuum that works on wrong input: a log restored from an old backup, a root one folder too high, files
+of another table. Such a vacuum takes most of the stored files for expired, although the history never named them.
+Vacuums exist to delete files that the history removed, so the default cap does not count those.
 """
 
 from __future__ import annotations
@@ -20,16 +20,20 @@ __all__ = ["DEFAULT_SHARE", "NO_GUARD", "QUARANTINE_RETENTION", "VacuumGuard"]
 
 DEFAULT_SHARE: Final = 0.5
 QUARANTINE_RETENTION: Final = 7 * 86_400_000
-_SMALL: Final = 100  # files: fewer are no matter for the default cap
+_SMALL: Final = 100  # files: the default cap ignores runs that delete fewer
 
 
 @dataclass(frozen=True, slots=True)
 class VacuumGuard:
-    """``max_deleted_share``: the largest share, of files or of bytes, that one run may delete, however few they are;
-    ``None``: half of both, of files that the history does not name, in runs that delete at least a hundred of those.
-    ``versions``: pinned, all of their files stay. ``streams``: checkpoint folders of streaming readers, whatever they
-    may still have to read stays. ``quarantine``: files are set aside instead of deleted, and deleted by a vacuum that
-    runs ``quarantine_retention`` milliseconds later.
+    """The limits that a caller sets on a vacuum.
+
+    max_deleted_share : largest share of files or of bytes that one run may delete, however few files that is. ``None``:
+        half of the files and half of the bytes, counting only files that the history does not name, in runs that
+        delete at least a hundred of those.
+    versions : pinned versions; all of their files are kept.
+    streams : checkpoint folders of streaming readers; every file that they may still have to read is kept.
+    quarantine : whether files are set aside instead of deleted.
+    quarantine_retention : milliseconds after which a later vacuum deletes what was set aside.
     """
 
     max_deleted_share: float | None = None
@@ -45,8 +49,11 @@ class VacuumGuard:
         of_bytes: int | None,
         unexplained: Callable[[Sequence[ExpiredFile]], Sequence[ExpiredFile]] = tuple,
     ) -> str | None:
-        """Why a run that would delete these ``files`` out of so many files and bytes is refused. ``of_bytes``: ``None``
-        where nobody knows. ``unexplained``: those of files that the history does not say it took out; costly.
+        """Why the run that would delete ``files`` is refused, or ``None``.
+
+        of_files : number of files in the table's folder.
+        of_bytes : their size, ``None`` if unknown.
+        unexplained : filters files down to those that the history does not record as removed. Costly.
         """
         if self.max_deleted_share is not None:
             shares = _shares(files, of_files, of_bytes)
@@ -71,7 +78,7 @@ class VacuumGuard:
             )
 
     def refuse_streams(self, format_name: str, *, table: str, next_step: str) -> None:
-        """For formats whose streaming readers leave no checkpoint that could be read here. Raises RefusedError."""
+        """Refuse protected streams for a format whose stream checkpoints can't be read here. Raises RefusedError."""
         if self.streams:
             raise RefusedError(
                 f"checkpoints of streams do not say what they have yet to read of {format_name} tables",
@@ -81,12 +88,14 @@ class VacuumGuard:
 
 
 def _too_much(files: Sequence[ExpiredFile], of_files: int, of_bytes: int | None) -> bool:
-    """Many small files may be most of the files, a few large ones most of the bytes: only both together are strange."""
+    """Whether both shares exceed the cap. One alone is normal: many small files can be most of the files, and a few
+    large ones most of the bytes.
+    """
     return len(files) >= _SMALL and min(_shares(files, of_files, of_bytes)) > DEFAULT_SHARE
 
 
 def _shares(files: Sequence[ExpiredFile], of_files: int, of_bytes: int | None) -> tuple[float, float]:
-    """Of files and of bytes."""
+    """The shares of files and of bytes."""
     size = sum(file.size for file in files)
     by_files = len(files) / max(of_files, len(files), 1)
     return by_files, by_files if of_bytes is None else size / max(of_bytes, size, 1)

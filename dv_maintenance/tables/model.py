@@ -1,7 +1,7 @@
-"""What every table format looks like to the layers above: value types. The ``Table`` protocol is in ``tables.table``.
+"""Value types that describe a table of any format. The ``Table`` protocol is in ``tables.table``.
 
 The unit of identity is the *logical file*: (path, DV id). The same Parquet file with another deletion vector (DV) is
-another logical file, so plans, commits and conflict checks speak of :class:`FileKey`, never of a path alone.
+another logical file, so plans, commits and conflict checks use :class:`FileKey`, never a path alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "partition_name",
 ]
 
-# One row per live data file. Formats may add columns after these; `dv` is theirs to shape.
+# One row per live data file. Formats may add columns after these, and define the type of `dv`.
 FILES_SCHEMA = pa.schema(
     [
         # As the log spells it: the identity of the file, written back byte for byte.
@@ -138,7 +138,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One version after the one asked about."""
+    """One version after the version that ``changes_since`` was given."""
 
     version: int
     timestamp: int
@@ -148,8 +148,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What happened since a version. ``data_version`` is the newest version that changed what a query returns
-    (``None``: none did).
+    """What happened since a version.
+
+    data_version : the newest version that changed what a query returns, ``None`` if none did.
     """
 
     since: int
@@ -160,8 +161,9 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredFile:
-    """A file that nothing needs any more. ``kind``: data, dv, change, index, manifest (of a version), transaction or
-    other.
+    """A file that nothing needs any more.
+
+    kind : data, dv, change, index, manifest (of a version), transaction or other.
     """
 
     path: str
@@ -172,7 +174,10 @@ class ExpiredFile:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredFiles:
-    """``cutoff``: epoch milliseconds; everything in ``files`` fell out of use before it."""
+    """The expired files of a table.
+
+    cutoff : epoch milliseconds; every file in ``files`` fell out of use before it.
+    """
 
     version: int
     cutoff: int
@@ -191,14 +196,16 @@ class VacuumResult:
     version_before: int
     version_after: int
     refused: str | None = None  # why a real run would be refused; only of a dry one
-    protected: tuple[str, ...] = ()  # what else was protected, and how many files that names
+    protected: tuple[str, ...] = ()  # what else was protected, and how many files each item names
     quarantine: str | None = None  # the folder that the files were moved to instead
     emptied: int = 0  # files of earlier runs whose time in quarantine was over
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestResult:
-    """Written manifests by path relative to the table, data files listed in all of them, and manifests removed."""
+    """The written manifests by path relative to the table, the data files listed in all of them, and the removed
+    manifests.
+    """
 
     version: int
     manifests: tuple[str, ...]
@@ -208,8 +215,10 @@ class ManifestResult:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One commit. ``timestamp`` in epoch milliseconds; ``metrics`` as the writer recorded them; the DV numbers are
-    counted from the commit's own actions: DVs that appeared, disappeared, and rows they name.
+    """One commit. The DV numbers are counted from the commit's own actions: DVs added, DVs removed, and their rows.
+
+    timestamp : epoch milliseconds.
+    metrics : as the writer recorded them.
     """
 
     version: int
@@ -228,8 +237,10 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class OldestDv:
-    """When the oldest live DV was committed, epoch milliseconds. Not ``exact``: no later than that; the commits read do
-    not go back far enough.
+    """When the oldest live DV was committed, epoch milliseconds.
+
+    exact : whether the time is exact. If not, the DV is at least that old: the commits that were read do not go back
+        far enough.
     """
 
     timestamp: int

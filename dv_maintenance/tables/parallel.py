@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def in_parallel(storage: Storage, items: Sequence[T], job: Callable[[T], R]) -> Iterable[R]:
-    """Results in order; one after the other, as they are asked for, on local disk, where threads gain nothing."""
+    """Results in order. On local disk jobs run lazily and one by one, since threads gain nothing there."""
     if storage.is_local or len(items) < 2:
         return map(job, items)
     with ThreadPoolExecutor(_THREADS) as pool:

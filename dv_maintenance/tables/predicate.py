@@ -1,11 +1,11 @@
-"""Conditions on rows, as far as they help to leave out files: can any row within certain bounds fulfil a condition.
+"""Conditions on rows, for file skipping: whether any row within given bounds can satisfy a condition.
 
-The algebra is small on purpose. What a caller can't say in it is ``Unknown``, which may be anything; a value that does
-not fit its column makes ``Unknown`` of a part, too. So the answer is never wrong, only sometimes "maybe" where it could
-be "no".
+The algebra is small on purpose. A condition that it can't express is ``Unknown``, which may be true or false; a value
+that does not fit its column turns its part into ``Unknown``, too. So the answer is never wrong, but sometimes "maybe"
+instead of "no".
 
-SQL's logic has three values, and ``NOT`` turns true into false but leaves null alone. Therefore two questions are asked
-of each part: may it be true for some row, may it be false for some row. ``NOT`` swaps the answers.
+SQL's logic has three values: ``NOT`` swaps true and false and keeps null. Therefore each part answers two questions:
+can it be true for some row, and can it be false for some row? ``NOT`` swaps the answers.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class IsIn:
-    """``column IN (values)``; a null among them makes null what would be false."""
+    """``column IN (values)``; if the values contain a null, the result is null instead of false."""
 
     column: Column
     values: tuple[Any, ...]
@@ -102,7 +102,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A condition that can't be said here."""
+    """A condition that this algebra can't express."""
 
 
 Predicate = Compare | IsIn | IsNull | StartsWith | And | Or | Not | Unknown
@@ -110,9 +110,13 @@ Predicate = Compare | IsIn | IsNull | StartsWith | And | Or | Not | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is known of one column in one file. Each value lies between ``lower`` and ``upper``, both of them included
-    and ``comparable``; ``None`` means no bound. ``values``, ``nulls``, ``nans``: whether there may be values that are
-    not null, nulls, and NaNs, which to Spark are greater than every number.
+    """The known bounds of one column in one file.
+
+    lower : inclusive lower bound of every value, as ``comparable`` gives it; ``None``: no bound.
+    upper : inclusive upper bound of every value, as ``comparable`` gives it; ``None``: no bound.
+    values : whether the file may hold values that are not null.
+    nulls : whether it may hold nulls.
+    nans : whether it may hold NaNs, which Spark orders after every number.
     """
 
     lower: Any = None
@@ -123,10 +127,11 @@ class Bounds:
 
 
 def bind(predicate: Predicate, schema: pa.Schema, opaque: Callable[[pa.Field], bool] = lambda _: False) -> Predicate:
-    """The same condition on the columns of ``schema``: names as they are spelt there (case does not matter where that
-    leaves no doubt), values as ``comparable`` gives them. What does not fit becomes ``Unknown``: columns that are not
-    there or inside of a list or map, values of another type, fields that are ``opaque`` because their values do not
-    compare as those of their Arrow type.
+    """The same condition on the columns of ``schema``, with the schema's spelling of names and ``comparable`` values.
+
+    Case of names does not matter if the match is unambiguous. A part becomes ``Unknown`` if its column is missing or
+    inside a list or map, if a value has another type, or if the field is ``opaque``: its values do not compare as
+    those of its Arrow type do.
     """
 
     def bound(part: Predicate) -> Predicate:
@@ -158,7 +163,7 @@ def bind(predicate: Predicate, schema: pa.Schema, opaque: Callable[[pa.Field], b
 
 
 def columns_of(predicate: Predicate) -> Iterator[Column]:
-    """The columns that a condition speaks of, repeated as often as it does."""
+    """The columns that a condition mentions, with repetitions."""
     match predicate:
         case And(parts) | Or(parts):
             for part in parts:
@@ -177,13 +182,13 @@ def may_be_true(predicate: Predicate, bounds: Callable[[Column], Bounds]) -> boo
 
 
 def comparable(value: Any, type: pa.DataType) -> Any:
-    """A value as values of its column compare with each other in Python: dates as days and timestamps as microseconds
-    since the epoch, floats as floats, decimals and integers as they are; ``None`` for null.
+    """A Python value that compares as the values of its column do: dates as days and timestamps as microseconds since
+    the epoch, floats as floats, decimals and integers as they are; ``None`` for null.
 
     Raises
     ------
-    TypeError, ValueError, OverflowError : it is not a value of that type, or one that Spark would compare in another
-        way (a double with an integer or decimal column, which loses digits; a timestamp with a date; NaN, infinities).
+    TypeError, ValueError, OverflowError : the value is not of that type, or Spark would compare it differently (a
+        double with an integer or decimal column, which loses digits; a timestamp with a date; NaN, infinities).
     """
     if value is None:
         return None
@@ -260,7 +265,7 @@ def _possible(predicate: Predicate, bounds: Callable[[Column], Bounds]) -> tuple
         case IsIn(column, values):
             within = bounds(column)
             if not within.values:
-                # Whether null is among nothing is null to some versions of Spark and false to others.
+                # `NULL IN ()` is null in some versions of Spark and false in others.
                 return False, not values
             some = [value for value in values if value is not None]
             true = any(_may_equal(within, value) for value in some)

@@ -1,11 +1,11 @@
 """Expired files set aside instead of deleted: ``_dvm_quarantine/TIME-ID/path``, until they expire there as well.
 
-The folder lies right below the table's root. Its name begins with ``_`` and is none that a format knows: readers,
-vacuums and cleaners of Delta, Lance and Paimon, ours among them, pass it by. TIME is when the vacuum ran, in UTC, and
-decides alone when a batch expires; ID keeps two runs of one second apart.
+The folder lies right below the table's root. Its name begins with ``_``, and no format uses it: readers, vacuums and
+cleaners of Delta, Lance and Paimon ignore it, and so do those of this package. TIME is when the vacuum ran, in UTC; it
+alone decides when a batch expires. ID separates two runs within the same second.
 
-Putting back takes two steps: a format decides what it can take back without harm (:class:`Returning`), looking at the
-table as it would be (:class:`Restored`); then files move, those that name others last.
+Restoring takes two steps. First the format decides which files can return without harm (:class:`Returning`), by
+inspecting the table as it would be (:class:`Restored`). Then the files move, those that name other files last.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def new_batch(now: int) -> str:
 
 
 def set_aside(storage: Storage, paths: Sequence[str], folder: str) -> tuple[int, StorageError | None]:
-    """Move files into a batch; how many were moved, and the first failure. One that fails stops no other."""
+    """Move files into a batch. Returns how many were moved, and the first failure. A failure does not stop the rest."""
     return _move(storage, ((path, f"{folder}/{path}") for path in paths))
 
 
@@ -59,7 +59,7 @@ def put_back(storage: Storage, paths: Iterable[str], folder: str) -> int:
 
 
 def empty(storage: Storage, before: int) -> int:
-    """Delete the batches from before ``before``, epoch milliseconds; how many files went. Raises StorageError."""
+    """Delete the batches older than ``before``, epoch milliseconds. Returns how many files. Raises StorageError."""
     deleted = 0
     for batch in _batches(storage):
         if batch.at >= before:
@@ -79,7 +79,7 @@ def empty(storage: Storage, before: int) -> int:
 
 
 class Restored(Storage):
-    """A table's storage as if files of the quarantine were back in their places. For reading only."""
+    """A read-only view of a table's storage, as if quarantined files were back in their places."""
 
     def __init__(self, storage: Storage, places: Mapping[str, str]) -> None:
         super().__init__(storage.uri, storage.options)
@@ -97,16 +97,16 @@ class Restored(Storage):
 
 
 class Returning(Protocol):
-    """What a format knows of files that come back."""
+    """A format's rules for files that return from quarantine."""
 
     def held(self, restored: Restored) -> Mapping[str, str]:
-        """Those of ``restored.places`` that must stay in quarantine, and why."""
+        """The paths of ``restored.places`` that must remain in quarantine, each with the reason."""
 
     def order(self, path: str) -> tuple[int, int]:
-        """When a file is moved: one that names others after these. Files are sorted by it, and by path."""
+        """Sort key for moving files, before the path: a file that names others moves after them."""
 
     def settle(self, paths: Sequence[str]) -> None:
-        """Once they are there again: hints, for instance."""
+        """Finish once the files are back in place: update hints, for instance."""
 
 
 def undelete(
@@ -118,12 +118,15 @@ def undelete(
     until: int | None = None,
     dry_run: bool = False,
 ) -> UndeleteResult:
-    """Put back what vacuums set aside from ``since`` to ``until``, epoch milliseconds; see ``UndeletableTable``.
-    ``version``: the table's newest. ``returning``: ``None`` where no file of the quarantine names another one.
+    """Put back the files that vacuums set aside from ``since`` to ``until``, epoch milliseconds; see
+    ``UndeletableTable``.
+
+    version : the table's newest version.
+    returning : the format's rules, ``None`` if no quarantined file names another one.
     """
     newest, taken = version(), list[str]()
     files: dict[str, FileInfo] = {}
-    # What was set aside last is what was there last.
+    # Of several files with one path, the one set aside last is the newest.
     for batch in sorted(_batches(storage), key=lambda batch: batch.at, reverse=True):
         if (since is not None and batch.at < since) or (until is not None and batch.at > until):
             continue
@@ -143,7 +146,7 @@ def undelete(
         back, more, gone = _return(storage, wanted, places)
         taken += more
         if returning is not None:
-            # What is there already may have been put back by a run that stopped before this.
+            # A file that is in place already may have been put back by an interrupted run.
             returning.settle([*back, *taken])
     size = sum(files[path].size for path in back)
     return UndeleteResult(newest, dry_run, len(back), size, len(taken), gone, dict(Counter(held.values())))
@@ -155,7 +158,7 @@ def _as_they_come(path: str) -> tuple[int, int]:
 
 
 def _return(storage: Storage, paths: Sequence[str], places: Mapping[str, str]) -> tuple[list[str], list[str], int]:
-    """What came back, whose names are taken by now, and how many files are gone."""
+    """The paths put back, the paths whose names are taken by now, and the number of files that no longer exist."""
     back: list[str] = []
     taken: list[str] = []
     gone = 0

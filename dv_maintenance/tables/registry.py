@@ -1,4 +1,4 @@
-"""Which table formats there are, and all that anybody outside a format's own folder has to know of one.
+"""The registry of table formats, with all that code outside a format's own folder needs to know about it.
 
 Those of this package are loaded on first use, from ``tables.NAME``. Another package adds its own with
 :func:`register`, or by an entry point in the group ``dv_maintenance.table_formats`` that names a :class:`TableFormat`.
@@ -30,12 +30,12 @@ class TableFormat:
 
     name : as users write it, such as ``delta``.
     title : as its makers write it, such as ``Delta``.
-    marker : folder right below a table's root that tells the format.
+    marker : folder right below a table's root that identifies the format.
     marker_file : what the name of a file in that folder must match; ``None``: the folder itself is enough.
     open : the table at a storage's root; costs nothing before it is used.
     partitions : whether its tables can be partitioned.
     symlink_manifests : whether other readers find its files by symlink manifests, see ``SymlinkManifestTable``.
-    dv_checksums : whether its deletion vectors carry checksums, so that reading one tells whether it is damaged.
+    dv_checksums : whether its deletion vectors carry checksums, so that reading one detects damage.
     kind : the asset kind that Dagster's page has an icon for.
     size_property : table property that says how large a data file should be, ``None`` where there is none.
     extra : extra of this package that has what the format needs, ``None`` where it needs nothing.
@@ -93,14 +93,14 @@ def format_called(name: str, table: str | None = None) -> TableFormat:
 
 
 def known_format(name: str | None) -> TableFormat | None:
-    """The format of that name; ``None`` if there is no such format, or no name."""
+    """The format of that name; ``None`` if the name is unknown or missing."""
     return next((each for each in formats() if each.name == name), None)
 
 
 def detect(storage: Storage, folder: str = "", children: Iterable[str] | None = None) -> TableFormat | None:
-    """The format of the table in ``folder`` of a storage, ``None`` if there is no table.
+    """The format of the table in ``folder`` of a storage, ``None`` if the folder holds no table.
 
-    ``children``: names of the folders in it, where the caller has listed them already. Raises StorageError.
+    ``children``: names of its subfolders, if the caller has listed them already. Raises StorageError.
     """
     for each in formats():
         if children is not None and each.marker not in children:

@@ -1,4 +1,4 @@
-"""Rows out and in: what a DELETE, UPDATE or MERGE asks of a table, and what it commits."""
+"""Row changes: what a DELETE, UPDATE or MERGE requests from a table, and what it commits."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ __all__ = [
 
 
 def row_id_name(schema: pa.Schema) -> str:
-    """What the column of the ids is called that stay with rows when they are changed, in tasks that ask for it beside
-    those of ``schema``, the table's, and in what is written, where a row that is new has none. No column is called so.
+    """The name of the column that carries row ids in scan tasks and in written files.
+
+    A row keeps its id when it is changed; a new row has a null there. The name differs from every column of
+    ``schema``, the table's.
     """
     return unused("_dvm_row_id", schema.names)
 
 
 def unused(name: str, taken: Iterable[str]) -> str:
-    """``name`` with as many underscores in front as it takes to be none of those ``taken``, whatever their case."""
+    """``name``, prefixed with underscores until it differs from all of ``taken``, ignoring case."""
     known = {each.lower() for each in taken}
     while name.lower() in known:
         name = f"_{name}"
@@ -46,8 +48,10 @@ def unused(name: str, taken: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DeletedRows:
-    """Rows to delete from one live file, by physical position; ``positions=None``: every row that is left. ``rows``:
-    physical rows of the file, ``None`` if it was not opened.
+    """Rows to delete from one live file.
+
+    positions : physical positions; ``None``: every row that is still live.
+    rows : physical rows of the file, ``None`` if it was not opened.
     """
 
     key: FileKey
@@ -65,8 +69,8 @@ class AddedFile:
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """What a DELETE, UPDATE or MERGE does to a table: rows out, files with new rows in, and files that tell a change
-    data feed what happened.
+    """What a DELETE, UPDATE or MERGE does to a table: rows to delete, files with new rows, and files of change data
+    for a change data feed.
     """
 
     deleted: tuple[DeletedRows, ...] = ()
@@ -76,9 +80,12 @@ class RowChanges:
 
 @dataclass(frozen=True, slots=True)
 class ChangesOutcome:
-    """``version`` is ``None`` if nothing was committed: there was nothing to do, or a ``conflict``, the reason why the
-    operation has to be run again on a newer snapshot. ``rows_deleted`` by us, not by others meanwhile; ``None`` where a
-    file went whole whose rows nobody counted.
+    """The outcome of a commit of row changes.
+
+    version : the committed version, ``None`` if nothing was committed: nothing was left to do, or a ``conflict``.
+    conflict : why the operation has to run again on a newer snapshot.
+    rows_deleted : rows that this commit deleted, without those that concurrent writers deleted; ``None`` if it removed
+        a whole file of unknown row count.
     """
 
     version: int | None
@@ -93,9 +100,12 @@ class ChangesOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """What is known of one column in each file of a snapshot, in its order: no live value is below ``minimum`` or above
-    ``maximum`` (null: not known), ``nulls`` counts null values (null: not known; with deleted rows only 0 and the
-    number of physical rows mean anything).
+    """Bounds of one column, with one value per file of a snapshot, in the snapshot's order.
+
+    minimum : no live value is below it; null: unknown.
+    maximum : no live value is above it; null: unknown.
+    nulls : number of null values; null: unknown. In a file with deleted rows only two values are reliable: 0 and the
+        number of physical rows.
     """
 
     minimum: pa.ChunkedArray
@@ -105,11 +115,16 @@ class ColumnBounds:
 
 @dataclass(frozen=True, slots=True)
 class RowRules:
-    """What new rows of a table must be like. ``checks``: SQL conditions by name that may not be false; ``not_null``:
-    columns, dotted where nested; ``generated``: SQL expressions by column; ``identity``: columns whose values the table
-    hands out; ``defaults``: SQL expressions by column, for inserts that leave it out; ``fixed``: columns that nothing
-    may be assigned to, with the reason; ``change_data``: whether changes have to be recorded in files of their own;
-    ``row_ids``: whether a changed row has to keep its id, see ``row_id_name``.
+    """The rules that new rows of a table must satisfy.
+
+    checks : SQL conditions by name; none may be false.
+    not_null : columns that hold no nulls, dotted where nested.
+    generated : SQL expressions by column.
+    identity : columns whose values the table assigns.
+    defaults : SQL expressions by column, for inserts that omit the column.
+    fixed : columns that can't be assigned, each with the reason.
+    change_data : whether changes have to be recorded in files of their own.
+    row_ids : whether a changed row has to keep its id, see ``row_id_name``.
     """
 
     checks: Mapping[str, str] = field(default_factory=dict)
@@ -124,9 +139,12 @@ class RowRules:
 
 @dataclass(frozen=True, slots=True)
 class RowWriteTask:
-    """How new rows become files: the logical ``columns``, and row ids if any, as fields of ``schema`` (names
-    and types as files hold them) below ``output_uri``, each partition in a folder of its name where ``hive_folders``;
-    see ``RewriteTask`` for the rest.
+    """How to write new rows to files. See ``RewriteTask`` for the fields not listed here.
+
+    columns : the logical columns, and the row ids if the table has them.
+    schema : the same columns with the names and types that the files store.
+    output_uri : the folder that new files go below.
+    hive_folders : whether each partition has a folder of its name.
     """
 
     columns: tuple[str, ...]
@@ -143,10 +161,10 @@ class RowLevelTable(SkippingTable, Protocol):
     """A table whose rows can be deleted, updated and merged in place, by deletion vectors."""
 
     def column_bounds(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, ColumnBounds]:
-        """Bounds of those of the columns (logical names, not nested) that any are known of."""
+        """Bounds by column, for those of ``columns`` (logical names, not nested) with any known bound."""
 
     def row_rules(self, snapshot: Snapshot) -> RowRules:
-        """What an UPDATE or MERGE has to see to."""
+        """The rules that an UPDATE or MERGE must enforce."""
 
     def row_write_tasks(self, snapshot: Snapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
         """How to write new rows, and how to write change data: the same columns, then ``_change_type``."""
@@ -160,8 +178,11 @@ class RowLevelTable(SkippingTable, Protocol):
         reads: Callable[[Snapshot], bool],
         max_attempts: int = 10,
     ) -> ChangesOutcome:
-        """Commit rows out and in, unless others did meanwhile what makes the outcome wrong. ``operation``: name
-        (DELETE, UPDATE or MERGE), parameters and metrics for the history. ``reads`` gets the table with only the files
-        in it that others added meanwhile: whether the operation would have had to look at any. Raises ConflictError
-        when the race is lost ``max_attempts`` times.
+        """Commit row changes, unless concurrent commits make the outcome wrong.
+
+        operation : name (DELETE, UPDATE or MERGE), parameters and metrics for the history.
+        reads : receives a snapshot that holds only the files that other writers added concurrently; returns whether
+            the operation would have had to read any of them.
+
+        Raises ConflictError when the race is lost ``max_attempts`` times.
         """

@@ -1,4 +1,4 @@
-"""Deleting files of a table: as many as can be, and the folders that they leave empty."""
+"""Delete files of a table, as many as possible, and the folders that become empty."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 def delete_batch(storage: Storage, paths: Sequence[str]) -> tuple[int, StorageError | None]:
-    """How many are gone, and the first failure. One file that can't be deleted stops no other.
+    """Delete files. Returns how many were deleted, and the first failure. A failure does not stop the rest.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a table can do, whatever its format: the ``Table`` protocol, and what a commit is given and returns."""
+"""The ``Table`` protocol, which every format implements, and the values that a commit takes and returns."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ __all__ = ["CommitOutcome", "Rebased", "Replacement", "SkippingTable", "Table"]
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One all-or-nothing part of a commit: logical files out, new files in (none where every row was deleted)."""
+    """One all-or-nothing part of a commit: it replaces logical files by new ones (none if every row was deleted)."""
 
     id: str
     partition: str
     inputs: tuple[FileKey, ...]
     outputs: tuple[OutputFile, ...] = ()
     kept: tuple[int, ...] = ()
-    """Where the outputs hold what was live of the inputs, one after the other, each in its order: the rows that
-    each input gave. That is what deletes by others can be carried over by."""
+    """Number of rows that each input contributed, if the outputs hold the live rows of the inputs in order. Deletes by
+    concurrent writers can be carried over only with it."""
     order_by: tuple[str, ...] = ()
-    """Columns that the rows of the outputs were ordered by, for the table to remember."""
+    """Columns that order the rows of the outputs, for the table to record."""
     native: str = ""
     """See ``RewriteResult``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebased:
-    """A replacement that others deleted from meanwhile, as it was committed. ``inputs``: the logical files taken out,
-    without those that were gone; ``deleted``: of each output, in order, the rows that are deleted. Outputs of which
-    nothing is left were left out of the commit.
+    """A replacement as it was committed after concurrent deletes from its inputs.
+
+    inputs : the logical files that the commit removed, without those that were already removed.
+    deleted : number of deleted rows of each output, in order. The commit omits outputs without live rows.
     """
 
     id: str
@@ -51,12 +52,16 @@ class Rebased:
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
-    """``version`` is the newest one that was committed, ``None`` if nothing was. ``lost`` are replacements whose inputs
-    somebody else changed meanwhile in a way that can't be carried over: not committed, to be planned again.
-    ``rebased``: those of ``committed`` with deletes carried over. ``attempts`` counts put-if-absent tries, at least 1.
+    """What became of the replacements of a commit.
 
-    ``versions``: by id, where each replacement is a commit of its own. ``problems``: what went wrong after the
-    commits, which stand. ``moved``: logical files that have the same DV in another place now.
+    version : the newest committed version, ``None`` if nothing was committed.
+    lost : replacements that were not committed, because concurrent writers changed their inputs in a way that can't be
+        carried over. They have to be planned again.
+    rebased : those of ``committed`` with deletes carried over.
+    attempts : put-if-absent attempts, at least 1.
+    versions : committed version by replacement id, if each replacement is a commit of its own.
+    problems : what failed after the commits, which remain valid.
+    moved : logical files whose unchanged DV is stored in another place now.
     """
 
     version: int | None
@@ -83,14 +88,18 @@ class Table(Protocol):
     def storage(self) -> Storage: ...
 
     def path_of(self, name: str) -> str:
-        """The path, for ``storage``, of a file by its name in ``Snapshot.files``: that is how the format spells it."""
+        """The storage path of a file, given its name in ``Snapshot.files`` as the format spells it."""
 
     def version(self, known: int | None = None) -> int:
-        """Newest version, by the cheapest look that is right. ``known``: one seen before, which makes it cheaper."""
+        """The newest version, found with as few requests as possible. ``known``: a version seen before, which saves
+        requests.
+        """
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """The table at a version, the newest by default. Raises TableNotFoundError, UsageError (no such version),
-        DamagedTableError, UnsupportedFeatureError (features a reader must know).
+        """The table at a version, the newest by default.
+
+        Raises TableNotFoundError, UsageError (the version does not exist), DamagedTableError and
+        UnsupportedFeatureError (the table has features that a reader must know).
         """
 
     def parent_of(self, version: int) -> int:
@@ -107,12 +116,12 @@ class Table(Protocol):
         """
 
     def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
-        """Reading tasks that together yield every live row, in logical names and the order of ``columns``; one task
-        per live file.
+        """Scan tasks, one per live file. Together they yield every live row, under logical names, in the order of
+        ``columns``.
         """
 
     def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
-        """One task per bin, same ids."""
+        """One task per bin, with the same id."""
 
     def commit(
         self,
@@ -122,9 +131,11 @@ class Table(Protocol):
         operation: Mapping[str, Any],
         max_attempts: int = 10,
     ) -> CommitOutcome:
-        """Commit every replacement whose inputs are all still live, or can have what others deleted from them carried
-        over; report the others as lost. ``operation``: name and parameters for the history, see
-        ``maintenance.apply``. Raises ConflictError when the race is lost ``max_attempts`` times.
+        """Commit the replacements whose inputs are all still live, or whose concurrent deletes can be carried over.
+        Report the others as lost.
+
+        ``operation``: name and parameters for the history, see ``maintenance.apply``. Raises ConflictError when the
+        race is lost ``max_attempts`` times.
         """
 
     def vacuum(
@@ -137,26 +148,32 @@ class Table(Protocol):
         now: int | None = None,
         guard: VacuumGuard = NO_GUARD,
     ) -> VacuumResult:
-        """Delete what nothing needs. ``retention`` and ``now`` in milliseconds; ``None``: the table's own property,
-        the clock. Raises RefusedError where ``guard`` forbids it.
+        """Delete the files that nothing needs.
+
+        retention : milliseconds, ``None``: the table's own property.
+        now : epoch milliseconds, ``None``: the clock.
+
+        Raises RefusedError if ``guard`` forbids it.
         """
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Newest first."""
 
     def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
-        """The oldest live DV of a snapshot, from at most ``limit`` commits; ``None`` without DVs. A DV that a later
-        commit lists again (a restore, new statistics) counts from there.
+        """The oldest live DV of a snapshot, found in at most ``limit`` commits; ``None`` without DVs. If a later commit
+        lists a DV again (a restore, new statistics), its age counts from that commit.
         """
 
 
 class SkippingTable(Table, Protocol):
-    """A table that can be asked which files a condition concerns."""
+    """A table that can skip files that a condition rules out."""
 
     def may_match(self, snapshot: Snapshot, predicate: Predicate) -> pa.BooleanArray:
-        """One value per row of ``snapshot.files``: ``False`` where no live row can fulfil ``predicate``."""
+        """One value per row of ``snapshot.files``: ``False`` if no live row of the file can satisfy ``predicate``."""
 
     def local_times(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-        """Of those of the columns that are instants and have values without a zone, which are in the zone of whoever
-        reads: their text per file of the snapshot, in its order, null where a value is an instant itself.
+        """Partition values of timestamp columns that are stored without a zone, so that each reader applies its own.
+
+        Returns such columns only, each as text with one value per file of the snapshot, in its order. A null means that
+        the stored value is an instant.
         """

@@ -1,7 +1,8 @@
-"""The frame of every vacuum: list, look, decide, look again, delete in batches. A format brings its rules only.
+"""The frame of every vacuum: list, decide, check again, delete in batches. A format contributes only its rules.
 
-:func:`run` holds what a format found against the guard, and reports. :class:`Sweep` removes files, a batch at a time:
-deletes them or sets them aside. Right before each batch the format looks again and leaves out what is needed by now.
+:func:`run` checks what a format found against the guard, and reports. :class:`Sweep` removes files, a batch at a time:
+it deletes them or sets them aside. Right before each batch the format checks again, and keeps files that are needed by
+then.
 """
 
 from __future__ import annotations
@@ -24,37 +25,37 @@ __all__ = ["Rules", "Sweep", "run"]
 
 _log = logging.getLogger(__name__)
 
-BATCH = 1000  # files deleted between two looks
+BATCH = 1000  # files deleted between two checks
 
 
 class Rules(Protocol):
-    """What a format knows: which files may go, in which order, and who may need them by now."""
+    """A format's rules: which files have expired, in which order they are removed, and which are needed again."""
 
     @property
     def storage(self) -> Storage: ...
 
     @property
     def table(self) -> str:
-        """What errors call the table."""
+        """The table's name in errors."""
 
     def find(self) -> Sequence[ExpiredFile]:
-        """List, look and decide: what may go. Changes nothing."""
+        """List the storage and decide which files have expired. Changes nothing."""
 
     @property
     def version(self) -> int:
-        """The newest one, when ``find`` looked."""
+        """The newest version when ``find`` ran."""
 
     def totals(self, files: Sequence[ExpiredFile]) -> tuple[int, int | None]:
-        """How many files and bytes there are, of which ``files`` may go; ``None`` where the bytes are not known."""
+        """The number of all files and their bytes, ``files`` included; ``None`` if the bytes are unknown."""
 
     def unexplained(self, files: Sequence[ExpiredFile]) -> Sequence[ExpiredFile]:
-        """Those of the files that the history does not say it took out. May be costly."""
+        """Those of ``files`` that the history does not record as removed. May be costly."""
 
     def delete(self, files: Sequence[ExpiredFile], sweep: Sweep) -> None:
-        """Remove what is still not needed, by ``sweep``. Raises what stops it, with what was done so far."""
+        """Remove, through ``sweep``, the files that are still not needed. An error says what was done so far."""
 
     def result(self, files: Sequence[ExpiredFile], *, deleted: int, dry_run: bool) -> VacuumResult:
-        """The report; ``files``: what was to go in the end."""
+        """The report. ``files``: those chosen for removal in the end."""
 
 
 def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumResult:
@@ -87,8 +88,11 @@ def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumR
 
 @dataclass(slots=True)
 class Sweep:
-    """Removes files of a table. ``folder``: where they go instead, ``None``: they are deleted. ``files``: what was to
-    go in the end; ``deleted``: how many of them did.
+    """Removes files of a table.
+
+    folder : the quarantine folder that files move to, ``None``: files are deleted.
+    files : files chosen for removal in the end.
+    deleted : how many of them were removed.
     """
 
     storage: Storage
@@ -99,8 +103,8 @@ class Sweep:
     def remove(
         self, files: Sequence[ExpiredFile], still: Callable[[Sequence[ExpiredFile]], Sequence[ExpiredFile]]
     ) -> StorageError | None:
-        """Remove files, as many as can be; the first failure. ``still``: looks again, and says which of a batch may
-        still go.
+        """Remove as many files as possible, and return the first failure. ``still``: checks a batch again, and returns
+        the files that are still not needed.
         """
         failure: StorageError | None = None
         for at in range(0, len(files), BATCH):
@@ -118,25 +122,23 @@ class Sweep:
             self.count(batch, gone)
             failure = failure or failed
             if failed and not gone:
-                break  # nothing works any more: don't try hundreds of thousands of files one by one
+                break  # the storage has failed: don't try hundreds of thousands of files one by one
         return failure
 
     def count(self, files: Sequence[ExpiredFile], gone: int) -> None:
-        """Files were to go, and so many did."""
+        """Record that ``files`` were chosen for removal, and ``gone`` of them were removed."""
         self.files += files
         self.deleted += gone
 
     def take(self, path: str, name: str) -> None:
-        """Remove one file that lies at ``path`` for the moment, and is called ``name``. Not counted. Raises
-        StorageError.
-        """
+        """Remove one file, named ``name``, that is at ``path`` at present. Does not count it. Raises StorageError."""
         if self.folder is None:
             self.storage.delete([path])
         else:
             self.storage.move(path, f"{self.folder}/{name}")
 
     def put_back(self, paths: Sequence[str]) -> None:
-        """Files that were set aside and are needed after all. Raises StorageError."""
+        """Put back files that were set aside and are needed after all. Raises StorageError."""
         if self.folder is None:
             raise RefusedError("deleted files can't be put back", table=self.storage.uri)
         self.deleted -= put_back(self.storage, paths, self.folder)

@@ -1,4 +1,4 @@
-"""Work for an engine: what to scan and rewrite, and what came of it. Plain values that travel to workers as JSON."""
+"""Tasks for an engine (scans, rewrites) and their results: plain values that travel to workers as JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXACT_INSTANTS = b"dvm:instants"
 
 @dataclass(frozen=True, slots=True)
 class DvRef:
-    """Where the bytes of a DV are and what they must amount to.
+    """Where the bytes of a DV are, and what they must decode to.
 
     ``codec``: one that ``dv.codecs`` knows. Either ``uri`` (absolute, percent-encoded) with ``offset`` and ``size`` as
     the codec defines them, or ``inline``, the codec's text form.
@@ -48,8 +48,10 @@ class DvRef:
 
 @dataclass(frozen=True, slots=True)
 class RowDefault:
-    """What a row of a file has in an integer column that stores null for it, or that the file lacks: ``start``, plus
-    the row's physical position where it ``counts``.
+    """The value of an integer column for rows whose stored value is null, or for a file without the column.
+
+    start : the value, or its first one.
+    counts : whether the row's physical position is added to ``start``.
     """
 
     start: int
@@ -58,8 +60,10 @@ class RowDefault:
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Rows that count, by an integer ``column`` that the file stores and nobody asks for: those with one of the values
-    in ``kept``. Those in ``dropped`` are as good as not there; another value, or none, is damage.
+    """A filter on an integer ``column`` that the file stores and the scan does not return.
+
+    kept : rows with these values belong to the table.
+    dropped : rows with these values are skipped. Any other value, or a null, is damage.
     """
 
     column: str
@@ -82,18 +86,24 @@ class FragmentRef:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file to read, minus the rows its DV names; or a ``fragment``, which Lance's own library reads: then ``uri``
-    is that of its first data file, ``size`` that of all of them.
+    """One file to read, without the rows that its DV names.
 
-    ``rows``: physical rows the log promises (``None``: unknown). ``constants``: values of columns that the file
-    itself does not store (partition columns), by output field name, as JSON: null, booleans, integers and strings as
-    they are, floats and decimals as strings, dates as days and timestamps as microseconds since the epoch, binary as
-    base64. ``row_defaults``: by output field name, what null stands for. ``schema``: the fields of the task's schema
-    with the metadata they are found by in this file, where it is an older one than others of the task. ``format``: of
-    the file, ``parquet``, ``orc`` or ``avro``. ``only``: which of its rows count, where not all do. ``parts``: where
-    several files hold the rows together, each of them other columns: what to read of each, those of its ``schema``;
-    ``dv`` and ``rows`` are the same for all, ``size`` is that of all. ``spark_keys``: whether the table's readers heed
-    Spark's keys in a Parquet footer, which tell the calendar of dates and timestamps.
+    uri : of the file; of the first data file, if a ``fragment`` is given.
+    size : bytes of the file, or of all files of the fragment or of ``parts``.
+    rows : physical rows according to the log, ``None``: unknown.
+    constants : values of columns that the file does not store (partition columns), by output field name, as JSON: null,
+        booleans, integers and strings as they are, floats and decimals as strings, dates as days and timestamps as
+        microseconds since the epoch, binary as base64.
+    row_defaults : what replaces null, by output field name.
+    schema : the fields of the task's schema with the metadata that finds them in this file, if the file is older than
+        others of the task.
+    format : ``parquet``, ``orc`` or ``avro``.
+    fragment : a Lance fragment, which Lance's own library reads.
+    only : which of the rows belong to the table, if not all do.
+    parts : the files that together hold the rows, if each holds other columns; each part's ``schema`` names the columns
+        to read from it. All parts share ``dv`` and ``rows``.
+    spark_keys : whether the table's readers heed Spark's keys in a Parquet footer, which identify the calendar of dates
+        and timestamps.
     """
 
     key: FileKey
@@ -135,12 +145,12 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """Files of one shape to be read as batches of ``schema``.
+    """Files with one layout, to be read as batches of ``schema``.
 
     Fields of ``schema`` are found in a file by Parquet field id (``match_by="id"``, metadata key
     ``PARQUET:field_id``) or by name (``match_by="name"``): the field's metadata ``dvm:source`` if present, else its
-    own name; with ``dvm:match`` ``name`` one field is found by its name whatever the others are found by. A missing
-    field reads as null; narrower file types are widened; columns the schema does not name are dropped.
+    own name. A field with the metadata ``dvm:match`` = ``name`` is always found by name. A missing field reads as null.
+    Narrower file types are widened. Columns that the schema does not name are dropped.
     """
 
     sources: tuple[SourceFile, ...]
@@ -171,8 +181,9 @@ def _schema_of(text: str) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class RewriteBin:
-    """What a plan wants merged into new files: logical files of one partition. ``order_by``: columns (logical names) to
-    order the rows by, along a space-filling curve; none: rows stay in their order.
+    """Logical files of one partition that a plan merges into new files.
+
+    order_by : columns (logical names) to order the rows by, along a space-filling curve; none: rows keep their order.
     """
 
     id: str
@@ -183,13 +194,13 @@ class RewriteBin:
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """Read the sources without their deleted rows, in order, and write them below ``output_uri``. A pure function of
-    storage.
+    """Read the live rows of the sources, in order, and write them below ``output_uri``. A pure function of storage.
 
-    ``target_bytes``: roll to a new file once the current one holds that much. ``file_name``: of each new file, with
-    ``{task}``, ``{uuid}`` and ``{codec}`` where it wants them; a uuid it must have. ``stats_columns``: leaf columns, as
-    tuples of field names, whose statistics the result reports. ``order_by``: fields of the scan's schema, see
-    ``RewriteBin``. ``format``: of the new files, ``parquet``, ``orc`` or ``avro``.
+    target_bytes : size at which the writer starts the next file.
+    file_name : template of a new file's name, with ``{uuid}`` (required), ``{task}`` and ``{codec}``.
+    stats_columns : leaf columns, as tuples of field names, whose statistics the result reports.
+    order_by : fields of the scan's schema, see ``RewriteBin``.
+    format : of the new files, ``parquet``, ``orc`` or ``avro``.
     """
 
     id: str
@@ -243,9 +254,13 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
-    """What a task did. ``rows_read`` counts physical rows, ``rows_purged`` those that a DV named; ``source_rows`` and
-    ``source_purged`` are the same per source, in the task's order. ``native``: what the format's own library wants back
-    to commit what it wrote.
+    """The result of a rewrite task.
+
+    rows_read : physical rows read.
+    rows_purged : rows dropped because a DV names them.
+    source_rows : ``rows_read`` per source, in the task's order.
+    source_purged : ``rows_purged`` per source, in the task's order.
+    native : what the format's own library needs to commit the files that it wrote.
     """
 
     task_id: str
