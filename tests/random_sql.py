@@ -272,7 +272,7 @@ _RARE: Final = (
     ("spark.sql.optimizer.inSetConversionThreshold", ("0", "2")),
     ("spark.sql.datetime.java8API.enabled", ("true",)),
     ("spark.sql.execution.arrow.useLargeVarTypes", ("true",)),
-    ("spark.sql.execution.arrow.maxRecordsPerBatch", ("1", "2")),
+    ("spark.sql.execution.arrow.maxRecordsPerBatch", ("0", "1", "2")),
     ("spark.sql.constraintPropagation.enabled", ("false",)),
     ("spark.sql.cbo.enabled", ("true",)),
 )

@@ -26,6 +26,7 @@ from dv_maintenance.dml.session_time import scan_tasks
 from dv_maintenance.dml.source import Values, read_rows
 from dv_maintenance.dml.spark_types import for_spark, spark_schema
 from dv_maintenance.engine.rows.values import scalar_of
+from dv_maintenance.engine.spark.arrow_table import rows_of
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.predicate import bind
@@ -253,7 +254,7 @@ def _matching_partitions(session: SparkSession, table: RowLevelTable, snapshot: 
     rows = for_spark(pa.RecordBatch.from_arrays([*values, names.unique()], [*columns, partition]), known)
     types = from_arrow_schema(known, prefer_timestamp_ntz=True)
     with spark_errors():
-        partitions = as_in_catalog(session.createDataFrame(pa.Table.from_batches([rows]), types), schema)
+        partitions = as_in_catalog(rows_of(session, pa.Table.from_batches([rows]), types), schema)
         return [row[0] for row in partitions.where(sql).select(partition).collect()]
 
 

@@ -19,6 +19,7 @@ from dv_maintenance.dml.names import alike, quoted
 from dv_maintenance.dml.rows import spark_errors
 from dv_maintenance.dml.spark_types import spark_schema
 from dv_maintenance.dml.text_files import FaultError, TextFile, columns_of, records
+from dv_maintenance.engine.spark.arrow_table import rows_of
 from dv_maintenance.errors import UsageError
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ def _staged_files(
     tasks = pa.table({"file": pa.array(range(len(files)), pa.int32())})
     worker = _text_worker(tuple(files), tuple(columns), dict(options or {}), optional)
     with spark_errors():
-        staged = session.createDataFrame(tasks).mapInArrow(worker, _staged(columns))
+        staged = rows_of(session, tasks).mapInArrow(worker, _staged(columns))
     for at, column in enumerate(columns):
         if column.is_instant:
             staged = _instants(staged, at, column)

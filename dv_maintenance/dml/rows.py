@@ -17,6 +17,7 @@ from dv_maintenance.dml.names import unused
 from dv_maintenance.dml.padding import as_in_catalog
 from dv_maintenance.dml.spark_types import for_spark, spark_schema
 from dv_maintenance.dv import DeletionVector
+from dv_maintenance.engine.spark.arrow_table import rows_of
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.tables.model import LIMITED
 
@@ -81,7 +82,7 @@ def live_rows(
         }
     )
     reader = _reader(dict(options or {}), None if known.equals(schema) else known, predicate, (file, row))
-    rows = session.createDataFrame(specs).mapInArrow(reader, full)
+    rows = rows_of(session, specs).mapInArrow(reader, full)
     return TableRows(as_in_catalog(rows, schema), file, row)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.dml.rows import spark_errors
+from dv_maintenance.engine.spark.arrow_table import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +48,6 @@ def _instants(session: SparkSession, texts: pa.Array) -> Mapping[str, int | None
     from pyspark.sql import functions as f
 
     with spark_errors():
-        rows = session.createDataFrame(pa.table({"text": texts}))
+        rows = rows_of(session, pa.table({"text": texts}))
         found = rows.select("text", f.expr("unix_micros(TRY_CAST(text AS TIMESTAMP_LTZ)) AS micros")).collect()
     return {row.text: row.micros for row in found}

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from dv_maintenance.engine.pool import run_all
 from dv_maintenance.engine.spark import wire
+from dv_maintenance.engine.spark.arrow_table import rows_of
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _run_job(session: SparkSession, tag: str, task: RewriteTask, worker: _Worker
 
     session.addTag(tag)
     try:
-        [row] = session.createDataFrame(wire.specs_of(task)).mapInArrow(worker, "outcome string").collect()
+        [row] = rows_of(session, wire.specs_of(task)).mapInArrow(worker, "outcome string").collect()
     except (PySparkException, Py4JError) as error:
         raise _failure(str(error)) from error
     finally:
