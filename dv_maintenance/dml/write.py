@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dv_maintenance.dml.names import quoted
 from dv_maintenance.dml.rows import spark_errors
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.engine.writer import RollingWriter, as_optional
@@ -137,12 +138,10 @@ def _with_spellings(plain: DataFrame, job: _Job) -> DataFrame:
     way than delta-spark spells it is another partition. It casts them to strings (``FileFormatWriter``), which depends
     on the JVM (digits of doubles before Java 19) and the session (decimals by ANSI mode).
     """
-    from pyspark.sql import functions as f
-
-    values = [f.col(f"column{_FIRST + job.schema.names.index(name)}") for name in job.spelled]
+    values = [f"column{_FIRST + job.schema.names.index(name)}" for name in job.spelled]
     if job.changes is not None:
-        values += [f.col(f"column{job.old}").getField(name) for name in job.spelled]
-    return plain.select("*", *[value.cast("string").alias(f"text{at}") for at, value in enumerate(values)])
+        values += [f"column{job.old}.{quoted(name)}" for name in job.spelled]
+    return plain.selectExpr("*", *[f"CAST({value} AS STRING) AS text{at}" for at, value in enumerate(values)])
 
 
 def _worker(job: _Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -5,6 +5,7 @@ writes and commits.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -57,8 +58,8 @@ def verbs_of(backend: TableBackend) -> list[Verb]:
 
 _CAPABILITIES: Final = {
     "DeltaBackend": frozenset({"lite", "quarantine", "rows", "order", "restore", "downgrade", "convert"}),
-    "LanceBackend": frozenset({"positions", "rename"}),
-    "PaimonBackend": frozenset({"positions"}),
+    "LanceBackend": frozenset({"positions", "quarantine", "rename"}),
+    "PaimonBackend": frozenset({"positions", "quarantine"}),
 }
 
 
@@ -272,6 +273,9 @@ def _rows(table: RowLevelTable, tasks: Sequence[ScanTask]) -> Iterator[tuple[Row
                 yield (row["id"], row["p"], row["v"]), row["file"], row["row"]
 
 
+_CAST: Final = re.compile(r"CAST\((\w+) AS STRING\) AS (\w+)")
+
+
 class _Frame:
     """As much of a DataFrame as writing takes."""
 
@@ -296,6 +300,12 @@ class _Frame:
 
     def toDF(self, *names: str) -> _Frame:  # noqa: N802
         self._batch = self._batch.rename_columns(list(names))
+        return self
+
+    def selectExpr(self, *expressions: str) -> _Frame:  # noqa: N802
+        """All columns, and more of them as strings, which all that are cast here are."""
+        for source, name in _CAST.findall(" ".join(expressions)):
+            self._batch = self._batch.append_column(name, self._batch.column(source))
         return self
 
     def mapInArrow(self, work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], _: str) -> _Frame:  # noqa: N802
