@@ -139,6 +139,15 @@ class Trial:
         self.look()
         return error
 
+    def version_after(self, script: Script) -> int | None:
+        """The newest version after a run with faults that the verb has to get over by itself."""
+        self._reset()
+        with injected(script):
+            self.verb.run(self.backend, self.now)
+        version = self._version()
+        self.look()
+        return version
+
     def look(self) -> None:
         """What holds after whatever happened; then the verb is run to its end."""
         if not self.verb.unreadable:

@@ -1,0 +1,93 @@
+"""A commit whose answer gets lost, or that a client repeats and then finds taken, is known as our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.delta.commit import dv_files
+from dv_maintenance.tables.delta.commit import publish as delta_publish
+from dv_maintenance.tables.paimon.commit import publish as paimon_publish
+from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
+from dv_maintenance.testing.faults import Call, Fault, Recorder
+from dv_maintenance.testing.grounds import Bucket, Folder, Ground
+from dv_maintenance.testing.trials import Trial
+from dv_maintenance.testing.verbs import verbs_of
+
+
+class AtEachCommit:
+    """A fault at each put-if-absent of a log entry; its last step on a local disk is a link."""
+
+    def __init__(self, fault: Fault, folder: str) -> None:
+        self.wanted, self.folder, self.happened = fault, folder, 0
+
+    def fault(self, call: Call) -> Fault | None:
+        if call.operation not in {"create", "link"} or self.folder not in call.path:
+            return None
+        self.happened += 1
+        return self.wanted
+
+    def done(self, call: Call) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_publish, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(paimon_publish, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(dv_files, "_INLINE", 0)
+
+
+BOTH = (Fault.LOSE_ANSWER, Fault.DUPLICATE)
+CASES = [
+    (DeltaBackend, "delete", "_delta_log/", BOTH),
+    (DeltaBackend, "vacuum", "_delta_log/", BOTH),
+    (DeltaBackend, "restore", "_delta_log/", BOTH),
+    # Whose very first answer is lost says that it is not known, and is run again.
+    (DeltaBackend, "convert", "_delta_log/", (Fault.DUPLICATE,)),
+    (PaimonBackend, "delete", "snapshot/", BOTH),
+]
+
+
+@pytest.mark.parametrize("bucket", [False, True], ids=["disk", "bucket"])
+@pytest.mark.parametrize(
+    ("make", "verb", "folder", "faults"),
+    [
+        pytest.param(*case, id=f"{case[0].__name__}-{case[1]}", marks=() if case[1] == "delete" else pytest.mark.deep)
+        for case in CASES
+    ],
+)
+def test_it_is_known_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[str], TableBackend],
+    verb: str,
+    folder: str,
+    faults: tuple[Fault, ...],
+    bucket: bool,
+) -> None:
+    place: Path = tmp_path / "table"
+    ground: Ground = Folder(place)
+    if bucket:
+        ground = Bucket()
+        monkeypatch.setattr(Storage, "default_access", ground)
+    backend = make("s3://lake" if bucket else str(place))
+    trial = Trial(backend, ground, next(each for each in verbs_of(backend) if each.name == verb))
+    undisturbed = trial.version_after(Recorder())
+    for fault in faults:
+        script = AtEachCommit(fault, folder)
+        assert trial.version_after(script) == undisturbed, fault
+        assert script.happened
+
+
+def test_a_manifest_of_lance_that_is_there_under_its_new_name(tmp_path: Path) -> None:
+    """Its commits are Lance's own library's; what we put there if absent is a manifest under another name."""
+    backend = LanceBackend(str(tmp_path / "table"), enable_v2_manifest_paths=False)
+    verb = next(each for each in verbs_of(backend) if each.name == "rename-manifests")
+    trial = Trial(backend, Folder(tmp_path / "table"), verb)
+    script = AtEachCommit(Fault.DUPLICATE, "_versions/")
+    assert trial.version_after(script) == trial.version
+    assert script.happened
