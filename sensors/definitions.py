@@ -1,6 +1,6 @@
-"""Everything in one code location: a sensor must live where the assets are that it requests.
+"""Everything in one code location: a sensor must be in the code location of the assets that it requests.
 
-``DVM_TABLES`` names the tables to maintain; by default those of ``make demo``, which need not exist yet.
+``DVM_TABLES`` names the tables to maintain; by default those of ``make demo``, which may not exist yet.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Watches the table logs for deletion vectors that pile up.
 
-Every minute it probes each table for a new version. A new version is observed (version, share of deleted rows) and held
-against the table's policy. It fires on files with more deleted rows than the policy allows and on small files worth
-merging; one run per table at a time. A table that can't be read fails its check `readable`.
+Every minute it probes each table for a new version. A new version is observed (version, share of deleted rows) and
+compared with the table's policy. The sensor fires on files with more deleted rows than the policy allows and on small
+files worth merging, with one run per table at a time. A table that can't be read fails its check `readable`.
 """
 
 from __future__ import annotations

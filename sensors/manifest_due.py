@@ -1,7 +1,7 @@
 """Watches for symlink manifests that no longer list the table's files.
 
 Every five minutes it probes each table whose jobs include `manifest`. It fires when a commit added or removed files
-after the manifests were written, or when there are none; a vacuum or a new property outdates no manifest.
+after the manifests were written, or when there are none; a vacuum or a new property does not outdate a manifest.
 """
 
 from __future__ import annotations

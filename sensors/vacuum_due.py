@@ -1,7 +1,7 @@
-"""Watches for files that nothing needs any more.
+"""Watches for files that no version needs any more.
 
-Once an hour it probes each table for a new version. Time alone expires files too, so the log is asked for expired ones
-every `vacuum_every` of the table's policy, whether anybody committed or not. It fires on `vacuum_min_bytes` of them.
+Once an hour it probes each table for a new version. Files also expire by time alone, so it searches the log for expired
+files every `vacuum_every` of the table's policy, even without a new commit. It fires on `vacuum_min_bytes` of them.
 """
 
 from __future__ import annotations
