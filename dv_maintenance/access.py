@@ -1,7 +1,7 @@
 """The calls by which :class:`~dv_maintenance.storage.Storage` reaches disks and object stores, each a single step.
 
-Nothing else in ``Storage`` touches bytes, so what stands in for :class:`Access` sees and may disturb all of it, below
-the mapping of errors: ``testing.faulty_access`` does.
+Nothing else in ``Storage`` touches bytes. A substitute for :class:`Access`, such as ``testing.faulty_access``, thus
+sees every call, and can make it fail before errors are mapped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _CLIENT_OPTIONS = {
 
 
 class Access:
-    """Paths are the system's. Raises what the system and obstore raise."""
+    """Single calls to the local disk and to object stores.
+
+    Paths are those of the operating system. Errors of the system and of obstore pass through unchanged.
+    """
 
     # -- object stores, and the local disk as one ----------------------------------------------------------------------
 
@@ -49,7 +52,7 @@ class Access:
         return obstore.open_reader(store, key)
 
     def open_writer(self, store: Any, key: str) -> Any:
-        """A Python file that becomes an object when it is closed."""
+        """A writable Python file; closing it creates the object."""
         import obstore
 
         return obstore.open_writer(store, key)
@@ -103,7 +106,7 @@ class Access:
 
 
 def _split_options(options: Mapping[str, str]) -> tuple[Any, Any]:
-    """Options as every Delta tool spells them (any case, ``aws_`` before a client's own) as obstore takes them."""
+    """Options in the spelling of Delta tools (any case, client options with ``aws_``) as options of obstore."""
     client: dict[str, str | bool] = {}
     config: dict[str, str] = {}
     for key, value in options.items():

@@ -1,7 +1,7 @@
 """Settings as people write them: sizes, durations, YAML files, and errors that name the key, the file and the line.
 
-Knows no policy and no table: the models live where their words mean something (``maintenance.policy``,
-``maintenance.tables_file``) and come here to be filled.
+This module knows neither policies nor tables. The models live with the code that uses them
+(``maintenance.planning.policy``, ``maintenance.tables_file``) and are validated here.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ __all__ = [
 ]
 
 _MAX_YAML_BYTES = 1 << 20
-# Aliases make a small file mean a huge document ("billion laughs"); counting what they expand to bounds it.
+# Aliases can expand a small file to a huge document ("billion laughs"); this limits the expanded values.
 _MAX_YAML_NODES = 100_000
 _INT64_MAX = 2**63 - 1
 
-# Binary whichever way they are spelled, as Spark and Hadoop read them: 1mb = 1m = 1MiB.
+# Binary in every spelling, as in Spark and Hadoop: 1mb = 1m = 1MiB.
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
 _DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
@@ -63,7 +63,7 @@ def parse_size(value: object) -> int:
         raise ValueError(f"not a size: {value!r}; write bytes as a number, or for example 256MiB")
     size = int(Decimal(match[1]) * _SIZE_UNITS[match[2].lower()])
     if size > _INT64_MAX:
-        raise ValueError(f"too large a size: {value!r}")
+        raise ValueError(f"the size is too large: {value!r}")
     return size
 
 
@@ -95,7 +95,7 @@ def parse_duration(value: object) -> int:
         raise ValueError(f"not a duration: {value!r}; write for example 168h or 7d")
     millis = sum(int(amount) * _DURATION_UNITS[unit] for amount, unit in parts)
     if millis > _INT64_MAX:
-        raise ValueError(f"too long a duration: {value!r}")
+        raise ValueError(f"the duration is too long: {value!r}")
     return millis
 
 
@@ -112,7 +112,7 @@ def format_duration(millis: int) -> str:
 
 
 def parse_instant(text: str) -> int:
-    """Epoch milliseconds, from ISO 8601 with a zone: without one it would mean another moment on another machine.
+    """Epoch milliseconds, from ISO 8601 with a zone. Without a zone its meaning would depend on the machine.
     Raises ValueError.
 
     >>> parse_instant("1970-01-01T01:00:01+01:00")
@@ -165,7 +165,7 @@ def load_yaml(path: str) -> Document:
 
 
 def parse_yaml(text: bytes | str, source: str) -> Document:
-    """See :func:`load_yaml`. Only plain YAML: tags that build Python objects are refused, so are keys given twice."""
+    """See :func:`load_yaml`. Refuses tags that build Python objects, and duplicate keys."""
     import yaml
 
     try:
@@ -184,7 +184,7 @@ def parse_yaml(text: bytes | str, source: str) -> Document:
         mark = getattr(error, "problem_mark", None)
         at = f" line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or type(error).__name__
-        # What it quotes may be a secret; its own text, as a cause, shows whole lines.
+        # The parser's error quotes whole lines, which may hold secrets: only its problem is passed on.
         problem = re.sub(r"'[^']*'|\"[^\"]*\"", "'...'", problem)
         raise UsageError(
             f"{source}{at} is not plain YAML: {problem}",
@@ -194,7 +194,7 @@ def parse_yaml(text: bytes | str, source: str) -> Document:
 
 
 def _walk(node: yaml.Node, location: Location, lines: dict[Location, int], seen: list[int], source: str) -> None:
-    """Record the line of every key path; refuse keys given twice and documents that aliases blow up."""
+    """Record the line of every key path. Refuse duplicate keys, and documents that aliases expand beyond the limit."""
     import yaml
 
     seen[0] += 1
@@ -235,12 +235,12 @@ def _problem(detail: Any, document: Document, model: type[BaseModel]) -> str:
     message = str(detail["msg"]).removeprefix("Value error, ")
     if detail["type"] == "extra_forbidden":
         known = ", ".join(sorted(model.model_fields)) if len(location) == 1 else ""
-        message = "no such key" + (f" (known: {known})" if known else "")
+        message = "unknown key" + (f" (known keys: {known})" if known else "")
     return f"{key}: {message} ({document.where(location)})"
 
 
 def expand_env(text: str) -> str:
-    """``${NAME}`` replaced by that environment variable. Raises ValueError if it is not set; never shows a value."""
+    """Replace ``${NAME}`` with that environment variable. Raises ValueError if it is not set; never shows a value."""
 
     def value_of(match: re.Match[str]) -> str:
         try:

@@ -1,8 +1,8 @@
 """What can go wrong, as a caller sees it.
 
-Every error names the table, the version it happened at, what had been done by then and what to do next. Two
-mix-ins say whether trying again can help; an orchestrator maps them onto its own retry rules. ``exit_code`` is
-what the command line ends with, and is part of its contract.
+Every error names the table, its version, what had been done before the error and what to do next. Two mix-ins say
+whether a retry can help; an orchestrator maps them to its own retry rules. ``exit_code`` is the exit status of the
+command line and part of its contract.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ __all__ = [
     "VerificationError",
 ]
 
-# user:password@ in front of a host; and a query (SAS tokens, signatures), as it is typed or percent-encoded, which ends
-# where the text around it goes on. In other places than the web a question mark may be part of a name: what follows
-# has to look like a query there.
+# user:password@ in front of a host; and a query (SAS tokens, signatures), plain or percent-encoded, up to the end of
+# the URL. Outside the web a question mark may be part of a name: there, only what looks like a query counts as one.
 _LOGIN = re.compile(r"(?<=://)[^\s/@\"'<>]*:[^\s/@\"'<>]*(?=@)")
 _PLACE = r"[^\s\"'<>?]*?(?:\?|%3[Ff])"
 _QUERY = re.compile(rf"((?:https?://{_PLACE}|[A-Za-z][\w+.-]*://{_PLACE}(?=[^\s\"'<>]*=)))[^\s\"'<>]+", re.IGNORECASE)
 
 
 def redacted(text: str) -> str:
-    """A text without what URLs in it may have of secrets: passwords, and queries, whole.
+    """The text without the secrets that URLs in it may carry: passwords and whole queries.
 
     >>> redacted("GET https://me:pass@host/a?sig=abc%2F failed")
     'GET https://***@host/a?*** failed'
@@ -55,11 +54,11 @@ class DvMaintenanceError(Exception):
 
     Parameters
     ----------
-    message : what is wrong, in plain words, without a trailing full stop.
+    message : subject and problem in plain words, without a trailing full stop.
     table : path or URI of the table, if known.
-    version : table version the problem was seen at, if known.
-    done : what had been done by then; ``None`` stands for "nothing was changed".
-    next_step : what the reader should do about it; ``None``: what mostly helps against such errors.
+    version : table version at which the problem appeared, if known.
+    done : what had been done before the error; ``None`` means "nothing was changed".
+    next_step : what the reader should do, as an imperative; ``None``: the usual remedy for this class of errors.
     """
 
     exit_code: ClassVar[int] = 1
@@ -112,7 +111,7 @@ class DvMaintenanceError(Exception):
 
 def rebuild_error(cls: type[DvMaintenanceError], args: tuple[Any, ...], state: dict[str, Any]) -> DvMaintenanceError:
     """The error that had these ``args`` and this ``__dict__`` on the other side of a process border."""
-    # Next to ValueError, an OSError must still be made by OSError.
+    # A class derived from both ValueError and OSError has to be created by OSError.__new__.
     error = OSError.__new__(cls) if issubclass(cls, OSError) else cls.__new__(cls)
     error.args = args
     error.__dict__.update(state)
@@ -120,13 +119,13 @@ def rebuild_error(cls: type[DvMaintenanceError], args: tuple[Any, ...], state: d
 
 
 class UsageError(DvMaintenanceError, FatalError, ValueError):
-    """The caller asked for something that does not exist or makes no sense."""
+    """The request names something that does not exist or contradicts itself."""
 
     exit_code = 2
 
 
 class TableNotFoundError(UsageError, FileNotFoundError):
-    """No table of a known format at this place."""
+    """The location holds no table of a known format."""
 
 
 class RefusedError(DvMaintenanceError, FatalError):
@@ -147,7 +146,7 @@ class UnsupportedFeatureError(RefusedError):
 
 
 class ConflictError(DvMaintenanceError, RetryableError):
-    """Another writer changed what we were about to replace, in every attempt."""
+    """In every attempt, another writer changed the files that this operation was about to replace."""
 
     exit_code = 4
     usual_step = "run again when the table is less busy"
@@ -161,7 +160,12 @@ class DamagedTableError(DvMaintenanceError, FatalError):
 
 
 class DamagedDeletionVectorError(DamagedTableError):
-    """A deletion vector cannot be trusted: ``file`` (``None`` if inline), ``offset`` in bytes, ``reason``."""
+    """A deletion vector cannot be trusted.
+
+    file : the file that holds it; ``None`` if it is inline.
+    offset : its position in the file, bytes.
+    reason : what is wrong with it.
+    """
 
     def __init__(self, reason: str, *, file: str | None = None, offset: int | None = None, **context: Any) -> None:
         place = "inline deletion vector" if file is None else f"deletion vector in {file}"

@@ -1,8 +1,8 @@
-"""Decisions and their execution: health, plan, explain or apply, verify. Knows no table format and no engine by name.
+"""Decisions and their execution: health, plan, explain or apply, verify. Independent of table formats and engines.
 
-Names are loaded when they are first used: a look at a table's health must not pay for what writes. Functions with the
-name of their module (``health``, ``explain``, ``apply``, ``read``, ``vacuum``) are imported from there: as names of
-this package they would be the function or the module, depending on who imported what before.
+Names are loaded on first use, so that reading a table's health does not import the writers. A function that shares
+its module's name (``health``, ``explain``, ``apply``, ``read``, ``vacuum``) is imported from that module: as a name of
+this package it would be the function or the module, depending on the order of imports.
 """
 
 from __future__ import annotations

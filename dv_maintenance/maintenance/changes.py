@@ -1,4 +1,4 @@
-"""The rows that each version of a range changed, whatever the format of the table."""
+"""The rows that each version of a range changed, for tables of any format."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ _TYPE, _VERSION, _TIMESTAMP = CHANGE_COLUMNS
 
 
 def read_changes(table: Table, first: int, last: int | None = None) -> tuple[ChangeFeed, Iterator[pa.RecordBatch]]:
-    """The feed of the versions ``first`` to ``last`` (the newest by default), both included, and its rows as batches of
-    ``feed.schema``, version by version: the table's columns, then ``_change_type``, ``_commit_version`` and
-    ``_commit_timestamp``. Files are opened one by one, as the batches are asked for.
+    """The change feed of the versions ``first`` to ``last``, both included, and its rows.
+
+    ``last`` is the newest version by default. The rows appear as batches of ``feed.schema``, version by version: the
+    table's columns, then ``_change_type``, ``_commit_version`` and ``_commit_timestamp``. Files are opened one by one
+    while the batches are consumed.
 
     Raises
     ------
-    RefusedError : the format has no change feed, or not of these versions.
-    UsageError : no such versions, or not in the log any more.
-    DamagedTableError : while reading: a file of these versions is damaged, or gone, as a vacuum leaves it.
+    RefusedError : the format has no change feed, or it does not cover these versions.
+    UsageError : the versions do not exist, or the log no longer has them.
+    DamagedTableError : while reading: a file of these versions is damaged or missing, for example after a vacuum.
     """
     if not isinstance(table, ChangeFeedTable):
-        raise RefusedError(f"{table.format} tables have no change feed here", table=table.uri)
+        raise RefusedError(f"the change feed of {table.format} tables is not supported", table=table.uri)
     feed = table.change_feed(first, last)
     return feed, _batches(table, feed)
 
@@ -47,12 +49,12 @@ def _batches(table: Table, feed: ChangeFeed) -> Iterator[pa.RecordBatch]:
                 yield pa.RecordBatch.from_arrays([*batch.columns, *_change_columns(task, batch)], schema=feed.schema)
     except DamagedTableError as error:
         error.table, error.version = table.uri, version
-        error.next_step = "if a vacuum took the files of old versions, start from a later one; else restore the file"
+        error.next_step = "if a vacuum deleted files of old versions, start at a later version; else restore the file"
         raise
 
 
 def _change_columns(task: ChangeTask, batch: pa.RecordBatch) -> list[pa.Array]:
-    """What ``batch`` lacks of CHANGE_COLUMNS."""
+    """The columns of CHANGE_COLUMNS that ``batch`` lacks."""
     rows = batch.num_rows
     types = [] if task.change_type is None else [pa.repeat(pa.scalar(task.change_type, _TYPE.type), rows)]
     return [

@@ -1,4 +1,4 @@
-"""Sum a table's log up, and delete what of it is out of its retention."""
+"""Write a checkpoint of a table's log, and delete log files beyond the log retention."""
 
 from __future__ import annotations
 
@@ -30,12 +30,16 @@ class CheckpointReport:
 def checkpoint(
     table: Table, *, clean_log: bool = False, dry_run: bool = False, now: int | None = None
 ) -> CheckpointReport:
-    """Write a checkpoint of the newest version, and with ``clean_log`` delete versions that are out of the table's log
-    retention: they can't be read any more then. ``dry_run``: only say what would go. ``now``: epoch milliseconds.
+    """Write a checkpoint of the newest version.
+
+    clean_log : also delete versions beyond the table's log retention; they can't be read afterwards.
+    dry_run : only report what would be deleted.
+    now : epoch milliseconds.
 
     Raises
     ------
-    RefusedError, UnsupportedFeatureError : the format has no checkpoints, or the table keeps its log. StorageError.
+    RefusedError, UnsupportedFeatureError : the format has no checkpoints, or the table keeps its log.
+    StorageError : the storage failed.
     """
     if not isinstance(table, CheckpointableTable):
         raise RefusedError(f"{table.format} tables need no checkpoints", table=table.uri)

@@ -1,6 +1,6 @@
-"""Is a table in good order? Findings held against the limits of its policy, each with a reason and its numbers.
+"""Is a table in good order? Measurements compared with the limits of its policy, each with a reason and its numbers.
 
-What the log does not say is not guessed: such a finding is a warning that says so, unless its limits are switched off.
+What the log does not say is never guessed: the finding is then a warning that says so, unless its limits are off.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 __all__ = ["CHECKS", "READABLE", "Finding", "check_table", "unreadable"]
 
 READABLE = "readable"
-# What each check asks, by name.
+# The question that each check answers.
 CHECKS: Mapping[str, str] = {
     READABLE: "Can the newest version be read?",
     "deleted_ratio": "How many of the table's rows are deleted, but still in its files?",
-    "oldest_dv": "How long ago was the oldest deletion vector committed that is still there?",
+    "oldest_dv": "How long ago was the oldest deletion vector committed that is still in use?",
     "small_files": "How many files would merging small ones save?",
     "retention": "Does vacuum keep what is out of use long enough for running queries?",
     "deletion_files": "Do the deletion files say what the table says, where no checksum vouches for them?",
@@ -43,9 +43,12 @@ CHECKS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The answer of one check. ``severity``: ``None`` if all is well. ``reason``: in words; ``numbers``: times in
-    seconds, sizes in bytes, shares of 1, without those that are not known. ``rows``: one by one what is wrong, the same
-    keys in each.
+    """The answer of one check.
+
+    severity : ``None`` if all is well.
+    reason : the answer in words.
+    numbers : times in seconds, sizes in bytes, shares of 1; unknown numbers are left out.
+    rows : one row per problem, all with the same keys.
     """
 
     check: str
@@ -70,8 +73,10 @@ def check_table(
     checks: Iterable[str] = tuple(CHECKS),
     now: int | None = None,
 ) -> list[Finding]:
-    """The findings of these checks, in their order in ``CHECKS``. A table that can't be read has one finding,
-    :data:`READABLE`, if that was asked for; otherwise each check says that it can't tell. ``now``: epoch milliseconds.
+    """The findings of these checks, in the order of ``CHECKS``.
+
+    A table that can't be read has a single finding, :data:`READABLE`, if that check is requested; otherwise each check
+    reports that its answer is unknown. ``now``: epoch milliseconds.
     """
     asked = [name for name in CHECKS if name in set(checks)]
     now = time.time_ns() // 1_000_000 if now is None else now
@@ -87,8 +92,8 @@ def check_table(
 
 
 def unreadable(error: BaseException, reason: str) -> Finding:
-    """What :data:`READABLE` says of a table that can't be read."""
-    # Worth another try: the storage may be away for a moment, the table is not damaged.
+    """The finding of :data:`READABLE` for a table that can't be read."""
+    # A retry may succeed: the storage is unavailable, the table is not damaged.
     severity: Severity = "warn" if isinstance(error, RetryableError) else "error"
     return Finding(READABLE, severity, reason, {"error": type(error).__name__})
 
@@ -101,7 +106,7 @@ def _answer(name: str, look: _Look) -> Finding:
 
 
 def _unknown(name: str, error: Exception) -> Finding:
-    return Finding(name, "warn", f"not known: {error}", {"error": type(error).__name__})
+    return Finding(name, "warn", f"unknown: {error}", {"error": type(error).__name__})
 
 
 def _readable(look: _Look) -> Finding:
@@ -109,14 +114,14 @@ def _readable(look: _Look) -> Finding:
     numbers = {"version": state.version, "files": state.counts.files, "warnings": len(state.warnings)}
     said = "; ".join(state.warnings)
     faults = set(look.snapshot.warnings) - set(look.snapshot.notes)
-    return Finding(READABLE, "warn" if faults else None, said or "the newest version reads well", numbers)
+    return Finding(READABLE, "warn" if faults else None, said or "the newest version is readable", numbers)
 
 
 def _deleted_ratio(look: _Look) -> Finding:
     limits, counts = look.policy.checks.deleted_ratio, health(look.snapshot).counts
     numbers: dict[str, Any] = {"files_with_dv": counts.files_with_dv, "deleted_rows": counts.deleted_rows}
     if counts.deleted_ratio is None:
-        reason = f"not known: the log does not say how many rows {counts.files_with_unknown_rows} files have"
+        reason = f"unknown: the log does not say how many rows {counts.files_with_unknown_rows} files have"
         return Finding("deleted_ratio", "warn" if limits.on else None, reason, numbers)
     numbers |= {"deleted_ratio": round(counts.deleted_ratio, 4)}
     reason = f"{counts.deleted_ratio:.2%} of the rows are deleted, in {counts.files_with_dv} of {counts.files} files"
@@ -130,7 +135,7 @@ def _oldest_dv(look: _Look) -> Finding:
     age = max(look.now - oldest.timestamp, 0)
     severity = limits.crossed(age)
     if not oldest.exact:
-        reason = f"at least {_about(age)}; commits that go further back are gone, or too many to read for a check"
+        reason = f"at least {_about(age)}; older commits were deleted, or are too many to read for a check"
         return Finding(
             "oldest_dv", severity or ("warn" if limits.on else None), reason, {"at_least_seconds": age // 1000}
         )
@@ -142,7 +147,7 @@ def _small_files(look: _Look) -> Finding:
     target = target_file_size(look.policy, look.snapshot)
     smallest = target * 3 // 4 if look.policy.min_file_size is None else look.policy.min_file_size
     small = facts.live_bytes < smallest
-    # What a merge leaves of the small files of a partition, at least one.
+    # The files that a merge of a partition's small files produces, at least one.
     merged = -(-facts.per_partition(np.where(small, facts.live_bytes, 0)) // target)
     saved = facts.per_partition(small) - np.maximum(merged, 1)
     spare = int(np.maximum(saved, 0).sum())
@@ -160,7 +165,7 @@ def _small_files(look: _Look) -> Finding:
 
 
 def _retention(look: _Look) -> Finding:
-    # A retention of the policy that is shorter than the table's own is refused here, as it would be by vacuum.
+    # Refuse a retention of the policy that is shorter than the table's own, as vacuum does.
     retention = look.policy.retention
     table = protecting(look.table, look.policy.clones, look.policy.clones_under)
     expired = table.vacuum(retention=retention, dry_run=True, lite=True, now=look.now).expired
@@ -179,12 +184,12 @@ def _retention(look: _Look) -> Finding:
 
 def _deletion_files(look: _Look) -> Finding:
     if not isinstance(look.table, PreflightTable):
-        return Finding("deletion_files", None, f"those of {look.table.format} tables have checksums", {})
+        return Finding("deletion_files", None, f"deletion files of {look.table.format} tables have checksums", {})
     faults = look.table.preflight(look.snapshot.version)
     with_dv = look.snapshot.files.num_rows - look.snapshot.files["dv_id"].null_count
     numbers = {"version": look.snapshot.version, "deletion_files": with_dv, "faults": len(faults)}
     if not faults:
-        return Finding("deletion_files", None, f"{with_dv} deletion files were read, and are sound", numbers)
+        return Finding("deletion_files", None, f"{with_dv} deletion files were read and are intact", numbers)
     first = faults[0]
     more = f"; and {len(faults) - 1} more" if len(faults) > 1 else ""
     reason = f"fragment {first.fragment}, {first.file}: {first.reason}{more}"
@@ -220,7 +225,7 @@ _ANSWERS: Mapping[str, Callable[[_Look], Finding]] = {
 
 
 def _about(millis: int) -> str:
-    """A duration for people, in the largest unit that it has two of."""
+    """A duration for people, in the largest unit of which it has at least two."""
     for size, unit in ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds")):
         if millis >= 2 * size:
             return f"{millis // size} {unit}"

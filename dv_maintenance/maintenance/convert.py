@@ -1,4 +1,4 @@
-"""A folder of Parquet files becomes a table: nothing is moved, a log is written beside the files."""
+"""Turn a folder of Parquet files into a table: a log is written beside the files, which stay in place."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ _SUFFIX: Final = ".parquet"
 
 @dataclass(frozen=True, slots=True)
 class ConvertReport:
-    """``converted``: false under ``dry_run``, and where it was a table already (``version`` is its newest, the rest is
-    empty then). ``ignored``: visible files that are no Parquet.
+    """The result of a conversion.
+
+    converted : false under ``dry_run``, and if the folder was a table already. In the latter case ``version`` is its
+        newest version and the other fields are empty.
+    ignored : number of visible files that are not Parquet files.
     """
 
     table: str
@@ -50,22 +53,26 @@ class ConvertReport:
 def convert(
     table: Table, partition_types: Mapping[str, pa.DataType] | None = None, *, dry_run: bool = False
 ) -> ConvertReport:
-    """Make a table of the Parquet files at ``table``'s place, which need not be one yet.
+    """Turn the Parquet files at ``table``'s location into a table.
 
-    ``partition_types``: each column that the folders (``column=value``) name, in any order; the folders don't say of
-    which type they are. Files may lack columns that others have: they read as null. Hidden files and folders (``_`` or
-    ``.`` in front) stay out. Every footer is read, no data.
+    partition_types : the type of each column that the folders (``column=value``) name, in any order; folder names do
+        not contain types.
+
+    A column that a file lacks reads as null in it. Hidden files and folders (``_`` or ``.`` in front) are left out.
+    Reads every footer, but no data.
 
     Raises
     ------
-    RefusedError : the format can't, files contradict each other, or hold what a table can't; nothing was written.
-    UsageError : there are no files, or the partition columns are not those of the folders.
-    DamagedTableError : a file is no Parquet. StorageError.
+    RefusedError : the format has no conversion, the files contradict each other, or they have columns that a table
+        can't hold; nothing was written.
+    UsageError : there are no files, or the partition columns differ from those of the folders.
+    DamagedTableError : a file is not a Parquet file.
+    StorageError : the storage failed.
     """
     from dv_maintenance.engine.parquet.schema import describe
 
     if not isinstance(table, AdoptingTable):
-        raise RefusedError(f"{table.format} tables can't be made of files here", table=table.uri)
+        raise RefusedError(f"converting files to {table.format} tables is not supported", table=table.uri)
     if (newest := table.adopted()) is not None:
         return ConvertReport(table.uri, table.format, converted=False, version=newest)
     paths, ignored = _find(table.storage)
@@ -109,7 +116,7 @@ def _find(storage: Storage) -> tuple[list[str], int]:
     found = [path for path in visible if path.endswith(_SUFFIX)]
     if not found:
         raise UsageError(
-            f"no files end in {_SUFFIX} here", table=storage.uri, next_step="name the folder that they are in"
+            f"the folder has no {_SUFFIX} files", table=storage.uri, next_step="name the folder that holds them"
         )
     return found, len(visible) - len(found)
 
@@ -137,7 +144,7 @@ def _declared(table: Table, order: Sequence[str], types: Mapping[str, pa.DataTyp
         return {name: types[name] for name in order}
     wanted = ", ".join(f"{name} STRING" for name in order)
     raise UsageError(
-        f"the folders are partitioned by {', '.join(order) or 'nothing'}, given are {', '.join(types) or 'no columns'}",
+        f"the folders are partitioned by {', '.join(order) or 'nothing'}, not by {', '.join(types) or 'nothing'}",
         table=table.uri,
         next_step=f'give their types: --partition-by "{wanted}"' if order else "leave --partition-by out",
     )
@@ -149,11 +156,11 @@ def _declared(table: Table, order: Sequence[str], types: Mapping[str, pa.DataTyp
 def _united(
     table: Table, described: Sequence[tuple[pa.Schema, OutputFile]], partitions: Sequence[str]
 ) -> list[pa.Field]:
-    """Columns of all files, in the order in which they first come. What the folders say wins over a file's copy."""
+    """Columns of all files, in order of first appearance. The folders' value wins over a copy in a file."""
     columns: dict[str, tuple[pa.Field, OutputFile]] = {}
     for schema, file in described:
         if len(set(schema.names)) < len(schema.names):
-            raise RefusedError(f"{file.uri} has two columns of one name", table=table.uri)
+            raise RefusedError(f"{file.uri} has two columns of the same name", table=table.uri)
         for field in schema:
             if field.name in partitions:
                 continue

@@ -1,4 +1,4 @@
-"""Bring a table to a state that readers without deletion vectors can read, from wherever it stands."""
+"""Bring a table, from any intermediate state, to one that readers without deletion vectors can read."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ if TYPE_CHECKING:
 
 __all__ = ["DowngradeReport", "downgrade"]
 
-# Steps that other writers may undo before it is no use to go on.
+# Other writers may undo steps. After so many steps the downgrade gives up.
 _PATIENCE: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class DowngradeReport:
-    """``steps``: where the table stands by now; ``taken``: names of those carried out here, in order; ``rows_purged``:
-    rows of data files that are gone for good with them. Not ``finished``: the steps say what is left, and
-    ``waits_until`` (epoch milliseconds) when to run it again.
+    """The result of a downgrade.
+
+    steps : the state of each step.
+    taken : names of the steps carried out by this call, in order.
+    rows_purged : deleted rows that these steps removed from the data files for good.
+    finished : if false, ``steps`` lists what is left to do.
+    waits_until : when to run it again, epoch milliseconds.
     """
 
     table: str
@@ -53,20 +57,24 @@ def downgrade(
     now: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> DowngradeReport:
-    """Take the steps that are due, until none is or one has to wait; with ``dry_run`` only say where the table stands.
+    """Carry out the steps that are due, until none is left or one has to wait.
 
-    Broken off anywhere, it goes on from there when it is run again. ``truncate_history``: history is deleted in the
-    end, once nobody can need it, and old writers can write the table again too. ``now``: epoch milliseconds.
+    An interrupted downgrade continues at the same step when it is run again.
+
+    dry_run : only report the state of the table.
+    truncate_history : finally delete the history, once no reader can need it; old writers can then write the table.
+    now : epoch milliseconds.
 
     Raises
     ------
-    RefusedError, UnsupportedFeatureError : the format can't, or files with deletion vectors may not be rewritten:
-        nothing was changed.
-    ConflictError : other writers go on adding deletion vectors.
-    What purging, the engine and the table raise; what was done by then stays done.
+    RefusedError, UnsupportedFeatureError : the format has no downgrade, or files with deletion vectors may not be
+        rewritten; nothing was changed.
+    ConflictError : other writers continue to add deletion vectors.
+
+    Errors of the purge, the engine and the table pass through; steps that were finished before are kept.
     """
     if not isinstance(table, DowngradableTable):
-        raise RefusedError(f"{table.format} tables have no feature to give up", table=table.uri)
+        raise RefusedError(f"{table.format} tables have no feature to drop", table=table.uri)
     snapshot = table.snapshot()
     if snapshot.files["dv_id"].null_count < snapshot.files.num_rows:
         table.check_writable(snapshot, "rewrite")  # before the first step, not in the middle
@@ -79,9 +87,9 @@ def downgrade(
                 break
             if len(taken) == len(steps) + _PATIENCE:
                 raise ConflictError(
-                    "other writers go on adding deletion vectors, or allow them again",
+                    "other writers continue to add deletion vectors, or enable them again",
                     table=table.uri,
-                    next_step="stop what writes deletion vectors to the table, then run it again",
+                    next_step="stop the writers that add deletion vectors to the table, then run it again",
                 )
             taken.append(step.name)
             if step.name == "purge":
@@ -105,11 +113,11 @@ def downgrade(
 
 @contextmanager
 def _telling(taken: Sequence[str]) -> Iterator[None]:
-    """Around all steps: an error names those that were begun, of which the last one may be done in part."""
+    """Add the steps begun to every error. The last of them may be done in part."""
     try:
         yield
     except DvMaintenanceError as error:
         if taken:
             begun = f"steps begun: {', '.join(dict.fromkeys(taken))}"
-            error.done = f"{begun}; of the last one: {error.done or 'it may be done in part'}"
+            error.done = f"{begun}; last step: {error.done or 'it may be done in part'}"
         raise

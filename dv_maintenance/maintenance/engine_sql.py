@@ -1,11 +1,11 @@
-"""Maintenance by the SQL of the table's own engine, for tables that are refused here; what it did is checked here.
+"""Maintenance by the SQL of the table's own engine, for tables that are refused here. The result is checked here.
 
-The statement is the engine's, the promise stays ours: rows of files that it took out are held against rows of files
-that it put in, by our own reader. That comes after its commit, so what is found wrong is reported, not prevented.
+The engine runs the statement, and our own reader compares the rows of the files that it removed with the rows of the
+files that it added. The check runs after the engine's commit: a difference is reported, not prevented.
 
-Where rows wait for a compaction to be seen, those of other keys are held against each other, and each key that waited
-has to be there once; which of its rows it has is left to the engine. What our reader does not read is told by the
-engine's own query, before and after.
+Some rows are invisible until a compaction. The rows of all other keys are compared, and each key of the waiting rows
+must appear exactly once; the engine decides which of its rows that is. Where our reader can't read a file, the
+engine's own query is compared before and after.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HEAD_THREADS: Final = 16
 
 
 class SqlSession(Protocol):
-    """What is needed of a Spark session, classic or Connect."""
+    """The part of a Spark session that is needed, classic or Connect."""
 
     @property
     def conf(self) -> Any: ...
@@ -75,22 +75,26 @@ class EngineSqlReport:
 def engine_sql(
     table: Table, session: SqlSession | Callable[[], SqlSession], job: str, *, catalog: str | None = None
 ) -> EngineSqlReport:
-    """Run ``job``, one of JOBS, on the whole table through ``session``, and check every version that came of it.
-    ``session``: or what starts one, once the table has been looked at. ``catalog``: what the session calls the table's
-    catalog, or ``catalog.database.table``, where its path does not tell.
+    """Run ``job`` on the whole table through the table's engine, and check every version that it committed.
 
-    Other writers may commit meanwhile: versions are compared one by one, and only those that say they move rows.
+    session : a Spark session, or a function that starts one; it is called after the table was inspected.
+    job : one of JOBS.
+    catalog : the session's name of the table's catalog, or ``catalog.database.table`` if the path does not contain
+        them.
+
+    Other writers may commit concurrently. Versions are therefore compared one by one, and only those whose commits
+    move rows.
 
     Raises
     ------
-    RefusedError : the format has no such route, or the session not the engine's extension, no catalog that has the
-        table, or another table by that name; nothing was run.
-    UsageError : no such job, or a catalog that is none.
-    UnsupportedFeatureError : the table can't even be looked at here, so nothing could be checked; nothing was run.
+    RefusedError : the format has no such route; or the session lacks the engine's extension, has no catalog with the
+        table, or has another table under its name. Nothing was run.
+    UsageError : the job is unknown, or ``catalog`` is not the name of a catalog.
+    UnsupportedFeatureError : the table can't be inspected here, so the result could not be checked; nothing was run.
     DvMaintenanceError : the engine failed.
     """
     if not isinstance(table, EngineSqlTable):
-        raise RefusedError(f"{table.format} tables have no SQL for that", table=table.uri)
+        raise RefusedError(f"maintenance by SQL is not supported for {table.format} tables", table=table.uri)
     if job not in JOBS:
         raise UsageError(f"unknown job {job!r}", table=table.uri, next_step=f"use one of {', '.join(JOBS)}")
     before = table.snapshot()
@@ -136,13 +140,13 @@ def engine_sql(
 
 
 def _settings(session: SqlSession) -> Mapping[str, str]:
-    """All of a session's; a property with Spark, of classic and of Connect sessions."""
+    """All settings of a session. ``getAll`` is a property in some sessions and a method in others."""
     found = getattr(session.conf, "getAll", session.conf)
     return dict(found() if callable(found) else found)
 
 
 def _check_meant(table: EngineSqlTable, session: SqlSession, name: EngineName, before: Snapshot) -> None:
-    """That a session means this very table by its name: another warehouse may have one of the same."""
+    """Check that the session's table of this name is this very table: another warehouse may have one of the same."""
     probe = table.engine_probe(name, before)
     if probe is None:
         return
@@ -151,17 +155,17 @@ def _check_meant(table: EngineSqlTable, session: SqlSession, name: EngineName, b
         found = [tuple(row) for row in session.sql(query).collect()]
     except Exception as error:
         raise RefusedError(
-            f"the Spark session could not look at {_spelled(name)}: {_first_line(error)}",
+            f"the Spark session could not read {_spelled(name)}: {_first_line(error)}",
             table=table.uri,
             version=before.version,
-            next_step="check the catalog's settings and what it calls the table",
+            next_step="check the catalog's settings and its name for the table",
         ) from error
     if found != [expected]:
         raise RefusedError(
-            f"what the Spark session calls {_spelled(name)} is another table, or at another version",
+            f"{_spelled(name)} in the Spark session is another table, or at another version",
             table=table.uri,
             version=before.version,
-            next_step="name the catalog that has this one, and run again if somebody rolled it back meanwhile",
+            next_step="name the catalog that has this table; run again if another writer has just rolled it back",
         )
 
 
@@ -179,7 +183,7 @@ def _run(table: Table, session: SqlSession, statement: str, version: int, earlie
             table=table.uri,
             version=version,
             done=f"{ran}see the table's history: the engine may have committed a part of it",
-            next_step="mend what the engine says and run it again",
+            next_step="fix the cause that the engine names, and run it again",
         ) from error
 
 
@@ -195,7 +199,7 @@ _STRENGTH: Final = ("content", "keys", "engine", "rows")
 
 
 def _checked(table: EngineSqlTable, session: SqlSession, name: EngineName, version: int) -> _Comparison | None:
-    """``_compare``, whatever happens: the engine has committed, and what can't be checked has to be told."""
+    """As ``_compare``, but never raises: the engine has committed, and a version that can't be checked is a finding."""
     try:
         return _compare(table, session, name, version)
     except DvMaintenanceError as error:
@@ -203,8 +207,8 @@ def _checked(table: EngineSqlTable, session: SqlSession, name: EngineName, versi
 
 
 def _compare(table: EngineSqlTable, session: SqlSession, name: EngineName, version: int) -> _Comparison | None:
-    """Rows of the files that are only in the version before with rows of those only in ``version``; ``None`` if both
-    have the same files.
+    """Compare the rows of files that only the version before has with the rows of files that only ``version`` has.
+    ``None`` if both have the same files.
     """
     old, new = table.snapshot(table.parent_of(version)), table.snapshot(version)
     waiting = table.engine_waiting(old, new)
@@ -221,7 +225,7 @@ def _compare(table: EngineSqlTable, session: SqlSession, name: EngineName, versi
         ]
         if waiting is not None:
             problem = _waited(table, new, waiting)
-    except RefusedError:  # our reader does not know what is in the files
+    except RefusedError:  # our reader can't read the files
         return _compare_unread(table, session, name, old, new)
     if not old.schema.equals(new.schema):
         problem = f"version {version} has other columns than the one before"
@@ -241,7 +245,7 @@ def _compare_unread(
         return _Comparison(new.version, "rows", problem)
     try:
         answers = [[tuple(row) for row in session.sql(str(query)).collect()] for query in queries]
-    except Exception as error:  # noqa: BLE001 - the job ran: that nobody knows how it went is a finding
+    except Exception as error:  # noqa: BLE001 - the job ran: an unknown result is a finding
         return _Comparison(new.version, "engine", f"version {new.version} is not checked: {_first_line(error)}")
     problem = None
     if answers[0] != answers[1] or len(answers[0]) != 1:
@@ -250,7 +254,7 @@ def _compare_unread(
 
 
 def _waited(table: EngineSqlTable, new: Snapshot, waiting: WaitingRows) -> str | None:
-    """What is wrong with the rows that waited: a key that is there twice, or one that is not there at all."""
+    """What is wrong with the rows that waited: a key appears twice, or is missing."""
     waited = _hashes(table, waiting.all)
     found = _hashes(table, table.scan_tasks(new, waiting.keys))
     found = found[np.isin(found, waited)]
@@ -262,7 +266,7 @@ def _waited(table: EngineSqlTable, new: Snapshot, waiting: WaitingRows) -> str |
 
 
 def _hashes(table: Table, tasks: Iterable[ScanTask]) -> Any:
-    """Of every row that the tasks read."""
+    """The hash of every row that the tasks read."""
     from dv_maintenance.engine.scan import scan
 
     parts = [row_hashes(batch) for task in tasks for batch in scan(task, table.storage.options)]
@@ -277,7 +281,7 @@ def _keys(table: Table, snapshot: Snapshot) -> set[_Key]:
 
 
 def _key(task: ScanTask) -> _Key:
-    """What is read for a row of ``snapshot.files``: the files that hold its rows, with their DV."""
+    """Identifies what is read for an entry of ``snapshot.files``: the files that hold its rows, with their DV."""
     (source,) = task.sources
     return (source.key, source.uri, *(part.uri for part in source.parts))
 
@@ -285,7 +289,7 @@ def _key(task: ScanTask) -> _Key:
 def _fingerprint(
     table: Table, snapshot: Snapshot, keys: set[_Key], columns: Sequence[str], left_out: Any
 ) -> Fingerprint:
-    """Of the rows of some files, without those of which the hash of these ``columns`` is ``left_out``."""
+    """Fingerprint of the rows of some files, without rows whose ``columns`` have a hash in ``left_out``."""
     from dv_maintenance.engine.scan import scan
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -307,7 +311,7 @@ def _live_rows(snapshot: Snapshot) -> int | None:
 
 
 def _missing(table: EngineSqlTable, snapshot: Snapshot) -> tuple[str, ...]:
-    """Files that are gone or of another size, and deletion vectors that can't be read."""
+    """Live files that are missing or have another size, and deletion vectors that can't be read."""
     storage = table.storage
 
     def problem(source: SourceFile) -> str | None:
@@ -316,7 +320,7 @@ def _missing(table: EngineSqlTable, snapshot: Snapshot) -> tuple[str, ...]:
             if source.dv is not None:
                 load(source.dv, storage.get_range, rows=source.rows)
         except FileNotFoundError:
-            return f"{source.uri} is live and gone"
+            return f"{source.uri} is live, but does not exist"
         except DvMaintenanceError as error:
             return error.message
         return None if size == source.size else f"{source.uri} has {size} bytes, not {source.size}"

@@ -1,5 +1,5 @@
-"""From deleted rows to erased bytes: a DELETE leaves rows in their files, a purge writes the files without them, and a
-vacuum removes the old files when the table's retention is over.
+"""From deleted rows to erased bytes. A DELETE leaves rows in their files. A purge writes the files without them. A
+vacuum deletes the old files when the table's retention is over.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ __all__ = ["plan_purge_since", "removable_from"]
 
 
 def plan_purge_since(table: Table, since: int) -> MaintenancePlan:
-    """A plan for the newest version that takes out every deletion vector (DV) that version ``since`` did not have, and
-    touches no other file.
+    """A plan for the newest version that purges every deletion vector (DV) that version ``since`` did not have.
 
-    By DV and not by the paths of a delete's files: a compaction that was under way carries the delete over to a file of
-    another name, with the rows in it.
+    The plan touches no other file. It goes by DVs and not by the paths that a delete touched: a concurrent compaction
+    carries the delete over to a file of another name, with the rows in it.
 
     Raises
     ------
-    UsageError : no such version. UnsupportedFeatureError, RefusedError : the table may not be rewritten.
+    UsageError : the version does not exist.
+    UnsupportedFeatureError, RefusedError : the table may not be rewritten.
     """
     snapshot = table.snapshot()
     table.check_writable(snapshot, "rewrite")
@@ -48,20 +48,22 @@ def _logical_files(snapshot: Snapshot) -> pa.ChunkedArray:
 
 
 def removable_from(table: Table, retention: int | None = None, *, now: int | None = None) -> int:
-    """When a vacuum may first remove all that is out of use ``now``: epoch milliseconds, as is ``now`` (``None``: the
-    clock). ``retention``: milliseconds, ``None`` for the table's own property.
+    """The earliest time, in epoch milliseconds, at which a vacuum may delete every file that is out of use at ``now``.
 
-    By the clock, which tombstones were written by, and not by the time of a commit: that is its file's, and on object
-    stores may be up to a second earlier.
+    retention : milliseconds; ``None``: the table's own property.
+    now : epoch milliseconds; ``None``: the clock.
+
+    Tombstones carry the time of a clock. The time of a commit is that of its file, and may be up to a second earlier
+    on object stores; it is not used.
 
     Raises
     ------
-    RefusedError : a retention below the table's own, or no vacuum on this table.
+    RefusedError : the retention is below the table's own, or the table may not be vacuumed.
     """
     now = time.time_ns() // 1_000_000 if now is None else now
     try:
         result = table.vacuum(retention=retention, dry_run=True, lite=True, now=now)
     except RefusedError:
-        # Of a table whose log was cleaned up, or one that may not be vacuumed: this one says which.
+        # The log was cleaned up, or the table may not be vacuumed: this raises the error that says which.
         result = table.vacuum(retention=retention, dry_run=True, now=now)
     return now + result.expired.retention

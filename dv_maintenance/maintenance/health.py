@@ -1,4 +1,4 @@
-"""How a table is: files, deletion vectors (DVs) and deleted rows, in total and per partition."""
+"""The health of a table: files, deletion vectors (DVs) and deleted rows, in total and per partition."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Live files and their rows. ``physical_rows``, ``live_rows`` and ``deleted_ratio`` are ``None`` where the log does
-    not say how many rows ``files_with_unknown_rows`` files have: a sum of the others would be wrong.
+    """Live files and their rows.
 
-    ``deleted_ratio``: deleted rows / physical rows, rounded to 6 digits, 0 where there are no rows.
+    files_with_unknown_rows : files whose row count the log does not contain. If there are any, ``physical_rows``,
+        ``live_rows`` and ``deleted_ratio`` are ``None``: a sum over the other files would be wrong.
+    deleted_ratio : deleted rows / physical rows, rounded to 6 digits; 0 if there are no rows.
     """
 
     files: int
@@ -45,8 +46,11 @@ class PartitionHealth:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The state of one version. ``partitions`` are those with live files, by name; a table without partition columns
-    has one, with no values. ``timestamp``: epoch milliseconds.
+    """The state of one version.
+
+    timestamp : epoch milliseconds.
+    partitions : partitions with live files, ordered by name. A table without partition columns has one partition,
+        without values.
     """
 
     table: str
@@ -105,7 +109,7 @@ def health(snapshot: Snapshot) -> Health:
 
 
 def total(counts: Iterable[Counts]) -> Counts:
-    """Partitions taken together."""
+    """The sum of the counts of several partitions."""
     each = tuple(counts)
     return _counts(
         files=sum(one.files for one in each),
@@ -118,7 +122,7 @@ def total(counts: Iterable[Counts]) -> Counts:
 
 
 def iso_timestamp(millis: int) -> str:
-    """Epoch milliseconds as ISO 8601 in UTC; the plain number where no calendar reaches.
+    """Epoch milliseconds as ISO 8601 in UTC; the plain number if it is outside the calendar.
 
     >>> iso_timestamp(1795248115190)
     '2026-11-21T08:01:55.190Z'

@@ -1,4 +1,4 @@
-"""Write a table's symlink manifests, purging deletion vectors (DVs) first where that is wanted."""
+"""Write a table's symlink manifests, and purge deletion vectors (DVs) first on request."""
 
 from __future__ import annotations
 
@@ -16,16 +16,21 @@ if TYPE_CHECKING:
 
 __all__ = ["ManifestReport", "files_changed", "manifests_written", "no_manifests", "write_manifests"]
 
-# Commits to read before reading them all: between two changes of files there are hardly ever more.
+# Commits to read before reading them all: two changes of files rarely have more between them.
 _RECENT = 8
-# Where every format writes them: the folder is a convention of the readers (Hive's SymlinkTextInputFormat tables).
+# The folder is a convention of the readers (Hive's SymlinkTextInputFormat tables), the same for every format.
 _MANIFESTS = "_symlink_format_manifest"
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestReport:
-    """``manifests`` written and ``removed``, by path relative to the table; ``files``: data files that they list.
-    ``purged``: whether DVs had to go first. ``note``: why there was nothing to write, in formats where there never is.
+    """The manifests that were written.
+
+    manifests : paths of the manifests written, relative to the table.
+    removed : paths of the manifests removed.
+    files : number of data files that the manifests list.
+    purged : whether DVs were purged first.
+    note : in formats without symlink manifests, why nothing was written.
     """
 
     table: str
@@ -51,17 +56,20 @@ class ManifestReport:
 
 
 def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> ManifestReport:
-    """Write the manifests of the newest version. The engine works only if ``purge_first`` is set and there are DVs.
-    Nothing is done to a table whose format has no symlink manifests.
+    """Write the manifests of the newest version.
+
+    The engine is used only if ``purge_first`` is set and the table has DVs. A table whose format has no symlink
+    manifests is left unchanged.
 
     Raises
     ------
-    RefusedError : there are DVs: without ``purge_first``, or because somebody deleted rows after the purge.
-    UnsupportedFeatureError : readers of manifests could not read this table anyway.
-    What ``maintenance.apply.purge`` raises.
+    RefusedError : the table has DVs: either ``purge_first`` is not set, or another writer deleted rows after the purge.
+    UnsupportedFeatureError : readers of manifests can't read this table.
+
+    Errors of ``maintenance.apply.purge`` pass through.
     """
     snapshot = table.snapshot()
-    # Before anything is rewritten for a manifest that can't be.
+    # Checked before anything is rewritten for a manifest that can't be written.
     table.check_writable(snapshot, "manifest")
     if not isinstance(table, SymlinkManifestTable):
         return ManifestReport(
@@ -92,7 +100,7 @@ def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> 
 
 
 def no_manifests(table: Table) -> str:
-    """Why there is nothing to generate for a table without symlink manifests."""
+    """Why a table without symlink manifests needs none."""
     known = known_format(table.format)
     return f"{known.title if known else table.format} writes its own manifests: nothing to generate"
 
@@ -103,8 +111,8 @@ def manifests_written(table: Table) -> int | None:
 
 
 def files_changed(table: Table) -> int:
-    """When a commit last added or removed files, epoch milliseconds: vacuums, properties and the like outdate no
-    manifest. The time of the oldest known commit, where the log no longer has the one that did.
+    """When a commit last added or removed files, epoch milliseconds. Other commits (vacuums, properties) outdate no
+    manifest. If the log no longer has that commit, the time of the oldest known one.
     """
     entries: list[HistoryEntry] = []
     for limit in (_RECENT, None):

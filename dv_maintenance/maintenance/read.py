@@ -25,18 +25,23 @@ OUTPUTS = (".arrow", ".parquet", ".jsonl")
 def read(
     table: Table, version: int | None = None, columns: Sequence[str] | None = None, limit: int | None = None
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema, and the live rows as batches of it: all of them, or any ``limit`` of them. Columns in the order
-    given; all of the table's by default. Files are opened one by one, as the batches are asked for.
+    """The schema, and the live rows as batches of this schema.
+
+    columns : names in the wanted order; by default all columns of the table.
+    limit : at most this many rows, chosen arbitrarily; by default all rows.
+
+    Files are opened one by one while the batches are consumed.
 
     Raises
     ------
-    UsageError : no such version or column, a column named twice, a negative limit.
-    What the table raises for a version, and the scan for a file.
+    UsageError : the version or a column does not exist, a column is named twice, or the limit is negative.
+
+    Errors of the table for a version, and of the scan for a file, pass through.
     """
     snapshot = table.snapshot(version)
     schema = snapshot.schema
     if limit is not None and limit < 0:
-        raise UsageError(f"a limit of {limit} rows makes no sense", table=table.uri)
+        raise UsageError(f"the limit is negative: {limit}", table=table.uri, next_step="give a number from 0 up")
     if columns is not None:
         unknown = [name for name in columns if name not in schema.names]
         twice = [name for name, times in Counter(columns).items() if times > 1]
@@ -66,7 +71,7 @@ def read(
 
 
 def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str) -> int:
-    """Write to a file of the kind its name says, and return the rows written. The file appears whole or not at all.
+    """Write a file in the format of its extension, and return the number of rows. It appears whole or not at all.
 
     ``.jsonl`` has one object per row: decimals as strings, dates and times as ISO 8601 (UTC with ``Z`` where the column
     has a zone), binary as base64, maps as lists of [key, value], NaN and infinities as strings.
@@ -75,12 +80,12 @@ def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str
 
     Raises
     ------
-    UsageError : another extension, or a place that can't be written to.
-    RefusedError : a column of a type that such a file has no place for.
+    UsageError : the extension is unknown, or the file can't be written.
+    RefusedError : the file format has no type for a column.
     """
     extension = os.path.splitext(output)[1].lower()
     if extension not in OUTPUTS:
-        raise UsageError(f"don't know how to write {output}", next_step=f"use one of {', '.join(OUTPUTS)}")
+        raise UsageError(f"{output} has an unknown extension", next_step=f"use one of {', '.join(OUTPUTS)}")
     if os.path.isdir(output):
         raise UsageError(f"{output} is a folder", next_step="name a file")
     try:
@@ -90,7 +95,7 @@ def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str
     try:
         with os.fdopen(handle, "wb") as file:
             rows = _WRITERS[extension](schema, batches, file)
-        # mkstemp makes private files; what a user asked for gets what the umask allows.
+        # mkstemp makes private files; a user's file gets the permissions of the umask.
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
@@ -155,7 +160,7 @@ def _write_jsonl(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[
 
 
 def _plain(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-    """The same values without dictionaries: a file takes one for each column, a table has any number."""
+    """The same values without dictionaries: a file holds one dictionary per column, a table may have many."""
     plain = pa.schema([field.with_type(_mapped(field.type, _decoded)) for field in schema], schema.metadata)
     if plain.equals(schema):
         return schema, batches
@@ -179,12 +184,12 @@ def _in_utc(type_: pa.DataType) -> pa.DataType:
 
 
 def _as_text(type_: pa.DataType) -> pa.DataType:
-    """What Arrow spells rather than Python, whose own times reach neither year 0 nor nanoseconds."""
+    """Types that Arrow formats: Python's own times reach neither year 0 nor nanoseconds."""
     is_ = pa.types
     if is_.is_date(type_) or is_.is_timestamp(type_) or is_.is_time(type_):
         return pa.string()
     if is_.is_float16(type_):
-        return pa.float32()  # or else Python gets NumPy's
+        return pa.float32()  # otherwise Python gets NumPy's type
     return pa.int64() if is_.is_duration(type_) else type_
 
 
@@ -208,7 +213,7 @@ def _mapped(type_: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> p
 
 
 def _form(type_: pa.DataType) -> Callable[[Any], Any]:
-    """A function from a Python value of that type to what JSON can say."""
+    """A function from a Python value of that type to a JSON value."""
     is_ = pa.types
     if is_.is_floating(type_):
         return _float

@@ -28,14 +28,17 @@ class RenameReport:
 
 
 def rename_manifests(table: Table, *, dry_run: bool = False, now: int | None = None) -> RenameReport:
-    """Rename all manifests, or go on where an interrupted run stopped. Not safe beside writers, and nobody can read the
-    table until it is done. ``now``: epoch milliseconds.
+    """Rename all manifests, or continue where an interrupted run stopped.
+
+    Not safe with concurrent writers. Readers can't open the table until the renaming is done. ``now``: epoch
+    milliseconds.
 
     Raises
     ------
-    RefusedError : the format has one naming only; or somebody committed within the last minute.
-    ConflictError : somebody committed meanwhile. StorageError : run again.
+    RefusedError : the format has only one naming scheme, or another writer committed within the last minute.
+    ConflictError : another writer committed concurrently.
+    StorageError : the storage failed; run it again.
     """
     if not isinstance(table, RenamableManifestsTable):
-        raise RefusedError(f"{table.format} tables have only one way to name their manifests", table=table.uri)
+        raise RefusedError(f"{table.format} tables have only one naming scheme of manifests", table=table.uri)
     return RenameReport(table.uri, table.format, table.rename_manifests(dry_run=dry_run, now=now))

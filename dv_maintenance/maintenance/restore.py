@@ -1,4 +1,4 @@
-"""Bring an older version of a table back, and read the result against it."""
+"""Restore an older version of a table, and compare the result with that version."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ __all__ = ["RestoreReport", "restore"]
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """``result``: see ``tables.model.RestoreResult``. ``verified``: the version committed was read back, and has the
-    very files, deleted rows and columns of the one restored; ``problems`` says what else was found.
+    """The result of a restore.
+
+    result : see ``tables.model.RestoreResult``.
+    verified : the committed version was read back, and has exactly the files, deleted rows and columns of the restored
+        one.
+    problems : what reading back found otherwise.
     """
 
     table: str
@@ -49,15 +53,17 @@ def restore(
     max_attempts: int = 10,
     vacuums_over: Collection[int] = (),
 ) -> RestoreReport:
-    """Commit the state of ``version``, or of the newest version at ``timestamp`` (epoch milliseconds); with ``dry_run``
-    only say what that would change. ``vacuums_over``: versions at which vacuums began that are over, though the history
-    does not say so.
+    """Commit the state of an older version.
+
+    version, timestamp : the version to restore, or epoch milliseconds for the newest version at that time.
+    dry_run : only report what the restore would change.
+    vacuums_over : versions at which vacuums began that are over, although the history does not say so.
 
     Raises
     ------
-    RefusedError : the format can't, files of that version are gone, or a vacuum is at work: nothing was committed, or
-        what was is taken back.
-    UsageError : no such version or time, both, or neither.
+    RefusedError : the format has no restore, files of that version do not exist any more, or a vacuum is running.
+        Nothing was committed, or the commit was reverted.
+    UsageError : the version or time does not exist; or both are given, or neither.
     ConflictError, StorageError, UnsupportedFeatureError : see ``Table.commit``.
     """
     if not isinstance(table, RestorableTable):
@@ -76,7 +82,7 @@ def restore(
 def _read_back(table: Table, result: RestoreResult) -> tuple[str, ...]:
     try:
         return _differences(table, table.snapshot(result.restored), result.version_after)
-    except DvMaintenanceError as error:  # the commit stands, whatever keeps us from looking at it
+    except DvMaintenanceError as error:  # the commit is valid even if it can't be read back
         return (f"version {result.version_after} could not be read back: {error}",)
 
 

@@ -1,6 +1,6 @@
-"""``TABLES.yaml``: which tables to watch, with defaults for all and overrides per table, and folders full of tables.
+"""``TABLES.yaml``: the tables to watch, with defaults for all and overrides per table, and folders of tables.
 
-Such as::
+Example::
 
     defaults:
       storage_options: {region: eu-central-1, secret_access_key: "${SECRET}"}
@@ -37,7 +37,7 @@ __all__ = ["Job", "TablesFolder", "WatchConfig", "WatchedTable"]
 
 Job = Literal["optimize", "vacuum", "manifest"]
 
-# Keys under which a table adds to the defaults instead of replacing them.
+# For these keys, a table's values extend the defaults instead of replacing them.
 _MERGED = ("policy", "checks", "storage_options")
 
 
@@ -45,16 +45,16 @@ class _Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: str | None = None
-    """``None``: found out."""
+    """``None``: detected."""
     storage_options: dict[str, Annotated[str, AfterValidator(expand_env)]] = Field(default_factory=dict, repr=False)
-    """Passed to the storage; ``${NAME}`` stands for an environment variable."""
+    """Passed to the storage; ``${NAME}`` is replaced by an environment variable."""
     policy: Policy = Field(default_factory=Policy)
     jobs: tuple[Job, ...] = ("optimize", "vacuum")
-    """Work to look for. Without ``manifest`` where the format is given and has manifests of its own."""
+    """The jobs to watch for. ``manifest`` is left out if the format is given and has manifests of its own."""
     partitions: PartitioningSetting | None = None
     """``None``: always the whole table."""
     observe: bool = True
-    """``False``: somebody else looks after the asset of this name; only its maintenance is added to it."""
+    """``False``: the asset of this name is defined elsewhere; only its maintenance is added."""
 
     @field_validator("jobs")
     @classmethod
@@ -83,22 +83,22 @@ class WatchedTable(_Settings):
 
 
 class TablesFolder(_Settings):
-    """Every table below a folder or prefix, looked up again at each load. A table's name is its path below the folder,
-    with ``name`` in front if there is one.
+    """Every table below a folder or prefix, listed again at each load. A table's name is its path below the folder,
+    prefixed with ``name`` if given.
     """
 
     path: str = Field(min_length=1)
     name: str = ""
     include: tuple[str, ...] = ("*",)
-    """Patterns of paths below the folder; ``*`` stands for anything, slashes too."""
+    """Patterns of paths below the folder; ``*`` matches anything, including slashes."""
     exclude: tuple[str, ...] = ()
 
     def find(self) -> list[WatchedTable]:
-        """Its tables, by path. Raises UsageError without any, StorageError."""
+        """Its tables, by path. Raises UsageError if there are none, and StorageError."""
         below = [each for each in find_tables(self.path, self.storage_options) if self._takes(each)]
         if not below:
             raise UsageError(
-                "no table is below this folder, or none that the patterns take",
+                "the folder contains no table, or none that matches the patterns",
                 table=absolute_uri(self.path),
                 next_step="check the path, the patterns, and the storage options if it is in object storage",
             )
@@ -106,7 +106,7 @@ class TablesFolder(_Settings):
         return [self._table(each, shared) for each in below]
 
     def _takes(self, found: FoundTable) -> bool:
-        """By the patterns; and by ``format``, where a folder has tables of several."""
+        """Whether patterns and ``format`` select a table; a folder may have tables of several formats."""
         if self.format not in {None, found.format}:
             return False
         return any(fnmatchcase(found.path, each) for each in self.include) and not any(
@@ -120,7 +120,7 @@ class TablesFolder(_Settings):
         name = "/".join(part for part in (self.name.strip("/"), path or last) if part)
         if self.partitions is not None and not _is_partitioned(found.format):
             raise UsageError(
-                f"'partitions' does not go with {found.format} tables, which have none",
+                f"'partitions' is set for a {found.format} table, whose format has no partitions",
                 table=absolute_uri(place),
                 next_step="exclude the table here and list it under 'tables', or give the folder a format",
             )
@@ -130,7 +130,7 @@ class TablesFolder(_Settings):
 
 
 class WatchConfig(BaseModel):
-    """The whole file. A table that is listed and lies in a folder too is the listed one."""
+    """The whole file. The listed entry wins for a table that is also found in a folder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -148,7 +148,7 @@ class WatchConfig(BaseModel):
         return config.rooted(os.path.dirname(os.path.abspath(path))).with_found(document.where)
 
     def rooted(self, folder: str) -> WatchConfig:
-        """The same with relative paths starting at a folder."""
+        """The same with relative paths resolved against a folder."""
         return self.model_copy(
             update={
                 "tables": tuple(each.model_copy(update={"path": _rooted(each.path, folder)}) for each in self.tables),
@@ -157,16 +157,17 @@ class WatchConfig(BaseModel):
         )
 
     def with_found(self, where: Callable[[Location], str]) -> WatchConfig:
-        """The same with the folders' tables behind the listed ones. See :meth:`located`."""
+        """The same with the folders' tables added after the listed ones. See :meth:`located`."""
         return self.model_copy(update={"tables": tuple(table for _, table in self.located(where))})
 
     def located(self, where: Callable[[Location], str]) -> list[tuple[Location, WatchedTable]]:
-        """The listed tables, then those in the folders, each with the key that named it: ``("folders", 0)``. ``where``:
-        file and line of a key, for errors.
+        """The listed tables, then those in the folders, each with the key of its entry, such as ``("folders", 0)``.
+
+            where : returns file and line of a key, for errors.
 
         Raises
         ------
-        UsageError : a folder has no tables, or a name comes up twice.
+        UsageError : a folder has no tables, or a name appears twice.
         StorageError : a folder can't be listed.
         """
         found: list[tuple[Location, WatchedTable]] = [(("tables", at), each) for at, each in enumerate(self.tables)]
@@ -185,7 +186,7 @@ class WatchConfig(BaseModel):
                 if table.name in places:
                     raise UsageError(
                         f"{uri} would have the name {table.name!r} of {places[table.name]} ({where(('folders', at))})",
-                        next_step="give the folder a name, which goes in front of its tables' names",
+                        next_step="give the folder a name, which becomes the prefix of its tables' names",
                     )
                 known.add(uri)
                 places[table.name] = uri
@@ -219,7 +220,7 @@ def _jobs_of(format: str | None, jobs: tuple[Job, ...]) -> tuple[Job, ...]:
 
 
 def _is_partitioned(format: str | None) -> bool:
-    """Whether tables of the format can be partitioned; they may be, as long as it is not known."""
+    """Whether tables of the format can be partitioned; true while the format is unknown."""
     known = known_format(format)
     return known is None or known.partitions
 

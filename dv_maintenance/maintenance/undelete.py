@@ -30,15 +30,16 @@ class UndeleteReport:
 def undelete(
     table: Table, *, since: int | None = None, until: int | None = None, dry_run: bool = False
 ) -> UndeleteReport:
-    """Put back what was set aside from ``since`` to ``until`` (epoch milliseconds), all there is by default.
+    """Put back the files set aside from ``since`` to ``until`` (epoch milliseconds), by default all of them.
 
     Raises
     ------
-    RefusedError : the format has no quarantine. StorageError : some files could not be moved; run again.
+    RefusedError : the format has no quarantine.
+    StorageError : some files could not be moved; run it again.
     """
     if not isinstance(table, UndeletableTable):
         raise RefusedError(
-            f"vacuums of {table.format} tables set nothing aside",
+            f"vacuums of {table.format} tables have no quarantine",
             table=table.uri,
             next_step="bring the files back from a backup, or from the versions of the bucket",
         )

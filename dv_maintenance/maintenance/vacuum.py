@@ -1,4 +1,4 @@
-"""Vacuum a table of any format, and report what went and what stayed."""
+"""Vacuum a table of any format, and report which files were deleted and which were kept."""
 
 from __future__ import annotations
 
@@ -25,13 +25,21 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class VacuumReport:
-    """``data_files`` to ``other_files``, by kind, and ``bytes`` count what expired, ``deleted`` what went of it: none
-    in a dry run. ``version_files``: manifests of versions, in formats that have one for each. ``cutoff``: epoch
-    milliseconds; ``retention``: milliseconds. ``kept``: reason in plain words to number of files. ``paths``: relative
-    to the table, only of a dry run; ``refused``: why a real one would delete nothing. ``protected``: each version,
-    stream and clone that was protected, with the number of files that it names, whether any would have gone or not.
-    ``quarantine``: the folder that the files were moved to instead of deleted; ``emptied``: files of earlier runs that
-    were deleted from there.
+    """The result of a vacuum.
+
+    cutoff : epoch milliseconds.
+    retention : milliseconds.
+    data_files ... other_files : number of expired files, by kind.
+    version_files : expired manifests of versions, in formats that have one per version.
+    bytes : total size of the expired files.
+    deleted : how many of them were deleted; 0 in a dry run.
+    kept : number of files by reason, in plain words.
+    paths : the expired files, relative to the table; only in a dry run.
+    refused : in a dry run, why a real run would delete nothing.
+    protected : each version, stream and clone that was protected, with the number of files that it names; it is listed
+        even if none of them had expired.
+    quarantine : the folder to which the files were moved instead of being deleted.
+    emptied : files of earlier runs that were deleted from the quarantine.
     """
 
     table: str
@@ -100,19 +108,24 @@ def vacuum(
     clones_under: Sequence[str] = (),
     guard: VacuumGuard = NO_GUARD,
 ) -> VacuumReport:
-    """Delete files that no version inside the retention needs; with ``dry_run`` only say which.
+    """Delete files that no version inside the retention needs.
 
-    ``retention`` and ``now`` in milliseconds; ``None``: the table's own property, the clock. ``lite`` trusts the log
-    instead of listing the table, where the format has such a log. ``clones``: paths or URIs of shallow clones, whose
-    files stay; ``clones_under``: folders or prefixes in which to look for them. ``guard``: what else is protected,
-    and how much one run may delete.
+    retention : milliseconds; ``None``: the table's own property.
+    now : epoch milliseconds; ``None``: the clock.
+    dry_run : only report the files.
+    lite : trust the log instead of listing the table, in formats with such a log.
+    clones : paths or URIs of shallow clones, whose files are kept.
+    clones_under : folders or prefixes that are searched for clones.
+    guard : what else is protected, and how much one run may delete.
 
     Raises
     ------
-    UsageError : ``clones`` of a table that cannot have any.
-    RefusedError : ``guard`` forbids it.
-    What ``Table.vacuum`` raises: RefusedError for a retention below the table's own, StorageError for files that could
-    not be deleted, UnsupportedFeatureError.
+    UsageError : ``clones`` are given for a format without clones.
+    RefusedError : ``guard`` forbids it, or the retention is below the table's own.
+    StorageError : files could not be deleted.
+    UnsupportedFeatureError : the table may not be vacuumed.
+
+    Other errors of ``Table.vacuum`` pass through.
     """
     table = protecting(table, clones, clones_under)
     _log.info("%s: looking for files out of use%s", table.uri, ", a dry run" if dry_run else "")
@@ -154,12 +167,12 @@ def vacuum(
 
 
 def protecting(table: Table, clones: Sequence[str], clones_under: Sequence[str] = ()) -> Table:
-    """The table as it is vacuumed: with what its ``clones`` need kept, and those found below ``clones_under``.
+    """The table, with protection of the files that ``clones`` and clones found below ``clones_under`` need.
 
     Raises
     ------
-    UsageError : ``clones`` of a table that cannot have any.
-    RefusedError : a table below ``clones_under`` can't be read: it may be a clone.
+    UsageError : ``clones`` are given for a format without clones.
+    RefusedError : a table below ``clones_under`` can't be read; it may be a clone.
     """
     if not clones and not clones_under:
         return table
@@ -191,5 +204,5 @@ def _found(table: Table, folders: Sequence[str]) -> Iterator[str]:
                 raise RefusedError(
                     f"{place}, which may be a clone of it, can't be read: {error.message}",
                     table=table.uri,
-                    next_step="mend that table, or name a folder without it (clones_under, --clones-under)",
+                    next_step="repair that table, or name a folder without it (clones_under, --clones-under)",
                 ) from error

@@ -1,10 +1,10 @@
-"""Ordering a table's files by some columns (Z-order), so that filters on any of them skip most files.
+"""Order a table's files by some columns (Z-order), so that filters on any of them skip most files.
 
-What was ordered so before stays, unless new files lie in its range: a second run finds nothing to do. Deletion vectors
-of the files that are rewritten are purged on the way.
+Files already in this order are left alone unless new files lie in their range: a second run finds nothing to do.
+Deletion vectors of rewritten files are purged.
 
-Rows move between files, so deletes that others commit meanwhile can't be carried over by position as in a compaction:
-the steps that they touch are done again, the others are committed.
+Rows move between files, so concurrent deletes can't be carried over by position as in a compaction. The steps that
+they touch are repeated, the others are committed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_zorder", "zorder"]
 
-# As many as the curve can tell apart in its 64 bits; Delta's own advice is four.
+# The curve distinguishes so many columns in its 64 bits; Delta recommends at most four.
 _MAX_COLUMNS: Final = 16
-# One task orders so many new files' worth of rows: more files skip better, and take one worker longer.
+# One task orders the rows of so many new files: more files skip better, but keep one worker busy for longer.
 _FILES_PER_STEP: Final = 32
 _EXAMPLES: Final = 5
 _WHYS: Final[tuple[Why, ...]] = ("unordered", "overlapping", "deleted_ratio")
@@ -54,7 +54,7 @@ def zorder(
     on_progress: OnProgress | None = None,
     max_attempts: int = 3,
 ) -> ApplyReport:
-    """Plan for the newest version, see :func:`plan_zorder`, and run the plan. Raises as both."""
+    """Plan for the newest version, see :func:`plan_zorder`, and run the plan. Raises the errors of both."""
     plan = plan_zorder(table, table.snapshot(), columns, partitions, target_size=target_size)
     return apply(table, engine, plan, on_progress=on_progress, max_attempts=max_attempts)
 
@@ -67,18 +67,22 @@ def plan_zorder(
     *,
     target_size: int | str | None = None,
 ) -> MaintenancePlan:
-    """Which files to order by ``columns``, all together: those that are not, in the selected ``partitions`` (see
-    ``Policy.partitions``), and those that are but lie in the range of what is not, or have many deleted rows.
-    ``target_size``: bytes of a new file, see ``Policy.target_file_size``.
+    """A plan that orders files by ``columns`` together.
+
+    It contains the files that are not ordered by these columns, and ordered files that lie in their range or have many
+    deleted rows.
+
+    partitions : only files of these, see ``Policy.partitions``.
+    target_size : bytes of a new file, see ``Policy.target_file_size``.
 
     Raises
     ------
-    UsageError : columns that are not there or can't be ordered, unknown partition columns.
+    UsageError : a column does not exist or can't be ordered, or a partition column is unknown.
     UnsupportedFeatureError, RefusedError : the table may not be rewritten, or orders its files itself (clustering).
     """
     table.check_writable(snapshot, "rewrite")
     if not isinstance(table, OrderableTable):
-        raise RefusedError(f"tables of the format {table.format} can't be ordered", table=table.uri)
+        raise RefusedError(f"ordering files of {table.format} tables is not supported", table=table.uri)
     names = _checked(snapshot, columns)
     policy = Policy.from_mapping({"partitions": list(partitions), "target_file_size": target_size}, "the selection")
     facts, target = file_facts(snapshot), target_file_size(policy, snapshot)
@@ -118,7 +122,7 @@ def plan_zorder(
 
 
 def _checked(snapshot: Snapshot, columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns as the table spells them."""
+    """The columns in the table's spelling."""
     spelt = {name.lower(): name for name in snapshot.schema.names}
     names = tuple(spelt.get(name.lower(), name) for name in columns)
     problem = None
@@ -128,7 +132,7 @@ def _checked(snapshot: Snapshot, columns: Sequence[str]) -> tuple[str, ...]:
         if name not in snapshot.schema.names:
             problem = f"no column {name!r}"
         elif name in snapshot.partition_columns:
-            problem = f"{name!r} is a partition column: files are apart by it already"
+            problem = f"{name!r} is a partition column: it already separates the files"
         elif types.is_nested(type_ := snapshot.schema.field(name).type) or types.is_null(type_):
             problem = f"column {name!r} of type {type_} has no order"
     if problem:
@@ -145,7 +149,7 @@ def _dirty(facts: FileFacts, policy: Policy) -> Bools:
 
 
 def _in_range(bounds: Mapping[str, ColumnBounds], files: Bools) -> Bools:
-    """Which files may hold values in each column's range over ``files``; what is not known may."""
+    """Which files may hold values in each column's range over ``files``; files with unknown bounds may."""
     chosen = pa.array(np.flatnonzero(files))
     result = np.ones(len(files), bool)
     for each in bounds.values():
@@ -168,11 +172,11 @@ def _ranks(values: pa.ChunkedArray) -> Ints:
 
 
 def _shares(rows: Ints, facts: FileFacts, most: int) -> list[Ints]:
-    """Files that follow each other, in parts of about equal live bytes and at most ``most``."""
+    """Consecutive files, in parts of about equal live bytes and at most ``most``."""
     sizes = facts.live_bytes[rows]
     total = int(sizes.sum())
     count = max(1, -(-total // most))
-    # By the middle of each file, so that a part is no more than half a file off.
+    # By the middle of each file, so that the size of a part is at most half a file off.
     parts = (np.cumsum(sizes) - sizes / 2) * count // max(total, 1)
     return [share for share in np.split(rows, np.flatnonzero(np.diff(parts)) + 1) if len(share)]
 
@@ -192,7 +196,7 @@ def _step(
     )
     live, purged = int(facts.live_bytes[rows].sum()), int(facts.deleted[rows].sum())
     counts = np.bincount(why[rows], minlength=len(_WHYS)).tolist()
-    what = ("not ordered yet", "in the range of those", "with many deleted rows")
+    what = ("not ordered yet", "in the range of unordered files", "with many deleted rows")
     parts = ", ".join(f"{count} {text}" for count, text in zip(counts, what, strict=True) if count)
     return PlanStep(
         id=identity,

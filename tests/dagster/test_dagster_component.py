@@ -219,7 +219,7 @@ def test_secrets_come_from_the_environment_and_stay_there(load: Load, monkeypatc
         ("tables: [{path: x}, {path: y/x}]", "two tables are called 'x'", 2),
         ("tables:\n- path: x\n  owners: [nonsense]", "(?i)owner", 4),
         ("tables:\n- path: x\n  storage_options: {k: '${DVM_NOT_SET}'}", "DVM_NOT_SET is not set", 5),
-        ("tables:\n- path: x\nfolders:\n- path: none", "no table is below this folder", 6),
+        ("tables:\n- path: x\nfolders:\n- path: none", "the folder contains no table", 6),
         ("sensor: null", "name some under 'tables'", 2),
         # What Dagster complains about itself: it names the key, and the line of the list that it is in.
         ("tables:\n- path: x\n  policy: {max_deleted_ratio: 2}", "less than or equal to 1", 3),

@@ -249,7 +249,7 @@ def test_a_sound_table_passes(lake: Lake, instance: dg.DagsterInstance) -> None:
     found = checked(lake.watched(jobs=["optimize", "manifest"]), instance)
     assert found.keys() == {*CHECKS}
     sound = found["deletion_files"]
-    assert (sound.passed, sound.description) == (True, "1 deletion files were read, and are sound")
+    assert (sound.passed, sound.description) == (True, "1 deletion files were read and are intact")
     assert found["manifest_lag"].passed
     assert (found["deleted_ratio"].metadata["deleted_ratio"].value, found["retention"].passed) == (0.25, False)
 
@@ -280,7 +280,7 @@ def test_a_damaged_deletion_file_is_named_and_blocks_nothing(
 def test_delta_tables_have_checksums(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
     table = make_table()
     said = checked(table, instance)["deletion_files"]
-    assert (said.passed, said.description) == (True, "those of delta tables have checksums")
+    assert (said.passed, said.description) == (True, "deletion files of delta tables have checksums")
     assert "deletion_files" not in check_names(table.model_copy(update={"format": "delta"}))
 
 

@@ -65,7 +65,7 @@ def test_formats_that_only_delete(
 def test_engine_sql(tmp_path: Path, capsys: pytest.CaptureFixture[str], pylance: ModuleType) -> None:
     lance, delta = str(tmp_path / "l"), str(tmp_path / "d")
     pylance.write_dataset(pa.table({"id": [1]}), lance)
-    assert "have no SQL" in refused(capsys, "engine-sql", lance, "purge")
+    assert "maintenance by SQL is not supported" in refused(capsys, "engine-sql", lance, "purge")
     made = DeltaBackend(delta)
     made.create()
     (Path(delta) / "_delta_log" / f"{1:020}.json").write_text(

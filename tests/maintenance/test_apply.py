@@ -278,7 +278,7 @@ def test_a_commit_of_unknown_outcome_keeps_the_new_files(table: MemoryTable, poi
         raise StorageError("timeout")
 
     setattr(table, point, fail)
-    with pytest.raises(StorageError, match="not known whether the commit"):
+    with pytest.raises(StorageError, match="unknown whether the commit"):
         maintain(table, MemoryEngine())
     assert table.rows() == rows
 
@@ -492,7 +492,7 @@ def test_plans_that_contradict_the_log_are_refused(table: MemoryTable) -> None:
     ]
     check = unchanged(table)
     for lie in lies:
-        with pytest.raises(UsageError, match="does not fit the table"):
+        with pytest.raises(UsageError, match="does not match the table"):
             apply(table, MemoryEngine(), replace(plan, steps=(lie,)))
     with pytest.raises(UsageError, match="would remove"):
         apply(table, MemoryEngine(), replace(plan, steps=(replace(step, action="remove"),)))

@@ -189,7 +189,7 @@ def test_what_is_no_parquet(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"text")
     with pytest.raises(DamagedTableError, match=r"a\.parquet"):
         convert(open_table(str(tmp_path), "delta"))
-    with pytest.raises(RefusedError, match="made of files"):
+    with pytest.raises(RefusedError, match="converting files"):
         convert(MemoryTable(tmp_path / "m"))
 
 

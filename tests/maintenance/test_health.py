@@ -111,7 +111,7 @@ def test_sums_beyond_what_floats_hold() -> None:
 
 @pytest.mark.parametrize("broken", [{"size": -1}, {"rows": -1}, {"deleted": 2000}])
 def test_impossible_numbers(broken: dict[str, int]) -> None:
-    with pytest.raises(DamagedTableError, match="bad is listed with"):
+    with pytest.raises(DamagedTableError, match="the log lists bad with"):
         health(table(file("ok"), file("bad", **broken)))
 
 

@@ -302,7 +302,7 @@ def test_an_empty_table_has_an_empty_plan() -> None:
 
 
 def test_numbers_that_contradict_each_other_are_damage() -> None:
-    with pytest.raises(DamagedTableError, match=r"bad is listed with .* 10 rows, 11 of them deleted"):
+    with pytest.raises(DamagedTableError, match=r"the log lists bad with .* 10 rows, 11 of them deleted"):
         build_plan(table(file("ok"), file("bad", rows=10, deleted=11)))
 
 
@@ -339,7 +339,7 @@ def test_plans_that_are_none_are_refused(change: dict[str, Any], complaint: str)
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", '{"steps": []}', "\x00"])
 def test_files_that_hold_no_plan_are_refused(tmp_path: Any, text: str) -> None:
     (tmp_path / "plan.json").write_text(text)
-    with pytest.raises(UsageError, match="not a plan that can be used"):
+    with pytest.raises(UsageError, match="not a valid plan"):
         MaintenancePlan.load(str(tmp_path / "plan.json"))
     with pytest.raises(UsageError, match="cannot read the plan"):
         MaintenancePlan.load(str(tmp_path / "missing.json"))

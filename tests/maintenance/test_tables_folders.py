@@ -84,7 +84,7 @@ def test_tables_of_every_format(mixed: Path, golden: Path) -> None:
     ("text", "complaint"),
     [
         ("tables: [{path: x, format: lance, partitions: day}]", "lance tables have no partitions.*line 1"),
-        ("folders:\n- path: lake\n  partitions: day", "'partitions' does not go with lance tables.*line 2"),
+        ("folders:\n- path: lake\n  partitions: day", "'partitions' is set for a lance table.*line 2"),
     ],
 )
 def test_what_has_no_partitions_is_not_split_by_them(mixed: Path, text: str, complaint: str) -> None:
@@ -126,8 +126,8 @@ def test_a_listed_table_is_the_listed_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("folders:\n- path: none", r"no table is below this folder.*tables\.yaml line 2"),
-        ("folders:\n- path: lake\n  include: [x]", r"none that the patterns take.*line 2"),
+        ("folders:\n- path: none", r"the folder contains no table.*tables\.yaml line 2"),
+        ("folders:\n- path: lake\n  include: [x]", r"none that matches the patterns.*line 2"),
         ("tables: [{path: x/a}]\nfolders:\n- path: lake", r"would have the name 'a' of file://.*/x/a .*line 3"),
         ("folders: [{pth: x}]", "folders.0.pth"),
         ("{}", "no tables: name some"),

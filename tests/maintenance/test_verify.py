@@ -63,8 +63,8 @@ def replaced(table: MemoryTable) -> tuple[int, FileKey, OutputFile]:
     ("happens", "complaint"),
     [
         (lambda table: None, None),
-        (lambda table: table.append("", [9]), "data-3.json is live and was not written by this run"),
-        (lambda table: table.delete("data-2.json", [0]), "data-2.json is gone, and was no input"),
+        (lambda table: table.append("", [9]), "data-3.json is live, but was not written by this run"),
+        (lambda table: table.delete("data-2.json", [0]), "data-2.json is no longer live, but was not an input"),
     ],
 )
 def test_a_version_differs_by_what_was_replaced(
@@ -90,5 +90,5 @@ def test_the_same_file_with_another_deletion_vector_is_another_file(table: Memor
     old = next(key for key in table.keys if key.path == "data-0.json")
     table.delete("data-0.json", [1])
     after = table.snapshot()
-    assert check_version(table, before, after, [], []) == "data-0.json is gone, and was no input"
+    assert check_version(table, before, after, [], []) == "data-0.json is no longer live, but was not an input"
     assert "was not written by this run" in (check_version(table, before, after, [old], []) or "")

@@ -1,7 +1,7 @@
-"""Run a plan: rewrite, pass the gates, commit, read back; plan again what somebody else changed meanwhile.
+"""Run a plan: rewrite, pass the gates, commit, read back. Steps that a concurrent writer invalidated are replanned.
 
-Safety lives in the commit: nothing here locks, every step is held against a fresh snapshot before it runs, and what
-does not pass its gates is deleted again instead of committed.
+The commit ensures safety, not locks. Every step is checked against a fresh snapshot before it runs. New files that do
+not pass the gates are deleted instead of committed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,19 @@ __all__ = ["ApplyReport", "StepReport", "apply", "maintain", "purge"]
 
 _log = logging.getLogger(__name__)
 
-# Called with the rewrites finished and the rewrites there are.
+# Called with the number of finished rewrites and the number of all rewrites.
 OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """One committed step. ``version``: the commit it is in. ``attempts``: tries to commit, those of the work it was
-    replanned from included. ``rows_carried``: rows that others deleted while it ran, deleted in the new files too:
-    by deletion vectors, for a later purge. ``seconds``: of work in the engine.
+    """One committed step.
+
+    version : the version whose commit contains it.
+    attempts : commit attempts, including those of the steps that it replaces.
+    rows_carried : rows that others deleted while the step ran. Deletion vectors of the new files delete them again,
+        for a later purge.
+    seconds : time of its work in the engine.
     """
 
     id: str
@@ -56,8 +60,11 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class ApplyReport:
-    """What was done. ``verified``: every version committed here was read back and differs from the one before it by
-    exactly the files replaced; ``problems`` says what else was found. Nothing to do: no steps, one version, verified.
+    """The result of a run. If there was nothing to do, it has no steps and one version, and is verified.
+
+    verified : every version committed by this run was read back, and differs from its predecessor by exactly the files
+        replaced.
+    problems : what reading back found otherwise.
     """
 
     table: str
@@ -81,19 +88,20 @@ def apply(
     on_progress: OnProgress | None = None,
     max_attempts: int = 3,
 ) -> ApplyReport:
-    """Run ``plan`` on ``table`` as it is now.
+    """Run ``plan`` on the newest version of ``table``.
 
-    Steps whose inputs are no longer live are planned again, for their partitions and under the same policy; so are
-    those that lose against another writer while they run, up to ``max_attempts`` rounds of work in all.
+    Steps whose inputs are no longer live are replanned for their partitions under the same policy. The same happens to
+    steps that lose against another writer while they run, up to ``max_attempts`` rounds of work in all.
 
     Raises
     ------
     UsageError : the plan is for another table, or contradicts the version that it was made for.
     UnsupportedFeatureError, RefusedError : the table may not be rewritten.
-    VerificationError : a rewrite failed its gate; what it wrote was deleted, nothing of that round was committed.
-    ConflictError : others were faster in every round; says what was committed and what was not.
-    What the engine and the table raise. Whatever is raised, new files without a commit are deleted, unless it is not
-    known whether they have one; vacuum finds those.
+    VerificationError : a rewrite failed its gate; its new files were deleted, nothing of that round was committed.
+    ConflictError : other writers were faster in every round; it says what was committed and what was not.
+
+    Errors of the engine and the table pass through. On any error, new files without a commit are deleted. If it is
+    unknown whether a commit names them, they are kept; vacuum finds them.
     """
     return _Run(table, engine, plan, on_progress, max_attempts).run(table.snapshot())
 
@@ -107,7 +115,7 @@ def maintain(
     on_progress: OnProgress | None = None,
     max_attempts: int = 3,
 ) -> ApplyReport:
-    """Plan for the newest version and run the plan. Raises as ``build_plan`` and :func:`apply`."""
+    """Plan for the newest version and run the plan. Raises the errors of ``build_plan`` and :func:`apply`."""
     snapshot = table.snapshot()
     table.check_writable(snapshot, "rewrite")
     plan = build_plan(snapshot, policy, purge=purge)
@@ -122,8 +130,10 @@ def purge(
     on_progress: OnProgress | None = None,
     max_attempts: int = 3,
 ) -> ApplyReport:
-    """Every deletion vector out, even a lone one, and no other file touched; in all partitions, or those that fit one
-    of ``partitions`` (see ``Policy.partitions``). Raises as :func:`maintain`.
+    """Purge every deletion vector, even a single one, and touch no other file.
+
+    ``partitions``: only in partitions that match one of these, see ``Policy.partitions``; by default in all. Raises
+    the errors of :func:`maintain`.
     """
     policy = Policy.from_mapping({"partitions": list(partitions)}, "the selection")
     return maintain(table, engine, policy, purge=True, on_progress=on_progress, max_attempts=max_attempts)
@@ -137,7 +147,7 @@ class _Run:
     on_progress: OnProgress | None
     max_attempts: int
     committed: list[Committed] = field(default_factory=list)
-    attempts: int = 0  # tries to commit so far
+    attempts: int = 0  # commit attempts so far
 
     def run(self, snapshot: Snapshot) -> ApplyReport:
         self._check(snapshot)
@@ -163,7 +173,7 @@ class _Run:
             table=self.table.uri,
             version=snapshot.version,
             done=self._done(lost),
-            next_step="run again when the table is written less, or in smaller runs (max_bytes)",
+            next_step="run again when fewer writers are active, or in smaller runs (max_bytes)",
         )
 
     def _check(self, snapshot: Snapshot) -> None:
@@ -179,7 +189,7 @@ class _Run:
             raise UsageError(problem, table=table.uri, version=snapshot.version, next_step="make a plan for this table")
 
     def _round(self, snapshot: Snapshot, steps: list[PlanStep]) -> tuple[list[PlanStep], str]:
-        """The steps that were lost, and why."""
+        """The steps that lost, and why."""
         try:
             outcome, done = run_round(
                 self.table, self.engine, snapshot, steps, self.plan, self.on_progress, attempts_before=self.attempts

@@ -1,4 +1,4 @@
-"""One round of work on steps that hold in a snapshot: rewrite, gates, one commit, and a look at what it made."""
+"""One round of work on steps that are valid for a snapshot: rewrite, gates, one commit, reading back."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ __all__ = ["Committed", "run_round"]
 
 _log = logging.getLogger(__name__)
 
-# Raised by a commit only where it is certain that nothing was committed.
+# A commit raises these only if it certainly committed nothing.
 _NOT_COMMITTED = (ConflictError, RefusedError, UsageError, VerificationError)
-_MEND = "report this together with the plan; the table is as it was"
+_MEND = "report this together with the plan; the table is unchanged"
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A step that made it; ``result`` is ``None`` where nothing had to be read. ``carried``: rows in the new files that
-    others deleted meanwhile. ``problem``: what reading the version back found wrong, if anything.
+    """A committed step.
+
+    result : what the engine returned; ``None`` if nothing had to be read.
+    carried : rows of the new files that others deleted concurrently.
+    problem : what reading the version back found wrong, if anything.
     """
 
     step: PlanStep
@@ -54,12 +57,15 @@ def run_round(
     *,
     attempts_before: int,
 ) -> tuple[CommitOutcome, list[Committed]]:
-    """What the commit said, and the steps it holds. New files of steps that it does not hold are deleted, whatever
-    happens, unless it is not known whether they were committed.
+    """The result of the commit, and the steps that it contains.
+
+    New files of all other steps are deleted in every case, unless it is unknown whether they were committed.
 
     Raises
     ------
-    VerificationError, and what engine and table raise.
+    VerificationError : a rewrite failed its gate.
+
+    Errors of the engine and the table pass through.
     """
     rewrites = [step for step in steps if step.action == "rewrite"]
     results = _rewrite(table, engine, snapshot, rewrites, plan, on_progress)
@@ -78,7 +84,7 @@ def run_round(
         problems[version] = _read_back(table, snapshot, version, made, outcome.moved)
     carried = {each.id: sum(each.deleted) for each in outcome.rebased}
     _log.info(
-        "%s: committed %d of %d steps in version %d, tries to commit: %d",
+        "%s: committed %d of %d steps in version %d, commit attempts: %d",
         table.uri,
         len(exchanges),
         len(steps),
@@ -87,7 +93,7 @@ def run_round(
     )
     if outcome.rebased:
         _log.info(
-            "%s: rebased %d steps: %d rows that others deleted meanwhile stay deleted",
+            "%s: rebased %d steps: %d rows that others deleted concurrently stay deleted",
             table.uri,
             len(outcome.rebased),
             sum(carried.values()),
@@ -111,7 +117,7 @@ def run_round(
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """What a commit took out, and what it put in with how many rows deleted."""
+    """What a commit removed, and what it added with the number of deleted rows."""
 
     inputs: tuple[FileKey, ...]
     outputs: tuple[tuple[OutputFile, int], ...]
@@ -129,7 +135,7 @@ def _replacement(step: PlanStep, result: RewriteResult | None, order_by: tuple[s
     if result is None:
         return Replacement(step.id, step.partition, _keys(step))
     if order_by:
-        # Which row went where is not kept: eight bytes each, for the rare case that others delete meanwhile.
+        # The new position of each row is not kept: it costs eight bytes per row, for the rare concurrent delete.
         return Replacement(step.id, step.partition, _keys(step), result.outputs, order_by=order_by)
     counts = zip(result.source_rows, result.source_purged, strict=True)
     kept = tuple(rows - purged for rows, purged in counts)
@@ -150,7 +156,7 @@ def _rewrite(
     bins = [RewriteBin(step.id, step.partition, _keys(step), plan.order_by) for step in steps]
     tasks = {task.id: task for task in table.rewrite_tasks(snapshot, bins, plan.target_file_size)}
     if list(tasks) != [step.id for step in steps]:
-        raise VerificationError("the table made other tasks than were asked for", next_step=_MEND)
+        raise VerificationError("the table returned other tasks than were requested", next_step=_MEND)
     done: dict[str, RewriteResult] = {}
 
     def on_done(result: RewriteResult) -> None:
@@ -175,7 +181,7 @@ def _rewrite(
     except BaseException as error:
         _discard(table, _outputs(done.values()))
         if isinstance(error, VerificationError):
-            _log.error("%s: a gate failed, nothing is committed: %s", table.uri, error.message)
+            _log.error("%s: a gate failed, nothing was committed: %s", table.uri, error.message)
             error.done = "the new files were deleted, nothing was committed"
             error.next_step = error.next_step or _MEND
         raise
@@ -183,14 +189,14 @@ def _rewrite(
 
 
 def _with_room(task: RewriteTask, step: PlanStep) -> RewriteTask:
-    """An estimate that is a little off must not leave a runt file behind."""
+    """A slightly wrong estimate must not leave a tiny last file."""
     if step.expected.files_after != 1:
         return task
     return replace(task, target_bytes=max(task.target_bytes, step.expected.bytes_after * 5 // 4))
 
 
 def _operation(plan: MaintenancePlan) -> Mapping[str, Any]:
-    """For the table's history. Names as the formats that have them call them."""
+    """Metrics for the table's history, under the names of the formats that define them."""
     selection = [partition_name(each) for each in plan.policy.partitions]
     if plan.purge:
         return {"name": "REORG", "parameters": {"predicate": selection, "applyPurge": True}}
@@ -200,8 +206,9 @@ def _operation(plan: MaintenancePlan) -> Mapping[str, Any]:
 
 @contextmanager
 def _uncertain(table: Table, outputs: Sequence[OutputFile]) -> Iterator[None]:
-    """Around a commit: delete the new files only where it is certain that no commit names them. A request that failed
-    on the way back may have been served, and a live file that is deleted is lost.
+    """If a commit fails, delete the new files only if certainly no commit names them.
+
+    A request whose answer was lost may have succeeded, and deleting a live file loses its rows.
     """
     try:
         yield
@@ -210,8 +217,8 @@ def _uncertain(table: Table, outputs: Sequence[OutputFile]) -> Iterator[None]:
         error.done = "the new files were deleted, nothing was committed"
         raise
     except DvMaintenanceError as error:
-        error.done = "new files were written; it is not known whether the commit that names them went through"
-        error.next_step = error.next_step or "look at the history, then run again; vacuum deletes what no commit names"
+        error.done = "new files were written; it is unknown whether the commit that names them succeeded"
+        error.next_step = error.next_step or "check the history, then run again; vacuum deletes uncommitted files"
         raise
 
 
@@ -236,13 +243,13 @@ def _read_back(
 
 
 def _discard(table: Table, outputs: Sequence[OutputFile]) -> None:
-    """Best effort: vacuum finds what stays."""
+    """Best effort: vacuum finds the files that could not be deleted."""
     if not outputs:
         return
     try:
         table.storage.delete([table.storage.path_of_uri(output.uri) for output in outputs])
     except (DvMaintenanceError, OSError) as error:
-        _log.warning("%s: %d new files without a commit stay for vacuum: %s", table.uri, len(outputs), error)
+        _log.warning("%s: %d new files without a commit are left to vacuum: %s", table.uri, len(outputs), error)
 
 
 def _keys(step: PlanStep) -> tuple[FileKey, ...]:

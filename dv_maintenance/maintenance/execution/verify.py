@@ -1,7 +1,7 @@
 """The gates: maintenance never changes what a query returns, or nothing is committed.
 
-Before a commit each rewrite is held against what the log promised; after it, the version that the commit made is held
-against the version before it.
+Before a commit, each rewrite is checked against the row counts of the log. After it, the committed version is compared
+with its predecessor.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ _HEAD_THREADS = 16
 
 
 def check_result(step: PlanStep, task: RewriteTask, result: RewriteResult) -> None:
-    """The task reads what the step names. Rows read = rows written + rows purged; as many purged as the deletion
-    vectors (DVs) name, as many read as the log promises; source by source where the engine counted them.
+    """Check the row counts of a rewrite; the task must read exactly the files that the step names.
+
+    Rows read = rows written + rows purged. Rows purged = rows that the deletion vectors (DVs) name. Rows read = rows
+    in the log. If the engine counted per source, this holds for each source.
 
     Raises
     ------
@@ -57,11 +59,11 @@ def check_result(step: PlanStep, task: RewriteTask, result: RewriteResult) -> No
 
 
 def check_outputs(storage: Storage, outputs: Sequence[OutputFile]) -> None:
-    """Every new file is there, with the size it was reported with, and under a name of its own.
+    """Check that every new file exists, has the reported size, and has a name of its own.
 
     Raises
     ------
-    VerificationError : one is not.
+    VerificationError : a file does not.
     """
     paths = [storage.path_of_uri(output.uri) for output in outputs]
     if len(set(paths)) < len(paths):
@@ -88,10 +90,15 @@ def check_version(
     outputs: Iterable[tuple[OutputFile, int]],
     moved: Mapping[FileKey, FileKey] | None = None,
 ) -> str | None:
-    """What is wrong with the version that a commit made, ``None`` if nothing is: ``before``, the version right before
-    it, without ``inputs`` must be ``after`` without ``outputs``, logical file by logical file. That says more than
-    equal row counts, and holds where the log does not know them. ``outputs``: new files with the rows deleted in them.
-    ``moved``: files whose DV is in another place now, and the same.
+    """What is wrong with a committed version; ``None`` if nothing is.
+
+    ``before`` without ``inputs`` must equal ``after`` without ``outputs``, logical file by logical file. That is
+    stricter than equal row counts, and works if the log has no row counts.
+
+    before : the version right before the commit.
+    after : the committed version.
+    outputs : new files with the number of rows deleted in them.
+    moved : files whose DV has a new location and the same content.
     """
     new = {table.storage.path_of_uri(output.uri): (output, deleted) for output, deleted in outputs}
     old_keys, new_keys = _keys(before), _keys(after)
@@ -102,19 +109,19 @@ def check_version(
     if moved:
         came_keys = {FileKey(row["path"], row["dv_id"]) for row in came_rows}
         if strays := {old for old, new in moved.items() if old not in left_keys or new not in came_keys}:
-            return f"the deletion vector of {min(strays, key=_path).path} is not where it was moved to"
+            return f"the deletion vector of {min(strays, key=_path).path} is not at its new location"
         left_keys -= set(moved)
         came_rows = [row for row in came_rows if FileKey(row["path"], row["dv_id"]) not in set(moved.values())]
     if wanted - left_keys:
         return f"{min(wanted - left_keys, key=_path).path} is still live"
     if left_keys - wanted:
-        return f"{min(left_keys - wanted, key=_path).path} is gone, and was no input"
+        return f"{min(left_keys - wanted, key=_path).path} is no longer live, but was not an input"
     for row in came_rows:
         output, deleted = new.pop(table.path_of(row["path"]), (None, 0))
         if output is None or row["deleted_rows"] != deleted:
-            return f"{row['path']} is live and was not written by this run"
+            return f"{row['path']} is live, but was not written by this run"
         if row["physical_rows"] not in (None, output.rows):
-            return f"{row['path']} is listed with {row['physical_rows']} rows, and has {output.rows}"
+            return f"{row['path']} is listed with {row['physical_rows']} rows, but has {output.rows}"
     if new:
         return f"the new file {min(new)} is not live"
     rows_before, rows_after = _live_rows(left), _live_rows(came)
@@ -131,7 +138,7 @@ def _live_rows(files: pa.Table) -> int | None:
 
 
 def _keys(snapshot: Snapshot) -> pa.Array:
-    """Logical files as one column: a DV id's absence is not an empty id."""
+    """Logical files as one column. A missing DV id differs from an empty one."""
     path, dv_id = snapshot.files["path"], snapshot.files["dv_id"]
     parts = [path.cast(pa.large_string()), dv_id.cast(pa.large_string())]
     between = pa.scalar("\n", pa.large_string())

@@ -9,11 +9,11 @@ __all__ = ["pack", "pack_in_order"]
 
 
 def pack(weights: Sequence[int], capacity: int) -> list[list[int]]:
-    """Positions of ``weights`` in bins whose weights sum up to at most ``capacity``; what is heavier has its own bin.
+    """Positions of ``weights`` in bins whose weights sum up to at most ``capacity``. A heavier item has its own bin.
 
-    Best fit: each item, in the order given, goes into the fullest bin that still has room, the oldest of these. Give
-    the heaviest first for few bins (at most 11/9 of the optimum, Johnson 1974). Whatever the order, the contents of no
-    two bins would fit into one, so packing the bins again changes nothing.
+    Best fit: each item, in the order given, is put into the fullest bin that still has room; among equal bins, into
+    the oldest. Sort the items by descending weight for few bins (at most 11/9 of the optimum, Johnson 1974). In any
+    order, the contents of two bins never fit into one, so packing the bins again changes nothing.
 
     >>> pack([6, 5, 4, 3, 2], 10)
     [[0, 2], [1, 3, 4]]
@@ -34,8 +34,8 @@ def pack(weights: Sequence[int], capacity: int) -> list[list[int]]:
 
 
 def pack_in_order(weights: Sequence[int], capacity: int) -> list[list[int]]:
-    """As :func:`pack`, but a bin holds neighbours only, in their order: each item goes to the one before it while there
-    is room.
+    """As :func:`pack`, but a bin holds only neighbours, in their order: each item joins its predecessor while there is
+    room.
 
     >>> pack_in_order([6, 3, 4, 3, 2], 10)
     [[0, 1], [2, 3, 4]]

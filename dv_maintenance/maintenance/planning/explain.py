@@ -1,5 +1,5 @@
-"""A plan in words, for whoever has to decide at three in the morning. Markdown; prints what the plan says and decides
-nothing itself.
+"""A plan in words, as Markdown, for the operator who has to decide at three in the morning. This module only prints
+what the plan says.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _STEPS_SHOWN = 50
 
 
 def explain(plan: MaintenancePlan) -> str:
-    """Totals, each step with its reason and cost, and what is left alone and why."""
+    """Totals, each step with its reason and cost, and the files left alone with the reason."""
     return "\n".join(_lines(plan)) + "\n"
 
 

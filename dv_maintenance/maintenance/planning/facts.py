@@ -1,7 +1,7 @@
-"""A snapshot's files as NumPy columns: what health and plans compute with, a million files at a time.
+"""A snapshot's files as NumPy columns, on which health and plans are computed for a million files at a time.
 
-Through buffers rather than Arrow compute with Python scalars: those import pandas where it is installed, which costs
-more than everything a look at a small table does.
+The columns are read through Arrow's buffers. Arrow compute with Python scalars imports pandas if it is installed,
+which costs more than all other work on a small table.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ Bools = npt.NDArray[np.bool_]
 class FileFacts:
     """One entry per live file, in the snapshot's order.
 
-    ``partition`` indexes ``partitions``. ``physical`` is 0 where it is not ``known``. ``live_bytes``: the share of
-    ``size`` that live rows take, all of it where the rows are not known: a big file that is half deleted is a small
-    file.
+    partition : index into ``partitions``.
+    physical : physical rows, 0 where ``known`` is false.
+    live_bytes : the share of ``size`` that live rows take, so that a big file with half of its rows deleted counts as
+        a small file. All of ``size`` if the row count is unknown.
     """
 
     partitions: tuple[str, ...]
@@ -70,7 +71,7 @@ def file_facts(snapshot: Snapshot) -> FileFacts:
         row = files.slice(int(wrong.argmax()), 1).select(["path", "size", "physical_rows", "deleted_rows"])
         path, *numbers = row.to_pylist()[0].values()
         raise DamagedTableError(
-            "{} is listed with {} bytes, {} rows, {} of them deleted".format(path, *numbers),
+            "the log lists {} with {} bytes, {} rows, {} of them deleted".format(path, *numbers),
             table=snapshot.table,
             version=snapshot.version,
             next_step="compare the log with the file, and restore an earlier version of the table",
@@ -90,7 +91,7 @@ def file_facts(snapshot: Snapshot) -> FileFacts:
 
 
 def partition_mask(snapshot: Snapshot, facts: FileFacts, filters: tuple[Mapping[str, str | None], ...]) -> Bools:
-    """Which files fit one of the filters; all of them without any.
+    """Which files match one of the filters; without filters, all files.
 
     Raises
     ------
@@ -104,9 +105,9 @@ def partition_mask(snapshot: Snapshot, facts: FileFacts, filters: tuple[Mapping[
             f"{name!r} is not a partition column",
             table=snapshot.table,
             version=snapshot.version,
-            next_step=f"use {known}" if known else "leave the partitions out: this table has none",
+            next_step=f"use {known}" if known else "leave the partitions out: this table is not partitioned",
         )
-    # Filters on the same columns are one lookup: a backfill of a year of hours has thousands of them.
+    # Filters on the same columns share one lookup: a backfill of a year of hours has thousands of filters.
     lookups: dict[tuple[str, ...], set[tuple[str | None, ...]]] = {}
     for wanted in filters:
         columns = tuple(sorted(wanted))

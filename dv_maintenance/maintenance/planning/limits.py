@@ -1,4 +1,4 @@
-"""From which numbers on a table's state is worth a warning, or an error: the ``checks`` part of a policy."""
+"""The limits beyond which a table's state is a warning or an error: the ``checks`` part of a policy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Limits(BaseModel):
 
     @property
     def on(self) -> bool:
-        """Whether anything can cross them: the same as not being switched off."""
+        """Whether the limits are switched on."""
         return any(limit is not None for limit in self.model_dump().values())
 
 
@@ -71,7 +71,7 @@ class DurationLimits(_Limits):
 
 
 class RetentionLimits(_Limits):
-    """Milliseconds, crossed by what is shorter. ``None``: never."""
+    """Milliseconds, crossed by shorter durations. ``None``: never."""
 
     warn: Duration | None = None
     error: Duration | None = None
@@ -94,9 +94,9 @@ class CheckLimits(_Limits):
     small_files: RatioLimits = RatioLimits(warn=0.5)
     """Files that merging small ones would save / all files."""
     retention: RetentionLimits = RetentionLimits.model_validate({"warn": "1d", "error": "1h"})
-    """How long vacuum keeps what is out of use."""
+    """How long vacuum keeps files that are out of use."""
     manifest_lag: DurationLimits = DurationLimits.model_validate({"warn": "1h", "error": "1d"})
     """By how much the newest version is younger than the manifests."""
     maintained_within: Duration | None = Field(default=None, ge=60_000)
-    """How long ago each of the table's jobs may have run last, milliseconds; a minute at least. For tables that a
-    schedule maintains: a sensor starts no run for a table that needs nothing."""
+    """The maximum time since the last run of each of the table's jobs, milliseconds; at least a minute. For tables that
+    a schedule maintains: a sensor starts no run for a table that needs no work."""

@@ -1,4 +1,4 @@
-"""By what a table's maintenance can be split for choice: the ``partitions`` setting of a watched table."""
+"""The ``partitions`` setting of a watched table: the partitions that a user can choose to maintain."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _Value = Annotated[str, BeforeValidator(_text, json_schema_input_type=str | int 
 
 
 class PartitionColumn(BaseModel):
-    """How the values of one partition column are offered for choice: as windows of time (``every``), as a fixed list
-    (``values``), or, with neither, as they turn up in the table.
+    """How the values of one partition column are offered: as windows of time (``every``), as a fixed list
+    (``values``), or, without both, as the values found in the table.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,7 +35,7 @@ class PartitionColumn(BaseModel):
     name: str = Field(min_length=1)
     every: Literal["hour", "day", "month"] | None = None
     start: NaiveDatetime | None = None
-    """The first window holds this moment; in UTC where the column is a timestamp. Older values belong to none."""
+    """The first window contains this moment, in UTC if the column is a timestamp. Older values belong to no window."""
     format: str | None = None
     """``strptime`` format of the column's values; ``None``: dates and times as ISO 8601 spells them."""
     values: tuple[_Value, ...] | None = Field(default=None, min_length=1)
@@ -43,9 +43,9 @@ class PartitionColumn(BaseModel):
     @model_validator(mode="after")
     def _one_kind(self) -> PartitionColumn:
         if self.every is None and (self.start is not None or self.format is not None):
-            raise ValueError("start and format are about windows of time: say every: hour, day or month")
+            raise ValueError("start and format need windows of time: set every to hour, day or month")
         if self.every is not None and self.values is not None:
-            raise ValueError("every makes windows of time, values a list: give one of them")
+            raise ValueError("every (windows of time) and values (a list) exclude each other: give one of them")
         if self.every is not None and self.start is None:
             raise ValueError("windows of time need a start, such as 2026-01-01")
         if self.values is not None and len(set(self.values)) < len(self.values):
@@ -61,16 +61,17 @@ _Column = Annotated[PartitionColumn, BeforeValidator(_from_name, json_schema_inp
 
 
 class Partitioning(BaseModel):
-    """The columns, some or all of the table's partition columns, and how many partitions one run of a backfill takes.
-    Up to two columns span a grid; more are offered as the combinations that turn up in the table.
+    """Some or all of the table's partition columns, and the number of partitions per run of a backfill.
+
+    Up to two columns span a grid. More columns are offered as the combinations found in the table.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     columns: tuple[_Column, ...] = Field(min_length=1)
-    """A name alone stands for a column of which the values are taken as they turn up."""
+    """A plain name is a column with the values found in the table."""
     per_run: int | None = Field(default=None, gt=0, strict=True)
-    """Partitions per run of a backfill; ``None``: as many as there are without a gap."""
+    """Partitions per run of a backfill; ``None``: as many as follow each other without a gap."""
 
     @field_validator("columns")
     @classmethod
@@ -80,7 +81,7 @@ class Partitioning(BaseModel):
         if sum(column.every is not None for column in columns) > 1:
             raise ValueError("only one column can be windows of time")
         if len(columns) > 2 and any(column.every or column.values for column in columns):
-            raise ValueError("every and values are for one or two columns; three or more go by what is in the table")
+            raise ValueError("every and values need one or two columns; more columns use the values found in the table")
         return columns
 
 
@@ -90,7 +91,7 @@ def _from_columns(value: Any) -> Any:
     return {"columns": value} if isinstance(value, list | tuple) else value
 
 
-# The columns alone will do: a list, or one.
+# The short form: a list of columns, or a single one.
 PartitioningSetting = Annotated[
     Partitioning,
     BeforeValidator(

@@ -1,6 +1,6 @@
-"""From a snapshot and a policy to steps: classify, pack into bins, put the most useful first, cut at the limits.
+"""From a snapshot and a policy to steps: classify, pack into bins, order by benefit, cut at the limits.
 
-Everything up to the chosen steps is done on columns: a table of a million files in good order costs no object per file.
+Everything up to the chosen steps works on columns: a healthy table of a million files costs no object per file.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ __all__ = ["MaintenancePlan", "PlanStep", "build_plan"]
 
 _log = logging.getLogger(__name__)
 
-# What opening one more file or deletion vector costs a reader, in bytes read: Spark's own figure
+# The cost of opening one more file or deletion vector, in bytes read: Spark's own figure
 # (spark.sql.files.openCostInBytes).
 _OPEN_COST = 4 << 20
-# A bin may read this many times what it writes. Otherwise one task would get all files that are nearly all deleted.
+# A bin may read at most this many times its output. Otherwise one task would get all the almost empty files.
 _MAX_READ_PER_WRITTEN = 8
 _EXAMPLES = 5
 
@@ -69,8 +69,8 @@ class _Draft:
 
     @property
     def good(self) -> float:
-        """Bytes that no query reads again, files and DVs it need not open (at what Spark says opening costs), per byte
-        that has to be read now.
+        """What queries save per byte that has to be read now: bytes never read again, and files and DVs never opened
+        again (at Spark's cost of opening).
         """
         saved = self.size - self.live_bytes + _OPEN_COST * (len(self.rows) + self.dvs - self.files_after)
         return saved / self.bytes_read if self.bytes_read else float("inf")
@@ -79,13 +79,13 @@ class _Draft:
 def build_plan(snapshot: Snapshot, policy: Policy | None = None, *, purge: bool = False) -> MaintenancePlan:
     """The plan for a snapshot: a pure function of its arguments.
 
-    With ``purge`` every deletion vector (DV) goes and no file without one is touched; otherwise thresholds and file
-    sizes decide, see :class:`Policy`. A file of which every row is deleted is removed without being read, whatever the
-    thresholds. The limits hold in both cases.
+    With ``purge`` the plan purges every deletion vector (DV) and touches no file without one. Otherwise thresholds
+    and file sizes decide, see :class:`Policy`. A file whose rows are all deleted is removed without being read,
+    independent of thresholds. The limits apply in both cases.
 
     Raises
     ------
-    UsageError : the policy names unknown partition columns; the table's own target size is not a size.
+    UsageError : the policy names unknown partition columns, or the table's property of the target size is not a size.
     DamagedTableError : the log's numbers contradict each other.
     """
     policy = policy or Policy()
@@ -98,7 +98,7 @@ def build_plan(snapshot: Snapshot, policy: Policy | None = None, *, purge: bool 
     ordered = SEQUENCE.name in snapshot.files.column_names
     groups = _runs(snapshot, facts, why) if ordered else _by_partition(snapshot, facts, why)
     drafts, lone = _drafts(facts, why, groups, policy, target, ordered=ordered)
-    # Python's sort is stable: among equals, files in their own order.
+    # Python's sort is stable: equal files keep their order.
     drafts.sort(key=lambda draft: -draft.good)
     chosen, cut = _within_limits(drafts, policy)
 
@@ -134,7 +134,7 @@ def build_plan(snapshot: Snapshot, policy: Policy | None = None, *, purge: bool 
 
 
 def _classify(facts: FileFacts, policy: Policy, smallest: int, *, purge: bool) -> Codes:
-    """Per file, why it is a candidate; ``_KEEP`` if it is none. Later rules win."""
+    """Per file, why it is a candidate; ``_KEEP`` if it is not one. Later rules win."""
     why = np.full(len(facts), _KEEP, np.int8)
     if purge:
         why[facts.has_dv] = _DV
@@ -144,14 +144,16 @@ def _classify(facts: FileFacts, policy: Policy, smallest: int, *, purge: bool) -
         ratio = facts.deleted / np.maximum(facts.physical, 1)
         why[facts.has_dv & facts.known & (ratio > policy.max_deleted_ratio)] = _RATIO
         why[facts.has_dv & ~facts.known] = _UNKNOWN
-    # With a DV only: row counts of files without one are a courtesy of whoever wrote them, and nothing to drop data on.
+    # Only with a DV: writers need not record row counts of files without one, so these never justify dropping data.
     why[facts.has_dv & facts.known & (facts.physical > 0) & (facts.deleted == facts.physical)] = _EMPTY
     return why
 
 
 def _by_partition(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints]:
-    """Candidates of each partition, by partition name, then oldest first: rows written together stay together, which
-    keeps the bounds of new files narrow. The same for any order in which the log lists the files.
+    """Candidates of each partition, by partition name, then oldest first.
+
+    Rows written together stay together, which keeps the bounds of new files narrow. The result does not depend on the
+    order in which the log lists the files.
     """
     candidates = _rows(why != _KEEP)
     if not len(candidates):
@@ -173,13 +175,13 @@ def _by_partition(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints
 
 
 def _runs(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints]:
-    """Candidates that may be merged because each is the next of the one before it: see ``SEQUENCE``."""
+    """Candidates that may be merged because each directly follows the one before it: see ``SEQUENCE``."""
     candidates = _rows(why != _KEEP)
     numbers = snapshot.files[SEQUENCE.name].combine_chunks().to_numpy()[candidates]
     order = np.argsort(numbers, kind="stable")
     numbers, candidates = numbers[order], candidates[order]
     empty, partition = why[candidates] == _EMPTY, facts.partition[candidates]
-    # What is removed whole parts its neighbours, since that is another commit.
+    # A file that is removed whole separates its neighbours, since the removal is another commit.
     together = (np.diff(numbers) == 1) & (np.diff(partition) == 0) & (empty[1:] == empty[:-1])
     return [run for run in np.split(candidates, np.flatnonzero(~together) + 1) if len(run)]
 
@@ -187,7 +189,7 @@ def _runs(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints]:
 def _drafts(
     facts: FileFacts, why: Codes, groups: list[Ints], policy: Policy, target: int, *, ordered: bool
 ) -> tuple[list[_Draft], Ints]:
-    """Possible steps, and the candidates that are no use alone; each step is about files of one group."""
+    """Possible steps, and the candidates without benefit alone. Each step has files of one group."""
     drafts: list[_Draft] = []
     lone = [np.zeros(0, np.int64)]
     weights = _weights(facts, policy, target)
@@ -214,7 +216,7 @@ def _bins(rows: Ints, weights: Ints, target: int, *, ordered: bool) -> Iterator[
 
 
 def _weights(facts: FileFacts, policy: Policy, target: int) -> Ints:
-    """What a file takes of a bin of ``target``: its live bytes, or more where the bin would otherwise read too much or
+    """The weight of a file in a bin of ``target``: its live bytes, or more if the bin would otherwise read too much or
     hold more files than a run may replace.
     """
     # Rounded up: a bin within its weights is within the limits.
@@ -226,7 +228,7 @@ def _weights(facts: FileFacts, policy: Policy, target: int) -> Ints:
 
 
 def _files_after(live_bytes: int, target: int) -> int:
-    """A tenth above the target is not worth a file of its own."""
+    """A tenth above the target does not justify a file of its own."""
     return max(1, -(-(10 * live_bytes - target) // (10 * target)))
 
 
@@ -242,7 +244,9 @@ def _draft(action: Action, rows: Ints, facts: FileFacts, files_after: int) -> _D
 
 
 def _within_limits(drafts: list[_Draft], policy: Policy) -> tuple[list[_Draft], dict[str, Ints]]:
-    """The steps of this run, and what the limits cut off, by reason. What does not fit makes room for what does."""
+    """The steps of this run, and the steps beyond its limits, by reason. A smaller step may take the place of one that
+    does not fit.
+    """
     limits = {"max_bytes": policy.max_bytes, "max_files": policy.max_files, "max_tasks": policy.max_tasks}
     used = dict.fromkeys(limits, 0)
     chosen: list[_Draft] = []
@@ -279,7 +283,7 @@ def _steps(
     drafts: list[_Draft], snapshot: Snapshot, facts: FileFacts, why: Codes, policy: Policy
 ) -> Iterator[PlanStep]:
     rows = np.concatenate([np.zeros(0, np.int64), *(draft.rows for draft in drafts)])
-    # One take for all steps: on a table of many chunks each costs more than what it takes.
+    # One take for all steps: on a table of many chunks, each call costs more than the rows it takes.
     files = snapshot.files.select(["path", "dv_id", "size", "physical_rows", "deleted_rows"]).take(_arrow(rows))
     inputs = (
         PlanInput(path, dv_id, size, physical_rows, deleted_rows, _WHYS[code - 1])

@@ -1,4 +1,4 @@
-"""What is worth doing: the thresholds, limits and selections a maintenance plan follows.
+"""The policy of a maintenance plan: its thresholds, limits and selections.
 
 One policy language for the command line, YAML files and the Dagster component. Sizes are bytes or text ("256MiB"),
 durations text ("168h", "7d").
@@ -56,8 +56,8 @@ PartitionFilter = Annotated[
 class Policy(BaseModel):
     """Thresholds, limits and selections of one table's maintenance.
 
-    A file is rewritten when its deletion vector (DV) names more than ``max_deleted_ratio`` of its rows, when it has
-    a DV but the log does not say how many rows it has, or when it is small and merging it with others saves files.
+    A file is rewritten in three cases: its deletion vector (DV) names more than ``max_deleted_ratio`` of its rows; it
+    has a DV but the log has no row count; it is small and merging it with others saves files.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,11 +65,11 @@ class Policy(BaseModel):
     max_deleted_ratio: float = Field(default=0.05, ge=0, le=1, allow_inf_nan=False)
     """A file with a larger share of deleted rows is rewritten, strictly larger as in Delta's OPTIMIZE."""
     target_file_size: Size | None = Field(default=None, gt=0)
-    """Bytes of a new file. ``None``: the table's own property; else as many as the rows of a full file take in this
-    table, where its format counts rows; else 256 MiB."""
+    """Bytes of a new file. ``None``: the table's own property; else, in formats that limit files by rows, the size of a
+    full file in this table; else 256 MiB."""
     min_file_size: Size | None = Field(default=None, ge=0)
-    """A file with fewer *live* bytes is small. ``None``: three quarters of the target, so that what a run writes
-    is not small in the next one."""
+    """A file with fewer *live* bytes is small. ``None``: three quarters of the target, so that the files of one run are
+    not small in the next."""
     min_input_files: int = Field(default=2, ge=2, strict=True)
     """Small files without anything to purge are merged where at least this many fit into one new file."""
     max_bytes: Size | None = Field(default=None, gt=0)
@@ -79,31 +79,32 @@ class Policy(BaseModel):
     max_tasks: int | None = Field(default=None, gt=0, strict=True)
     """Rewrite tasks of one run."""
     partitions: tuple[PartitionFilter, ...] = ()
-    """Only these: each names values of some partition columns (``None``: null), a file must fit one of them."""
+    """Only these partitions. Each entry names values of some partition columns (``None``: null); a file must match one
+    of the entries."""
     retention: Duration | None = Field(default=None, ge=0)
-    """Vacuum: how long what is out of use is kept, milliseconds. ``None``: the table's own property."""
+    """Vacuum: how long files that are out of use are kept, milliseconds. ``None``: the table's own property."""
     clones: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Vacuum: paths or URIs of the table's shallow clones, in formats that have them; the table does not know of them,
-    and what they need stays."""
+    """Vacuum: paths or URIs of the table's shallow clones, in formats that have them. The table does not know its
+    clones; files that they need are kept."""
     clones_under: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Vacuum: folders or prefixes below which to look for shallow clones of the table at each run."""
+    """Vacuum: folders or prefixes that each run searches for shallow clones of the table."""
     protected_versions: tuple[Annotated[int, Field(ge=0, strict=True)], ...] = ()
-    """Vacuum: versions whose files all stay."""
+    """Vacuum: versions whose files are all kept."""
     protected_streams: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Vacuum: checkpoint folders of streaming readers; what they may still have to read stays (Delta)."""
+    """Vacuum: checkpoint folders of streaming readers; files that they may still have to read are kept (Delta)."""
     max_deleted_share: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
     """Vacuum: a run that would delete a larger share of the files, or of the bytes, is refused. ``None``: half of both,
     counting only files that the history does not know, in runs that delete at least a hundred of those."""
     quarantine: bool = False
     """Vacuum: set files aside below the table's root instead of deleting them; see ``dvm undelete``."""
     quarantine_retention: Duration = Field(default=QUARANTINE_RETENTION, ge=0)
-    """Vacuum: how long they stay there, milliseconds; the next vacuum after that deletes them."""
+    """Vacuum: how long files stay in quarantine, milliseconds; the next vacuum after that deletes them."""
     vacuum_every: Duration = Field(default=86_400_000, gt=0)
-    """Watch: how often to look whether a vacuum would find something, milliseconds."""
+    """Watch: how often to search for files that a vacuum would delete, milliseconds."""
     vacuum_min_bytes: Size = Field(default=0, ge=0)
     """Watch: a vacuum is due from this many expired bytes on."""
     checks: CheckLimits = Field(default_factory=CheckLimits)
-    """From which numbers on a check warns or fails. Decides about no work."""
+    """The limits beyond which a check warns or fails. They do not decide which work is done."""
 
     @classmethod
     def load(cls, path: str) -> Policy:
@@ -117,7 +118,7 @@ class Policy(BaseModel):
 
     @property
     def guard(self) -> VacuumGuard:
-        """What a vacuum is kept from."""
+        """What a vacuum must protect."""
         return VacuumGuard(
             self.max_deleted_share,
             self.protected_versions,
@@ -131,7 +132,7 @@ class Policy(BaseModel):
 
         Raises
         ------
-        UsageError : not an assignment, an unknown key, a value that does not fit.
+        UsageError : a change is not an assignment, its key is unknown, or its value is invalid.
         """
         values = self.model_dump(exclude_unset=True)
         for assignment in assignments:
@@ -143,7 +144,7 @@ class Policy(BaseModel):
 
 
 def target_file_size(policy: Policy, snapshot: Snapshot) -> int:
-    """Bytes of a new file: the policy's word, else the table's, else 256 MiB; see ``Policy.target_file_size``.
+    """Bytes of a new file: the policy's setting, else the table's, else 256 MiB; see ``Policy.target_file_size``.
 
     Raises
     ------
@@ -151,7 +152,7 @@ def target_file_size(policy: Policy, snapshot: Snapshot) -> int:
     """
     if policy.target_file_size is not None:
         return policy.target_file_size
-    # The one place where a policy listens to the table.
+    # The only setting of a policy that depends on the table.
     wanted = {each.size_property for each in formats()}
     for name in sorted(snapshot.properties):
         if name in wanted:
@@ -166,13 +167,13 @@ def target_file_size(policy: Policy, snapshot: Snapshot) -> int:
                     f"table property {name}: {problem}",
                     table=snapshot.table,
                     version=snapshot.version,
-                    next_step="mend the property, or set target_file_size in the policy",
+                    next_step="correct the property, or set target_file_size in the policy",
                 )
             return size
     return _bytes_of_rows(snapshot) or DEFAULT_TARGET_FILE_SIZE
 
 
 def _bytes_of_rows(snapshot: Snapshot) -> int:
-    """What a full file of the table takes, 0 if that can't be told."""
+    """The size of a full file of the table, bytes; 0 if it is unknown."""
     rows, size = (pc.sum(snapshot.files[name]).as_py() or 0 for name in ("physical_rows", "size"))
     return snapshot.target_rows * size // rows if snapshot.target_rows and rows else 0

@@ -1,4 +1,4 @@
-"""A plan meets a table that may have moved on: which steps still hold, and what takes the place of the others."""
+"""Check a plan against a newer version of its table: which steps are still valid, and which replace the others."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["plan_again", "split_stale"]
 
 
 def split_stale(plan: MaintenancePlan, snapshot: Snapshot) -> tuple[list[PlanStep], list[PlanStep]]:
-    """Steps that hold in the snapshot, and steps that don't: an input is gone, has another deletion vector (DV), or is
-    known by other numbers now.
+    """Steps that are valid for the snapshot, and steps that are not: an input is no longer live, has another deletion
+    vector (DV), or other counts in the log.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def split_stale(plan: MaintenancePlan, snapshot: Snapshot) -> tuple[list[PlanSte
         wrong = next((each for each in step.inputs if live.get(_key(each)) != _facts(each, step.partition)), None)
         if wrong is not None and snapshot.version == plan.version:
             raise UsageError(
-                f"the plan does not fit the table: {step.id} names {wrong.path} with other facts than the log has",
+                f"the plan does not match the table: {step.id} names {wrong.path} with other facts than the log",
                 table=snapshot.table,
                 version=snapshot.version,
                 next_step="make a new plan",
@@ -47,9 +47,11 @@ def split_stale(plan: MaintenancePlan, snapshot: Snapshot) -> tuple[list[PlanSte
 def plan_again(
     plan: MaintenancePlan, snapshot: Snapshot, lost: Sequence[PlanStep], *, keep: Sequence[PlanStep], number: int
 ) -> list[PlanStep]:
-    """Steps in place of the lost ones: the same policy on their partitions, without the files of the steps kept, within
-    what the lost ones would have cost. ``number`` tells their ids from earlier ones. Steps that order rows are about
-    the same files, as far as they are there.
+    """Steps that replace the lost ones.
+
+    They follow the same policy on the same partitions, leave out the files of the steps kept, and cost at most as much
+    as the lost steps. Steps that order rows keep their files, as far as these are still live. ``number`` makes the new
+    ids differ from earlier ones.
     """
     if plan.order_by:
         return _steps_again(snapshot, lost, number)
@@ -82,7 +84,7 @@ def _steps_again(snapshot: Snapshot, lost: Sequence[PlanStep], number: int) -> l
 
 
 def _limits(plan: MaintenancePlan, lost: Sequence[PlanStep]) -> dict[str, int]:
-    """A run that may spend so much may spend what it lost once more, and no more than that."""
+    """A replanned run may spend the cost of its lost steps once more, but no more than that."""
     policy = plan.policy
     spent = {
         "max_bytes": (policy.max_bytes, sum(each.size for step in lost for each in step.inputs)),

@@ -1,4 +1,4 @@
-"""A maintenance plan as a value: what ``plan`` builds, ``explain`` prints and ``apply`` runs, JSON both ways."""
+"""A maintenance plan as a value: ``plan`` builds it, ``explain`` prints it, ``apply`` runs it; to and from JSON."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ _STRICT = ConfigDict(extra="forbid", strict=True)
 
 @dataclass(frozen=True, slots=True)
 class PlanInput:
-    """A logical file that goes, and why: too many deleted rows, a DV but no row count, a DV and all are to go, small,
-    no row left, not in the order wanted, or in the range of what is not. ``size`` in bytes; ``physical_rows`` is
-    ``None`` where the log does not say.
+    """A logical file that a step replaces.
+
+    size : bytes.
+    physical_rows : ``None`` if the log does not say.
+    reason : too many deleted rows; a DV but no row count; a DV, in a purge of all DVs; small; no row left; not yet in
+        the requested order; or in the range of such files.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -41,8 +44,10 @@ class PlanInput:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a step should lead to. Bytes are estimated from the share of live rows; rows are exact, or ``None`` where
-    the log does not say how many there are.
+    """The expected result of a step.
+
+    Bytes are estimated from the share of live rows. Rows are exact, or ``None`` if the log does not say how many there
+    are.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -56,7 +61,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a step takes, deletion vectors not counted."""
+    """The cost of a step, without its deletion vectors."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
@@ -67,8 +72,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """One all-or-nothing replacement: the live rows of ``inputs``, all of one partition (named as by
-    ``partition_name``), move to new files; nothing is read or written where there are none (``remove``).
+    """One all-or-nothing replacement: the live rows of ``inputs`` move to new files.
+
+    All inputs belong to one partition, named as by ``partition_name``. If they have no live rows, nothing is read or
+    written (``remove``).
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -84,7 +91,7 @@ class PlanStep:
 
 @dataclass(frozen=True, slots=True)
 class LeftAlone:
-    """Files that stay as they are for one reason; ``examples`` has the first few paths."""
+    """Files that are left unchanged for the same reason; ``examples`` has the first few paths."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
@@ -97,11 +104,13 @@ class LeftAlone:
 
 @dataclass(frozen=True, slots=True)
 class MaintenancePlan:
-    """What to do to ``table`` as it was at ``version``, most useful steps first.
+    """The steps for ``table`` at ``version``, in order of benefit.
 
-    ``purge``: every deletion vector goes, thresholds or not, and nothing else is touched. ``target_file_size`` in
-    bytes, as it follows from policy and table. Every live file is in exactly one step or counted in ``left_alone``.
-    ``order_by``: columns by which the rows of a step are ordered, see ``zorder``.
+    Every live file is in exactly one step or counted in ``left_alone``.
+
+    purge : every deletion vector is purged, independent of thresholds, and no other file is touched.
+    target_file_size : bytes, derived from policy and table.
+    order_by : columns by which the rows of a step are ordered, see ``zorder``.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -123,8 +132,8 @@ class MaintenancePlan:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> MaintenancePlan:
-        """A plan from plain data that anybody may have written: types, ranges and consistency are checked here, what
-        it says about the table when it is applied.
+        """A plan from plain data of any origin. Types, ranges and consistency are checked here; statements about the
+            table are checked when the plan is applied.
 
         Raises
         ------
@@ -159,7 +168,7 @@ class MaintenancePlan:
 
 
 def check_plan(plan: MaintenancePlan) -> None:
-    """What must hold in any plan, whoever wrote it. Raises UsageError."""
+    """Check the invariants of a plan. Raises UsageError."""
     numbers = [plan.version, plan.target_file_size - 1]
     seen: set[tuple[str, str | None]] = set()
     for step in plan.steps:
@@ -168,17 +177,17 @@ def check_plan(plan: MaintenancePlan) -> None:
         for each in step.inputs:
             key = (each.path, each.dv_id)
             if key in seen:
-                raise _not_a_plan(f"{each.path} is an input twice")
+                raise _not_a_plan(f"{each.path} is an input more than once")
             seen.add(key)
             if step.action == "remove" and not _wholly_deleted(each):
                 raise _not_a_plan(
-                    f"step {step.id} would remove {each.path}, which has live rows or none that we know of"
+                    f"step {step.id} would remove {each.path}, which has live rows or an unknown number of them"
                 )
             numbers += (each.size, each.deleted_rows, each.physical_rows or 0)
     if len({step.id for step in plan.steps}) < len(plan.steps):
         raise _not_a_plan("two steps share an id")
     if min(numbers) < 0:
-        raise _not_a_plan("it has a negative number where there can be none")
+        raise _not_a_plan("it has a negative number where only numbers from 0 up are valid")
 
 
 def _wholly_deleted(each: PlanInput) -> bool:
@@ -186,7 +195,7 @@ def _wholly_deleted(each: PlanInput) -> bool:
 
 
 def _not_a_plan(why: str) -> UsageError:
-    return UsageError(f"not a plan that can be used: {why}", next_step="make a new one with 'dvm plan TABLE -o FILE'")
+    return UsageError(f"not a valid plan: {why}", next_step="make a new one with 'dvm plan TABLE -o FILE'")
 
 
 @cache

@@ -348,5 +348,5 @@ def test_columns_of_the_feed_itself_are_taken(place: str) -> None:
 
 
 def test_formats_without_a_feed_say_so(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="no change feed"):
+    with pytest.raises(RefusedError, match="is not supported"):
         read_changes(MemoryTable(tmp_path), 0)

@@ -206,7 +206,7 @@ def test_writers_that_never_stop(builder: DeltaBuilder, place: str, monkeypatch:
         enable(builder)
 
     monkeypatch.setattr(module, "_disable", undone)
-    with pytest.raises(ConflictError, match="go on adding deletion vectors"):
+    with pytest.raises(ConflictError, match="continue to add deletion vectors"):
         run(place)
 
 
@@ -304,5 +304,5 @@ def test_a_dry_run_tells_the_steps(builder: DeltaBuilder, place: str) -> None:
 
 
 def test_formats_without_features_say_so(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="no feature to give up"):
+    with pytest.raises(RefusedError, match="no feature to drop"):
         downgrade(MemoryTable(tmp_path), LocalEngine())
