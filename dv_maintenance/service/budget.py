@@ -1,4 +1,4 @@
-"""Many tables within a time budget: side by side, and no table that hangs holds up the others."""
+"""Inspect many tables within a time budget: concurrently, so that a table that hangs does not delay the others."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def within_budget(
 ) -> Iterator[tuple[T, S | BaseException | NotReached]]:
     """Each table with what ``call`` returned or raised, in order.
 
-    No call but the first starts after ``budget`` seconds; those that have started get ``patience`` seconds more. One
-    that has had the whole budget without an answer counts as failed (StorageError), so that it can't come first for
-    ever.
+    Except for the first one, no call starts after ``budget`` seconds. Calls already started get ``patience`` seconds
+    more. A call that used the whole budget without an answer counts as failed (StorageError), so that its table does
+    not come first for ever.
     """
     deadline = time.monotonic() + budget
     started: dict[int, float] = {}

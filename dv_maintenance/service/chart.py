@@ -1,10 +1,10 @@
 """Bar charts as SVG and as Markdown images. Text in, text out.
 
-What they look like follows from what Dagster's page does to Markdown (1.13): HTML and bare SVG are dropped, images may
-be data URIs; an image needs a width of its own and is cut off by a narrow window; Markdown of :data:`INLINE` or more
-hides behind a link; and an image can't know the page's theme, as media queries in it answer for the system. So the SVG
-is small and terse, its background is the page's, and its colours are halfway between the white and the near black of
-the two themes.
+Their appearance follows from Dagster's treatment of Markdown (1.13). It drops HTML and bare SVG, but accepts images
+as data URIs. An image needs an explicit width and is cut off by a narrow window. Markdown of :data:`INLINE` or more is
+shown only after a click. An image can't know the page's theme, since its media queries see the system's. So the SVG is
+small and terse, its background is transparent, and its colours are halfway between the white and the near black of the
+two themes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["INLINE", "Bar", "Picture", "bar_chart", "fits_inline"]
 
 # Markdown is shown in place below this many UTF-16 units.
 INLINE: Final = 1000
-# Of short labels; what fits is decided by the length.
+# With short labels; the length decides what fits.
 _MOST_BARS: Final = 24
 
 _ROW: Final = 18
@@ -29,7 +29,7 @@ _WIDEST: Final = 384
 _BARS_WIDTH: Final = 140
 _CHARACTER: Final = 7.3  # of 12 pixels monospace, rounded up
 _LABEL: Final = 22
-# The longest bar there can be stands for this share at least: one percent should not look like a disaster.
+# The full width means at least this share: one percent should not look like a disaster.
 _FULL_AT_LEAST: Final = 0.1
 _TEXT_COLOUR: Final = "#737b8a"
 _BAR_COLOUR: Final = "#7269e4"
@@ -39,8 +39,12 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9 \-._~/:=;,'()\u0080-\U0010ffff]")
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A share of 1, and what it was before; ``None``: there is nothing to compare with. Labels may be any text.
-    ``time``: the label begins with a year, a date or a time.
+    """One bar of a chart.
+
+    label : any text.
+    share : share of 1.
+    before : the share before; ``None``: there is nothing to compare with.
+    time : the label begins with a year, a date or a time.
     """
 
     label: str
@@ -51,8 +55,13 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A bar chart with its caption. ``bars``: worst first, at most 24 of ``total``; ``alt``: plain words; ``caption``:
-    what the bars are, ends before the full stop; ``note``: a sentence that ends the caption.
+    """A bar chart with its caption.
+
+    bars : the worst first, at most 24.
+    total : number of all bars.
+    alt : alternative text in plain words.
+    caption : what the bars show, without the full stop.
+    note : a sentence added to the caption.
     """
 
     bars: tuple[Bar, ...]
@@ -63,7 +72,7 @@ class Picture:
 
     @classmethod
     def of(cls, bars: Sequence[Bar], alt: str, caption: str, note: str = "") -> Picture | None:
-        """``None`` without bars."""
+        """A picture; ``None`` if there are no bars."""
         return cls(tuple(bars[:_MOST_BARS]), len(bars), alt, caption, note) if bars else None
 
     def svg(self) -> str:
@@ -71,7 +80,7 @@ class Picture:
         return _svg(self._chosen(len(self.bars)))
 
     def markdown(self) -> str:
-        """As many of the bars as pages show in place; empty where not even one fits."""
+        """As many of the bars as pages show in place; empty if not even one fits."""
         for shown in range(len(self.bars), 0, -1):
             hidden = f" The {shown:,} worst of {self.total:,}." if shown < self.total else ""
             caption = f"{self.caption}.{hidden} {self.note}".rstrip()
@@ -81,7 +90,7 @@ class Picture:
         return ""
 
     def _chosen(self, shown: int) -> list[Bar]:
-        """The worst ones; days and the like in order of time."""
+        """The worst bars; dates and times in chronological order."""
         chosen = list(self.bars[:shown])
         if all(bar.time for bar in chosen):
             chosen.sort(key=lambda bar: _natural(bar.label))
@@ -89,7 +98,7 @@ class Picture:
 
 
 def _natural(text: str) -> list[tuple[int, int, str]]:
-    """Orders numbers in text by their value: month 9 goes before month 10."""
+    """A sort key that orders numbers in text by their value: month 9 before month 10."""
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", text) if part]
 
 
@@ -127,7 +136,7 @@ def _svg(bars: Sequence[Bar]) -> str:
 
 
 def _path(lengths: Sequence[float], left: int, width: int) -> str:
-    """Each bar is a thick stroke, ``lengths`` are shares of ``width``; what is not zero can be seen."""
+    """Each bar is a thick stroke. ``lengths`` are shares of ``width``; every bar above zero is visible."""
     return "".join(
         f"M{left} {_ROW * row + _ROW // 2}h{max(1, round(width * length))}"
         for row, length in enumerate(lengths)
@@ -140,7 +149,9 @@ def _share(bar: Bar) -> str:
 
 
 def _label(text: str) -> str:
-    """Cut in the middle, as names differ at both ends; without what XML forbids and what turns text around."""
+    """The label cut in the middle, as names differ at both ends, without characters that XML forbids or that change
+    the direction of text.
+    """
     clean = "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(each)[0] == "C" else each for each in text)
     if len(clean) <= _LABEL:
         return clean
@@ -149,5 +160,5 @@ def _label(text: str) -> str:
 
 
 def _columns(text: str) -> int:
-    """How many characters wide it is: those of East Asian scripts take two."""
+    """The width in characters: East Asian ones take two."""
     return sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)

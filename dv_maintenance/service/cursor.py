@@ -1,4 +1,4 @@
-"""What is remembered between two evaluations of many tables, JSON both ways."""
+"""The state that is kept between two evaluations of many tables, to and from JSON."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _FORM = 2
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What is known of one table.
+    """The state of one table.
 
-    ``inspection`` : the last one that succeeded; the cursor keeps what the next one builds on.
-    ``data_version`` : ``None`` where data versions are not asked for.
-    ``readable`` : what the check of that name said last; ``None``: it was not evaluated yet.
+    ``inspection`` : the last one that succeeded; the cursor keeps the part that the next inspection needs.
+    ``data_version`` : ``None`` if data versions are not tracked.
+    ``readable`` : the last result of the check ``readable``; ``None``: it was not evaluated yet.
     """
 
     inspection: Inspection
@@ -62,7 +62,7 @@ class Cursor:
 
     @classmethod
     def from_json(cls, text: str | None) -> Cursor:
-        """Anybody can edit a cursor in a page. Raises UsageError for what is not one of ours."""
+        """A user can edit a cursor in a page. Raises UsageError for text that is not a cursor of this sensor."""
         if not text:
             return cls()
         try:

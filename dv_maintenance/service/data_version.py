@@ -23,7 +23,7 @@ def last_data_version(table: Table, since: tuple[int, int] | None = None) -> int
     if since is not None:
         try:
             changes = table.changes_since(since[0])
-        except UsageError:  # another table at the same place: younger than the last observation
+        except UsageError:  # another table at the same location, younger than the last observation
             return last_data_version(table)
         return since[1] if changes.data_version is None else changes.data_version
     for entry in table.history(_WINDOW):

@@ -1,4 +1,4 @@
-"""Which runs the due work takes, and under which key each is asked for."""
+"""The runs that the due work needs, and the key of each request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["RunRequest", "runs_of"]
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """One run that is asked for, JSON both ways.
+    """One requested run, to and from JSON.
 
     ``table`` : its name in the tables file.
     ``jobs`` : what the run does, in this order.
@@ -40,8 +40,8 @@ class RunRequest:
 
     @property
     def key(self) -> str:
-        """The same for the same work. An orchestrator starts no second run of a key: a failed run must change it, and
-        so must time, which makes a vacuum due once more without a new version.
+        """The same key for the same work. An orchestrator starts no second run of a key. A failed run must therefore
+        change it, and so must time, which makes a vacuum due again without a new version.
         """
         parts = [self.table, self.version, "+".join(self.jobs), self.vacuum_checked, self.failed]
         return ":".join(map(str, [*parts, *(self.partitions or ())]))
@@ -64,10 +64,11 @@ class RunRequest:
 
 
 def runs_of(inspection: Inspection, last_vacuum: int | None = None) -> list[RunRequest]:
-    """The runs that the due work takes, the first one first.
+    """The runs that the due work needs, in order.
 
-    A vacuum has a run of its own, so that a rewrite that fails, or takes the process with it, keeps no disk from being
-    cleaned up. ``last_vacuum``: epoch milliseconds of the last one, which not every format shows by a new version.
+    A vacuum has a run of its own: a rewrite that fails, or crashes the process, does not prevent it.
+
+    last_vacuum : end of the last vacuum, epoch milliseconds. In some formats a vacuum creates no version.
     """
     checked = inspection.vacuum_checked or 0
     vacuumed = last_vacuum is not None and last_vacuum > checked

@@ -1,4 +1,4 @@
-"""After a delete by keys: purge the files that held the rows, and say when a vacuum may remove the old ones."""
+"""After a delete by keys: purge the files that held the rows, and say when a vacuum may delete the old files."""
 
 from __future__ import annotations
 
@@ -29,10 +29,14 @@ def purge_erased_rows(
     deleted: Mapping[str, Any],
     purge_all: bool = False,
 ) -> Outcome:
-    """Write the files that held deleted rows without them. ``deleted``: the report of ``verbs.delete_rows``;
-    ``purge_all``: also what was deleted before it. Raises what ``verbs.apply_plan`` raises.
+    """Rewrite the files that held deleted rows, without these rows.
+
+    deleted : the report of ``verbs.delete_rows``.
+    purge_all : also purge rows deleted before it.
+
+    Raises the errors of ``verbs.apply_plan``.
     """
-    # Of a delete that was tried more than once, an earlier try may have committed after all.
+    # If a delete was retried, an earlier attempt may have committed nevertheless.
     since = None if purge_all or deleted["retried"] else deleted["version_before"]
     erased = {
         "name": watched.name,
@@ -48,15 +52,15 @@ def purge_erased_rows(
     last = max(deleted["version_after"], purged.report["version_after"])
     erased |= {"version_after": last, "verified": purged.report["verified"]}
     if since is not None and last == deleted["version_before"]:
-        reason = "No row has such a key. What was deleted before this run stays in its files: purge_all takes it out."
+        reason = "No row has such a key. Rows deleted before this run remain in their files: purge_all purges them."
         return replace(_outcome(reason, erased, purged), problems=())
     try:
         moment = removable_from(table, watched.policy.retention)
     except RefusedError as error:
-        kept = f"{purged.reason} The old files stay, with the rows in them: {error.message}."
+        kept = f"{purged.reason} The old files are kept, with the rows in them: {error.message}."
         return _outcome(kept, erased, purged)
     reason = (
-        f"{purged.reason} The old files hold the rows until a vacuum, which may remove them from "
+        f"{purged.reason} The old files hold the rows until a vacuum, which may delete them from "
         f"{iso_timestamp(moment)} on."
     )
     outcome = _outcome(reason, {**erased, "removable_from": moment}, purged)
@@ -80,7 +84,7 @@ def sum_up(erased: Sequence[Mapping[str, Any]]) -> Outcome:
     would = "would be" if any(each["dry_run"] for each in erased) else "were"
     reason = f"{'Rows' if total is None else f'{total:,} rows'} of {len(rows):,} tables {would} deleted."
     if last is not None:
-        reason += f" Vacuums may remove the last of the old files from {iso_timestamp(last)} on."
+        reason += f" Vacuums may delete the last of the old files from {iso_timestamp(last)} on."
     return Outcome(
         reason,
         {} if total is None else {"rows_deleted": total},
@@ -91,13 +95,13 @@ def sum_up(erased: Sequence[Mapping[str, Any]]) -> Outcome:
 
 
 def _outcome(reason: str, erased: Mapping[str, Any], purged: Outcome) -> Outcome:
-    """``purged`` with the report, and the numbers, of the erasure in front."""
+    """``purged`` with the report and the numbers of the erasure added at the front."""
     mine = of_report(reason, erased)
     numbers = {**mine.numbers, **{name: purged.numbers[name] for name in _WORK if name in purged.numbers}}
     return replace(purged, reason=reason, numbers=numbers, report=erased)
 
 
-# Of the purge: what of its numbers is shown.
+# The numbers of the purge that are shown.
 _WORK = (
     "steps",
     "files_removed",

@@ -1,4 +1,4 @@
-"""One evaluation of many tables: inspect them within a time budget, and decide which runs to ask for."""
+"""One evaluation of many tables: inspect them within a time budget, and decide which runs to request."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _SHOWN_NOTES = 20
 
 
 class Orchestrator(Protocol):
-    """What only an orchestrator knows, and where it keeps what was found. Any of these may raise: the table in question
-    then counts as unreadable, and the others get their turn.
+    """What only an orchestrator knows, and the place where it records findings. Any method may raise: that table then
+    counts as unreadable, and the others are still evaluated.
     """
 
     def busy(self, table: WatchedTable) -> str | None:
-        """Who works on the table, such as ``run 1a2b3c4d``, however that was started. Also called from threads."""
+        """The run that works on the table, such as ``run 1a2b3c4d``, however started. Also called from threads."""
 
     def failed_runs(self, request: RunRequest) -> int:
         """Runs of this table, version and jobs that failed, since ``vacuum_checked``."""
@@ -46,23 +46,23 @@ class Orchestrator(Protocol):
         """Version and data version of the newest observation. Called from threads."""
 
     def partition_keys(self, table: WatchedTable) -> Sequence[str]:
-        """Every partition key that it knows of the table, in its order."""
+        """Every partition key of the table that the orchestrator knows, in its order."""
 
     def record(self, table: WatchedTable, observation: Observation) -> None:
-        """The table has a new version."""
+        """Record a new version of the table."""
 
     def check(self, table: WatchedTable, finding: Finding) -> None:
-        """What the check of that name says now."""
+        """Record the current result of the check of that name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one evaluation may take.
+    """The limits of one evaluation.
 
-    ``budget`` : seconds; what was not inspected by then comes first next time.
-    ``patience`` : seconds on top for inspections that are under way.
-    ``requests`` : runs to ask for.
-    ``failed_runs`` : after so many failures of the same work at the same version no further run is asked for.
+    ``budget`` : seconds; tables that were not inspected by then come first next time.
+    ``patience`` : additional seconds for inspections already started.
+    ``requests`` : the maximum number of runs to request.
+    ``failed_runs`` : after this many failures of the same work at the same version, no further run is requested.
     """
 
     budget: float
@@ -73,7 +73,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The runs to ask for, at most one per table; ``reason``: what else there is to say, or why there are none."""
+    """The runs to request, at most one per table. ``reason``: further remarks, or why there are no runs."""
 
     requests: tuple[RunRequest, ...]
     reason: str
@@ -87,10 +87,13 @@ def evaluate(
     observer: Observer,
     limits: Limits,
 ) -> Evaluation:
-    """Inspect every table whose turn it is. ``cursor``: JSON of the last evaluation's; a damaged one counts as none.
+    """Inspect the tables, and request runs for those with due work.
 
-    A table that did not change costs one probe. It gets at most one run at a time, for the jobs that are due, and
-    another only when it has a new version, or after a failure. One that can't be inspected stops no other.
+    A table that did not change costs one probe. A table gets at most one run at a time, for the jobs that are due, and
+    another only when it has a new version, or after a failure. A table that can't be inspected does not stop the
+    others.
+
+    cursor : JSON of the last evaluation's cursor; a damaged one is ignored.
     """
     return _Evaluation(tables, _read(cursor), orchestrator, observer, limits).run()
 
@@ -104,7 +107,7 @@ def _read(cursor: str | None) -> Cursor:
 
 
 class _Evaluation:
-    """Collects as it goes from table to table."""
+    """Collects requests and notes from table to table."""
 
     def __init__(
         self,
@@ -165,7 +168,7 @@ class _Evaluation:
     def _request(self, table: WatchedTable, found: Observation) -> None:
         inspection, busy = found.inspection, self.orchestrator.busy(table)
         if busy is not None:
-            self.notes.append(f"{table.name}: {' and '.join(inspection.due)} due, {busy} is at work on it")
+            self.notes.append(f"{table.name}: {' and '.join(inspection.due)} due, but {busy} is working on it")
             return
         vacuumed = self.orchestrator.last_vacuum(table) if "vacuum" in inspection.due else None
         runs = runs_of(inspection, vacuumed)
@@ -175,7 +178,7 @@ class _Evaluation:
         for run in runs:
             run = replace(run, failed=self.orchestrator.failed_runs(run))
             if run.failed >= self.limits.failed_runs:
-                waiting = "the next look for expired files" if run.vacuum_checked else "a new version"
+                waiting = "the next search for expired files" if run.vacuum_checked else "a new version"
                 what = f"{run.failed} runs failed at version {run.version} ({' and '.join(run.jobs)})"
                 self.notes.append(f"{table.name}: {what}, waiting for {waiting}")
                 continue
@@ -185,7 +188,7 @@ class _Evaluation:
             if "optimize" in run.jobs and found.due_keys:
                 run = replace(run, partitions=self._range(table, found.due_keys))
             self.requests.append(run)
-            _log.info("%s: asking for a run of %s at version %s", table.name, " and ".join(run.jobs), run.version)
+            _log.info("%s: requesting a run of %s at version %s", table.name, " and ".join(run.jobs), run.version)
             return
 
     def _range(self, table: WatchedTable, due: frozenset[str | None]) -> tuple[str, str] | None:
@@ -195,12 +198,12 @@ class _Evaluation:
         )
 
     def _report_error(self, table: WatchedTable, error: BaseException) -> None:
-        """What the last inspection found stays as it was, so that the next one sees every change since."""
+        """The result of the last inspection is kept, so that the next one sees every change since."""
         if isinstance(error, DvMaintenanceError | OSError):
             text = str(error)
             _log.warning("%s: %s", table.name, text)
         else:
-            text = f"{type(error).__name__}, an error in dv_maintenance: the log of this tick has it in full"
+            text = f"{type(error).__name__}, an error in dv_maintenance: see the log of this tick"
             trace = redacted("".join(traceback.format_exception(error)))
             _log.error("%s: the inspection failed\n%s", table.name, trace)
         self.notes.append(f"{table.name}: {text}")
@@ -210,7 +213,7 @@ class _Evaluation:
             self.states[table.name] = replace(last, readable=False)
 
     def _summary(self) -> Evaluation:
-        # A table that was not inspected yet goes before one whose run has to wait.
+        # A table that was not inspected yet precedes one whose run has to wait.
         first = next(iter([*self.left, *self.waiting]), None)
         if self.left:
             self.notes.insert(0, f"{len(self.left)} tables left for the next tick, from {first} on")

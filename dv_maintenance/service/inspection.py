@@ -1,7 +1,7 @@
 """Inspect tables: what changed since the last inspection, and which work is due, with reasons.
 
-An inspection is cheap where nothing changed: one probe for the newest version. It has no effects; what the next one
-builds on is in the :class:`Inspection` itself, JSON both ways.
+An inspection of an unchanged table is cheap: one probe for the newest version. It has no side effects. The next
+inspection builds on the :class:`Inspection` itself, which is converted to and from JSON.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _JOBS: tuple[Job, ...] = ("optimize", "vacuum")
 class Inspection:
     """What the inspection of one table found.
 
-    ``version`` : the newest one; ``None``: the table was never inspected.
-    ``changed`` : another version than last time, or the first inspection.
+    ``version`` : the newest version; ``None``: the table was never inspected.
+    ``changed`` : the version differs from the last inspection's, or this is the first inspection.
     ``deleted_ratio`` : share of the physical rows that are deleted.
     ``due`` : jobs worth starting.
     ``reasons`` : why, by job.
     ``error`` : why the table could not be inspected; the numbers are then those of the last inspection.
     ``vacuum_checked`` : epoch milliseconds of the last search for expired files.
     ``settings`` : fingerprint of policy and jobs.
-    ``health`` : of a version that is inspected for the first time; not part of the state.
+    ``health`` : set when a version is inspected for the first time; not part of the state.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -74,8 +74,8 @@ class Inspection:
 def inspect_tables(
     config: WatchConfig, state: Mapping[str, Inspection] | None = None, *, now: int | None = None
 ) -> tuple[list[Inspection], dict[str, Inspection]]:
-    """Every table of the file, in its order, and the state to pass in next time. A table that can't be inspected says
-    so in its ``error`` and stops no other.
+    """Every table of the file, in its order, and the state to pass in next time. A table that can't be inspected has an
+    ``error`` and does not stop the others.
     """
     state = state or {}
     inspections = [_inspect_safely(entry, state.get(entry.name), now) for entry in config.tables]
@@ -93,13 +93,13 @@ def inspect_table(
 ) -> Inspection:
     """Inspect one table. ``last``: what the last inspection returned; ``now``: epoch milliseconds.
 
-    ``optimize`` is due when the policy would plan a step, ``vacuum`` when the log knows of expired files that are worth
-    it (searched for every ``vacuum_every``: time expires files without a commit), ``manifest`` when the table's files
-    changed after its manifests were written, and never where a table has its own.
+    ``optimize`` is due when the policy would plan a step. ``vacuum`` is due when the log has enough expired files; they
+    are searched every ``vacuum_every``, as files expire without a commit. ``manifest`` is due when the table's files
+    changed after its manifests were written, and never in formats with manifests of their own.
 
     Raises
     ------
-    What the table raises for reading its newest version.
+    The errors of reading the table's newest version.
     """
     policy, jobs = policy or Policy(), tuple(jobs)
     now = time.time_ns() // 1_000_000 if now is None else now
@@ -107,7 +107,7 @@ def inspect_table(
     version = table.version(last.version if last is not None else None)
     changed = last is None or last.version != version
     if last is None or last.settings != settings:
-        # What was due under other settings says nothing.
+        # The result under other settings does not apply.
         last = Inspection(name or table.uri)
     found = replace(
         last, name=name or last.name, version=version, changed=changed, error=None, health=None, settings=settings
@@ -136,11 +136,11 @@ def _log_inspection(found: Inspection) -> None:
 
 
 def read_state(body: Any) -> dict[str, Inspection]:
-    """State from plain data: looks by table name, as ``to_json`` wrote them. Raises UsageError."""
+    """State from plain data: inspections by table name, as ``to_json`` wrote them. Raises UsageError."""
     try:
         return _state_adapter().validate_json(orjson.dumps(body))
     except (ValidationError, TypeError) as error:
-        raise UsageError("this is not the state of a watch", next_step="start without a state") from error
+        raise UsageError("the state is not that of a watch", next_step="start without a state") from error
 
 
 def _inspect_safely(entry: WatchedTable, last: Inspection | None, now: int | None) -> Inspection:
@@ -160,7 +160,7 @@ def _inspect_snapshot(
     if not steps:
         return _with(found, "optimize", ())
     if isinstance(table, LeftToEngineTable) and (why_not := table.left_to_engine(snapshot)):
-        # A run would be refused, at every version.
+        # A run would be refused at every version.
         return replace(_with(found, "optimize", ()), warnings=(*found.warnings, f"optimize: {why_not}"))
     files = sum(len(step.inputs) for step in steps)
     dvs = sum(step.expected.dvs_removed for step in steps)
@@ -170,7 +170,7 @@ def _inspect_snapshot(
 
 
 def _vacuum_to_check(found: Inspection, policy: Policy, now: int) -> bool:
-    """Time for it, or a commit since it was due: perhaps the very vacuum."""
+    """The interval is over, or there is a commit since the vacuum was due: perhaps the vacuum itself."""
     checked = found.vacuum_checked
     return checked is None or now - checked >= policy.vacuum_every or (found.changed and "vacuum" in found.due)
 
@@ -183,7 +183,7 @@ def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int) -> 
         )
         policy.guard.check(result.refused, table=table.uri, version=result.version_before)
     except DvMaintenanceError as error:
-        # Not this table's newest version, but what can be said about old ones.
+        # This concerns old versions, not the newest one: a warning is enough.
         warnings = [each for each in found.warnings if not each.startswith("vacuum: ")]
         return replace(_with(found, "vacuum", ()), warnings=(*warnings, f"vacuum: {error}"))
     expired = result.expired
@@ -197,7 +197,7 @@ def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int) -> 
 
 
 def _check_manifests(found: Inspection, table: Table, snapshot: Snapshot | None = None) -> Inspection:
-    """``snapshot``: ``None`` at a version that was inspected before, which only new manifests can help."""
+    """``snapshot``: ``None`` if the version was inspected before; then only new manifests can change the result."""
     written = manifests_written(table)
     if written is not None and written >= files_changed(table):
         return _with(found, "manifest", ())
@@ -209,7 +209,7 @@ def _check_manifests(found: Inspection, table: Table, snapshot: Snapshot | None 
 
 
 def _with(found: Inspection, job: Job, reasons: tuple[str, ...]) -> Inspection:
-    """The look with a job due for these reasons, or not due without any."""
+    """The inspection with a job due for these reasons; without reasons the job is not due."""
     due = tuple(each for each in found.due if each != job) + ((job,) if reasons else ())
     others = {name: why for name, why in found.reasons.items() if name != job}
     return replace(found, due=due, reasons={**others, job: reasons} if reasons else others)

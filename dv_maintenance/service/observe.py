@@ -22,11 +22,11 @@ __all__ = ["Observation", "Observer"]
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What is new about one table.
+    """The observation of one table.
 
-    ``data_version`` : ``None`` where data versions are not asked for.
+    ``data_version`` : ``None`` if data versions are not tracked.
     ``due_keys`` : partitions to optimize, see ``partitions.due_keys``.
-    ``snapshot`` : only of a table split into partitions, and only if it changed.
+    ``snapshot`` : set only for a table with ``partitions``, and only if it changed.
     """
 
     inspection: Inspection
@@ -36,7 +36,7 @@ class Observation:
 
 
 class Observer:
-    """Observes tables, from several threads. ``data_versions``: find data versions and partitions too."""
+    """Observes tables; safe to use from several threads. ``data_versions``: also find data versions and partitions."""
 
     def __init__(self, *, data_versions: bool) -> None:
         self.data_versions = data_versions
@@ -50,15 +50,19 @@ class Observer:
         busy: bool,
         observed: Callable[[], tuple[int, int] | None] = lambda: None,
     ) -> Observation:
-        """``busy``: a run works on it, so that what to run need not be known. ``observed``: version and data version of
-        the newest observation that anybody recorded, asked of a table that changed. Raises what the table raises.
+        """Inspect one table.
+
+        busy : a run works on the table, so the partitions to run are not needed.
+        observed : returns version and data version of the newest recorded observation; called only for a changed table.
+
+        Raises the errors of the table.
         """
         try:
             if watched.name not in self._open:
                 self._open[watched.name] = open_table(watched.path, watched.format, watched.storage_options)
             return self._observe(watched, self._open[watched.name], last, busy, observed)
         except BaseException:
-            # It may be another table, or of another format, when it is back.
+            # When it is available again, it may be another table, or have another format.
             self._open.pop(watched.name, None)
             raise
 
@@ -82,7 +86,7 @@ class Observer:
         if self.data_versions and (found.changed or known is None):
             earlier = [] if version is None or known is None else [(version, known)]
             recorded = observed()
-            # Where somebody looked later, the versions up to there need not exist any more.
+            # After a later observation, the versions before it need not exist any more.
             earlier += [recorded] if recorded is not None and recorded[0] <= (found.version or 0) else []
             known = last_data_version(table, max(earlier, default=None))
         to_plan = watched.partitions is not None and "optimize" in found.due and not busy

@@ -1,4 +1,4 @@
-"""What came of a verb, for people and for programs: one type for every face, JSON both ways."""
+"""The outcome of a verb, for people and for programs: one type for every face, to and from JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dv_maintenance.service.chart import Picture
 __all__ = ["Column", "Number", "Outcome", "TableReport"]
 
 Number = bool | int | float | str
-"""What plots, or is a name or a yes or no."""
+"""A value that can be plotted, a name, or a boolean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``type`` as Arrow spells it; of one that is too long for a page the outer levels."""
+    """``type`` in Arrow's spelling; only the outer levels of a type that is too long for a page."""
 
     name: str
     type: str
@@ -72,10 +72,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """How a table is: for its own page.
+    """The health of a table, for its own page.
 
-    ``version`` : the one that ``data_version`` goes with.
-    ``data_version`` : the last version that changed what a query returns; ``None``: for somebody else to say.
+    ``version`` : the version that ``data_version`` belongs to.
+    ``data_version`` : the last version that changed what a query returns; ``None``: the asset's owner reports it.
     """
 
     version: int

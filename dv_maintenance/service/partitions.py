@@ -1,7 +1,7 @@
-"""A table's partitions under keys that can be chosen: which keys there are, and which part of the table one stands for.
+"""A table's partitions under keys that can be chosen: which keys exist, and which part of the table each one covers.
 
-One function decides which key a partition of the table belongs to, :func:`partition_key`. Choosing keys, grouping a
-report by them and finding keys that an orchestrator does not know yet all follow from it.
+One function, :func:`partition_key`, decides which key a partition of the table belongs to. Choosing keys, grouping a
+report by them and finding keys that an orchestrator does not know yet are all based on it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 GRID_COLUMNS: Final = 2
 """Up to so many columns span a grid; more are one list of the combinations in the table."""
 
-# Keys end up in ranges (...), keys of two columns (|), text boxes of pages (, [ ] ") and paths of columns (/).
+# Keys appear in ranges (...), keys of two columns (|), text boxes of pages (, [ ] ") and paths of columns (/).
 _RESERVED = re.compile(r'[\x00-\x1f\x7f%|,\[\]"/]|\.(?=\.\.)')
 
 # The key of a time window is its start; these parts of a timestamp are the same within a window.
@@ -78,8 +78,8 @@ def partition_key(partitioning: Partitioning, values: Mapping[str, str | None]) 
 
 
 def chosen_policy(table: WatchedTable, snapshot: Snapshot, keys: Iterable[str]) -> Policy | None:
-    """The table's policy for these keys only. ``None``: no live file is in any of them, or the policy has partitions of
-    its own and these are others. Raises as :func:`partition_key`.
+    """The table's policy for these keys only. ``None``: they have no live file, or the policy's own partitions exclude
+    them. Raises as :func:`partition_key`.
     """
     assert table.partitions is not None
     chosen, own = set(keys), table.policy.partitions
@@ -89,14 +89,14 @@ def chosen_policy(table: WatchedTable, snapshot: Snapshot, keys: Iterable[str]) 
         if partition_key(table.partitions, values) in chosen
         and (not own or any(each.items() <= values.items() for each in own))
     )
-    # No filter at all would be the whole table.
+    # Without a filter, the policy would cover the whole table.
     return table.policy.model_copy(update={"partitions": wanted}) if wanted else None
 
 
 def by_key(
     partitioning: Partitioning, keys: Sequence[str], steps: Iterable[StepReport], after: Health
 ) -> dict[str, tuple[list[StepReport], Counts | None]]:
-    """For each of these keys the steps done in it and how it is now; ``None``: it has no live file. Raises as
+    """For each of these keys, the steps done in it and its health afterwards; ``None``: it has no live file. Raises as
     :func:`partition_key`.
     """
     counts: dict[str | None, list[Counts]] = {}
@@ -109,8 +109,8 @@ def by_key(
 
 
 def column_keys(partitioning: Partitioning, snapshot: Snapshot) -> dict[str | None, set[str]]:
-    """Keys in the table of each column without ``every`` and ``values``; under ``None`` the combinations, where there
-    are too many columns for a grid. Raises as :func:`partition_key`.
+    """Keys found in the table, for each column without ``every`` and ``values``. If there are too many columns for a
+    grid, the combinations under ``None``. Raises as :func:`partition_key`.
     """
     columns, live = partitioning.columns, list(_live(snapshot))
     keys = [partition_key(partitioning, values) for values in live]
@@ -124,8 +124,8 @@ def column_keys(partitioning: Partitioning, snapshot: Snapshot) -> dict[str | No
 
 
 def due_keys(table: WatchedTable, snapshot: Snapshot) -> frozenset[str | None]:
-    """Keys of the partitions that the policy plans a step for; ``None`` for those that no key holds. Raises UsageError:
-    the table is not partitioned like that.
+    """Keys of the partitions with a planned step; ``None`` for partitions without a key. Raises UsageError if the table
+    is not partitioned by these columns.
     """
     partitioning = table.partitions
     if partitioning is None:
@@ -135,7 +135,7 @@ def due_keys(table: WatchedTable, snapshot: Snapshot) -> frozenset[str | None]:
 
 
 def describe(partitioning: Partitioning) -> str:
-    """What the partitions are, as the sentence that ends a description."""
+    """A sentence that describes the partitions, for the end of a description."""
     how = {
         column.name: f"one per {column.every}" if column.every else "values as listed" if column.values else "as found"
         for column in partitioning.columns
@@ -158,7 +158,7 @@ def window_start(every: str, moment: datetime) -> datetime:
 
 
 def escaped(value: str | None) -> str:
-    """A value as a key: percent-encoded where orchestrators give characters a meaning, so two values never share a
+    """A value as a key. Characters with a meaning to orchestrators are percent-encoded, so two values never share a
     key.
     """
     if value is None:

@@ -1,4 +1,4 @@
-"""How far a run is, in the run's own log: a line now and then, not one per rewrite."""
+"""Progress of a run in the run's own log: an occasional line, not one per rewrite."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SECONDS_BETWEEN = 10.0
 
 
 def progress_log(log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> Callable[[int, int], None]:
-    """What ``apply`` calls while it works: how many rewrites are done, and how many are planned."""
+    """The callback of ``apply``: it receives the number of finished and of planned rewrites."""
     said = clock()
 
     def tell(done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""Which partitions one run should take up: those with work, merged into ranges. Pure functions of keys."""
+"""The partitions that one run should process: those with work, merged into ranges. Pure functions of keys."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Iterable, Sequence
 
 __all__ = ["merged", "widest_range"]
 
-# Partitions without work between two with work: cheaper to pass over (a plan has no step for them) than another run.
+# At most so many partitions without work between two with work: including them (a plan has no step for them) is cheaper
+# than another run.
 _BRIDGED = 7
 
 
 def widest_range(order: Sequence[str], due: Iterable[str | None], columns: int = 1) -> tuple[str, str] | None:
-    """First and last key of the range with the most of the partitions that are due; the others are left for later runs.
+    """First and last key of the range with the most due partitions; the others are left for later runs.
 
-    ``order``: every key that the orchestrator knows, in its order. ``columns``: 2 where keys are cells of a grid. A
-    range of a grid is the product of its columns' ranges. ``None``: the whole table, since no known partition holds
-    some of the work.
+    ``None``: the whole table, since some of the work is in no known partition.
+
+    order : every key that the orchestrator knows, in its order.
+    columns : 2 if keys are cells of a grid. A range of a grid is the product of its columns' ranges.
     """
     wanted = frozenset(due)
     if not wanted <= set(order):
@@ -49,8 +51,8 @@ def _cell(key: str) -> tuple[str, str]:
 
 
 def _rectangle(order: Sequence[tuple[str, str]], due: frozenset[tuple[str, str]]) -> tuple[str, str] | None:
-    """The rectangle of a grid with the most of the cells that are due. It spans all lines that have some, or, where
-    that would be mostly cells without work, one line.
+    """The rectangle of a grid with the most due cells. It spans all lines with due cells, or a single line if most
+    of its cells would otherwise be without work.
     """
     columns = list(dict.fromkeys(across for across, _ in order))
     lines = list(dict.fromkeys(down for _, down in order))

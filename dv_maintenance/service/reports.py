@@ -1,7 +1,7 @@
-"""Reports as outcomes: the reason first, numbers that plot, a picture, tables as Markdown.
+"""Reports as outcomes: the reason first, numbers that can be plotted, a picture, tables as Markdown.
 
-Pages show Markdown in place only while it is short (:mod:`~dv_maintenance.service.chart`), and numbers as they are, so:
-short reasons, rounded shares; what is long has an entry of its own, which opens on demand.
+Pages show only short Markdown in place (:mod:`~dv_maintenance.service.chart`), and never format numbers. So reasons are
+short and shares are rounded; longer texts have entries of their own, which open on demand.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ __all__ = [
     "work_numbers",
 ]
 
-# Partitions shown; an event log is the wrong place for a plan of a million files.
+# Partitions shown: a plan of a million files does not belong into an event log.
 _SHOWN: Final = 50
 # Pages show a table in full, however long.
 _STEPS_SHOWN: Final = 10
 _TYPE_SHOWN: Final = 60
 _COMMENT_SHOWN: Final = 1000
-# Of a report: the page that it is on says these.
+# Fields of a report that its page shows anyway.
 _SAID_ELSEWHERE: Final = frozenset({"table", "format", "name"})
 _HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
-# Years, dates and times, as a partition column spells them.
+# Years, dates and times in the spelling of partition columns.
 _TIME: Final = re.compile(r"(19|20)\d\d(-?\d\d(-?\d\d([ T].*)?)?)?")
 
 
 def of_health(state: Health) -> Outcome:
-    """The table as it is: totals, the picture of its worst partitions, and these as a table to search and copy."""
+    """The health of the table: totals, a picture of its worst partitions, and these as a table to search and copy."""
     totals = {"live_rows": state.counts.live_rows, "size_bytes": state.counts.size_bytes}
     picture, table = _worst(state)
     return Outcome(
@@ -68,7 +68,7 @@ def of_health(state: Health) -> Outcome:
 
 
 def of_inspection(found: Inspection) -> Outcome:
-    """What is due and why, and how the table is: a page may show the latest observation and no other."""
+    """What is due and why, and the table's health: a page may show only the latest observation."""
     state = Outcome("") if found.health is None else of_health(found.health)
     numbers = _known({"version": found.version, "deleted_ratio": _rounded(found.deleted_ratio)})
     return Outcome(
@@ -80,7 +80,7 @@ def of_inspection(found: Inspection) -> Outcome:
 
 
 def of_plan(plan: MaintenancePlan) -> Outcome:
-    """Why, which steps first, and the whole plan in words."""
+    """The reasons, the first steps, and the whole plan in words."""
     rows: list[dict[str, str | int]] = [
         {
             **({"partition": shortened(step.partition)} if step.partition else {}),
@@ -96,8 +96,10 @@ def of_plan(plan: MaintenancePlan) -> Outcome:
 
 
 def of_run(plan: MaintenancePlan | None, report: ApplyReport | None, after: Health, *, per_partition: bool) -> Outcome:
-    """What an optimize did and how the table is now; for ``per_partition`` only what all its partitions share, each
-    has an :func:`of_partition` of its own. ``None``: there was nothing to plan for.
+    """What an optimize did, and the table's health afterwards.
+
+    ``None`` as report: there was nothing to plan for. ``per_partition``: only what all partitions share, as each has
+    an :func:`of_partition` of its own.
     """
     if plan is None or report is None:
         return Outcome("", {"version_before": after.version, "version_after": after.version})
@@ -125,11 +127,11 @@ def of_run(plan: MaintenancePlan | None, report: ApplyReport | None, after: Heal
 
 
 def of_partition(steps: Sequence[StepReport], now: Counts | None) -> Outcome:
-    """One chosen partition: the steps done in it and how it is now; ``None``: no live file is in it."""
+    """One chosen partition: the steps done in it, and its health afterwards; ``None``: it has no live file."""
     if steps:
         reason = inline(grouped((step.reason for step in steps), "step"))
     elif now is None:
-        reason = "Nothing to do: no live file is in this partition."
+        reason = "Nothing to do: this partition has no live file."
     else:
         reason = (
             f"Nothing to do: the plan left its {now.files:,} files alone, {now.files_with_dv:,} of them with deletion "
@@ -156,7 +158,7 @@ def of_vacuum(report: VacuumReport) -> Outcome:
     found = ", ".join(f"{files:,} {kind}" for kind, files in kinds.items() if files)
     aside = f" They were set aside in {report.quarantine}; dvm undelete puts them back." if report.quarantine else ""
     if report.emptied:
-        aside = f"{aside} {report.emptied:,} files whose time in quarantine was over were deleted."
+        aside = f"{aside} {report.emptied:,} files were deleted from the quarantine after their time."
     reason = (
         f"{report.deleted:,} files ({format_size(report.bytes)}) were out of use beyond the retention: {found}.{aside}"
         if found
@@ -227,7 +229,7 @@ def work_numbers(steps: Sequence[StepReport]) -> dict[str, Number]:
 
 
 def of_report(reason: str, report: Mapping[str, Any]) -> Outcome:
-    """The reason, and what of a report is a number, a name, or a yes or no."""
+    """The reason, and the numbers, names and booleans of a report."""
     plain = {name: value for name, value in report.items() if isinstance(value, int | float | str)}
     rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in plain.items()}
     said = {name: value for name, value in rounded.items() if name not in _SAID_ELSEWHERE}
@@ -235,7 +237,7 @@ def of_report(reason: str, report: Mapping[str, Any]) -> Outcome:
 
 
 def columns_of(snapshot: Snapshot) -> tuple[Column, ...]:
-    """Columns in the table's order, with their comments, and their types as Arrow spells them."""
+    """Columns in the table's order, with their comments, and their types in Arrow's spelling."""
     return tuple(
         Column(
             field.name,
@@ -260,26 +262,26 @@ def _counts(counts: Counts) -> dict[str, Any]:
 
 
 def _worst(state: Health) -> tuple[Picture | None, str]:
-    """The partitions with the largest share of deleted rows, drawn and as a table; neither where there are none to
-    compare.
+    """The partitions with the largest share of deleted rows, as a picture and as a table; neither if there is nothing
+    to compare.
     """
     rows = [each for each in state.partitions if each.counts.deleted_rows]
     if len(state.partitions) < 2 or not rows:
         return None, ""
-    # Where the log does not say how many rows there are, a share is not known: such rows are in the table only.
+    # Without row counts in the log the share is unknown: such partitions are in the table only.
     rows.sort(key=lambda row: (row.counts.deleted_ratio is None, -(row.counts.deleted_ratio or 0)))
     bars = [_bar(row.partition, row.counts.deleted_ratio) for row in rows if row.counts.deleted_ratio]
     clean = len(state.partitions) - len(rows)
     notes = [f"{count(clean, 'partition')} without any."] if clean else []
     if len(bars) < len(rows):
-        notes.append(f"{len(rows) - len(bars):,} with a share that the log does not tell.")
+        notes.append(f"{len(rows) - len(bars):,} with an unknown share.")
     caption = f"Share of rows that are deleted, by {_columns(rows[0])}"
     picture = Picture.of(bars, "Deleted rows by partition", caption, " ".join(notes))
     return picture, _partition_table(rows)
 
 
 def _change(steps: Sequence[StepReport], after: Health) -> Picture | None:
-    """The partitions that rows were purged from, before and after; ``None`` where there are none to compare."""
+    """The partitions from which rows were purged, before and after; ``None`` if there are none to compare."""
     worked_on: dict[str, list[StepReport]] = defaultdict(list)
     for step in steps:
         if step.rows_purged:
@@ -305,7 +307,7 @@ def _columns(row: PartitionHealth) -> str:
 
 
 def _partition_table(rows: Sequence[PartitionHealth]) -> str:
-    """What the picture shows and more, as text, under the names that policies and the command line take."""
+    """The content of the picture and more, as text, under the names used by policies and the command line."""
     lines = [
         f"| `{shortened(partition_name(row.partition))}` | {percent(row.counts.deleted_ratio)} | "
         f"{row.counts.deleted_rows:,} | {row.counts.files_with_dv:,}/{row.counts.files:,} |"
@@ -317,7 +319,7 @@ def _partition_table(rows: Sequence[PartitionHealth]) -> str:
 
 
 def _ratio_before(now: Counts, steps: Iterable[StepReport]) -> float | None:
-    """The share of deleted rows that there would be without these steps: what others did meanwhile is not undone."""
+    """The share of deleted rows without these steps; concurrent changes of others are kept."""
     if now.physical_rows is None:
         return None
     purged = sum(step.rows_purged for step in steps)
@@ -351,7 +353,7 @@ def _why(plan: MaintenancePlan) -> str:
 
 
 def _type_name(type: pa.DataType) -> str:
-    """As Arrow spells it; of a type that is too long for a page the outer levels."""
+    """The type in Arrow's spelling; only the outer levels of a type that is too long for a page."""
     name = str(type)
     for depth in (3, 2, 1, 0):
         if len(name) <= _TYPE_SHOWN:
@@ -382,7 +384,7 @@ def _rounded(ratio: float | None) -> float | None:
 
 
 def _known(numbers: Mapping[str, Number | None]) -> dict[str, Number]:
-    """Without what the log does not say: a missing point in a plot is right, a zero is not."""
+    """Without unknown numbers: a missing point in a plot is right, a zero is not."""
     return {name: number for name, number in numbers.items() if number is not None}
 
 

@@ -26,7 +26,7 @@ def shown_bullets(lines: Sequence[str]) -> str:
 
 
 def inline(lines: Iterable[str]) -> str:
-    """As many of the lines as a page shows in place, at least the first; a single line needs no bullet."""
+    """As many lines as a page shows in place, at least the first; a single line has no bullet."""
     rest = list(lines)
     for shown in range(len(rest), 0, -1):
         hidden = [f"and {len(rest) - shown:,} more"] if shown < len(rest) else []
@@ -37,7 +37,7 @@ def inline(lines: Iterable[str]) -> str:
 
 
 def grouped(reasons: Iterable[str], noun: str) -> list[str]:
-    """Equal reasons said once, the most frequent first."""
+    """Each distinct reason once, the most frequent first."""
     counted = Counter(reasons).most_common(_REASONS_SHOWN)
     return [reason if times == 1 else f"{count(times, noun)}: {reason}" for reason, times in counted]
 

@@ -1,4 +1,4 @@
-"""What an orchestrator runs on one table: each verb opens nothing, does its work and says what came of it."""
+"""The verbs that an orchestrator runs on an open table. Each does its work and returns its outcome."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ NO_GUARDS: Final[Mapping[str, Any]] = {}
 _PLANNED_ONLY: Final = "Only planned; nothing was changed."
 
 EngineOf = Callable[[], "Engine"]
-"""Called where there is work for it, so that a run with nothing to do starts no Spark."""
+"""Starts an engine. Called only if there is work, so that a run with nothing to do starts no Spark."""
 
 
 def opened(watched: WatchedTable) -> Table:
@@ -73,7 +73,7 @@ def report_table(
     snapshot: Snapshot,
     last_observed: Callable[[], tuple[int, int] | None] = lambda: None,
 ) -> TableReport:
-    """How the table is. ``last_observed``: version and data version of the newest observation."""
+    """The table's health. ``last_observed``: version and data version of the newest observation."""
     data_version = last_data_version(table, last_observed()) if watched.observe else None
     return TableReport(snapshot.version, data_version, of_health(health(snapshot)), columns_of(snapshot))
 
@@ -82,7 +82,7 @@ def report_table(
 
 
 def optimize(watched: WatchedTable, table: Table, engine: EngineOf, keys: Sequence[str] = ()) -> Outcome:
-    """Plan by the table's policy and run the plan; ``keys``: in these partitions, all of them without any."""
+    """Plan by the table's policy and run the plan. ``keys``: only in these partitions; without keys, in all."""
     from dv_maintenance.maintenance.execution.apply import apply
 
     snapshot = table.snapshot()
@@ -109,9 +109,12 @@ def vacuum(
     last_observed: Callable[[], tuple[int, int] | None] = lambda: None,
     guards: Mapping[str, Any] = NO_GUARDS,
 ) -> tuple[Outcome, TableReport | None]:
-    """Delete what the policy no longer keeps. ``guards``: keys of a policy for this run; lists add to the policy's, and
-    ``None`` leaves it as it is. The table's report: only where versions went, with the data version from
-    before; the log can't say any more which of them changed data.
+    """Delete the files that the policy no longer keeps.
+
+    guards : policy keys for this run. Lists extend the policy's; ``None`` leaves a key unchanged.
+
+    The outcome has a report of the table only if versions were deleted. It then carries the data version from before,
+    since the log no longer says which versions changed data.
     """
     from dv_maintenance.maintenance.vacuum import vacuum as run
 
@@ -130,7 +133,7 @@ def vacuum(
     if known is None or not report.version_files:
         return of_vacuum(report), None
     snapshot = table.snapshot()
-    # Whoever looks next goes on from that version, however new the snapshot is.
+    # The next observation continues at that version, even if the snapshot is newer.
     return of_vacuum(report), TableReport(*known, of_health(health(snapshot)), columns_of(snapshot))
 
 
@@ -147,7 +150,7 @@ def _guarded(policy: Policy, guards: Mapping[str, Any]) -> Policy:
 
 
 def manifest(table: Table, engine: EngineOf) -> Outcome:
-    """Write symlink manifests; deletion vectors that the policy left are purged first."""
+    """Write symlink manifests. Deletion vectors that the policy left alone are purged first."""
     from dv_maintenance.maintenance.manifest import write_manifests
 
     return of_manifest(write_manifests(table, engine(), purge_first=True))
@@ -166,19 +169,23 @@ def delete_rows(
     dry_run: bool = False,
     retried: bool = False,
 ) -> Outcome:
-    """DELETE by a condition or by keys. ``retried``: an earlier try of this run may have committed.
+    """DELETE by a condition or by keys. ``retried``: an earlier attempt of this run may have committed.
 
     Raises
     ------
-    UsageError : both of them, or neither; an engine that is not Spark. What ``dml.delete`` raises.
+    UsageError : both or neither are given, or the engine is not Spark.
+
+    Errors of ``dml.delete`` pass through.
     """
     from dv_maintenance.dml.delete import delete
 
     if (where is None) == (keys is None):
         raise UsageError(
-            "say which rows: 'where' or 'keys', not both", table=table.uri, next_step="to delete every row: where: true"
+            "'where' and 'keys' exclude each other, and one of them is needed",
+            table=table.uri,
+            next_step="to delete every row, set where: true",
         )
-    spark = _spark(engine(), table, "does not know what a condition means")
+    spark = _spark(engine(), table, "can't evaluate conditions")
     _log.info("looking for the rows to delete")
     report = delete(table, spark, where, keys=keys, on=on, dry_run=dry_run)
     counts = {} if report.keys is None else {f"keys_{name}": count for name, count in asdict(report.keys).items()}
@@ -194,7 +201,7 @@ def zorder(
     target_file_size: str | None = None,
     dry_run: bool = False,
 ) -> Outcome:
-    """Order files by columns. Raises what ``maintenance.zorder`` and ``apply`` raise."""
+    """Order files by columns. Raises the errors of ``maintenance.zorder`` and ``apply``."""
     from dv_maintenance.maintenance.zorder import plan_zorder
 
     plan = plan_zorder(table, table.snapshot(), columns, partitions, target_size=target_file_size)
@@ -205,7 +212,7 @@ def zorder(
 
 
 def apply_plan(table: Table, engine: EngineOf, plan: MaintenancePlan) -> Outcome:
-    """Run a plan that was made for the table. Raises what ``apply`` raises."""
+    """Run a plan that was made for the table. Raises the errors of ``apply``."""
     from dv_maintenance.maintenance.execution.apply import apply
 
     _log.info("%s", explain(plan))
@@ -230,8 +237,8 @@ def restore(
     dry_run: bool = False,
     vacuums_over: Sequence[int] = (),
 ) -> Outcome:
-    """Make an older version the newest. ``timestamp``: ISO 8601 with a zone. ``vacuums_over``: see
-    ``maintenance.restore``, which also says what is raised.
+    """Make an older version the newest. ``timestamp``: ISO 8601 with a zone. For ``vacuums_over`` and the errors,
+    see ``maintenance.restore``.
     """
     from dv_maintenance.maintenance.restore import restore as run
 
@@ -239,28 +246,29 @@ def restore(
     report = run(table, version=version, timestamp=moment, dry_run=dry_run, vacuums_over=vacuums_over)
     result = report.result
     if result.dry_run:
-        reason = f"Version {result.restored:,} would come back; nothing was changed."
+        reason = f"Version {result.restored:,} would be restored; nothing was changed."
     elif result.version_after == result.version_before:
         reason = f"The table is as in version {result.restored:,} already."
     else:
         reason = (
-            f"Version {result.restored:,} is back: {result.files_restored:,} files came in, "
-            f"{result.files_removed:,} went out."
+            f"Version {result.restored:,} was restored: {result.files_restored:,} files were added, "
+            f"{result.files_removed:,} removed."
         )
     return replace(of_report(reason, report.to_json()), problems=report.problems)
 
 
 def checkpoint(table: Table, *, clean_log: bool = False, dry_run: bool = False) -> Outcome:
-    """Sum the log up, and clean it up. Raises what ``maintenance.checkpoint`` raises."""
+    """Write a checkpoint of the log, and clean the log. Raises the errors of ``maintenance.checkpoint``."""
     from dv_maintenance.maintenance.checkpoint import checkpoint as run
 
     report = run(table, clean_log=clean_log, dry_run=dry_run)
     result = report.result
     if result.dry_run:
-        reason = f"{result.log_files_expired:,} log files would go; nothing was changed."
+        reason = f"{result.log_files_expired:,} log files would be deleted; nothing was changed."
     else:
-        wrote = "was written" if result.written else "was there already"
-        reason = f"The checkpoint of version {result.version:,} {wrote}; {result.log_files_deleted:,} log files went."
+        wrote = "was written" if result.written else "existed already"
+        deleted = f"{result.log_files_deleted:,} log files were deleted"
+        reason = f"The checkpoint of version {result.version:,} {wrote}; {deleted}."
     outcome = of_report(reason, report.to_json())
     return outcome if result.cutoff is None else replace(outcome, moments={"cutoff": result.cutoff})
 
@@ -268,8 +276,8 @@ def checkpoint(table: Table, *, clean_log: bool = False, dry_run: bool = False) 
 def engine_sql(
     table: Table, engine: EngineOf, job: Literal["optimize", "purge", "vacuum"], *, catalog: str | None = None
 ) -> Outcome:
-    """Maintenance by the table's own engine. Raises UsageError for an engine that is not Spark, and what
-    ``maintenance.engine_sql`` raises.
+    """Maintenance by the table's own engine. Raises UsageError for an engine that is not Spark, and the errors of
+    ``maintenance.engine_sql``.
     """
     from dv_maintenance.maintenance.engine_sql import engine_sql as run
 
@@ -287,7 +295,9 @@ def _spark(engine: Engine, table: Table, why: str) -> SparkEngine:
 
     if not isinstance(engine, SparkEngine):
         raise UsageError(
-            f"the {engine.name} engine {why}", table=table.uri, next_step="give the job a spark resource with Spark"
+            f"the {engine.name} engine {why}",
+            table=table.uri,
+            next_step="give the job a spark resource with Spark",
         )
     return engine
 
@@ -303,13 +313,13 @@ def _deleted(report: DmlReport) -> str:
     if report.version_after == report.version_before:
         return f"There are no such rows.{keys}"
     return (
-        f"{_rows(report.rows_deleted)} deleted: {report.files_removed:,} files went whole, {report.dvs_added:,} got a "
-        f"deletion vector. The rows' bytes are there until a purge and a vacuum.{keys}"
+        f"{_rows(report.rows_deleted)} deleted: {report.files_removed:,} files were removed whole, "
+        f"{report.dvs_added:,} got a deletion vector. The rows' bytes remain until a purge and a vacuum.{keys}"
     )
 
 
 def _rows(count: int | None) -> str:
-    return "all rows of some files, which nobody had counted," if count is None else f"{count:,} rows"
+    return "all rows of some files without row counts" if count is None else f"{count:,} rows"
 
 
 def _instant(table: Table, text: str) -> int:

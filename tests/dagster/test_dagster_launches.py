@@ -137,7 +137,7 @@ def test_a_backfill_from_the_page_is_at_work_before_it_has_runs(
     assert queued.get_runs_count() == 0
     data = tick(definitions(tables[1:]), queued)
     assert data.run_requests == []
-    assert f"sales: optimize due, backfill {answer['backfillId']} is at work on it" in data.skip_message
+    assert f"sales: optimize due, but backfill {answer['backfillId']} is working on it" in data.skip_message
     backfill = queued.get_backfill(answer["backfillId"])
     queued.update_backfill(backfill.with_status(BulkActionStatus.CANCELED))
     assert len(tick(definitions(tables[1:]), queued).run_requests) == 1

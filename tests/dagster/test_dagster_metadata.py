@@ -123,7 +123,7 @@ def test_a_picture_is_seen_without_a_click_and_names_what_it_leaves_out() -> Non
 def test_unknown_shares_are_not_drawn_but_told() -> None:
     entries = texts(reports.of_health(state(({"shop": "a"}, counts(5, None)), ({"shop": "b"}, counts(5)))))
     assert lines(entries[PICTURE]) == ["5.0% b"]
-    assert entries[PICTURE].endswith("by `shop`. 1 with a share that the log does not tell.")
+    assert entries[PICTURE].endswith("by `shop`. 1 with an unknown share.")
     assert "| `shop=a` | unknown | 5 |" in entries["worst_partitions"]
     assert "deleted_ratio" not in entries
 

@@ -189,7 +189,7 @@ def test_restore_to_a_time(make_table: MakeTable, instance: dg.DagsterInstance) 
     op = restore_op(make_table())
     assert "is not a time with a zone" in failure(run(op, instance, {"timestamp": "2026-01-01"}), op)
     result = run(op, instance, {"timestamp": "2999-01-01T00:00:00Z", "dry_run": True})
-    assert told(result, op.name)["reason"] == "Version 2 would come back; nothing was changed."
+    assert told(result, op.name)["reason"] == "Version 2 would be restored; nothing was changed."
     assert told(run(op, instance, {"version": 2}), op.name)["reason"] == "The table is as in version 2 already."
 
 
@@ -212,9 +212,9 @@ def test_an_op_that_is_refused_fails_once_and_says_why(
 def test_checkpoint_says_what_it_would_do(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
     op = checkpoint_op(make_table())
     dry = run(op, instance, {"clean_log": True, "dry_run": True})
-    assert told(dry, op.name)["reason"] == "0 log files would go; nothing was changed."
+    assert told(dry, op.name)["reason"] == "0 log files would be deleted; nothing was changed."
     assert told(run(op, instance, {}), op.name)["reason"].startswith("The checkpoint of version 2 was written")
-    assert told(run(op, instance, {}), op.name)["reason"].startswith("The checkpoint of version 2 was there already")
+    assert told(run(op, instance, {}), op.name)["reason"].startswith("The checkpoint of version 2 existed already")
 
 
 def test_engine_sql_needs_an_engine(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
@@ -260,7 +260,9 @@ def test_rows_are_deleted_by_a_condition(
 
     result = run(op, instance, {"where": "id < 10"}, SparkResource())
     assert result.output_for_node(op.name)["rows_deleted"] == 10
-    assert told(result, op.name)["reason"].startswith("10 rows deleted: 0 files went whole, 1 got a deletion vector")
+    assert told(result, op.name)["reason"].startswith(
+        "10 rows deleted: 0 files were removed whole, 1 got a deletion vector"
+    )
     assert ids(table) == list(range(10, 2000))
     assert observation(instance, table).tags["dagster/data_version"] == "2"
     assert spark.range(3).count() == 3, "the session of others is left running"
@@ -278,7 +280,9 @@ def test_rows_of_lance_tables_are_deleted(
     assert counted["reason"].startswith("3 rows would be deleted; nothing was changed.")
     result = run(op, instance, config, SparkResource())
     assert result.output_for_node(op.name)["rows_deleted"] == 3
-    assert told(result, op.name)["reason"].startswith("3 rows deleted: 0 files went whole, 1 got a deletion vector")
+    assert told(result, op.name)["reason"].startswith(
+        "3 rows deleted: 0 files were removed whole, 1 got a deletion vector"
+    )
     assert ids(table) == [each for each in range(2000) if each not in {1, 5, 13}]
     assert observation(instance, table).tags["dagster/data_version"] == "2"
     assert run(op, instance, {"where": "id < 1000"}, SparkResource()).success
@@ -330,7 +334,7 @@ def test_erased_rows_are_in_no_live_file_and_after_the_vacuum_in_none(
     assert {1, 5, 13}.isdisjoint(on_disk(one))
 
     total = told(result, "dv_erasure_report")
-    assert total["reason"].startswith("6 rows of 2 tables were deleted. Vacuums may remove the last of the old files")
+    assert total["reason"].startswith("6 rows of 2 tables were deleted. Vacuums may delete the last of the old files")
     assert total["rows_deleted"] == 6
     assert [row.data["table"] for row in total["tables"]] == ["one", "two"]
 
@@ -344,7 +348,7 @@ def test_a_second_run_finds_nothing_and_says_what_it_does_not_know(
     version = open_table(table.path).version()
 
     done = told(erase(instance, table, keys=keys), "one__dv_purge_erased")
-    assert "What was deleted before this run stays in its files: purge_all takes it out." in done["reason"]
+    assert "Rows deleted before this run remain in their files: purge_all purges them." in done["reason"]
     assert open_table(table.path).version() == version
 
     assert erase(instance, table, keys=keys, purge_all=True).success

@@ -148,7 +148,7 @@ def test_partitions_with_nothing_to_do_say_so(sales: MakeTable, instance: dg.Dag
     found = materialized(instance, table)
     assert [found[f"2024-11-0{day}"]["steps"] for day in (4, 5, 6)] == [2, 0, 0]
     assert found["2024-11-05"]["reason"].startswith("Nothing to do: the plan left its 2 files alone, 0 of them")
-    assert found["2024-11-06"]["reason"] == "Nothing to do: no live file is in this partition."
+    assert found["2024-11-06"]["reason"] == "Nothing to do: this partition has no live file."
     assert found["2024-11-06"]["dagster/partition_row_count"] == 0
     assert with_dvs(table) == DIRTY - of_days(4)
 
@@ -158,7 +158,7 @@ def test_no_live_partition_chosen_is_not_the_whole_table(sales: MakeTable, insta
     assert optimize(table, instance, span=("2024-11-10", "2024-11-11")).success
     assert with_dvs(table) == DIRTY
     found = materialized(instance, table)
-    assert found["2024-11-10"]["reason"] == "Nothing to do: no live file is in this partition."
+    assert found["2024-11-10"]["reason"] == "Nothing to do: this partition has no live file."
     assert (found["2024-11-10"]["version_before"], found["2024-11-10"]["version_after"]) == (2, 2)
 
 

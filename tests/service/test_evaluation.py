@@ -107,7 +107,7 @@ def test_what_is_due_is_asked_for_under_one_key_until_it_is_done(make: MakeTable
 
 def test_a_table_that_is_worked_on_is_left_alone(make: MakeTable, again: Evaluations) -> None:
     found = again(Somewhere(at_work={"orders": "run 1a2b"}), make("orders"))
-    assert (found.requests, found.reason) == ((), "orders: optimize due, run 1a2b is at work on it")
+    assert (found.requests, found.reason) == ((), "orders: optimize due, but run 1a2b is working on it")
 
 
 def test_failures_change_the_key_and_end_after_three(make: MakeTable, again: Evaluations) -> None:

@@ -47,7 +47,7 @@ def test_an_optimize_says_why_in_numbers_rows_and_a_picture(watched: WatchedTabl
 def test_chosen_partitions_have_outcomes_of_their_own(watched: WatchedTable) -> None:
     outcome = verbs.optimize(watched, verbs.opened(watched), LocalEngine, ["b", "z"])
     assert outcome.partitions["b"].numbers["rows_purged"] == 5
-    assert outcome.partitions["z"].reason == "Nothing to do: no live file is in this partition."
+    assert outcome.partitions["z"].reason == "Nothing to do: this partition has no live file."
     assert Outcome.from_json(outcome.to_json()).partitions["b"].numbers == outcome.partitions["b"].numbers
 
 
