@@ -321,7 +321,7 @@ def test_numbers_that_contradict_each_other_are_damage() -> None:
         ({"steps.0.inputs.0.size": -1}, "negative"),
         ({"steps.0.inputs.0.path": None}, "path"),
         ({"steps.1.id": "step-1"}, "share an id"),
-        ({"steps.1.inputs.0.path": "a", "steps.1.inputs.0.dv_id": "dv-a"}, "input twice"),
+        ({"steps.1.inputs.0.path": "a", "steps.1.inputs.0.dv_id": "dv-a"}, "input more than once"),
     ],
 )
 def test_plans_that_are_none_are_refused(change: dict[str, Any], complaint: str) -> None:

@@ -41,7 +41,7 @@ def test_a_version_some_columns_some_rows(golden: Path) -> None:
         (["nope"], None, "no column 'nope'"),
         (["value", "value"], None, "column 'value' twice"),
         ([], None, "no columns are named"),
-        (None, -1, "limit of -1"),
+        (None, -1, "limit is negative: -1"),
     ],
 )
 def test_what_can_not_be_read(golden: Path, columns: list[str] | None, limit: int | None, complaint: str) -> None:
