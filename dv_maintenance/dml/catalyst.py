@@ -1,8 +1,8 @@
-"""What Spark makes of a condition, as one that files and row groups can be left out by.
+"""Spark's analysis of a condition, as a predicate by which files and row groups can be skipped.
 
 Spark's own analyzer and optimizer read the condition, with the session's settings (ANSI, case, time zone, quoting,
-types of literals) and every cast that it puts in. What is taken over of the outcome are comparisons of a column with a
-literal of its very type; the rest is ``Unknown``, and so is everything over Spark Connect, which shows no plans.
+types of literals) and every cast that Spark inserts. Only comparisons of a column with a literal of exactly its type
+are used. Everything else is ``Unknown``. Spark Connect shows no plans, so there every condition is ``Unknown``.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _OPERATORS: Final[Mapping[str, Operator]] = {
 }
 _MIRRORED: Final[Mapping[Operator, Operator]] = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NO_ROWS: Final = Or(())
-# Nodes of a plan's conditions that are looked at: each costs some calls into the JVM.
+# The maximum number of nodes that are inspected in a plan's conditions: each costs some calls into the JVM.
 _MAX_NODES: Final = 400
 _SEPARATOR: Final = "\x00"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def shape(session: SparkSession, schema: pa.Schema) -> DataFrame:
-    """Columns of ``schema`` as ``rows.live_rows`` has them, to plan with: it has no rows.
+    """An empty DataFrame with the columns of ``schema`` as in ``rows.live_rows``, used to plan conditions.
 
     Raises
     ------
-    RefusedError : a column of a type that Spark does not know.
+    RefusedError : Spark does not know the type of a column.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -69,17 +69,17 @@ def _no_rows_of_the_table(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
 
 
 def predicate_of(session: SparkSession, schema: pa.Schema, sql: str) -> Predicate:
-    """What of a condition can be told from the bounds of columns of ``schema``.
+    """The part of a condition that can be decided from the bounds of columns of ``schema``.
 
     Raises
     ------
-    What Spark raises where it does not understand the condition, or can't compute a part of it; as ``shape``.
+    Spark's errors if it does not understand the condition or can't compute a part of it, and the errors of ``shape``.
     """
     return demanded_by(shape(session, schema).where(sql))
 
 
 def demanded_by(rows: DataFrame) -> Predicate:
-    """What a query over a ``shape`` demands of rows of it that are to matter. Raises what Spark raises of the query."""
+    """The predicate that rows of a ``shape`` must fulfil to affect a query over it. Raises Spark's errors."""
     query = _query(rows)
     if query is None:
         return Unknown()
@@ -91,18 +91,18 @@ def demanded_by(rows: DataFrame) -> Predicate:
 
 
 def is_deterministic(session: SparkSession, schema: pa.Schema, sql: str) -> bool:
-    """Whether a condition is known to be the same for rows that are the same. Raises as ``predicate_of``."""
+    """Whether a condition certainly gives equal results for equal rows. Raises as ``predicate_of``."""
     query = _query(shape(session, schema).where(sql))
     return query is not None and bool(query.analyzed().deterministic())
 
 
 def _query(rows: DataFrame) -> Any:
-    frame = getattr(rows, "_jdf", None)  # PySpark has no public way to a plan
+    frame = getattr(rows, "_jdf", None)  # PySpark has no public API for a plan
     return None if frame is None else frame.queryExecution()
 
 
 def _of_plan(plan: Any) -> list[Predicate] | None:
-    """Conditions directly on the shape; ``None``: it is not in this part of the plan."""
+    """Conditions directly on the shape; ``None``: this part of the plan does not contain the shape."""
     name = _name(plan)
     if name == "MapInArrow":
         return [] if plan.functionExpr().name() == _no_rows_of_the_table.__name__ else None
@@ -117,7 +117,7 @@ def _of_plan(plan: Any) -> list[Predicate] | None:
 
 
 def _leaf(plan: Any) -> Any:
-    """The shape if nothing but conditions are on it."""
+    """The shape, if there are only conditions on top of it."""
     while _name(plan) == "Filter":
         plan = plan.child()
     return plan if _name(plan) == "MapInArrow" else None
@@ -129,7 +129,7 @@ def _name(node: Any) -> str:
 
 @dataclass(slots=True)
 class _Translator:
-    """``columns`` by the number that Spark gave them."""
+    """``columns`` by their Spark expression id."""
 
     columns: Mapping[int, str]
     nodes: int = field(default=0)
@@ -207,14 +207,14 @@ def _type(node: Any) -> str:
 
 
 def _literal(node: Any, kind: str) -> Any:
-    """The value of a literal of this very type; ``None`` where it is none, or null."""
+    """The value of a literal of exactly this type; ``None`` if the node is not such a literal, or is null."""
     if _name(node) != "Literal" or _type(node) != kind or (value := node.value()) is None:
         return None
     return value if isinstance(value, bytes | bool) else _value(str(value), kind)
 
 
 def _members(values: Any, kind: str) -> list[Any] | None:
-    """Of a set in the JVM, in one call."""
+    """The elements of a set in the JVM, read in one call."""
     if kind in ("binary", "boolean") or values.contains(None):
         return None
     texts = values.mkString(_SEPARATOR).split(_SEPARATOR)
@@ -233,7 +233,7 @@ def _value(text: str, kind: str) -> Any:
         if kind.startswith("decimal("):
             return Decimal(text)
         if kind == "string":
-            return None if "\ufffd" in text else text  # perhaps in place of bytes that are no text
+            return None if "\ufffd" in text else text  # may replace bytes that are not valid text
         if kind == "date":
             return date(1970, 1, 1) + timedelta(days=int(text))
         if kind in ("timestamp", "timestamp_ntz"):

@@ -1,7 +1,6 @@
-"""WHEN clauses of a MERGE from text, as SQL has them: ``MATCHED AND source.gone THEN DELETE``.
+"""WHEN clauses of a MERGE, parsed from SQL text: ``MATCHED AND source.gone THEN DELETE``.
 
-Only the words that hold a clause together are understood here. Conditions and values between them go to Spark as they
-were written.
+Only the keywords of a clause are parsed here. The conditions and values between them are passed to Spark unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["with_clauses"]
 
-# The longest first, as they begin alike.
+# The longest first, as they share a prefix.
 _KINDS: Final = (
     ("NOT MATCHED BY SOURCE", "not_matched_by_source"),
     ("NOT MATCHED BY TARGET", "not_matched"),
@@ -29,13 +28,15 @@ _CLOSING: Final = frozenset({")", "]", "}", "END"})
 
 
 def with_clauses(begun: Merge, clauses: Sequence[str]) -> Merge:
-    """``begun`` with these clauses after its own: ``[WHEN] kind [AND condition] THEN action``. ``kind``: MATCHED, NOT
-    MATCHED [BY TARGET] or NOT MATCHED BY SOURCE; ``action``: DELETE; ``UPDATE SET *`` or ``column = value, ...``;
-    ``INSERT *`` or ``INSERT (column, ...) VALUES (value, ...)``.
+    """``begun`` with these clauses added: ``[WHEN] kind [AND condition] THEN action``.
+
+    kind : MATCHED, NOT MATCHED [BY TARGET] or NOT MATCHED BY SOURCE.
+    action : DELETE; ``UPDATE SET *`` or ``column = value, ...``; ``INSERT *`` or
+        ``INSERT (column, ...) VALUES (value, ...)``.
 
     Raises
     ------
-    UsageError : a clause is none, or its kind does not have that action.
+    UsageError : a text is not a clause, or its kind does not allow the action.
     """
     for text in clauses:
         begun = _Clause.parse(text).added_to(begun)
@@ -82,7 +83,7 @@ class _Clause:
 
 @dataclass(slots=True)
 class _Words:
-    """A clause in tokens, and how far it has been read."""
+    """The tokens of a clause, and the reading position."""
 
     text: str
     tokens: Sequence[Any]
@@ -102,8 +103,8 @@ class _Words:
         return self.at < len(self.tokens)
 
     def skip(self, *words: str) -> bool:
-        """Go past these words if they come next."""
-        # A token may be two words (``GROUP BY``), none of ours are.
+        """Skip these words if they are next."""
+        # A token may have two words (``GROUP BY``); none of these keywords does.
         following = [self._word(token) for token in self.tokens[self.at : self.at + len(words)]]
         if following != list(words):
             return False
@@ -111,7 +112,7 @@ class _Words:
         return True
 
     def until(self, *ends: str) -> str:
-        """The text up to one of these words that is not in brackets or within CASE ... END."""
+        """The text up to the first of these words outside brackets and CASE ... END."""
         depth, first = 0, self.at
         while self.left:
             word = self._word(self.tokens[self.at])
@@ -159,7 +160,7 @@ class _Words:
         return found
 
     def _word(self, token: Any) -> str:
-        # As written: a quoted "then" has quotes in the text.
+        # Compared as written: a quoted "then" includes its quotes.
         return self.text[token.start : token.end + 1].upper()
 
     def _column(self, text: str) -> str:
@@ -172,7 +173,7 @@ class _Words:
 
 def _fail(text: str) -> NoReturn:
     raise UsageError(
-        f"{text!r} is not a clause of a MERGE",
+        f"{text!r} is not a MERGE clause",
         next_step="write for example: MATCHED AND source.gone THEN DELETE, MATCHED THEN UPDATE SET *, "
         "NOT MATCHED THEN INSERT (id, name) VALUES (source.id, 'x')",
     )

@@ -1,7 +1,7 @@
-"""A condition in Spark SQL: which of a table's columns it is about.
+"""A condition in Spark SQL: the columns of the table that it names.
 
-Spark alone says what a condition means, see ``dml.catalyst``. What is found out here without Spark only decides how
-little has to be read, so whatever is not understood means: read it.
+Only Spark decides what a condition means, see ``dml.catalyst``. The analysis here, without Spark, only reduces what has
+to be read: whatever it does not understand is read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 __all__ = ["Condition", "equal_columns"]
 
-# What is not the same for all rows of a partition, though it names none of their columns.
+# Expressions that name no column, but may differ between the rows of a partition.
 _VOLATILE: Final = re.compile(
     r"\b(rand\w*|random|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|input_file_\w+|reflect|"
     r"java_method|try_reflect|select)\b",
@@ -25,8 +25,10 @@ _ODD: Final = re.compile(r"""["\\$]|--|/\*""")
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``tree``: the condition parsed, ``None`` if it can't be here. ``columns``: the table's columns that it may
-    name, in the table's order; all of them where that is not known.
+    """A parsed condition.
+
+    tree : the syntax tree; ``None`` if it can't be parsed here.
+    columns : the table's columns that the condition may name, in the table's order; all of them if that is unknown.
     """
 
     sql: str
@@ -48,7 +50,7 @@ class Condition:
         named = {part.name.lower() for column in tree.find_all(exp.Column) for part in column.parts}
         named.update(_WORD.findall(sql.lower()))
         text = sql.lower()
-        # Quoted names may hold anything; how they are quoted is the session's to say.
+        # Quoted names may contain anything, and the session's settings decide how names are quoted.
         return cls(
             sql,
             tree,
@@ -61,15 +63,15 @@ class Condition:
         )
 
     def only_about(self, columns: Sequence[str]) -> bool:
-        """Whether it is true or not for all rows alike that are the same in these columns."""
+        """Whether its result is the same for all rows with equal values in these columns."""
         return self.tree is not None and set(self.columns) <= {*columns} and not _VOLATILE.search(self.sql)
 
 
 def equal_columns(sql: str, target: tuple[str, Sequence[str]], source: tuple[str, Sequence[str]]) -> Mapping[str, str]:
-    """Columns of the target -> of the source that they must be equal to where the condition of a MERGE is true.
+    """Equalities implied by the condition of a MERGE: columns of the target -> columns of the source.
 
-    ``target`` and ``source``: the alias, and the columns. Only names that say which of the two they are of are
-    understood, and nothing where the text could mean something else to Spark: quotes, escapes and comments.
+    ``target`` and ``source``: the alias and the columns. Only names with an alias are understood. A text that Spark
+    could read differently (quotes, escapes, comments) yields nothing.
     """
     from sqlglot import exp
 
@@ -84,7 +86,7 @@ def equal_columns(sql: str, target: tuple[str, Sequence[str]], source: tuple[str
 
 
 def _demands(tree: Any) -> Iterator[Any]:
-    """The conditions that all have to be true."""
+    """The conjuncts: conditions that must all be true."""
     from sqlglot import exp
 
     if isinstance(tree, exp.Paren):
@@ -97,7 +99,7 @@ def _demands(tree: Any) -> Iterator[Any]:
 
 
 def _column(node: Any, alias: str, columns: Sequence[str]) -> str | None:
-    """The column of ``alias`` that a node is, as it is spelt there."""
+    """The column of ``alias`` that a node names, in that side's spelling."""
     from sqlglot import exp
 
     if not isinstance(node, exp.Column) or [part.name.lower() for part in node.parts[:-1]] != [alias.lower()]:

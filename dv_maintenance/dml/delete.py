@@ -1,7 +1,7 @@
-"""DELETE: by a condition in Spark SQL, or by a table of keys. Rows go out by deletion vectors, no data file is written.
+"""DELETE: by a condition in Spark SQL, or by a table of keys. Deletion vectors delete rows; no data file is written.
 
-What can be told without opening a file is: all rows, or those of whole partitions, are files removed. Otherwise only
-files that can hold such rows are read, and of them only the columns that the condition names.
+Deleting all rows, or those of whole partitions, removes files without opening them. Otherwise only files that may hold
+matching rows are read, and only the columns that the condition names.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["delete"]
 
-# Keys up to this many are sent to every worker; beyond it Spark sorts both sides.
+# Up to this many keys are sent to every worker; beyond it Spark sorts both sides.
 _BROADCAST_KEYS: Final = 4_000_000
 
 
@@ -58,18 +58,20 @@ def delete(
     dry_run: bool = False,
     max_attempts: int = 3,
 ) -> DmlReport:
-    """Delete the rows for which ``condition`` is true, or whose values in the columns ``on`` are those of a row of
-    ``keys`` (a DataFrame, or the path of a table, or of a Parquet, CSV or JSON file or folder; a null is equal to
-    nothing). Without either, all rows.
+    """Delete rows by a condition or by keys; without either, all rows.
 
-    ``spark`` is asked for a session only if files have to be opened or the condition has to be understood.
+    condition : deletes the rows for which it is true.
+    keys : a DataFrame, or the path of a table, or of a Parquet, CSV or JSON file or folder. Deletes the rows whose
+        values in the columns ``on`` equal those of a key; a null equals nothing.
+    spark : provides a session; used only if files have to be opened or the condition has to be analyzed.
 
     Raises
     ------
-    UsageError : a condition and keys at once; what Spark does not understand; columns that are not there.
-    RefusedError : rows of a file are to go but the table takes no deletion vectors, or it may not be changed.
-    ConflictError : others got in the way in each of ``max_attempts`` attempts; nothing was changed.
-    DamagedTableError, StorageError : of the files that had to be read.
+    UsageError : both a condition and keys are given; Spark does not understand the condition; a column does not exist.
+    RefusedError : rows of a file have to be deleted but the table allows no deletion vectors; or the table may not be
+        changed.
+    ConflictError : other writers interfered in each of ``max_attempts`` attempts; nothing was changed.
+    DamagedTableError, StorageError : a file that had to be read is damaged or unreadable.
     """
     target = row_level(table)
     if (keys is None) != (not on) or (keys is not None and condition is not None):
@@ -86,7 +88,7 @@ def delete(
 
 
 class _Matching:
-    """Rows that a condition is true for."""
+    """The rows for which a condition is true."""
 
     def __init__(self, table: RowLevelTable, spark: SparkSession | SparkEngine, sql: str | None) -> None:
         self._table, self._spark, self._sql = table, spark, sql
@@ -115,7 +117,7 @@ class _Matching:
         return lambda added: _any(self._partitions(session, added))
 
     def _partitions(self, session: SparkSession, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with only those partitions in it that the condition is true for."""
+        """The snapshot with only the partitions for which the condition is true."""
         return _in_partitions(snapshot, _matching_partitions(session, self._table, snapshot, self._sql or "true"))
 
     def _rows(
@@ -134,7 +136,7 @@ class _Matching:
 
 
 class _Keys:
-    """Rows that a table of keys names."""
+    """The rows that a table of keys names."""
 
     def __init__(
         self, table: RowLevelTable, spark: SparkSession | SparkEngine, keys: DataFrame | str, on: tuple[str, ...]
@@ -185,7 +187,7 @@ class _Keys:
         return replace(work, keys=replace(keys.counts, unmatched=keys.counts.distinct - hit))
 
     def _of(self, session: SparkSession, columns: list[KeyColumn]) -> Keys:
-        """The keys in these columns' types, which may be others when others changed the table meanwhile."""
+        """The keys in these columns' types, which a concurrent writer may have changed."""
         if self._keys is None or columns != self._columns:
             self.release()
             options = self._table.storage.options
@@ -203,7 +205,7 @@ class _Keys:
 
 
 def _key_columns(snapshot: Snapshot, on: Sequence[str]) -> list[KeyColumn]:
-    """Raises UsageError: a column is not there, or named twice."""
+    """Raises UsageError: a column does not exist, or is named twice."""
     columns: list[KeyColumn] = []
     for name in on:
         found = alike(name, snapshot.schema.names)
@@ -231,13 +233,13 @@ def _work(deleted: tuple[DeletedRows, ...], reads: Any, started: float, predicat
 
 
 def _whole(snapshot: Snapshot) -> tuple[DeletedRows, ...]:
-    """Every file, without a look into it."""
+    """All files, without opening them."""
     names = zip(snapshot.files["path"].to_pylist(), snapshot.files["dv_id"].to_pylist(), strict=True)
     return tuple(DeletedRows(FileKey(path, dv)) for path, dv in names)
 
 
 def _matching_partitions(session: SparkSession, table: RowLevelTable, snapshot: Snapshot, sql: str) -> list[str]:
-    """Names of the partitions that the condition is true for, as Spark sees it: it gets one row per partition."""
+    """Names of the partitions for which the condition is true. Spark evaluates it on one row per partition."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     names = snapshot.files["partition"].combine_chunks().cast(pa.string())

@@ -1,7 +1,7 @@
-"""Values as exactly what they are in another type, or not at all: what keys of an erasure list mean in a table.
+"""Exact conversions of values to another type, for the keys of an erasure list.
 
-A cast that rounds, trims or guesses makes two people one: ``'007'`` is not the number 7, and the DOUBLE
-9007199254740992 may have been either of two account numbers. What the type can't hold exactly is refused.
+A cast that rounds, trims or guesses can merge two people: ``'007'`` is not the number 7, and the DOUBLE
+9007199254740992 may have been either of two account numbers. A value that the type can't hold exactly is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyarrow import types
 __all__ = ["INEXACT", "Converter", "Number", "as_text", "from_json", "from_text", "from_typed", "in_bulk", "plain"]
 
 Converter = Callable[[Any], Any]
-"""The exact value in a column's type; one of INEXACT where there is none. Not for nulls."""
+"""The exact value in a column's type; raises one of INEXACT if there is none. Not for nulls."""
 INEXACT: Final = (ValueError, ArithmeticError)
 
 _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]*")
@@ -36,7 +36,7 @@ _TIME: Final = re.compile(
 )
 _BYTES: Final = re.compile(r"[Xx]'((?:[0-9A-Fa-f]{2})*)'")
 _NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-# Significant digits that tell any two floats apart, by width in bits (IEEE 754).
+# Significant digits that distinguish any two floats, by width in bits (IEEE 754).
 _DIGITS: Final = {16: 5, 32: 9, 64: 17}
 # Below these every whole number has a float of its own.
 _WHOLE_FLOATS: Final = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}
@@ -47,13 +47,13 @@ _MICROS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 
 
 class Number(str):
-    """A number in JSON, as it is written there."""
+    """A number in JSON, in its original spelling."""
 
     __slots__ = ()
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """A type without what only says how values are stored."""
+    """A type without the parts that only affect storage."""
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return plain(kind.value_type)
     if types.is_large_string(kind) or types.is_string_view(kind):
@@ -153,14 +153,14 @@ def _nested(kind: pa.DataType) -> Converter | None:
 
 
 def as_text(value: Any) -> str:
-    """A JSON value as text: text as it is, everything else as JSON has it."""
+    """A JSON value as text: text unchanged, everything else in JSON's spelling."""
     if isinstance(value, str):
         return _string(value)
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def from_typed(source: pa.DataType, kind: pa.DataType, length: int | None = None) -> Converter | None:
-    """From values of another type; ``None`` where no value of one type is exactly one of the other."""
+    """From values of another type; ``None`` if no value of one type is exactly one of the other."""
     source, kind = plain(source), plain(kind)
     if types.is_string(source):
         return from_text(kind, length)
@@ -209,7 +209,7 @@ def _string(text: str) -> str:
 
 
 def _char(length: int) -> Converter:
-    """Spaces at the end do not count: Spark pads both sides of a comparison with a CHAR."""
+    """Ignores trailing spaces: Spark pads both sides of a comparison with a CHAR."""
 
     def convert(text: str) -> str:
         value = _string(text).rstrip(" ")

@@ -1,7 +1,7 @@
-"""Keys of an erasure list, exactly as values of the table's own types.
+"""The keys of an erasure list, converted exactly to the types of the table.
 
-Text stays text until it is cast, and what does not come through exactly is refused with its line: see ``dml.exact``.
-The table's values are never cast to the type of a key.
+Text is kept until it is converted. A value without an exact conversion is refused with its line: see ``dml.exact``. The
+table's values are never cast to the type of a key.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KeyColumn", "KeyCounts", "Keys", "keys_of_files", "keys_of_rows", "rows_of_files"]
 
-_BATCH: Final = 1 << 15  # keys that are Python objects at a time
+_BATCH: Final = 1 << 15  # keys held as Python objects at the same time
 _TYPES_DIFFER: Final = "give the keys in the column's own type"
-_FORMS: Final = "see docs/dml.md for how the values of each type are written"
+_FORMS: Final = "see docs/dml.md for the spelling of each type's values"
 # Two days as Spark adds them to a time without a zone, and one in microseconds.
 _TWO_DAYS: Final = "INTERVAL '2' DAY"
 _DAY: Final = 86_400_000_000
@@ -42,8 +42,11 @@ _Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """A column that keys are for. ``kind``: its Arrow type in the table; ``char``: the length if it is a CHAR;
-    ``free``: it is not the table's, and takes any text.
+    """A column of the keys.
+
+    kind : its Arrow type in the table.
+    char : its length if it is a CHAR.
+    free : it is not a column of the table, and accepts any text.
     """
 
     name: str
@@ -61,8 +64,12 @@ class KeyColumn:
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """``given`` rows of the list; ``null``: those with a null among their values, which are equal to nothing;
-    ``distinct`` keys among the others; ``unmatched``: of these, those that no row has.
+    """Counts of the keys of an erasure list.
+
+    given : rows of the list.
+    null : rows with a null among their values, which equals nothing.
+    distinct : distinct keys among the other rows.
+    unmatched : distinct keys without a row in the table.
     """
 
     given: int
@@ -79,7 +86,11 @@ class KeyCounts:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """``rows``: distinct keys without nulls, in columns ``key0``, ``key1``, ... ``cached``: what is to be released."""
+    """Keys ready for a join.
+
+    rows : distinct keys without nulls, in columns ``key0``, ``key1``, ...
+    cached : the cached DataFrame, to be released.
+    """
 
     rows: DataFrame
     counts: KeyCounts
@@ -87,7 +98,7 @@ class Keys:
 
 
 def keys_of_rows(rows: DataFrame, columns: Sequence[KeyColumn]) -> Keys:
-    """Keys that have types of their own: of a table, Parquet or a DataFrame.
+    """Keys from a typed source: a table, Parquet or a DataFrame.
 
     Raises
     ------
@@ -120,9 +131,9 @@ def keys_of_files(
 
     Raises
     ------
-    UsageError : columns that are not there, lines that are not records, text that is not an exact value of a column's
-        type: with file and line, without the text.
-    StorageError : of the files.
+    UsageError : a column does not exist, a line is not a record, or a text is not an exact value of the column's type.
+        The error names file and line, never the text.
+    StorageError : a file can't be read.
     """
     return _keys(_staged_files(session, files, columns, options), columns, files)
 
@@ -133,8 +144,9 @@ def rows_of_files(
     kinds: Callable[[Sequence[str]], Mapping[str, pa.DataType]],
     options: Mapping[str, str] | None,
 ) -> tuple[DataFrame, int]:
-    """All columns of CSV or JSON lines, cached, and the number of rows. ``kinds``: the types of those that have one,
-    given their names; others are text, or booleans where JSON has nothing else.
+    """All columns of CSV or JSON lines, cached, and the number of rows.
+
+    kinds : returns the known types for given column names. Other columns are text, or booleans if JSON has only these.
 
     Raises as :func:`keys_of_files`.
     """
@@ -184,7 +196,7 @@ def _staged_files(
     for column in columns:
         for form, converter in _CONVERTERS.items():
             if converter(column.kind, column.char) is None and any(file.form == form for file in files):
-                raise UsageError(f"column {column} has no values that can be written as text", next_step=_TYPES_DIFFER)
+                raise UsageError(f"column {column} has a type whose values have no text form", next_step=_TYPES_DIFFER)
     tasks = pa.table({"file": pa.array(range(len(files)), pa.int32())})
     worker = _text_worker(tuple(files), tuple(columns), dict(options or {}), optional)
     with spark_errors():
@@ -214,7 +226,7 @@ def _spark_types(columns: Sequence[KeyColumn]) -> StructType:
 
 
 def _staged(columns: Sequence[KeyColumn]) -> StructType:
-    """Keys; of each instant the local time that it was given as instead; what is wrong, and where."""
+    """The schema of staged keys: instants as the local times that were given, then the fault and its location."""
     from pyspark.sql.types import IntegerType, LongType, StringType, StructType, TimestampNTZType
 
     staged = StructType(_spark_types(columns).fields)
@@ -225,7 +237,7 @@ def _staged(columns: Sequence[KeyColumn]) -> StructType:
 
 
 def _shape(kind: DataType) -> str:
-    """A type but for what may be null in it."""
+    """A type without its nullability."""
     return re.sub(r'"(nullable|containsNull|valueContainsNull)":false', r'"\1":true', kind.json())
 
 
@@ -260,7 +272,7 @@ def _typed_worker(columns: tuple[KeyColumn, ...], sources: tuple[pa.DataType | N
 def typed_batch(
     batch: pa.RecordBatch, columns: Sequence[KeyColumn], sources: Sequence[pa.DataType | None]
 ) -> pa.RecordBatch:
-    """Keys of other types as staged ones; those without a source are right as they are."""
+    """Keys of other types as staged keys; keys without a source type are used unchanged."""
     staging = _Staging(columns)
     converters = [
         None if source is None else from_typed(source, column.kind, column.char)
@@ -294,7 +306,7 @@ def text_batches(
     *,
     optional: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Keys of a file as staged ones, up to the record that is none. ``optional``: see ``text_files.records``."""
+    """Keys of a file as staged keys, up to the first invalid record. ``optional``: see ``text_files.records``."""
     from dv_maintenance.storage import Storage
 
     make = _CONVERTERS[file.form]
@@ -323,7 +335,7 @@ def _text_batch(
     columns: Sequence[KeyColumn],
     converters: Sequence[Converter | None],
 ) -> pa.RecordBatch:
-    """One by one only where a column can't be converted at once: that takes several times as long."""
+    """Convert values one by one only if the column can't be converted at once, which is several times faster."""
     staging = _Staging(columns)
     ready: dict[int, pa.Array] = {}
     for at, column in enumerate(columns):
@@ -342,7 +354,7 @@ def _text_batch(
 
 @dataclass(slots=True)
 class _Staging:
-    """A batch under construction. Of a key with a fault no value is kept: they all become one group."""
+    """A batch under construction. No value of a faulty key is kept: all faulty keys become one group."""
 
     columns: Sequence[KeyColumn]
     values: list[list[Any]] = field(default_factory=list)
@@ -371,7 +383,7 @@ class _Staging:
         self.lines.append(line)
 
     def batch(self, ready: Mapping[int, pa.Array]) -> pa.RecordBatch:
-        """``ready``: columns by their number that are as they have to be."""
+        """``ready``: finished columns, by number."""
         arrays, names = [], []
         local: dict[str, pa.Array] = {}
         for at, column in enumerate(self.columns):
@@ -399,7 +411,7 @@ class _Staging:
 
 
 def _keys(staged: DataFrame, columns: Sequence[KeyColumn], files: Sequence[TextFile]) -> Keys:
-    """One pass over the list: grouped, which counts and makes distinct at once."""
+    """One pass over the list: grouping counts the keys and makes them distinct."""
     from pyspark.sql import functions as f
 
     names = [f"key{at}" for at in range(len(columns))]
@@ -437,8 +449,8 @@ def _refused(count: int, file: str, line: int, reason: str) -> UsageError:
 
 
 def _instants(staged: DataFrame, at: int, column: KeyColumn) -> DataFrame:
-    """Local times as the instants that they are in the session's zone, by Spark's own rules. Where clocks were put
-    forward or back there is none, or there are two: neither is exact.
+    """Local times as instants in the session's zone, by Spark's own rules. When clocks were put forward or back, a
+    local time has no instant or two: neither is exact.
     """
     from pyspark.sql import functions as f
 
@@ -453,7 +465,7 @@ def _instants(staged: DataFrame, at: int, column: KeyColumn) -> DataFrame:
         f"CAST({instant} AS TIMESTAMP_NTZ) = {local} AND "
         f"({other} = {instant} OR CAST({other} AS TIMESTAMP_NTZ) <> {local})"
     )
-    fault = f.lit(f"no exact value for column {column}: in the session's zone it is none, or two")
+    fault = f.lit(f"no exact value for column {column}: the local time has no instant in the session's zone, or two")
     return staged.withColumns(
         {
             f"key{at}": f.expr(f"coalesce(key{at}, CASE WHEN {is_one} THEN {instant} END)"),

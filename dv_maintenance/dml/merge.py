@@ -1,7 +1,7 @@
-"""MERGE: a table brought in line with a source, clause by clause, as SQL's MERGE INTO does it.
+"""MERGE: changes a table by a source, clause by clause, as SQL's MERGE INTO does.
 
-One join says which rows match, the first clause whose condition is true says what becomes of a row, and one pass over
-the outcome writes the new rows and notes which ones go.
+One join finds the matching rows. The first clause whose condition is true decides what happens to a row. One pass over
+the result writes the new rows and records the positions of the deleted ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Merge", "merge"]
 
-# Kinds of clauses, as they are part of an action.
+# Kinds of clauses, as part of an action.
 _MATCHED: Final = "matched"
 _NOT_MATCHED: Final = "not matched"
 _NOT_MATCHED_BY_SOURCE: Final = "not matched by source"
@@ -48,7 +48,11 @@ _NOT_MATCHED_BY_SOURCE: Final = "not matched by source"
 
 @dataclass(frozen=True, slots=True)
 class _Clause:
-    """``action``: update, delete or insert. ``values`` by column, ``None``: all columns as the source has them."""
+    """One WHEN clause.
+
+    action : update, delete or insert.
+    values : by column; ``None``: all columns with the values of the source.
+    """
 
     kind: str
     action: str
@@ -62,8 +66,9 @@ class _Clause:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A MERGE under construction: each ``when_...`` returns one with a clause more, ``execute`` runs it. Conditions and
-    values are Spark SQL, with the table and the source under their aliases.
+    """A MERGE under construction. Each ``when_...`` returns one with an additional clause, ``execute`` runs it.
+
+    Conditions and values are Spark SQL, with the table and the source under their aliases.
     """
 
     table: Table
@@ -104,11 +109,13 @@ class Merge:
 
         Raises
         ------
-        UsageError : no clauses; what Spark does not understand; columns that are not there; a row of the table that
-            several rows of the source want to change (unless one unconditional delete is all there is for matches).
-        RefusedError : a new row breaks a constraint, a column can't be assigned to, no deletion vectors are taken.
-        ConflictError : others got in the way in each of ``max_attempts`` attempts; nothing was changed.
-        DamagedTableError, StorageError : of the table's files.
+        UsageError : there is no clause; Spark does not understand an expression; a column does not exist; several rows
+            of the source would change the same row of the table (allowed if the only clause for matches is an
+            unconditional delete).
+        RefusedError : a new row violates a constraint, a column can't be assigned to, or the table allows no deletion
+            vectors.
+        ConflictError : other writers interfered in each of ``max_attempts`` attempts; nothing was changed.
+        DamagedTableError, StorageError : a file of the table is damaged or unreadable.
         """
         target = row_level(self.table)
         if not self.clauses:
@@ -139,7 +146,7 @@ def merge(
 
 
 def _source(session: SparkSession, merge: Merge, snapshot: Snapshot) -> tuple[DataFrame, int | None]:
-    """The source, cached, and its rows if they have been counted."""
+    """The cached source, and its row count if known."""
     source = merge.source
     if callable(source):
         source = source(session)
@@ -152,11 +159,11 @@ def _source(session: SparkSession, merge: Merge, snapshot: Snapshot) -> tuple[Da
 
 
 def _kinds(merge: Merge, schema: pa.Schema, names: Sequence[str]) -> dict[str, pa.DataType]:
-    """Types of a source's columns in text: of the table's that are called the same, or that ``on`` says are equal.
+    """Types for the columns of a text source: those of table columns with the same name, or equal to them in ``on``.
 
     Raises
     ------
-    UsageError : these are two types.
+    UsageError : these types differ.
     """
     found = {name: {schema.field(each).type for each in alike(name, schema.names)} for name in names}
     equal = equal_columns(merge.on, (merge.target_alias, schema.names), (merge.source_alias, names))
@@ -165,16 +172,16 @@ def _kinds(merge: Merge, schema: pa.Schema, names: Sequence[str]) -> dict[str, p
     for name, kinds in found.items():
         if len(kinds) > 1:
             raise UsageError(
-                f"column {name} of the source is for columns of several types in the table",
-                next_step="give the source as Parquet, where it has a type of its own",
+                f"column {name} of the source matches table columns of several types",
+                next_step="give the source as Parquet, which has types of its own",
             )
     return {name: kinds.pop() for name, kinds in found.items() if kinds}
 
 
 @dataclass(slots=True)
 class _Attempts:
-    """A session and the source, made by the first attempt: what the log alone forbids is refused before a session
-    starts.
+    """A session and the source, created by the first attempt: a MERGE that the log alone forbids is refused before a
+    session starts.
     """
 
     merge: Merge
@@ -250,9 +257,7 @@ class _Running:
         )
 
     def _narrowing(self, snapshot: Snapshot) -> Callable[[Snapshot], Snapshot]:
-        """To only those files that may hold a row that matters. One that matches nothing does where a clause is about
-        it.
-        """
+        """Keep only files that may hold a relevant row. Rows without a match are relevant if a clause covers them."""
         from pyspark.sql import functions as f
 
         if any(each.kind == _NOT_MATCHED_BY_SOURCE for each in self.merge.clauses):
@@ -276,7 +281,7 @@ class _Running:
 
     @property
     def _only_deletes(self) -> bool:
-        """Whether it does not matter how often a row is matched."""
+        """Whether the number of matches of a row is irrelevant."""
         matched = [each for each in self.merge.clauses if each.kind == _MATCHED]
         return [(each.action, each.condition) for each in matched] == [("delete", None)]
 
@@ -303,7 +308,7 @@ class _Running:
             _NOT_MATCHED: ~in_target,
             _NOT_MATCHED_BY_SOURCE: ~in_source,
         }
-        # The number of the first clause that a row fulfils. A condition that is null is not fulfilled.
+        # The number of the first clause whose condition is true; null counts as false.
         chosen: Column = f.lit(None).cast("int")
         for number, clause in reversed(list(enumerate(self.merge.clauses))):
             holds = of_kind[clause.kind]
@@ -336,7 +341,7 @@ class _Running:
         return held_to(rules, changed, types, ~f.col(action_name).startswith("delete"))
 
     def _values(self, clause: _Clause, snapshot: Snapshot, rules: RowRules) -> dict[str, str]:
-        """What a clause makes of each column that it says anything about, in the table's spelling."""
+        """The new value of each column that a clause sets, with names in the table's spelling."""
         if clause.action == "delete":
             return {}
         given = clause.values
@@ -375,7 +380,7 @@ class _Running:
 def _check_insertable(snapshot: Snapshot, rules: RowRules) -> None:
     if rules.identity or rules.fixed:
         raise RefusedError(
-            f"rows can't be inserted: the table numbers, or limits, {', '.join((*rules.identity, *rules.fixed))}",
+            f"rows can't be inserted: the table generates or restricts {', '.join((*rules.identity, *rules.fixed))}",
             table=snapshot.table,
             version=snapshot.version,
             next_step="insert with the engine that wrote the table",
@@ -383,7 +388,7 @@ def _check_insertable(snapshot: Snapshot, rules: RowRules) -> None:
 
 
 def _metrics(written: Written, source_rows: int) -> dict[str, int]:
-    """As delta-spark records a MERGE."""
+    """The operation parameters, as delta-spark records a MERGE."""
 
     def count(action: str, *kinds: str) -> int:
         return sum(written.counts.get(f"{action}:{kind}", 0) for kind in kinds)

@@ -1,4 +1,4 @@
-"""Names of columns in Spark: quoted in SQL, whatever their case, and new ones that are nobody's."""
+"""Names of columns in Spark: quoting in SQL, lookup in any case, and new names without conflicts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["alike", "quoted", "unused"]
 
 
 def quoted(*parts: str) -> str:
-    """A column, and what it is a column or field of, as SQL takes it whatever is in the names."""
+    """A quoted path of a column: its qualifiers, the column and its fields, with any characters in the names."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
 def alike(name: str, names: Iterable[str]) -> list[str]:
-    """Those of ``names`` that are ``name``: the one that is spelt like it, or else any that Spark takes for it."""
+    """The entries of ``names`` that match ``name``: the one spelt like it, or else all that Spark treats as equal."""
     names = list(names)
     return [each for each in names if each == name] or [each for each in names if each.lower() == name.lower()]

@@ -1,6 +1,6 @@
-"""New rows as the table wants them: cast to its types, generated columns computed, constraints held.
+"""New rows that follow the table's rules: cast to its types, with generated columns, checked against its constraints.
 
-Everything is Spark SQL, so it means what it means there. A row that breaks a rule stops the whole operation.
+All expressions are evaluated by Spark SQL. A row that violates a rule stops the whole operation.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ def spark_types(schema: pa.Schema) -> StructType:
 
 
 def scanned(schema: pa.Schema, rules: RowRules) -> pa.Schema:
-    """What has to be read of rows that are changed."""
+    """The columns that have to be read of changed rows."""
     return schema.append(pa.field(row_id_name(schema), pa.int64())) if rules.row_ids else schema
 
 
 def assignments(snapshot: Snapshot, rules: RowRules, given: Mapping[str, str]) -> dict[str, str]:
-    """``given`` by the names as the table spells them.
+    """``given`` under the table's spelling of the names.
 
     Raises
     ------
-    UsageError : no such column, one named twice, or a field within one.
-    RefusedError : the table fills the column itself, or it can't be assigned to here.
+    UsageError : a column does not exist, is named twice, or is a field within a column.
+    RefusedError : the table computes the column itself, or assignment to it is not supported.
     """
     found: dict[str, str] = {}
     for name, sql in given.items():
@@ -51,7 +51,7 @@ def assignments(snapshot: Snapshot, rules: RowRules, given: Mapping[str, str]) -
         column = names[0] if len(names) == 1 else None
         if column is None or column in found:
             raise UsageError(
-                f"column {name!r} is not there, or is assigned to twice",
+                f"column {name!r} does not exist, or is assigned to twice",
                 table=snapshot.table,
                 version=snapshot.version,
                 next_step=f"choose from {', '.join(snapshot.schema.names)}; fields are assigned to with their column",
@@ -83,7 +83,7 @@ def _check_assignable(snapshot: Snapshot, rules: RowRules, found: Mapping[str, s
 
 
 def held_to(rules: RowRules, rows: DataFrame, types: StructType, changed: Column) -> DataFrame:
-    """``rows`` with generated columns computed. A row among those ``changed`` that breaks a rule stops it all."""
+    """``rows`` with generated columns computed. A violation among the ``changed`` rows stops the whole operation."""
     from pyspark.sql import functions as f
 
     for name, sql in rules.generated.items():

@@ -1,4 +1,4 @@
-"""One DELETE, UPDATE or MERGE from snapshot to commit, again on a newer snapshot if others got in its way."""
+"""One DELETE, UPDATE or MERGE from snapshot to commit, repeated on a newer snapshot after a conflict."""
 
 from __future__ import annotations
 
@@ -28,10 +28,15 @@ __all__ = ["DmlReport", "Work", "deleted_rows", "row_level", "run", "session_of"
 
 @dataclass(frozen=True, slots=True)
 class DmlReport:
-    """What an operation did; under ``dry_run``, what it would have done. Row counts are ``None`` where a file went
-    whole and nobody had counted its rows. ``attempts``: how often the rows were looked for. ``files_removed`` went
-    whole; files that lost some of their rows have a new deletion vector (``dvs_added``), in place of an older one
-    (``dvs_removed``) if they had one. ``keys``: what became of those of an erasure list.
+    """The result of an operation; under ``dry_run``, the expected result.
+
+    Row counts are ``None`` if a file without a row count was removed whole.
+
+    attempts : how often the rows were searched.
+    files_removed : files that were removed whole.
+    dvs_added : new deletion vectors, of files that lost some of their rows.
+    dvs_removed : older deletion vectors that these replaced.
+    keys : counts of the keys of an erasure list.
     """
 
     table: str
@@ -57,8 +62,10 @@ class DmlReport:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an operation found out on one snapshot. ``reads``: see ``RowLevelTable.commit_changes``. ``updated``: rows
-    among those taken out that were put in again, changed.
+    """What an operation found on one snapshot.
+
+    reads : see ``RowLevelTable.commit_changes``.
+    updated : deleted rows that were added again with changes.
     """
 
     changes: RowChanges
@@ -78,13 +85,15 @@ def run(
     max_attempts: int,
     dry_run: bool = False,
 ) -> DmlReport:
-    """``find`` what to change on the newest snapshot, and commit it; both again where others made it wrong meanwhile.
+    """``find`` the changes on the newest snapshot and commit them. Both are repeated after a conflicting commit.
 
     Raises
     ------
     UnsupportedFeatureError, RefusedError : the table may not be changed.
-    ConflictError : others got in the way in each of ``max_attempts`` attempts; nothing was changed.
-    What ``find`` and the commit raise. New files that no commit names are deleted, unless that is not known.
+    ConflictError : other writers interfered in each of ``max_attempts`` attempts; nothing was changed.
+
+    Errors of ``find`` and the commit pass through. New files that no commit names are deleted, unless it is unknown
+    whether a commit names them.
     """
     started = time.perf_counter()
     conflict = ""
@@ -119,7 +128,7 @@ def run(
         try:
             outcome = table.commit_changes(snapshot, work.changes, operation=operation, reads=work.reads)
         except (StorageError, ConflictError):
-            raise  # it may not be known whether the new files were committed
+            raise  # it may be unknown whether the new files were committed
         except DvMaintenanceError:
             _discard(table, work.changes)
             raise
@@ -138,7 +147,7 @@ def run(
         conflict = outcome.conflict
         _discard(table, work.changes)
     raise ConflictError(
-        f"other writers got in the way in {max_attempts} attempts: {conflict}",
+        f"other writers interfered in {max_attempts} attempts: {conflict}",
         table=table.uri,
         version=before,
         next_step="run again when the table is less busy",
@@ -147,7 +156,7 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class _Effect:
-    """Rows that go, ``None`` if not known, and files that go ``whole``."""
+    """The number of deleted rows, ``None`` if unknown, and the files removed ``whole``."""
 
     rows: int | None
     whole: int
@@ -170,14 +179,14 @@ def _effect(snapshot: Snapshot, deleted: Sequence[DeletedRows]) -> _Effect:
 
 def _discard(table: Table, changes: RowChanges) -> None:
     uris = [each.output.uri for each in (*changes.added, *changes.change_files)]
-    with suppress(StorageError):  # vacuum finds what stays
+    with suppress(StorageError):  # vacuum finds the remaining files
         table.storage.delete([table.storage.path_of_uri(uri) for uri in uris])
 
 
 def deleted_rows(
     table: Table, tasks: Sequence[ScanTask], found: Mapping[int, DeletionVector]
 ) -> tuple[DeletedRows, ...]:
-    """Positions by index of the task, as what a commit takes. A file whose rows nobody counted is asked for them."""
+    """Positions by task index, converted to the input of a commit. A file without a row count is opened for it."""
 
     def of(at: int, positions: DeletionVector) -> DeletedRows:
         (source,) = tasks[at].sources
@@ -191,11 +200,11 @@ def deleted_rows(
 
 
 def row_level(table: Table) -> RowLevelTable:
-    """Raises RefusedError: rows of this format are not changed here."""
+    """Raises RefusedError: changing rows of this format is not supported."""
     if isinstance(table, RowLevelTable):
         return table
     raise RefusedError(
-        f"rows of {table.format} tables are not changed by this tool", table=table.uri, next_step="use its own engine"
+        f"changing rows of {table.format} tables is not supported", table=table.uri, next_step="use its own engine"
     )
 
 

@@ -1,4 +1,4 @@
-"""Which files of a table an operation has to look at, by partition values and statistics (data skipping)."""
+"""The files of a table that an operation has to read, by partition values and statistics (data skipping)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 __all__ = ["files_in_range", "files_that_may_match"]
 
-# True where a file may hold such rows.
+# True if a file may hold matching rows.
 _Mask = Any
 
 
 def files_that_may_match(table: RowLevelTable, snapshot: Snapshot, predicate: Predicate) -> Snapshot:
-    """The snapshot with only those files in it that the condition may be true in."""
+    """The snapshot with only the files in which the condition may be true."""
     return replace(snapshot, files=snapshot.files.filter(table.may_match(snapshot, predicate)))
 
 
 def files_in_range(table: RowLevelTable, snapshot: Snapshot, column: str, values: pa.Array) -> Snapshot:
-    """The snapshot with only those files in it that may hold one of ``values`` in ``column``.
+    """The snapshot with only the files that may hold one of ``values`` in ``column``.
 
     ``values``: sorted, without nulls, of the column's type (any order of magnitude: the work per file is logarithmic).
     """
@@ -52,5 +52,5 @@ def _only(snapshot: Snapshot, mask: _Mask) -> Snapshot:
 
 
 def _true(mask: pa.ChunkedArray) -> _Mask:
-    """Not known counts as true."""
+    """Unknown counts as true."""
     return np.asarray(pc.fill_null(mask, True).to_numpy(zero_copy_only=False), bool)

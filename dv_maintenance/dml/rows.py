@@ -1,4 +1,4 @@
-"""The live rows of a snapshot as a Spark DataFrame that knows where each row is, and positions back from Spark."""
+"""The live rows of a snapshot as a Spark DataFrame with the position of each row, and positions back from Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TableRows", "live_rows", "positions", "some_column", "spark_errors"]
 
-_PENDING: Final = 1 << 20  # positions held as numbers before they become a bitmap
+_PENDING: Final = 1 << 20  # positions held as numbers before they are added to a bitmap
 
 _KEYS: Final = -1  # in place of a file, with the numbers of keys
 
@@ -87,7 +87,7 @@ def live_rows(
 
 
 def some_column(schema: pa.Schema) -> list[str]:
-    """A column that is cheap to read, for who only has to know how many rows there are; none if there is none."""
+    """A column that is cheap to read, for counting rows; none if there is no such column."""
 
     def cost(field: pa.Field) -> int:
         flat = pa.types.is_primitive(field.type) and not pa.types.is_time(field.type)
@@ -101,7 +101,7 @@ def _check_types(schema: pa.Schema) -> None:
     for field in schema:
         if _is_opaque(field):
             raise RefusedError(
-                f"column {field.name} has a type that can't be given to Spark as what it is",
+                f"column {field.name} has a type that can't be passed to Spark unchanged",
                 next_step="leave it out of the condition, or use the engine that wrote the table",
             )
 
@@ -207,8 +207,8 @@ def _one(data: bytes) -> pa.Array:
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Spark's errors as ours: what a worker raised on purpose as what it was, what Spark does not understand as the
-    caller's mistake.
+    """Map Spark's errors: an error of this package raised in a worker keeps its class; an expression that Spark does
+    not understand is a UsageError.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -224,7 +224,7 @@ def spark_errors() -> Iterator[None]:
 def _known(text: str) -> DvMaintenanceError:
     stopped = re.search(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: \w+)?$", text, re.MULTILINE)
     if stopped:
-        return RefusedError(stopped[1], next_step="see to the rows, or drop the rule")
+        return RefusedError(stopped[1], next_step="correct the rows, or drop the rule")
     raised = re.findall(r"^dv_maintenance\.errors\.(\w+): (.*)$", text, re.MULTILINE)
     if raised:
         name, message = raised[-1]

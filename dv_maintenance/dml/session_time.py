@@ -1,4 +1,4 @@
-"""Partition values that only a session knows: timestamps without a zone, which are in the session's to delta-spark."""
+"""Partition values that depend on the session: delta-spark reads timestamps without a zone in the session's zone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Rows that a table is changed by: the keys of a DELETE, the source of a MERGE.
+"""The input rows of a change: the keys of a DELETE, the source of a MERGE.
 
-Where they come from, and which files of the table they have nothing to do with.
+This module reads them, and finds the files of the table that they can't affect.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Values", "read_rows"]
 
-# Integers up to this many come to the driver (8 bytes each) to be held against each file's range.
+# Up to this many integers are collected on the driver (8 bytes each) to be compared with each file's range.
 _DRIVER_VALUES: Final = 20_000_000
 
 
@@ -42,7 +42,7 @@ def read_rows(
     ``options``: how to reach a table, and text; Spark itself reads Parquet. ``folders``: names of folders in a Parquet
     dataset (``k=007``) are columns, and Spark infers their types.
     """
-    # A session that began in another folder would look there.
+    # A session started in another folder would resolve the path there.
     path = path if "://" in path else os.path.abspath(path)
     parquet = session.read.option("recursiveFileLookup", not folders)
     if not form_of(path):

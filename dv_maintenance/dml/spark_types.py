@@ -57,7 +57,7 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
         return column.cast(field.type)
     except pa.ArrowInvalid as error:
         raise RefusedError(
-            f"column {field.name} has values that Spark has no place for: {error}",
+            f"column {field.name} has values that Spark's type can't hold: {error}",
             next_step="leave the column out of the condition",
         ) from error
 

@@ -172,7 +172,7 @@ def _rows(lines: _Lines) -> Iterator[tuple[int, list[str]]]:
             first = lines.number + 1
             lines.held.clear()
     except csv.Error:
-        raise FaultError(first, "its quotes or line ends are not those of CSV") from None
+        raise FaultError(first, "its quotes or line ends are not valid CSV") from None
     if empty:
         raise FaultError(1, "the file is empty, its first line has to name the columns")
 
@@ -232,11 +232,11 @@ def _objects(lines: _Lines) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             body = decoder.decode(text)
         except _TwiceError:
-            raise FaultError(lines.number, "a name is there twice") from None
+            raise FaultError(lines.number, "a name appears twice") from None
         except (ValueError, RecursionError):
-            raise FaultError(lines.number, "it is no JSON") from None
+            raise FaultError(lines.number, "it is not JSON") from None
         if not isinstance(body, dict):
-            raise FaultError(lines.number, "it is no JSON object")
+            raise FaultError(lines.number, "it is not a JSON object")
         yield lines.number, body
 
 

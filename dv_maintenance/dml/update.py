@@ -1,4 +1,4 @@
-"""UPDATE: rows out by deletion vectors, and in again, changed, in new files."""
+"""UPDATE: deletion vectors delete the old rows, new files hold the changed ones."""
 
 from __future__ import annotations
 

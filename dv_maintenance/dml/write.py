@@ -1,4 +1,4 @@
-"""Changed rows from Spark into files and positions, in one pass: what a worker gets is written, counted and forgotten.
+"""Changed rows from Spark into files and positions, in one pass: workers write and count their rows, and keep none.
 
 A changed row says what is to happen to it (its action), where it was (file and row, null for an insert), what it is to
 be (the table's columns) and, where a change data feed wants to know, what it was (a struct of the same columns). Which
@@ -64,7 +64,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What a worker has to know. ``schema``: the table's, in logical names."""
+    """The settings of a worker. ``schema``: the table's, in logical names."""
 
     rows: RowWriteTask
     changes: RowWriteTask | None

@@ -83,9 +83,9 @@ def test_json_keeps_the_text_of_numbers(tmp_path: Path) -> None:
     ]
     assert [type(values[0]) is Number for _, values in found] == [True, False, False, True, False, False, True]
     path = tmp_path / "k.json"
-    assert fault(path, '{"k":1}\n{"k":7,"k":8}\n', "k") == (2, "a name is there twice")
+    assert fault(path, '{"k":1}\n{"k":7,"k":8}\n', "k") == (2, "a name appears twice")
     assert fault(path, '{"j":7}\n', "k") == (0, "no line has a column 'k'")
-    assert fault(path, '[{"k":7}]\n', "k")[1] == "it is no JSON object"
+    assert fault(path, '[{"k":7}]\n', "k")[1] == "it is not a JSON object"
     assert fault(path, '{\n"k":7}\n', "k")[0] == 1
     assert fault(path, '{"K":7,"kk":1}\n{"k":1}{"k":2}', "k")[0] == 2
     (file,) = text_files(str(path), None)
