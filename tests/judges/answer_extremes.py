@@ -119,7 +119,7 @@ def widened(spark: SparkSession, place: Path) -> None:
 
 
 def featured(spark: SparkSession, place: Path) -> None:
-    """Row tracking, ids, defaults, generated and clustered columns, columns by id, columns that came and went."""
+    """Row tracking, ids, defaults, generated columns, columns by id, columns that came and went."""
     rows = "INSERT INTO {t} (k, s, ts, f64) SELECT /*+ COALESCE(1) */ %s, %s, %s, %s FROM range(%d, %d)"
     values = KEY, VALUES["s"], VALUES["ts"], VALUES["f64"]
     properties = (
@@ -133,7 +133,7 @@ def featured(spark: SparkSession, place: Path) -> None:
         place,
         "CREATE TABLE {t} (k INT, own BIGINT GENERATED ALWAYS AS IDENTITY, s STRING DEFAULT 'none', "
         "ts TIMESTAMP, f64 DOUBLE DEFAULT 0.5, low STRING GENERATED ALWAYS AS (lower(s)), gone INT) "
-        f"USING delta CLUSTER BY (k, ts) TBLPROPERTIES ({properties})",
+        f"USING delta TBLPROPERTIES ({properties})",
         rows % (*values, 0, 40),
         "ALTER TABLE {t} DROP COLUMN gone",
         "ALTER TABLE {t} ADD COLUMN late STRING",
