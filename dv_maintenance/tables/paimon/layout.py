@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
+from dv_maintenance.errors import StorageError
 from dv_maintenance.storage import Storage
 
 __all__ = ["CHANGELOG", "INDEX", "MANIFEST", "SCHEMA", "SNAPSHOT", "Layout", "numbered", "table_layout"]
@@ -53,6 +54,23 @@ class Layout:
 
     def manifest(self, name: str) -> str:
         return f"{MANIFEST}/{name}"
+
+    def schemas(self) -> list[int]:
+        """Ids of the schemas, in no order; none where there is no table.
+
+        Raises
+        ------
+        StorageError : the listing lacks a schema that is there, as a store's may for a while.
+        """
+        found = [number for name in self.names(SCHEMA) if (number := numbered(name, "schema-")) is not None]
+        # An existing table is not to be taken for none, which is no error that goes away.
+        if not found and self.storage.exists(self.schema(0)):
+            raise StorageError(
+                f"the store's listing of {self.own}{SCHEMA} lacks a schema that is there",
+                table=self.uri,
+                next_step="run again in a moment",
+            )
+        return found
 
     def names(self, folder: str) -> tuple[str, ...]:
         """Names of the files right in one of the branch's own folders, in no order."""

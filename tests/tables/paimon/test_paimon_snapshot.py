@@ -17,6 +17,7 @@ from dv_maintenance.dv import load
 from dv_maintenance.errors import (
     DamagedDeletionVectorError,
     DamagedTableError,
+    StorageError,
     TableNotFoundError,
     UnsupportedFeatureError,
     UsageError,
@@ -24,6 +25,7 @@ from dv_maintenance.errors import (
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import FILES_SCHEMA
+from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.rows.files import FILES
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.paimon.table import PaimonTable
@@ -386,6 +388,14 @@ def test_nothing_here(tmp_path: Path) -> None:
     (tmp_path / "schema" / "README").write_text("x")
     with pytest.raises(TableNotFoundError):
         open_table(str(tmp_path))
+
+
+def test_a_late_listing_is_not_an_absent_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = opened(PaimonWriter(tmp_path / "t").path)
+    monkeypatch.setattr(Layout, "names", lambda self, folder: ())
+    for look in (table.version, table.snapshot):
+        with pytest.raises(StorageError, match="lacks a schema that is there"):
+            look()
 
 
 # -- damage -------------------------------------------------------------------------------------------------------

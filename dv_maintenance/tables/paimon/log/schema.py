@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, TableNotFoundError, UnsupportedFeatureError
 from dv_maintenance.tables.model import LIMITED
-from dv_maintenance.tables.paimon.layout import SCHEMA, Layout, numbered
+from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.documents import Document
 from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field, parse_field, parts_of
 
@@ -60,9 +60,10 @@ def newest_schema(layout: Layout) -> Schema:
     Raises
     ------
     TableNotFoundError : there is no schema.
+    StorageError : as :meth:`Layout.schemas`.
     DamagedTableError, UnsupportedFeatureError : as :func:`read_schema`.
     """
-    ids = [found for name in layout.names(SCHEMA) if (found := numbered(name, "schema-")) is not None]
+    ids = layout.schemas()
     if not ids:
         raise TableNotFoundError("no schema file here", table=layout.uri, next_step="check the table's path")
     return read_schema(layout, max(ids))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dv_maintenance.errors import DamagedTableError, TableNotFoundError, UnsupportedFeatureError, UsageError
-from dv_maintenance.tables.paimon.layout import SCHEMA, SNAPSHOT, Layout, numbered
+from dv_maintenance.tables.paimon.layout import SNAPSHOT, Layout, numbered
 from dv_maintenance.tables.paimon.log.documents import Document
 
 __all__ = [
@@ -58,6 +58,7 @@ def latest_version(layout: Layout) -> int:
     Raises
     ------
     TableNotFoundError : neither snapshots nor schemas are here.
+    StorageError : as :meth:`Layout.schemas`.
     DamagedTableError : a hint, but no snapshot.
     """
     if not layout.storage.is_local:
@@ -82,7 +83,7 @@ def all_versions(layout: Layout) -> list[int]:
             table=layout.uri,
             next_step="check the path; restore the snapshots from a backup if they were deleted",
         )
-    if not any(numbered(name, "schema-") is not None for name in layout.names(SCHEMA)):
+    if not layout.schemas():
         raise TableNotFoundError(
             "neither snapshots nor schemas of Paimon here", table=layout.uri, next_step="check the table's path"
         )
