@@ -30,7 +30,7 @@ def taken(live: MutableMapping[FileKey, tuple[str, T]], wanted: RewriteBin, snap
     for key in wanted.inputs:
         partition, file = live.pop(key, (None, None))
         if file is None or partition != wanted.partition:
-            problem = "is not live, or in two bins" if file is None else f"is in the partition {partition!r}"
+            problem = "is not live or is in two bins" if file is None else f"is in the partition {partition!r}"
             with_dv = f" with the deletion vector {key.dv_id}" if key.dv_id else ""
             raise UsageError(
                 f"the file {key.path}{with_dv}, in bin {wanted.id} of the partition {wanted.partition!r}, {problem}",

@@ -73,8 +73,8 @@ class VacuumGuard:
                 refusal,
                 table=table,
                 version=version,
-                next_step="see with --dry-run whether this is the right table and its log is whole; if all of that may "
-                "go, allow it once: --max-deleted-share 1",
+                next_step="check with --dry-run that this is the right table and that its log is complete; if all of "
+                "these files may be deleted, allow it once: --max-deleted-share 1",
             )
 
     def refuse_streams(self, format_name: str, *, table: str, next_step: str) -> None:

@@ -113,7 +113,7 @@ def test_what_counts_as_a_change_of_data(log: RawLog, actions: list[Action], cha
 
 
 def test_a_version_the_table_does_not_have(log: RawLog) -> None:
-    with pytest.raises(UsageError, match="newest is 6"):
+    with pytest.raises(UsageError, match="newest version is 6"):
         changes_since(log.storage, 9)
 
 

@@ -16,7 +16,7 @@ __all__ = ["Action", "Metadata", "Protocol", "Transaction"]
 Action = dict[str, Any]
 _T = TypeVar("_T")
 
-# Features that a protocol version below the table-feature versions stands for (protocol: Valid Feature Names).
+# Features that a protocol version below the table-feature versions implies (protocol: Valid Feature Names).
 _LEGACY_READER = {2: ("columnMapping",)}
 _LEGACY_WRITER = {
     2: ("appendOnly", "invariants"),
@@ -123,7 +123,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A ``txn`` action: how far an application has come. ``last_updated`` in epoch milliseconds."""
+    """A ``txn`` action: the progress of an application. ``last_updated`` in epoch milliseconds."""
 
     version: int
     last_updated: int | None = None

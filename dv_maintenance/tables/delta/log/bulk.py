@@ -156,7 +156,7 @@ def _booleans(values: list[Any]) -> pa.Array:
 def _culprit(
     kind: str, name: str, source: str, bodies: Sequence[Any], where: Sequence[str], type: pa.DataType, table: str
 ) -> DamagedTableError:
-    """Find the first body that cannot be converted: all at once is fast, one by one tells which."""
+    """Find the first body that cannot be converted: bulk conversion is fast, but does not identify it."""
     convert = _convert(name, type)
     for body, file in zip(bodies, where, strict=True):
         try:

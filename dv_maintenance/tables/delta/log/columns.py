@@ -63,7 +63,7 @@ def numbers(array: pa.Array) -> Any:
 
 _PREFIX = b'{"numRecords":'
 _WORD = 8
-_DIGITS = 2 * _WORD  # the number and what ends it must lie in the two words behind the prefix
+_DIGITS = 2 * _WORD  # the number and its terminator must lie in the two words after the prefix
 
 
 def num_records(stats: pa.StringArray) -> pa.Int64Array:

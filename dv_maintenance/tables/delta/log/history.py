@@ -32,7 +32,7 @@ _HARMLESS_METADATA: Final = frozenset(
 
 
 def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
-    """The commits that are still there, newest first, at most ``limit`` of them.
+    """The commits that still exist, newest first, at most ``limit`` of them.
 
     Raises
     ------
@@ -60,9 +60,9 @@ def changes_since(storage: Storage, version: int) -> Changes:
     files, newest = commit_files(storage, version)
     if not -1 <= version <= newest:
         raise UsageError(
-            f"there is no version {version}",
+            f"version {version} does not exist",
             table=storage.uri,
-            next_step=f"the newest is {newest}: was the table replaced?",
+            next_step=f"check whether the table was replaced: its newest version is {newest}",
         )
     commits = tuple(
         Change(file.start, _timestamp(file, _info(actions)), _operation(_info(actions)), _data_changed(actions))
@@ -74,7 +74,7 @@ def changes_since(storage: Storage, version: int) -> Changes:
 
 
 def oldest_dv(storage: Storage, snapshot: Snapshot, limit: int) -> OldestDv | None:
-    """Reads commits from the snapshot's version backwards until each of its DVs was met, at most ``limit``.
+    """Read at most ``limit`` commits, from the snapshot's version backwards, until each of its DVs was found.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Delete the beginning of a log: what no version from a checkpoint on needs.
 
-A log may begin at any checkpoint. Where the feature ``checkpointProtection`` guards what is before a version, that part
-goes as a whole or not at all. (protocol: Checkpoint Protection; the cutoff is that of delta-spark's own clean-up)
+A log may begin at any checkpoint. If the feature ``checkpointProtection`` guards the log before a version, that part is
+deleted as a whole or not at all. (protocol: Checkpoint Protection; the cutoff is that of delta-spark's own clean-up)
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def log_files(storage: Storage) -> LogFiles:
 def delete_before(storage: Storage, listed: LogFiles, version: int) -> int:
     """Delete the log's files of versions before ``version``, and return how many.
 
-    Oldest first: whatever is left of a run that broke off is a log that begins later. A compacted file goes with its
-    first commit, as it repeats it.
+    Deletes oldest first, so an interrupted run leaves a valid log that begins later. A compacted file is deleted with
+    its first commit, since it repeats that commit.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def checkpoint(
 
     Raises
     ------
-    RefusedError : the log is not to be cleaned (``delta.enableExpiredLogCleanup``), or for an interval that is none.
+    RefusedError : log cleanup is off (``delta.enableExpiredLogCleanup``), or the retention is not a valid interval.
     UnsupportedFeatureError : the table's features forbid it. StorageError.
     """
     snapshot = load_snapshot(storage)
@@ -152,7 +152,7 @@ def _cutoff(snapshot: DeltaSnapshot, now: int) -> int:
             f"the table keeps its log ({_CLEANS} is {configuration[_CLEANS]})",
             table=snapshot.table,
             version=snapshot.version,
-            next_step=f"set {_CLEANS} to true if its history may go after all",
+            next_step=f"set {_CLEANS} to true if its history may be deleted",
         )
     try:
         return (now - interval_millis(configuration.get(_RETENTION, _DEFAULT_RETENTION))) // _DAY * _DAY
@@ -168,7 +168,7 @@ def _cutoff(snapshot: DeltaSnapshot, now: int) -> int:
 def _first_kept(listed: LogFiles, cutoff: int, protected: int) -> int | None:
     """The version that the log is to begin with; ``None`` where nothing may go."""
     commits = [CommitFile(info.path, at, at, info.modified) for at, info in sorted(listed.commits.items())]
-    # Without its commit file nobody knows when a version was: it was before those that have one.
+    # Without its commit file the time of a version is unknown: it precedes all versions that have one.
     times = modified_times(commits)
     old = [at for at in listed.checkpoints if at >= protected and times.get(at, 0) < cutoff]
     return max(old, default=None)

@@ -1,4 +1,4 @@
-"""Reconcile a checkpoint and the commits behind it into the state of one version (protocol: Action Reconciliation).
+"""Reconcile a checkpoint and the commits after it into the state of one version (protocol: Action Reconciliation).
 
 A logical file is (path, DV id), and the newest action about it wins. Commits are few and become a dict; a checkpoint
 may hold a million files and stays in Arrow: one membership test on the path finds the few that commits touched, and

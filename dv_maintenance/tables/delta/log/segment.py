@@ -1,6 +1,6 @@
 """Which files of ``_delta_log`` make up a version, and what a commit file says.
 
-Nothing here trusts ``_last_checkpoint``: it only tells where a listing may start.
+Nothing here trusts ``_last_checkpoint``: it only suggests where a listing can start.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def commit_path(version: int) -> str:
 
 
 def latest_version(storage: Storage, known: int | None = None) -> int:
-    """The newest version. ``known``, a version seen before, makes the look cheaper: only what follows it is listed.
+    """The newest version. ``known``: a version seen before; only later files are listed, which is cheaper.
 
     Raises
     ------
@@ -165,9 +165,9 @@ def segment(
         refuse_late_listing(storage, wanted)
     if wanted < 0 or wanted > newest or (cleaned_up and version is not None):
         raise UsageError(
-            f"there is no version {wanted} to be read",
+            f"version {wanted} does not exist or can no longer be read",
             table=storage.uri,
-            next_step=f"ask for one of the versions {_available(_list(storage, None))}",
+            next_step=f"choose one of the versions {_available(_list(storage, None))}",
         )
     if gap is not None:
         raise DamagedTableError(
@@ -193,10 +193,10 @@ def segment(
 
 
 def refuse_late_listing(storage: Storage, version: int) -> None:
-    """What to do where a listing lacks the commit of a version: StorageError if it is there all the same."""
+    """Raise StorageError if the commit of a version exists although a listing lacks it."""
     if storage.exists(commit_path(version)):
         raise StorageError(
-            f"the store's listing of {LOG} lacks a commit that is there",
+            f"the store's listing of {LOG} lacks a commit that exists",
             table=storage.uri,
             version=version,
             next_step="run again in a moment",
@@ -204,7 +204,7 @@ def refuse_late_listing(storage: Storage, version: int) -> None:
 
 
 def commit_files(storage: Storage, after: int = -1) -> tuple[list[CommitFile], int]:
-    """The commits behind a version that are still there, oldest first, and the newest version.
+    """The commits after a version that still exist, oldest first, and the newest version.
 
     Raises
     ------
@@ -224,7 +224,7 @@ def read_commit(storage: Storage, version: int) -> list[Action]:
 
     Raises
     ------
-    FileNotFoundError : there is no such commit file.
+    FileNotFoundError : the commit file does not exist.
     DamagedTableError : names the file and the line.
     """
     return read_actions(storage, commit_path(version))
@@ -288,7 +288,7 @@ def _get(storage: Storage, path: str) -> bytes:
         raise DamagedTableError(
             f"{path} vanished while the log was read",
             table=storage.uri,
-            next_step="run again; if it stays away, restore it from a backup",
+            next_step="run again; if it is still missing, restore it from a backup",
         ) from None
 
 
@@ -314,7 +314,7 @@ def _list(storage: Storage, start: int | None) -> _Listing:
     except FileNotFoundError:
         found = []
     if not found and start is None:
-        raise TableNotFoundError("no _delta_log here", table=storage.uri, next_step="check the table's path")
+        raise TableNotFoundError("the folder has no _delta_log", table=storage.uri, next_step="check the table's path")
     listing = _Listing()
     parts: dict[tuple[int, int], dict[int, FileInfo]] = {}
     single: dict[int, FileInfo] = {}
@@ -331,7 +331,7 @@ def _list(storage: Storage, start: int | None) -> _Listing:
                 raise DamagedTableError(
                     f"{info.path} is a link to a folder, where a file of the log should be",
                     table=storage.uri,
-                    next_step="put the file itself there, or move the link out of the log",
+                    next_step="replace the link by the file itself, or move the link out of the log",
                 )
             listing.links.append(info.path)
         elif match := _COMMIT.fullmatch(name):
@@ -341,7 +341,7 @@ def _list(storage: Storage, start: int | None) -> _Listing:
         elif match := _CLASSIC.fullmatch(name):
             single[int(match[1])] = info
         elif match := _V2.fullmatch(name):
-            # A classic name wins: all checkpoints of a version say the same, and it needs no second look.
+            # A classic name wins: all checkpoints of a version hold the same state, and this one needs no check.
             single.setdefault(int(match[1]), info)
         elif match := _MULTIPART.fullmatch(name):
             parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = info

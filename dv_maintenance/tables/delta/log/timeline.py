@@ -1,7 +1,7 @@
 """When versions were committed, as time travel counts it.
 
 A table with in-commit timestamps says so itself; elsewhere the modification times of the commit files count, each
-pushed behind the one before where a clock went back. (protocol: In-Commit Timestamps, "Reader Requirements")
+moved to just after the one before if a clock went back. (protocol: In-Commit Timestamps, "Reader Requirements")
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["CLOCK_SLACK", "modified_times", "version_at"]
 
 CLOCK_SLACK: Final = 100
-"""How many commits before the one asked about may push its time forward. The reference implementation looks no further
-back either, so that both tell the same times of a log of any length."""
+"""How many earlier commits may push the time of a commit forward. The reference implementation has the same limit, so
+both report the same times for a log of any length."""
 
 
 def modified_times(commits: Iterable[CommitFile]) -> dict[int, int]:
@@ -57,7 +57,7 @@ def version_at(storage: Storage, snapshot: DeltaSnapshot, timestamp: int) -> int
         raise UsageError(
             f"the log does not go back to {_iso(timestamp)}",
             table=storage.uri,
-            next_step="name a version" if oldest is None else f"its oldest commit is of {_iso(oldest)}",
+            next_step="name a version" if oldest is None else f"give a time from {_iso(oldest)}, its oldest commit, on",
         )
     return found
 

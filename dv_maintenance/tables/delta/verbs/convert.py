@@ -1,4 +1,4 @@
-"""The first version of a table whose data files are there already (delta-spark: CONVERT TO DELTA)."""
+"""The first version of a table whose data files exist already (delta-spark: CONVERT TO DELTA)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _BASE: Final = frozenset({"appendOnly", "invariants"})
 
 
 def adopted(storage: Storage) -> int | None:
-    """The newest version if there is a table already."""
+    """The newest version if the table exists, otherwise ``None``."""
     try:
         return latest_version(storage)
     except TableNotFoundError:
@@ -48,15 +48,15 @@ def adopted(storage: Storage) -> int | None:
 def adopt(
     storage: Storage, schema: pa.Schema, partition_columns: Sequence[str], files: Sequence[AddedFile]
 ) -> int | None:
-    """Commit version 0 with ``files``, which stay where they are; ``None`` if somebody else made the table first.
+    """Commit version 0 with ``files``, which keep their places; ``None`` if another writer created the table first.
 
-    ``schema``: nullable columns, partition columns among them. Until there is a log, whoever has the folder may delete
-    files. So they are looked for once more after the commit, and what is gone is taken out by a second one.
+    ``schema``: nullable columns, partition columns among them. Until a log exists, the owner of the folder may delete
+    files. So the files are checked once more after the commit, and a second commit removes the missing ones.
 
     Raises
     ------
-    RefusedError : a column's name, or a partition value, is none for this format; or files went while the table was
-        made: says so.
+    RefusedError : the format does not allow a column's name or a partition value; or files were deleted during the
+        conversion: says so.
     UsageError : a type that Delta does not have. StorageError.
     """
     _check_names(storage, schema)
@@ -83,17 +83,17 @@ def adopt(
             storage.create(commit_path(0), body)
     except FileExistsAlreadyError:
         # Somebody else's, or our own: storage clients repeat a request whose answer got lost.
-        with _telling(storage, "it is not known who made version 0"):
+        with _telling(storage, "it is not known who committed version 0"):
             if storage.get(commit_path(0)) != body:
                 return None
-    with _telling(storage, "version 0 made a table of all files; nobody looked whether they are still there"):
+    with _telling(storage, "version 0 made a table of all files; whether they still exist was not checked"):
         _look_once_more(storage, [LiveFile.from_add(add["add"]) for add in adds])
     return 0
 
 
 @contextmanager
 def _telling(storage: Storage, done: str) -> Iterator[None]:
-    """Storage may fail behind the commit, too."""
+    """Add what was done to a storage failure, since storage may also fail after the commit."""
     try:
         yield
     except StorageError as error:
@@ -102,7 +102,7 @@ def _telling(storage: Storage, done: str) -> Iterator[None]:
 
 
 def _look_once_more(storage: Storage, files: Sequence[LiveFile]) -> None:
-    """Take out what is not there as it was read."""
+    """Remove from the table the files that no longer exist as they were read."""
     gone = set(look_for(storage, files).unusable)
     lost = [file for file in files if storage.path_of(RawName(file.path)) in gone]
     if not lost:
@@ -116,13 +116,12 @@ def _look_once_more(storage: Storage, files: Sequence[LiveFile]) -> None:
 
     version = publish(storage, base, compose, writes="delete").version
     raise RefusedError(
-        f"{len(lost)} of {len(files)} files went, or were written again, while they were made a table: "
-        f"{listed(sorted(gone))}",
+        f"{len(lost)} of {len(files)} files were deleted or overwritten during the conversion: {listed(sorted(gone))}",
         table=storage.uri,
         version=version,
         done="version 0 made a table of all of them"
-        + ("" if version is None else f", version {version} took these out again: it holds the others"),
-        next_step="see who writes this folder; then delete its _delta_log and convert again, or keep the table",
+        + ("" if version is None else f", version {version} removed these again: it holds the others"),
+        next_step="find out who writes to this folder; then delete its _delta_log and convert again, or keep the table",
     )
 
 

@@ -1,12 +1,12 @@
-"""Take the feature ``deletionVectors`` out of a table again, step by step, so that readers without it can read it.
+"""Remove the feature ``deletionVectors`` from a table, step by step, so that readers without it can read the table.
 
-Which step is next follows from the table alone, never from what an earlier run remembers: a run that broke off is
-picked up by the next, and what another writer undid is done again. The steps are those of delta-spark's DROP FEATURE.
+The next step follows from the table alone, never from the memory of an earlier run. So the next run continues an
+interrupted one, and repeats what another writer undid. The steps are those of delta-spark's DROP FEATURE.
 
-The state without deletion vectors (DVs) is easily had; what takes care is the history, which readers without the
-feature must never replay. Either three checkpoints fence it off and the feature ``checkpointProtection`` keeps them
-(protocol: Checkpoint Protection), which old *writers* do not know; or, once nobody can be at work on it any more, the
-history before such a checkpoint is deleted.
+A state without deletion vectors (DVs) is easy to reach. The history needs care, since readers without the feature must
+never replay it. There are two ways. Three checkpoints fence it off, and the feature ``checkpointProtection``, which old
+*writers* do not know, keeps them (protocol: Checkpoint Protection). Or the history before such a checkpoint is deleted,
+once no job can still be working on it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _DEFAULT_WAIT: Final = "interval 24 hours"
 # delta-spark gives up on a checkpoint that it can't read after trying two older ones.
 _FENCE: Final = 3
 
-# What legacy versions stand for, each including those before it (protocol: Valid Feature Names in Table Features).
+# Features of the legacy versions, each including those before it (protocol: Valid Feature Names in Table Features).
 _LEGACY: Final[dict[int, frozenset[str]]] = {
     1: frozenset(),
     2: frozenset({"appendOnly", "invariants"}),
@@ -62,19 +62,19 @@ _LEGACY: Final[dict[int, frozenset[str]]] = {
 
 
 def downgrade_steps(storage: Storage, *, truncate_history: bool, now: int | None = None) -> tuple[DowngradeStep, ...]:
-    """What a downgrade takes, in order, and how far it has come. ``now``: epoch milliseconds.
+    """The steps of a downgrade, in order, each with its state. ``now``: epoch milliseconds.
 
     Raises
     ------
-    RefusedError : the table spells an interval in a way that means nothing.
-    UnsupportedFeatureError, DamagedTableError : as a snapshot.
+    RefusedError : a table property is not a valid interval.
+    UnsupportedFeatureError, DamagedTableError : as for a snapshot.
     """
     state = _State(storage, load_snapshot(storage), truncate_history, _clock(now))
     return tuple(state.steps())
 
 
 def take_downgrade_step(storage: Storage, name: str, *, truncate_history: bool, now: int | None = None) -> None:
-    """Carry out the step of that name, which is the first one due. Purging is not among them: it needs an engine.
+    """Carry out the step of that name, which must be the first one due. Does not purge: that needs an engine.
 
     Raises
     ------
@@ -111,7 +111,7 @@ class _State:
     now: int
 
     def steps(self) -> Iterator[DowngradeStep]:
-        """Each looks no further than it must: what comes behind a step that is due is not known yet."""
+        """The steps in order, evaluated lazily: the state of a step after a due one is not known yet."""
         undone = False
         for name, explanation, is_done in self._plan():
             if undone:
@@ -138,7 +138,7 @@ class _State:
             wait = format_duration(self.wait)
             return [
                 *steps,
-                ("fence", "write a checkpoint behind the last trace of them", lambda: gone or self.fence is not None),
+                ("fence", "write a checkpoint after the last trace of them", lambda: gone or self.fence is not None),
                 (
                     "wait",
                     f"until that checkpoint is {wait} old ({_WAIT}): what began before it is over by then",
@@ -222,7 +222,7 @@ class _State:
             if version not in self.listed.commits or _has_traces(read_commit(self.storage, version)):
                 break
             first = version
-        if self.truncate:  # the protected part goes as a whole or not at all
+        if self.truncate:  # the protected part is deleted as a whole or not at all
             first = max(first, protected_before(self.snapshot))
         fences = [version for version in clean if version >= first]
         if not self.truncate:
@@ -329,7 +329,7 @@ def _drop(state: _State) -> None:
         protocol, metadata = since.protocol or base.protocol, since.metadata or base.metadata
         came = any(add.get("deletionVector") is not None for add in since.current.values())
         if _enables(metadata) or came or any(key.dv_id is not None for key in since.gone):
-            return None  # behind the fence are traces by now: the steps start over
+            return None  # commits after the fence contain traces by now: the steps start over
         configuration = {key: value for key, value in metadata.configuration.items() if key != _PROTECTED_BEFORE}
         if not state.truncate:
             configuration[_PROTECTED_BEFORE] = str(since.version + 1)

@@ -16,7 +16,7 @@ __all__ = ["ADVICE", "EXTENSION", "name_of", "statements"]
 EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 ADVICE: Final = f"put the engine's jars on its class path, and {EXTENSION} into spark.sql.extensions"
 
-# VACUUM without RETAIN: delta-spark goes by the table's property, whatever the statement says.
+# VACUUM without RETAIN: delta-spark applies the table's property, whatever the statement says.
 _STATEMENTS: Final = {
     "optimize": "OPTIMIZE {table}",
     "purge": "REORG TABLE {table} APPLY (PURGE)",
@@ -34,7 +34,7 @@ def name_of(storage: Storage, wanted: str | None) -> EngineName:
 
 
 def statements(job: str, name: EngineName) -> tuple[str, ...]:
-    """Raises UsageError: there is no such job."""
+    """The statements of a job. Raises UsageError: the job is unknown."""
     if job not in _STATEMENTS:
         raise UsageError(f"unknown job {job!r}", next_step=f"use one of {', '.join(_STATEMENTS)}")
     return (_STATEMENTS[job].format(table=f"{name.database}.{name.table}"),)

@@ -1,9 +1,9 @@
 """Symlink manifests: plain lists of a table's data files, for Hive, Presto, Athena and other readers of bare Parquet.
 
-Such readers know no deletion vectors (DVs), so there are manifests of DV-free snapshots only. What is written is what
-delta-spark's ``GENERATE symlink_format_manifest`` writes: one absolute path per line, a manifest per partition under
-the partition values as the log spells them. Manifests are no part of the log, and replaced one by one: a reader may see
-some partitions before the change and some after it, never half a manifest.
+Such readers do not know deletion vectors (DVs), so manifests are written for DV-free snapshots only. Their content is
+that of delta-spark's ``GENERATE symlink_format_manifest``: one absolute path per line, one manifest per partition, in a
+folder named by the partition values as the log spells them. Manifests are not part of the log, and they are replaced
+one by one: a reader may see some partitions before the change and some after it, but never half a manifest.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def _refuse_dvs(snapshot: DeltaSnapshot) -> None:
     with_dv = snapshot.files.num_rows - snapshot.files["dv_id"].null_count
     if with_dv:
         raise RefusedError(
-            f"{with_dv} of {snapshot.files.num_rows} files have deletion vectors, which readers of manifests do not "
-            "see: deleted rows would come back",
+            f"{with_dv} of {snapshot.files.num_rows} files have deletion vectors, which readers of manifests ignore: "
+            "they would return deleted rows",
             table=snapshot.table,
             version=snapshot.version,
             next_step="purge first (dvm purge, or dvm manifest --purge-first)",
@@ -102,14 +102,14 @@ def _manifests(storage: Storage, snapshot: DeltaSnapshot) -> Iterator[tuple[str,
 
 
 def _lines(storage: Storage, snapshot: DeltaSnapshot, names: Sequence[str]) -> list[str]:
-    """Absolute paths as Hadoop's ``Path.toString`` has them: decoded, and with a single slash behind ``file:``."""
+    """Absolute paths as Hadoop's ``Path.toString`` spells them: decoded, and with a single slash after ``file:``."""
     root = _decoded(storage.uri)
     paths = (path_of(storage, RawName(name)) for name in names)
     lines = sorted(_decoded(path) if "://" in path else f"{root}/{path}" for path in paths)
     broken = next((line for line in lines if "\n" in line or "\r" in line), None)
     if broken is not None:
         raise RefusedError(
-            f"the file name {broken!r} has a line break, and a manifest has one name per line",
+            f"the file name {broken!r} contains a line break, and a manifest has one name per line",
             table=snapshot.table,
             version=snapshot.version,
             next_step="rewrite that file under another name",

@@ -1,19 +1,20 @@
 """RESTORE: one commit that makes an older version the newest, across deletion vectors (DVs) or not.
 
-No data moves. Logical files (path, DV) of the old version that are not live now come back, live ones that it did not
-have go: so the same Parquet file may come back with another DV, and deleted rows with it. What other writers commit
-meanwhile is looked at again: a restore says what the table shall be, whatever it is.
+No data moves. The commit adds logical files (path, DV) of the old version that are not live now, and removes live ones
+that the old version did not have. So the same Parquet file may be added with another DV, and deleted rows return with
+it. Each attempt takes concurrent commits into account: a restore sets the table's state, whatever the state was before.
 
-**Vacuums beside it** delete the very files that come back. Why none of ours can leave a table without its files:
+**A concurrent vacuum** deletes exactly the files that a restore adds. A vacuum of this package can't leave a table
+without its files, for these reasons:
 
-* Each attempt looks for all files *after* it read the version it builds on, and only if no vacuum is open there: every
-  START up to it has its END, behind the last delete. The commit is put-if-absent right on that version.
-* A vacuum whose START comes first makes that put fail. The next attempt sees the START, and refuses, or an END, and
-  looks for every file again.
-* A vacuum whose START comes later reads the log after it, and finds the files live.
+* Each attempt checks all files *after* it read the version it builds on, and only if no vacuum is open there: every
+  START up to it has its END, which follows the last delete. The commit is put-if-absent on the next version.
+* If a vacuum's START is committed first, that put fails. The next attempt finds the START and refuses, or finds an END
+  and checks every file again.
+* If a vacuum's START is committed later, the vacuum reads the log after it, and finds the files live.
 
-Vacuums that write no START, or do not read the log again behind it (delta-spark's), are not seen. So all files are
-looked for once more after the commit; if one is missing, a second commit takes the first back.
+Vacuums that write no START, or do not read the log again after it (delta-spark's), can't be detected. So all files are
+checked once more after the commit; if one is missing, a second commit reverts the first.
 """
 
 from __future__ import annotations
@@ -69,19 +70,19 @@ def restore(
 ) -> RestoreResult:
     """Commit the state of ``version``, or of the newest version at ``timestamp`` (epoch milliseconds).
 
-    Every data file and every DV file to bring back is looked for before the commit, and once more after it. Nothing is
-    committed where the table is in that state already. ``vacuums_over``: versions of ``VACUUM START`` whose vacuums are
-    known to be over, though the log has no END of them.
+    Every data file and every DV file to restore is checked before the commit, and once more after it. Nothing is
+    committed if the table is in that state already. ``vacuums_over``: versions of ``VACUUM START`` whose vacuums are
+    known to have ended, though the log has no END for them.
 
     Raises
     ------
     UsageError : no such version or time, both, or neither.
     RefusedError : files are missing (names some), a vacuum is at work, the table is append-only, or its features
-        demand what the old files lack; nothing was committed. Or files went missing while it was committed, and a
-        second commit took it back: says so.
+        require what the old files lack; nothing was committed. Or files were deleted during the commit, and a second
+        commit reverted it: says so.
     UnsupportedFeatureError : the table may not be written.
-    DamagedTableError : a file to bring back has another size than the log says; or files went missing while it was
-        committed, and that could not be taken back.
+    DamagedTableError : a file to restore has another size than the log says; or files were deleted during the commit,
+        and it could not be reverted.
     ConflictError, StorageError : see ``publish``.
     """
     if (version is None) == (timestamp is None):
@@ -136,7 +137,7 @@ class _Restore:
 
     def compose(self, since: Since) -> Draft | None:
         if since.version != self.now.version:
-            # A vacuum may have been and gone meanwhile: what was found before counts no more.
+            # A vacuum may have started and ended since then, so earlier checks of files are no longer valid.
             self.planned = None
             self.now = load_snapshot(self.storage, since.version)
         self.refuse_beside_vacuums(since.vacuums)
@@ -155,7 +156,7 @@ class _Restore:
         if not actions:
             return None
         info = operation_info(self.now, _OPERATION, {}, self._metrics(plan), blind=False)
-        # With a null for the one that was not given, as delta-spark has it.
+        # With a null for the one that was not given, as in delta-spark's commits.
         return Draft({**info, "operationParameters": self.parameters}, actions, looked=True)
 
     def plan(self, now: DeltaSnapshot) -> _Plan:
@@ -171,8 +172,8 @@ class _Restore:
         append_only = now.metadata.configuration.get("delta.appendOnly", "").lower() == "true"
         if removes and append_only and not self.takes_back:
             raise self._refused(
-                "the table is append-only, and what was added since would have to go",
-                "set delta.appendOnly to false if that is meant",
+                "the table is append-only, and a restore would remove rows that were added since",
+                "set delta.appendOnly to false if these rows may be removed",
             )
         if "rowTracking" in now.protocol.features("writer") and any("baseRowId" not in add["add"] for add in adds):
             raise self._refused("its rows have no ids", "restore it with the engine that wrote the table")
@@ -218,22 +219,22 @@ class _Restore:
             raise self._refused(
                 f"a vacuum is at work, which may be deleting its files: VACUUM START at version {first.version} (by "
                 f"{first.engine}) has no VACUUM END",
-                f"restore when that vacuum is over; if it died before its end, say so: --vacuum-over {first.version}",
+                f"restore after that vacuum ends; if it was killed before its end, add --vacuum-over {first.version}",
             )
 
     def _look_for(self, adds: Sequence[Action]) -> None:
         look = look_for(self.storage, (LiveFile.from_add(add["add"]) for add in adds))
         if look.missing:
             raise self._refused(
-                f"{len(look.missing)} of the files to bring back are gone: {listed(look.missing)}",
-                "a vacuum took them: restore a newer version, or bring the files back from a backup first",
+                f"{len(look.missing)} of the files to restore no longer exist: {listed(look.missing)}",
+                "restore a newer version, or copy the files that a vacuum deleted back from a backup first",
             )
         if look.wrong:
             raise DamagedTableError(
                 next(iter(look.wrong.values())),
                 table=self.storage.uri,
                 version=self.old.version,
-                next_step="bring the file back from a backup first, or restore another version",
+                next_step="copy the file back from a backup first, or restore another version",
             )
 
     def _refused(self, problem: str, next_step: str) -> RefusedError:
@@ -288,31 +289,31 @@ class _Restore:
 
 
 def _look_once_more(work: _Restore, version: int) -> None:
-    """Look for the files that came back with ``version``, and take it back if one is not there."""
+    """Check the files that ``version`` restored, and revert the version if one is missing."""
     adds = work.plan(work.now).adds
     committed = f"version {version} restored version {work.old.version}"
     try:
         look = look_for(work.storage, (LiveFile.from_add(add["add"]) for add in adds))
     except DvMaintenanceError as error:
         error.table, error.version = work.storage.uri, version
-        error.done = f"{committed}, but whether its files are still there could not be looked at"
+        error.done = f"{committed}, but it could not be checked whether its files still exist"
         raise
     if not look.unusable:
         return
     before = work.now.version
     problem = (
-        f"{len(look.unusable)} of the files that version {version} brought back went while it was committed: "
-        f"{listed(look.unusable)}; a vacuum took them that is not in the log, or did not look at it again"
+        f"{len(look.unusable)} of the files that version {version} restored were deleted during the commit: "
+        f"{listed(look.unusable)}; the vacuum that deleted them is not in the log, or did not read the log again"
     )
     try:
         undone = _take_back(work, version)
     except DvMaintenanceError as error:
         raise DamagedTableError(
-            f"{problem}. The version could not be taken back: {error.message}",
+            f"{problem}. The version could not be reverted: {error.message}",
             table=work.storage.uri,
             version=version,
             done=committed,
-            next_step=f"stop whatever vacuums the table, then restore version {before}, or a newer one than "
+            next_step=f"stop every vacuum of the table, then restore version {before}, or a version newer than "
             f"{work.old.version} that still has its files",
         ) from error
     raise RefusedError(
@@ -320,8 +321,8 @@ def _look_once_more(work: _Restore, version: int) -> None:
         table=work.storage.uri,
         version=version,
         done=f"{committed}, version {undone} took that back: the table is as it was at version {before}",
-        next_step="stop whatever vacuums the table; then restore a newer version, or bring the files back from a "
-        "backup first",
+        next_step="stop every vacuum of the table; then restore a newer version, or copy the files back from a backup "
+        "first",
     )
 
 
