@@ -210,7 +210,7 @@ def test_without_deletion_vectors(delta_spark: SparkSession, tmp_path: Path) -> 
     twins = Twins.make(
         delta_spark, tmp_path, "CREATE TABLE {t} (id INT) USING delta; INSERT INTO {t} SELECT id FROM range(9)"
     )
-    with pytest.raises(RefusedError, match="takes no deletion vectors"):
+    with pytest.raises(RefusedError, match="does not allow deletion vectors"):
         delete(twins.table, delta_spark, "id = 1")
     with pytest.raises(UsageError):
         delete(twins.table, delta_spark, "id = 1", keys="x", on=["id"])

@@ -1,7 +1,7 @@
 """Table features: what we may read, and what we may change (protocol: Table Features).
 
-A feature is a promise that whoever does not know its name stays away. So the tables below list what is understood, by
-name, for each operation; a name that is in none of them is refused.
+A feature requires that a reader or writer that does not know its name leaves the table alone. So the tables below list
+the features that each operation understands, by name; a name that is in none of them is refused.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _NO_REWRITE: Final = {
 
 # What stands in the way of changing rows. A DELETE writes no data file: it repeats the adds of files with larger DVs.
 _NO_DELETE: Final = dict.fromkeys(
-    ("icebergCompatV1", "icebergCompatV2", "icebergCompatV3"), "Iceberg readers know no deletion vectors"
+    ("icebergCompatV1", "icebergCompatV2", "icebergCompatV3"), "Iceberg readers do not know deletion vectors"
 )
 _NO_NEW_ROWS: Final = {
     **_NO_DELETE,
@@ -139,7 +139,7 @@ def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
     unknown = features - _UNDERSTOOD
     if unknown:
         raise _unsupported(
-            f"the table has features that are unknown here, so {operation} stays away from it",
+            f"the table has features that are unknown here, so {operation} does not touch it",
             unknown,
             table,
             _NEWER,
@@ -182,7 +182,7 @@ def _check_not_append_only(snapshot: DeltaSnapshot, operation: str) -> None:
             f"the table is append-only (delta.appendOnly), so {operation} may not touch its rows",
             table=snapshot.table,
             version=snapshot.version,
-            next_step="set delta.appendOnly to false if its rows may change after all",
+            next_step="set delta.appendOnly to false if its rows may be changed",
         )
 
 
@@ -201,8 +201,8 @@ def _check_clustering_columns(snapshot: DeltaSnapshot, operation: str) -> None:
         ) from None
     if bare := columns - set(stats_columns(snapshot.metadata)):
         raise RefusedError(
-            f"the files are clustered by {'.'.join(min(bare))}, of which the table keeps no statistics, so {operation} "
-            "may not add any",
+            f"the files are clustered by {'.'.join(min(bare))}, but the table keeps no statistics of that column, so "
+            f"{operation} may not add files",
             table=snapshot.table,
             version=snapshot.version,
             next_step="set delta.dataSkippingStatsColumns so that it names the clustering columns",
@@ -214,8 +214,8 @@ def _check_not_uniform(snapshot: DeltaSnapshot) -> None:
     formats = snapshot.metadata.configuration.get("delta.universalFormat.enabledFormats", "")
     if formats.strip():
         raise RefusedError(
-            f"the table is kept readable as {formats} (delta.universalFormat.enabledFormats): readers of that would "
-            "not see the rewritten files",
+            f"the table is kept readable as {formats} (delta.universalFormat.enabledFormats): readers of that format "
+            "would not see the rewritten files",
             table=snapshot.table,
             version=snapshot.version,
             next_step="vacuum works; to rewrite it run OPTIMIZE or REORG in delta-spark, which 'dvm engine-sql' does "
@@ -227,7 +227,7 @@ def _check_manifest(snapshot: DeltaSnapshot) -> None:
     mode = snapshot.metadata.configuration.get("delta.columnMapping.mode", "none")
     if mode.lower() != "none":
         raise _unsupported(
-            f"column mapping mode is {mode}: readers of manifests look for columns by the names users see",
+            f"column mapping mode is {mode}: readers of manifests find columns by their logical names",
             ("columnMapping",),
             snapshot.table,
             "read the table with an engine that knows Delta Lake",

@@ -266,7 +266,7 @@ def test_a_table_without_dvs_loses_whole_files_only(others: Others) -> None:
     metadata = load_snapshot(others.builder.storage).metadata
     off = {**metadata.configuration, "delta.enableDeletionVectors": "false"}
     others.builder.commit([{"metaData": replace(metadata, configuration=off).to_json()}])
-    with pytest.raises(RefusedError, match="takes no deletion vectors"):
+    with pytest.raises(RefusedError, match="does not allow deletion vectors"):
         delete(others, {30})
     assert delete(others, set(range(60, 80))).files_removed == 1
 

@@ -149,7 +149,7 @@ def test_a_rewrite_that_began_before_rows_were_tracked_is_lost(tmp_path: Path) -
     builder.commit([{"metaData": metadata}])
     outcome = commit_replacements(builder.storage, base, parts, operation={"name": "OPTIMIZE"})
     assert outcome.version is None
-    assert "tracking of rows" in outcome.reason
+    assert "row tracking" in outcome.reason
 
 
 def test_a_file_without_a_base_row_id_is_damage_where_rows_are_tracked(builder: DeltaBuilder) -> None:

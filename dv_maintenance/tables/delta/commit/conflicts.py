@@ -1,7 +1,7 @@
-"""What stays of a planned commit after other writers committed first: decisions only, no storage.
+"""What remains of a planned commit after other writers committed first: decisions only, no storage.
 
-A replacement exchanges logical files, so it depends on nothing but its inputs: while every one of them is still live
-the exchange is right, whatever else was appended, deleted or rewritten meanwhile (snapshot isolation).
+A replacement exchanges logical files, so it depends only on its inputs. While all of them are live the exchange is
+right, whatever other writers appended, deleted or rewrote concurrently (snapshot isolation).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _HARMLESS_FIELD_METADATA: Final = frozenset({"comment", "delta.identity.highWate
 
 @dataclass(slots=True)
 class Since:
-    """What the commits behind a base version amount to, absorbed one by one, oldest first.
+    """The combined effect of the commits after a base version, absorbed one by one, oldest first.
 
-    ``identify`` maps a raw path to the one spelling that the file is known by (``Storage.path_of``): the writers of a
-    log need not percent-encode alike.
+    identify : maps a raw path to the file's canonical path (``Storage.path_of``), since the writers of a log may
+        percent-encode differently.
     """
 
     version: int
@@ -61,7 +61,7 @@ class Since:
     vacuums: list[VacuumMark] = field(default_factory=list)  # that began or ended, oldest first
 
     def absorb(self, actions: Iterable[Action], *, where: str) -> None:
-        """Take in the commit of the next version. Raises DamagedTableError naming ``where``."""
+        """Absorb the commit of the next version. Raises DamagedTableError naming ``where``."""
         added: dict[FileKey, Any] = {}
         removed: dict[FileKey, Any] = {}
         self.in_commit_timestamp = None
@@ -110,7 +110,7 @@ def logical_key(body: Any, identify: Callable[[str], str], *, where: str) -> Fil
 
 
 def lost_replacements(replacements: Sequence[Replacement], base: Container[FileKey], since: Since) -> dict[str, str]:
-    """Ids of the replacements that can't be committed any more, each with the reason.
+    """Ids of the replacements that can no longer be committed, each with the reason.
 
     ``base``: keys live at the base version, raw. A replacement is lost as soon as one of its inputs is not live.
     """
@@ -144,7 +144,7 @@ def layout_change(protocol: Protocol, metadata: Metadata, since: Since) -> str |
         return "another writer changed the schema"
     # A rewrite that began before stored no row ids.
     if stored_columns(since.protocol or protocol, since.metadata) != stored_columns(protocol, metadata):
-        return "another writer changed the tracking of rows"
+        return "another writer changed row tracking"
     return None
 
 

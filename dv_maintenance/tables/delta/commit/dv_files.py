@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CommitDvs"]
 
-# Bytes of a DV that a log may carry itself. Each reader of the log pays for them, each scan is spared a request.
+# Largest DV, in bytes, that is stored inline in the log. Every reader of the log loads it; every scan saves a request.
 _INLINE: Final = 200
 
 
@@ -47,7 +47,7 @@ class CommitDvs:
         """
         if dvs != self._wanted:
             placed = self._write(dvs)
-            # Only what was written is remembered: a wish that failed must be tried again.
+            # Only written DVs are remembered: a failed call must be tried again.
             self._wanted, self._placed = dvs, placed
         return self._placed.descriptors
 
@@ -67,7 +67,7 @@ class CommitDvs:
 
     @contextmanager
     def cleaned_up(self) -> Iterator[None]:
-        """Around publishing: DV files that no commit names are deleted, where it is certain that none does."""
+        """Wrap publishing, and delete afterwards the DV files that certainly no commit names."""
         try:
             yield
         except (ConflictError, RefusedError):

@@ -1,4 +1,4 @@
-"""A live file as the log has it: what a commit must say to take it out, and what to know of it to replace it."""
+"""A live file as the log describes it: all that a commit needs to remove or replace the file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ __all__ = ["LiveFile"]
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """``path`` and ``dv`` literally as they were read: the identity of the file, and of a DV, hangs on how they are
-    spelt. ``rest``: what else an ``add`` and a ``remove`` share and the log knows.
+    """A live file of a log.
+
+    path, dv : exactly as they were read, since their spelling identifies the file and the DV.
+    rest : the other fields that an ``add`` and a ``remove`` share, if the log has them.
     """
 
     path: str
@@ -58,7 +60,7 @@ class LiveFile:
         """From an ``add`` action of a commit. Raises DamagedTableError."""
         dv, size, values = body.get("deletionVector"), body.get("size"), body.get("partitionValues")
         if type(size) is not int or not isinstance(values, dict | None):
-            raise DamagedTableError(f"the add of {body['path']} has no size, or partition values that are none")
+            raise DamagedTableError(f"the add of {body['path']} has no size, or its partitionValues are not an object")
         shared = ("tags", "baseRowId", "defaultRowCommitVersion")
         return cls(
             body["path"],

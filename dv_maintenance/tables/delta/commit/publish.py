@@ -1,7 +1,7 @@
-"""Put one commit into the log: look at what others committed, put-if-absent, and again if somebody was faster.
+"""Publish one commit: read concurrent commits, put-if-absent, and retry if another writer was faster.
 
-What to commit is decided again in each attempt by the caller's ``compose``; this module knows versions, timestamps and
-storage failures.
+In each attempt the caller's ``compose`` decides what to commit. This module handles versions, timestamps and storage
+failures.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ _NOTHING: Final = "new files may have been written, nothing was committed"
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A commit without what belongs to one attempt. ``info``: its commitInfo, as :func:`operation_info` makes it.
-    ``looked``: its files are old ones, and the caller sees to it that no vacuum takes them.
+    """A commit without the parts that depend on one attempt.
+
+    info : its commitInfo, as :func:`operation_info` makes it.
+    looked : its files are old ones, and the caller makes sure that no vacuum deletes them.
     """
 
     info: Mapping[str, Any]
@@ -55,7 +57,7 @@ Compose = Callable[[Since], Draft | None]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """``version`` is ``None`` if nothing was left to commit; ``attempts`` counts put-if-absent tries."""
+    """A published commit. ``version``: ``None`` if nothing was left to commit; ``attempts``: put-if-absent attempts."""
 
     version: int | None
     attempts: int
@@ -69,17 +71,17 @@ def publish(
     writes: str,
     max_attempts: int = 10,
 ) -> Published:
-    """Commit what ``compose`` says, on top of whatever was committed since ``base``.
+    """Commit what ``compose`` returns, on top of everything committed since ``base``.
 
-    ``compose`` must give the same answer to the same history. ``writes``: the operation that the table's features are
-    checked for, now and again after each change of protocol or metadata by somebody else.
+    ``compose`` must be deterministic: the same history gives the same draft. ``writes``: the operation that the table's
+    features are checked for, now and after each change of protocol or metadata by another writer.
 
     Raises
     ------
-    ConflictError : somebody else was faster in every attempt, or history since ``base`` is gone; or a vacuum that
-        began since with so short a retention that it may delete the commit's new files.
-    StorageError : the storage failed to the end; says so where the commit may have happened all the same.
-    UnsupportedFeatureError, RefusedError : the table may not be written, or not any more.
+    ConflictError : other writers were faster in every attempt, or commits since ``base`` were cleaned up; or a vacuum
+        began since then with so short a retention that it may delete the commit's new files.
+    StorageError : the storage kept failing; says so if the commit may still have happened.
+    UnsupportedFeatureError, RefusedError : the table may not be written, or no longer.
     """
     check_writable(base, writes)
     race = _Race(storage, base, compose, writes)
@@ -91,7 +93,7 @@ def publish(
 
 @dataclass(slots=True)
 class _Race:
-    """One commit on its way, under one transaction id: by that a put whose answer got lost is known again."""
+    """One commit in progress. Its transaction id identifies the commit if the answer to a put got lost."""
 
     storage: Storage
     base: DeltaSnapshot
@@ -140,7 +142,7 @@ class _Race:
         return self.since.metadata or self.base.metadata
 
     def attempt(self) -> Published | None:
-        """``None``: somebody else took the version."""
+        """Try to commit the next version. ``None``: another writer committed it first."""
         if (published := self.look()) is not None:
             return published
         if (self.since.protocol, self.since.metadata) != self.checked:
@@ -158,7 +160,7 @@ class _Race:
         try:
             self.storage.create(commit_path(self.since.version + 1), body)
         except FileExistsAlreadyError:
-            # Somebody else's, or our own: storage clients repeat a request whose answer got lost. The next look tells.
+            # Another writer's, or this one: storage clients repeat a request whose answer got lost. `look` finds out.
             _log.info("%s: version %d is taken, looking at what it changed", self.storage.uri, self.since.version + 1)
             return None
         except StorageError:
@@ -168,7 +170,7 @@ class _Race:
         return Published(self.since.version + 1, self.tries)
 
     def look(self) -> Published | None:
-        """Absorb what was committed since the last look; ``Published`` if one of these commits is ours."""
+        """Absorb what was committed since the last call; ``Published`` if one of these commits is this one."""
         newest = latest_version(self.storage, known=self.since.version)
         if newest < self.since.version:
             raise self._history_gone(f"its newest version is {newest}, before {self.since.version}")
@@ -196,7 +198,7 @@ class _Race:
         failure.table, failure.version, failure.done = self.storage.uri, self.since.version, _NOTHING
         if self.unsure:
             failure.done = f"it is not known whether version {version} was committed"
-            failure.next_step = f"look whether {commit_path(version)} has the transaction id {self.transaction}"
+            failure.next_step = f"check whether {commit_path(version)} has the transaction id {self.transaction}"
         return failure
 
     def _history_gone(self, what: str) -> ConflictError:
@@ -217,8 +219,8 @@ def operation_info(
     *,
     blind: bool,
 ) -> dict[str, Any]:
-    """The parts of a commitInfo that no attempt changes, spelt as Delta's own history expects: metrics are strings,
-    structured parameters the text of their JSON. ``base``: what was read, ``None`` by the first commit.
+    """The parts of a commitInfo that are the same in every attempt, spelt as Delta's own history expects: metrics are
+    strings, structured parameters are JSON text. ``base``: the snapshot that was read, ``None`` for the first commit.
     """
     return {
         "operation": operation,
@@ -236,7 +238,7 @@ def operation_info(
 
 
 def _tracks_rows(base: DeltaSnapshot) -> bool:
-    # No commit of ours gives a row another id.
+    # No commit of this package changes the id of a row.
     return stored_columns(base.protocol, base.metadata) is not None
 
 
@@ -246,8 +248,8 @@ def commit_body(info: Mapping[str, Any], actions: Sequence[Action]) -> bytes:
 
 
 def commit_times(protocol: Protocol, metadata: Metadata, before: int | None, now: int) -> dict[str, int]:
-    """The times of a commit right behind one with the in-commit timestamp ``before``, in epoch milliseconds: later
-    than that, whatever the clock says (protocol: In-Commit Timestamps).
+    """The times of a commit that directly follows one with the in-commit timestamp ``before``, in epoch milliseconds:
+    later than ``before``, whatever the clock says (protocol: In-Commit Timestamps).
     """
     enabled = metadata.configuration.get("delta.enableInCommitTimestamps", "false").lower() == "true"
     if not (enabled and "inCommitTimestamp" in protocol.features("writer")):
@@ -267,7 +269,7 @@ def _pause(number: int) -> None:
 
 
 def _checkpoint_if_due(storage: Storage, version: int, metadata: Metadata) -> None:
-    """Best effort: the commit stands, and a reader only pays for a longer log."""
+    """Best effort: without the checkpoint the commit is still valid, and readers only replay a longer log."""
     text = metadata.configuration.get("delta.checkpointInterval", "")
     interval = int(text) if text.isdecimal() and int(text) else _CHECKPOINT_INTERVAL
     if version % interval:

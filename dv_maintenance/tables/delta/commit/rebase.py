@@ -1,9 +1,10 @@
-"""A rewrite that others deleted from meanwhile, committed all the same: the new files get deletion vectors (DVs).
+"""Carry concurrent deletes over to a rewrite: its new files get deletion vectors (DVs), and it can be committed.
 
-What counts is which of its rows are live by now, not who made the others dead: an input whose DV grew gives up the
-rows that were added to it, one that is gone gives up all of them, and wherever these rows live on is not our business.
-Exceptions, in which a rewrite is lost: rows came back that it did not copy; another rewrite moved an input's rows,
-so that both would have done the same work; the table takes no DVs; it is not known which row went where.
+Only the rows that are live now count, whoever deleted the others. If the DV of an input grew, the added rows are
+deleted from the outputs; if an input was removed, all of its rows are. Whether these rows live on elsewhere does not
+matter. A rewrite is lost in four cases: rows returned that it did not copy; another rewrite moved an input's rows, so
+that both would have done the same work; the table does not allow DVs; the position of each row in the outputs is
+unknown.
 """
 
 from __future__ import annotations
@@ -77,11 +78,11 @@ class Rebase:
             sources.append(Source(kept, older, newer))
         deleted = carry_over(sources, [output.rows for output in replacement.outputs])
         if all(dv.cardinality == output.rows for dv, output in zip(deleted, replacement.outputs, strict=True)):
-            return "other writers took out all of its rows"
+            return "other writers removed all of its rows"
         return Carried(tuple(inputs), tuple(deleted))
 
     def _now(self, key: FileKey, since: Since) -> LiveFile | str | None:
-        """The file as it is by now, ``None`` if it is gone; or why no delete can be told from that."""
+        """The file as it is now, ``None`` if it was removed; or why its deletes can't be determined."""
         path = since.identify(key.path)
         if FileKey(path, key.dv_id) not in since.gone:
             return self.live[key]

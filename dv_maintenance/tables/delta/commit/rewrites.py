@@ -48,8 +48,8 @@ def commit_replacements(
     operation: Mapping[str, Any],
     max_attempts: int = 10,
 ) -> CommitOutcome:
-    """Commit every replacement whose inputs are all still live, or can have what others deleted from them carried over
-    to the new files (see ``rebase``); report the others as lost.
+    """Commit the replacements whose inputs are all still live, or whose concurrent deletes can be carried over to the
+    new files (see ``rebase``). Report the others as lost.
 
     Everything committed since ``base`` is checked, also before the first attempt. No row changes: actions have
     ``dataChange`` false, and removes name the full DV (protocol: Add File and Remove File, Action Reconciliation).
@@ -151,7 +151,7 @@ class _Commit:
                 self.stay[each.id] = found
 
     def _adds(self, metadata: Metadata) -> list[Action]:
-        """The new files with what is deleted in them. One of which nothing is left is of no use to anybody."""
+        """The adds of the new files with their deleted rows. Omits files without live rows."""
         new = [
             (each, output, dv)
             for each in self.replacements

@@ -1,10 +1,10 @@
-"""Commits that change rows: DELETE, UPDATE and MERGE with deletion vectors (DVs), held against what others did
-meanwhile row by row.
+"""Commits that change rows: DELETE, UPDATE and MERGE with deletion vectors (DVs), checked row by row against
+concurrent commits.
 
-Rows go out by DVs, so two writers that touch one file need not be in each other's way: what counts is which rows each
-of them took out. Taking out a row that is gone already is what a delete wanted; an update of such a row would bring it
-back. Files that others added are rows that the operation has not seen, blind appends aside: those may as well have come
-after it (Delta's isolation level WriteSerializable).
+DVs delete rows, so two writers that touch one file need not conflict: only the rows that each of them deleted matter. A
+DELETE may meet a row that is deleted already; an UPDATE of such a row would bring it back. Files that other writers
+added hold rows that the operation has not seen. Blind appends are the exception: they may be ordered after the
+operation (Delta's isolation level WriteSerializable).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def commit_changes(
     reads: Callable[[DeltaSnapshot], bool],
     max_attempts: int = 10,
 ) -> ChangesOutcome:
-    """Commit rows out and in, on top of whatever was committed since ``base``; see ``RowLevelTable.commit_changes``.
+    """Commit row changes on top of everything committed since ``base``; see ``RowLevelTable.commit_changes``.
 
     A file that loses rows is removed with the DV it had and added with a larger one, its statistics kept and their
     bounds no longer tight; one that loses its last row is only removed (protocol: Add File and Remove File, Per-file
@@ -197,7 +197,7 @@ class _Commit:
         identified = strings([self.storage.path_of(RawName(path)) for path in now.files["path"].to_pylist()])
         seen = pc.is_in(identified, strings(sorted(fresh)))
         if self.reads(replace(now, files=now.files.filter(seen))):
-            raise _Conflict("another writer added rows that the operation had to look at")
+            raise _Conflict("another writer added rows that the operation has to read")
 
     def _unseen(self, since: Since) -> set[str]:
         """Identified paths of live files that hold rows which may not have been live at the base version."""
@@ -207,7 +207,7 @@ class _Commit:
             try:
                 actions = read_commit(self.storage, version)
             except FileNotFoundError:
-                raise _Conflict(f"commit {version} was cleaned up meanwhile") from None
+                raise _Conflict(f"commit {version} was cleaned up during the operation") from None
             blind = not serializable and any(
                 isinstance(info := action.get("commitInfo"), dict) and info.get("isBlindAppend") is True
                 for action in actions
@@ -287,7 +287,7 @@ class _Commit:
         left = [each for each in deletions if each.deleted is not None]
         if left and not takes_dvs(self.base.protocol, self.base.metadata):
             raise RefusedError(
-                "rows of a file are to be deleted, but the table takes no deletion vectors",
+                "rows of a file are to be deleted, but the table does not allow deletion vectors",
                 table=self.base.table,
                 version=self.base.version,
                 next_step="set the table property delta.enableDeletionVectors to true, or use an engine that "

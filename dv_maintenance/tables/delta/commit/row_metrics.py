@@ -1,4 +1,4 @@
-"""What a commit of row changes does to each file, and what is told of it."""
+"""What a commit of row changes does to each file, and the metrics that report it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ __all__ = ["Deletion", "metrics_of", "outcome_of"]
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """One file at one attempt: ``deleted`` is all that is deleted in it afterwards, ``None``: it goes whole. ``fresh``:
-    rows that we delete and nobody else did, ``None`` if nobody counted them.
+    """The deletion from one file in one attempt.
+
+    deleted : every deleted position after the commit; ``None``: the whole file is removed.
+    fresh : number of rows that this commit deletes and no other commit did; ``None`` if unknown.
     """
 
     live: LiveAdd

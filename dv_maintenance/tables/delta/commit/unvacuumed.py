@@ -1,9 +1,9 @@
-"""New files of a commit against vacuums that began while they were written.
+"""Protect the new files of a commit from vacuums that began while the files were written.
 
-A vacuum that keeps young files, as all do unless they are given a retention near zero, leaves what is not committed yet
-alone. One that began before the commit's base took only files that were there before its ``VACUUM START``, and the new
-ones are younger. So there is nothing to look at but after a START since the base: whether the new files are there, and,
-while that vacuum is at work, whether they are younger than what it deletes.
+A vacuum keeps young files, unless its retention is near zero, so it keeps files that are not committed yet. A vacuum
+that began before the commit's base deletes only files that existed before its ``VACUUM START``, and the new files are
+younger. So a check is needed only after a START since the base: do the new files exist, and, while that vacuum is at
+work, are they younger than what it deletes?
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = ["check_unvacuumed"]
 
 
 def check_unvacuumed(storage: Storage, since: Since, actions: Sequence[Action]) -> None:
-    """Whether what the commit adds outlives the vacuums that began since its base.
+    """Check that the files of a commit survive the vacuums that began since its base.
 
     Raises
     ------
-    ConflictError : new files are gone, or may be deleted any moment. StorageError.
+    ConflictError : new files were deleted, or may be deleted at any moment. StorageError.
     """
     adds: list[dict[str, Any]] = [action["add"] for action in actions if "add" in action]
     removed = {action["remove"]["path"] for action in actions if "remove" in action}
@@ -60,5 +60,5 @@ def _conflict(storage: Storage, since: Since, what: str) -> ConflictError:
         table=storage.uri,
         version=since.version,
         done="new files were written, nothing was committed",
-        next_step="run again when that vacuum is over; give vacuums a retention longer than any job takes",
+        next_step="run again after that vacuum ends; give vacuums a retention longer than any job takes",
     )

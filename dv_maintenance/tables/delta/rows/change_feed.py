@@ -93,23 +93,23 @@ def _commits(storage: Storage, first: int, last: int | None) -> tuple[list[Commi
         raise UsageError(
             f"there are no changes from version {first} to {'the newest' if last is None else last}",
             table=storage.uri,
-            next_step="both versions are included, and the first must not be behind the last",
+            next_step="give a first version that is not after the last; both are included",
         )
     known, newest = commit_files(storage, max(first - CLOCK_SLACK, 0) - 1)
     last = newest if last is None else last
     if max(first, last) > newest:
         raise UsageError(
-            f"there is no version {max(first, last)}", table=storage.uri, next_step=f"the newest is {newest}"
+            f"version {max(first, last)} does not exist", table=storage.uri, next_step=f"give at most version {newest}"
         )
     present = {commit.start: commit for commit in known}
     missing = [version for version in range(first, last + 1) if version not in present]
     if missing:
         available = 1 + next(version for version in range(newest, -1, -1) if version not in present)
         raise UsageError(
-            f"version {missing[0]} is no longer in the log: its changes are not known any more",
+            f"version {missing[0]} is no longer in the log: its changes can't be determined any more",
             table=storage.uri,
             version=newest,
-            next_step=f"start from version {available}, the first that is still there",
+            next_step=f"start from version {available}, the first that still exists",
         )
     return [present[version] for version in range(first, last + 1)], modified_times(known)
 
@@ -238,7 +238,7 @@ def _check_copies(commit: _Commit, storage: Storage) -> None:
         "changed, and which it only copied, is not recorded",
         table=storage.uri,
         version=commit.version,
-        next_step=f"ask for versions before or after {commit.version}; to have all changes from now on, set "
+        next_step=f"request versions before or after {commit.version}; to record all changes from now on, set "
         "delta.enableChangeDataFeed to true",
     )
 
@@ -263,7 +263,7 @@ def _check_schema(metadata: Metadata, end: _Head, storage: Storage, version: int
         f"the schema of version {version} does not fit that of version {end.version}: {problem}",
         table=storage.uri,
         version=version,
-        next_step=f"ask for fewer versions at once: {parts}",
+        next_step=f"request fewer versions at once: {parts}",
     )
 
 
@@ -275,7 +275,7 @@ def _unreadable(old: Sequence[pa.Field], new: Sequence[pa.Field], path: tuple[st
         if after is None:
             return f"column {name} is gone"
         if physical_name(before) != physical_name(after):
-            return f"column {name} is another one than before"
+            return f"column {name} was replaced by another column"
         if before.nullable and not after.nullable:
             return f"column {name} may no longer be null"
         if problem := _unfit(before.type, after.type, (*path, before.name), widens):
@@ -306,7 +306,7 @@ class _Reader:
         self.match_by = "id" if column_mapping_mode(metadata) == "id" else "name"
         if taken := sorted(set(CHANGE_COLUMNS.names) & set(self.schema.names)):
             raise RefusedError(
-                f"the table has a column {taken[0]}, which is what a change feed calls one of its own",
+                f"the table has a column {taken[0]}, a name that the change feed uses for a column of its own",
                 table=storage.uri,
                 next_step="rename the column",
             )
@@ -354,7 +354,7 @@ class _Reader:
             raise RefusedError(
                 f"the log does not say which partition the removed file {file.path} was in",
                 table=self.storage.uri,
-                next_step="its writer left out what removes may leave out: ask for later versions",
+                next_step="request later versions: the writer of this one omitted optional fields of the remove",
             )
         return SourceFile(
             key=file.key,

@@ -142,7 +142,7 @@ def compression(metadata: Metadata) -> str:
     codec = metadata.configuration.get("delta.parquet.compression.codec", _DEFAULT_CODEC)
     if codec.lower() not in _CODECS:
         raise RefusedError(
-            f"the table asks for the Parquet compression {codec!r}, which can't be written here",
+            f"the table requires the Parquet compression {codec!r}, which can't be written here",
             next_step=f"set delta.parquet.compression.codec to one of {', '.join(sorted(_CODECS))}",
         )
     return _CODECS[codec.lower()]

@@ -1,9 +1,9 @@
-"""Which vacuums are at work on a table, as its log tells: a ``VACUUM START`` that no ``VACUUM END`` followed.
+"""Which vacuums are at work on a table according to its log: a ``VACUUM START`` without a ``VACUUM END``.
 
-Our own vacuums commit the first before they look for the last time at what is needed, and the second after their last
-delete. So a commit that names files which were not live right before is safe from them if no vacuum is open in the
-version that it is put on, and its files were looked for after that version was read. Two vacuums can't be told apart:
-an END closes the latest START, which leaves one too many open rather than one too few.
+Vacuums of this package commit the START before their last check of what is needed, and the END after their last delete.
+So they can't delete the files of a commit that names files which were not live right before, on two conditions: no
+vacuum is open in the version that the commit follows, and its files were checked after that version was read. Marks do
+not identify their vacuum: an END closes the latest START, which leaves one vacuum too many open, never one too few.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ _LONGEST: Final = 7 * 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class VacuumMark:
-    """A ``VACUUM START`` or, where not ``started``, an END. ``cutoff``: epoch milliseconds, files that were modified
-    before it may be deleted, by the clock of the vacuum; never earlier than what it goes by.
+    """A ``VACUUM START`` or, if not ``started``, a ``VACUUM END``.
+
+    cutoff : epoch milliseconds, by the clock of the vacuum; files modified before it may be deleted. Never earlier than
+        the cutoff that the vacuum uses.
     """
 
     version: int

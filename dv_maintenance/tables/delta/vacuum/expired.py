@@ -137,7 +137,7 @@ def needed_files(
 
     Raises
     ------
-    DamagedTableError : a live or unexpired DV names no file that we can make out; deleting would be guessing.
+    DamagedTableError : the file of a live or unexpired DV can't be determined; deleting would be guessing.
     """
     unexpired = pc.greater_equal(tombstones["deletion_timestamp"], cutoff)
     recent, past = tombstones.filter(unexpired), tombstones.filter(pc.invert(unexpired))

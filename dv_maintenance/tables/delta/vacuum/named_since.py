@@ -33,7 +33,7 @@ class NamedSince:
     changed: bool = False
 
     def look(self) -> None:
-        """Take in what came since the last look.
+        """Absorb what was committed since the last call.
 
         Raises
         ------

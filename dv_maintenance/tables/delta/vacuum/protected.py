@@ -91,8 +91,11 @@ def _version(storage: Storage, snapshot: DeltaSnapshot, version: int, elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """Where a stream goes on: with ``version``, whose files it may have read in part. ``initial``: it is still at the
-    state of that version as a whole. ``version`` -1: it has planned its first batch only, from nobody knows where.
+    """Where a stream continues.
+
+    version : the version to read next, whose files may have been read in part; -1: only the first batch was planned,
+        and its start is unknown.
+    initial : whether the stream still reads the initial snapshot, the state of that version as a whole.
     """
 
     version: int
@@ -104,7 +107,7 @@ def stream_offset(checkpoint: Storage, table_id: str) -> StreamOffset | None:
 
     Raises
     ------
-    RefusedError : it is no checkpoint folder, a damaged one, or of a stream that does not read this table.
+    RefusedError : the folder is not a checkpoint folder, is damaged, or its stream does not read this table.
     """
     offsets, commits = (_numbers(checkpoint, folder) for folder in ("offsets", "commits"))
     if not offsets:
@@ -153,8 +156,8 @@ def _no_checkpoint(checkpoint: Storage, problem: str) -> RefusedError:
     return RefusedError(
         f"{checkpoint.uri} is not the checkpoint folder of a stream that reads this table: {problem}",
         table=checkpoint.uri,
-        next_step="give the folder that the query has as checkpointLocation (protected_streams, --protect-stream), or "
-        "leave it out if the stream is given up",
+        next_step="give the folder that the query uses as checkpointLocation (protected_streams, --protect-stream), or "
+        "leave it out if the stream is no longer used",
     )
 
 
@@ -169,7 +172,7 @@ def _stream(storage: Storage, snapshot: DeltaSnapshot, place: str, elsewhere: se
         raise _refused(
             snapshot,
             f"the stream {place} goes on at version {at.version}, whose commit is no longer in the log",
-            "start that stream with a new checkpoint, and leave the old one out (protected_streams, --protect-stream)",
+            "start that stream with a new checkpoint, and remove the old one (protected_streams, --protect-stream)",
         )
     found = _version(storage, snapshot, at.version, elsewhere) if at.initial else set()
     bodies = (
@@ -200,7 +203,7 @@ def _named(storage: Storage, body: Mapping[str, Any], elsewhere: set[str]) -> se
 
 
 def _clone(storage: Storage, snapshot: DeltaSnapshot, place: str, elsewhere: set[str]) -> set[str]:
-    """Files of ours that the clone's newest version, or one inside what its log remembers, names."""
+    """Files of this table that the clone's newest version, or an older one that its log retains, names."""
     clone = Storage(place, storage.options)
     if clone.uri == storage.uri:
         raise _refused(snapshot, f"{place} is the table itself, not a clone of it", "name its clones only")
@@ -210,7 +213,7 @@ def _clone(storage: Storage, snapshot: DeltaSnapshot, place: str, elsewhere: set
         raise _refused(
             snapshot,
             f"the clone {place} can't be read: {error.message}",
-            "mend its place, or leave it out if it is gone (clones, --protect)",
+            "correct its path, or leave it out if the clone was deleted (clones, --protect)",
         ) from error
     return paths_of(storage, pa.array(absolute, pa.string()), elsewhere)
 

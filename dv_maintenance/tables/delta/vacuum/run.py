@@ -1,9 +1,9 @@
-"""Delete what a Delta table no longer needs: list or read the log, decide, check again, delete, and say so in the log.
+"""Delete the files that a Delta table no longer needs: list or read the log, decide, check again, delete, log it.
 
-``expired`` decides; this module does the looking and the deleting. The order makes it safe: the log is read once more
-after ``VACUUM START`` is committed, and only files that this newest version does not need either are deleted. Restores
-of ours wait for the ``VACUUM END`` (see ``restore``). For others that bring files back, the log is looked at again in
-front of each batch, and once more behind the ``VACUUM END``: what came back too late is told.
+``expired`` decides; this module reads and deletes. The order makes it safe: the log is read once more after
+``VACUUM START`` is committed, and only files that this newest version does not need either are deleted. Restores of
+this package wait for the ``VACUUM END`` (see ``restore``). Other tools may add deleted files again, so the log is read
+again before each batch, and once more after the ``VACUUM END``: files that were added too late are reported.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ def vacuum(
     epoch milliseconds, by default the clock. ``lite`` looks at the files that commits removed instead of listing the
     table: cheaper, but it never sees what was written and never committed.
 
-    ``clones``: places of shallow clones, of which the log knows nothing; what they need stays.
+    ``clones``: places of shallow clones, which the log does not record; the files that they need are kept.
 
-    Nothing is committed where nothing is to be deleted. A version that fell out of the retention can't be read any more
-    once its files are gone.
+    Nothing is committed if there is nothing to delete. A version outside the retention can't be read any more once its
+    files are deleted.
 
     Raises
     ------
@@ -267,10 +267,10 @@ class _Rules:
             return None
         versions = sorted({since.named[path] for path in lost if path in since.named}) or [since.version]
         return DamagedTableError(
-            f"version {versions[0]} names {len(lost)} files that were just deleted: {listed(lost)}; whoever committed "
-            f"it looked for them before, and took no notice of {START}",
-            next_step=f"restore a version other than what {versions[0]} brought back, or bring the files back from a "
-            "backup; run no restore beside a vacuum with a tool that does not look at the log",
+            f"version {versions[0]} names {len(lost)} files that were just deleted: {listed(lost)}; its writer checked "
+            f"them earlier and ignored {START}",
+            next_step=f"restore a version other than the one that {versions[0]} restored, or copy the files back from "
+            "a backup; during a vacuum do not run restores with a tool that does not check the log for vacuums",
         )
 
 
@@ -338,7 +338,7 @@ def _stat_local(storage: Storage, path: str) -> FileInfo | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise StorageError(f"cannot look at {path}: {error.strerror}", table=storage.uri) from error
+        raise StorageError(f"the size of {path} cannot be read: {error.strerror}", table=storage.uri) from error
     regular = stat.S_ISREG(found.st_mode)
     return FileInfo(path, found.st_size, found.st_mtime_ns // 1_000_000) if regular else None
 

@@ -1,7 +1,7 @@
-"""How far vacuums of a Delta table have come, and what the commits behind that removed: the ground of a lite vacuum.
+"""The watermark of lite vacuums: the version up to which vacuums are done, and what later commits removed.
 
-``_delta_log/_last_vacuum_info`` is delta-spark's own file for its ``VACUUM LITE``, so either side goes on where the
-other stopped. Full vacuums move it as well: without that a table whose first commits were cleaned up could never be
+``_delta_log/_last_vacuum_info`` is delta-spark's own file for its ``VACUUM LITE``, so either tool continues where the
+other stopped. Full vacuums advance it as well: otherwise a table whose first commits were cleaned up could never be
 vacuumed from its log.
 """
 
@@ -66,13 +66,13 @@ def write_watermark(storage: Storage, mark: Watermark) -> None:
 
 
 def removed_files(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark) -> Iterator[FileInfo]:
-    """Data, DV and change files that the commits behind ``covered`` name in removes and cdc actions, each once, sizes
+    """Data, DV and change files that the commits after ``covered`` name in removes and cdc actions, each once, sizes
     and times unknown. Some of them are live: a new DV on a file removes the file with its old DV.
 
     Raises
     ------
     RefusedError : commits that no vacuum covered are no longer in the log.
-    DamagedTableError : a commit holds something that is no action.
+    DamagedTableError : a commit holds a line that is not an action.
     """
     first = mark.covered + 1
     missing = [version for version in range(first, snapshot.version + 1) if version not in mark.commits]
@@ -110,7 +110,7 @@ def removed_since(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark, cu
     oldest = min(commits, default=None)
     if oldest is None or (oldest > 0 and commits[oldest].modified >= cutoff):
         raise RefusedError(
-            "the log does not go back as far as the retention, so it cannot tell what was removed inside of it",
+            "the log does not go back as far as the retention, so it cannot show what was removed inside the retention",
             table=snapshot.table,
             version=snapshot.version,
             next_step="give a shorter retention, or raise the table's delta.deletedFileRetentionDuration and "
