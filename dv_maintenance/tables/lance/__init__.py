@@ -1,4 +1,4 @@
-"""Lance tables, read without Lance's library: only rewriting and reading rows asks for it."""
+"""Lance tables. Only rewriting and reading rows need Lance's library; everything else is read without it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Feature flags: what a table needs of its readers and writers.
+"""Feature flags: what a table requires of its readers and writers.
 
-Format: ``reader_feature_flags`` and ``writer_feature_flags`` of the manifest. A flag is a promise that whoever does not
-know it stays away, so what is not named here is refused.
+Format: ``reader_feature_flags`` and ``writer_feature_flags`` of the manifest. A client that does not know a flag must
+not use the table, so flags that are not listed here are refused.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _READABLE: Final = {
     1024: "fragment reuse history",
     _MANAGED_BLOBS: "managed blobs",
 }
-# Only for messages: what these do to a table is not known here, or known to matter.
+# Only for messages: the effect of these flags is unknown here, or known to matter.
 _OTHERS: Final = {
     _OVERLAYS: "data overlay files",
     _TREE: "fragment tree",
@@ -52,7 +52,7 @@ _NEWER: Final = "use a newer release of this tool, or Lance itself"
 
 
 def flag_names(flags: int) -> tuple[str, ...]:
-    """The flags of a bit set, in order: ``deletion files``, or ``flag 4096`` where it is not known."""
+    """The flags of a bit set, in order: ``deletion files``, or ``flag 4096`` for an unknown one."""
     bits = (1 << bit for bit in range(flags.bit_length()) if flags >> bit & 1)
     return tuple(_NAMES.get(bit, f"flag {bit}") for bit in bits)
 
@@ -62,7 +62,7 @@ def check_readable(manifest: Manifest, table: str) -> None:
 
     Raises
     ------
-    UnsupportedFeatureError : names the flags that are not understood.
+    UnsupportedFeatureError : names the unsupported flags.
     """
     unknown = manifest.reader_flags & ~sum(_READABLE)
     if manifest.has_tree:
@@ -72,7 +72,7 @@ def check_readable(manifest: Manifest, table: str) -> None:
 
 
 def check_no_overlays(fragments: tuple[Fragment, ...], manifest: Manifest, table: str) -> None:
-    """Their flag announces them. Without it, better a refusal than values that are no more.
+    """Refuse data overlay files that no flag announces: without them, outdated values would be read.
 
     Raises
     ------
@@ -83,11 +83,11 @@ def check_no_overlays(fragments: tuple[Fragment, ...], manifest: Manifest, table
 
 
 def check_writer_flags(manifest: Manifest, table: str) -> None:
-    """Refuse a table that may not be changed by who does not know all about it.
+    """Refuse to change a table with writer flags that are unknown here.
 
     Raises
     ------
-    UnsupportedFeatureError : names the flags that are not understood.
+    UnsupportedFeatureError : names the unsupported flags.
     """
     unknown = manifest.writer_flags & ~sum(_READABLE)
     if unknown:
@@ -95,7 +95,7 @@ def check_writer_flags(manifest: Manifest, table: str) -> None:
 
 
 def check_cleanable(manifest: Manifest, table: str) -> None:
-    """Refuse a version of which it is not known which files it needs. Blobs that are managed are named by rows.
+    """Refuse a version whose files cannot be determined, such as one with managed blobs: its rows name them.
 
     Raises
     ------

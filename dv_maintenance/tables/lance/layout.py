@@ -1,7 +1,7 @@
-"""Where the files are that a manifest names.
+"""Paths of the files that a manifest names.
 
-Format: the base path system of Lance's storage layout. A file without a base is in a folder of the table; a file with
-one is in that folder of another table (shallow clones, branches), or right in a folder of files.
+Format: the base path system of Lance's storage layout. A file without a base is in a folder of the table. A file with a
+base is in the same folder of another table (shallow clones, branches), or directly in a folder of files.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _WRITTEN: Final = (DATA, DELETIONS, "_versions", "_transactions", "_indices")
 
 
 def check_folders(storage: Storage) -> None:
-    """Lance's library writes and deletes through links; we don't. Raises RefusedError where a folder is one."""
+    """Lance's library writes and deletes through links; we don't. Raises RefusedError if a folder is a link."""
     for folder in _WRITTEN:
         storage.check_target(f"{folder}/new")
 
 
 def data_path(storage: Storage, manifest: Manifest, file: DataFile) -> str:
-    """Path of a data file for ``storage``. Raises DamagedTableError if its base is not known."""
+    """Path of a data file for ``storage``. Raises DamagedTableError if its base is unknown."""
     return _path(storage, manifest, DATA, file.path, file.base_id)
 
 
@@ -48,5 +48,5 @@ def _path(storage: Storage, manifest: Manifest, folder: str, name: str, base_id:
             next_step="add the base path again with the tool that wrote the table",
         )
     place = f"{base.path.rstrip('/')}/{folder}" if base.is_root else base.path.rstrip("/")
-    # One spelling per file: what lies below the table is relative again.
+    # One spelling per file: a path below the table becomes relative again.
     return storage.path_of_uri(f"{absolute_uri(place)}/{quote(name)}")

@@ -24,7 +24,9 @@ class LanceSnapshot(Snapshot):
     """One version of a Lance table. ``files`` has the schema ``files.FILES``, one row per fragment; Lance has no
     partitions. ``properties`` is the table's config.
 
-    ``fragments``: in the order of ``files``, with counts that are known. ``naming``: of manifests, V1 or V2.
+    manifest : the manifest of the version.
+    fragments : in the order of ``files``, with known counts.
+    naming : naming scheme of the manifests, V1 or V2.
     """
 
     manifest: Manifest
@@ -41,11 +43,11 @@ def load_snapshot(storage: Storage, version: int | None = None) -> LanceSnapshot
 
     Raises
     ------
-    TableNotFoundError : there are no versions.
-    UsageError : no such version.
-    RefusedError : manifests of both naming schemes.
-    UnsupportedFeatureError : flags or types that a reader must know.
-    DamagedTableError : names the file that cannot be trusted.
+    TableNotFoundError : the table has no versions.
+    UsageError : the version does not exist.
+    RefusedError : the manifests have both naming schemes.
+    UnsupportedFeatureError : reader flags or types that are unknown here.
+    DamagedTableError : names the damaged file.
     """
     file, manifest = load_manifest(storage, version)
     check_readable(manifest, storage.uri)
@@ -73,7 +75,7 @@ def load_snapshot(storage: Storage, version: int | None = None) -> LanceSnapshot
 
 
 def _target_rows(manifest: Manifest) -> int:
-    """The table's own word, else Lance's. What makes no sense Lance would not take either."""
+    """The table's own setting, otherwise Lance's default. An invalid setting is ignored; Lance would refuse it."""
     value = manifest.config.get(f"{_COMPACTION}target_rows_per_fragment", "")
     return int(value) if value.isdecimal() and int(value) else _TARGET_ROWS
 
@@ -83,8 +85,7 @@ def _warnings(manifest: Manifest, stored: tuple[Fragment, ...], fragments: tuple
     unknown = sum(not counts_are_known(manifest, fragment) for fragment in stored)
     if unknown:
         warnings.append(
-            f"{unknown} fragments were counted from their files: an old writer left the counts out, or may have got "
-            "them wrong"
+            f"{unknown} fragments were counted from their files: an old writer recorded no counts, or unreliable ones"
         )
     paths = [file.path for fragment in fragments for file in fragment.files]
     if len(set(paths)) < len(paths):

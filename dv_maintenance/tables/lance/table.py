@@ -1,6 +1,6 @@
-"""A Lance table: each method is a module of this folder."""
+"""A Lance table. A module of this package implements each method."""
 
-# ruff: noqa: ARG002 - the protocol's arguments that Lance has no use for
+# ruff: noqa: ARG002 - arguments of the protocol that Lance does not use
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ __all__ = ["LanceTable"]
 
 @dataclass(frozen=True, slots=True)
 class LanceTable:
-    """See ``dv_maintenance.tables.table.Table`` for what each method promises. The folder of a branch
-    (``TABLE/tree/NAME``) is a table like any other.
+    """Implements ``dv_maintenance.tables.table.Table``, which documents each method.
+
+    The folder of a branch (``TABLE/tree/NAME``) is an ordinary table.
+
+    storage : the table's folder.
+    protected : URIs of clones whose files a vacuum keeps.
     """
 
     storage: Storage
     protected: tuple[str, ...] = ()
-    """Places of clones, whose files a vacuum keeps."""
     format: ClassVar[str] = "lance"
 
     @property
@@ -48,7 +51,7 @@ class LanceTable:
     def version(self, known: int | None = None) -> int:
         from dv_maintenance.tables.lance.log.versions import latest_version
 
-        del known  # see there why it is of no use
+        del known  # it saves no request, see latest_version
         return latest_version(self.storage)
 
     def snapshot(self, version: int | None = None) -> LanceSnapshot:
@@ -83,7 +86,7 @@ class LanceTable:
         return scan_tasks(self.storage, cast("LanceSnapshot", snapshot), columns)
 
     def may_match(self, snapshot: Snapshot, predicate: Predicate) -> pa.BooleanArray:
-        # Manifests have no statistics of columns.
+        # Manifests have no column statistics.
         import pyarrow as pa
 
         return pa.array([True] * snapshot.files.num_rows, pa.bool_())
@@ -194,13 +197,13 @@ class LanceTable:
         return preflight(self.storage, version, fragments)
 
     def tags(self) -> dict[str, Tag]:
-        """By name; those of every branch, even if this is one."""
+        """Tags by name, including those of all branches, also when this table is a branch."""
         from dv_maintenance.tables.lance.log.refs import tags
 
         return tags(self._root())
 
     def branches(self) -> dict[str, Branch]:
-        """By name, without the main one."""
+        """Branches by name, without the main branch."""
         from dv_maintenance.tables.lance.log.refs import branches
 
         return branches(self._root())
@@ -215,7 +218,7 @@ class LanceTable:
             raise UsageError(
                 f"there is no branch {name!r}",
                 table=self.uri,
-                next_step=f"use one of {', '.join(known)}" if known else "the table has no branches",
+                next_step=f"use one of {', '.join(known)}" if known else "use the table itself, it has no branches",
             )
         place = self._root()
         return LanceTable(Storage(place.uri_of(known[name].path), place.options), self.protected)
@@ -224,7 +227,7 @@ class LanceTable:
         from dv_maintenance.tables.lance.log.refs import root
         from dv_maintenance.tables.lance.log.versions import load_manifest
 
-        # Only a branch can lie in such a folder, and only its manifest knows how much of the path is its name.
+        # Only a branch can be in such a folder, and only its manifest shows how much of the path is its name.
         if "/tree/" not in self.uri:
             return self.storage
         return root(self.storage, load_manifest(self.storage)[1].branch)

@@ -1,4 +1,4 @@
-"""Whether a Lance table may be changed, and by what."""
+"""Which operations may change a Lance table."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def check_writable(snapshot: LanceSnapshot, operation: str) -> None:
 
     Raises
     ------
-    UnsupportedFeatureError : flags that are not known, or of what nobody here can tell which files it needs.
-    RefusedError : an update or a merge; to change fragments where some share data files.
+    UnsupportedFeatureError : unknown flags, or features whose files cannot be determined.
+    RefusedError : an update or a merge; a delete or a rewrite if fragments share data files.
     """
     if operation == "vacuum":
         check_cleanable(snapshot.manifest, snapshot.table)
@@ -39,7 +39,7 @@ def check_writable(snapshot: LanceSnapshot, operation: str) -> None:
 
 
 def refused(snapshot: LanceSnapshot, operation: str) -> RefusedError:
-    """Why, and what else does it."""
+    """The error of a refused operation, with the call of Lance to use instead."""
     why, instead = _INSTEAD[operation]
     return RefusedError(
         f"no {operation} here: {why}",

@@ -120,7 +120,7 @@ def test_what_a_run_may_delete(table: Path) -> None:
         opened(table).vacuum(guard=VacuumGuard(0.1))
     with pytest.raises(RefusedError, match="at a tag"):
         opened(table).vacuum(guard=VacuumGuard(streams=("somewhere",)))
-    with pytest.raises(RefusedError, match="version 9999 is to be protected, and does not exist"):
+    with pytest.raises(RefusedError, match="version 9999 is to be protected, but does not exist"):
         opened(table).vacuum(guard=VacuumGuard(versions=(9999,)))
     assert files(table) == before
     assert opened(table).vacuum(guard=VacuumGuard(1)).deleted > 0
@@ -223,8 +223,8 @@ def test_the_config_says_how_long_and_how_many(table: Path, pylance: ModuleType)
         ({}, -1, "negative"),
         ({}, 14 * DAY - 1, "shorter than the table's own 14d .Lance's default"),
         ({"lance.auto_cleanup.older_than": "20d"}, 14 * DAY, "shorter than the table's own 20d"),
-        ({"lance.auto_cleanup.older_than": "two weeks"}, None, "older_than: 'two weeks' is no age"),
-        ({"lance.auto_cleanup.older_than": "2D"}, None, "'D' is no unit"),
+        ({"lance.auto_cleanup.older_than": "two weeks"}, None, "older_than: 'two weeks' is not an age"),
+        ({"lance.auto_cleanup.older_than": "2D"}, None, "'D' is not a unit"),
         ({"lance.auto_cleanup.retain_versions": "0"}, None, "retain_versions: '0'"),
     ],
 )
@@ -542,7 +542,7 @@ def test_row_ids_in_files_of_their_own_stop_it(table: Path) -> None:
 
 def before_batch(monkeypatch: pytest.MonkeyPatch, number: int, do: Callable[[], object]) -> None:
     """Something happens right in front of the ``number``-th look that comes before deleting."""
-    catch_up, calls = cleanup._Cleanup._catch_up, []
+    catch_up, calls = cleanup._Cleanup._read_again, []
 
     def interfered(self: Any, *, manifests_are_gone: bool) -> None:
         calls.append(manifests_are_gone)
@@ -550,7 +550,7 @@ def before_batch(monkeypatch: pytest.MonkeyPatch, number: int, do: Callable[[], 
             do()
         catch_up(self, manifests_are_gone=manifests_are_gone)
 
-    monkeypatch.setattr(cleanup._Cleanup, "_catch_up", interfered)
+    monkeypatch.setattr(cleanup._Cleanup, "_read_again", interfered)
 
 
 def check_all(pylance: ModuleType, place: Path) -> None:
@@ -634,7 +634,7 @@ def test_a_table_that_is_made_anew_meanwhile(table: Path, pylance: ModuleType, m
         pylance.write_dataset(pa.table({"id": [1]}), str(table))
 
     before_batch(monkeypatch, 1, do)
-    with pytest.raises(ConflictError, match="made anew"):
+    with pytest.raises(ConflictError, match="recreated"):
         opened(table).vacuum()
     assert rows(pylance, table).num_rows == 1
 

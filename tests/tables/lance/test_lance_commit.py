@@ -151,10 +151,10 @@ def test_a_race_that_is_always_lost_is_told(place: str, monkeypatch: pytest.Monk
     def lost(*_: object) -> None:
         raise ConflictError("somebody was faster")
 
-    monkeypatch.setattr(commit._Commit, "_by_lance", lost)
-    monkeypatch.setattr(commit._Commit, "_by_hand", lost)
+    monkeypatch.setattr(commit._Commit, "_commit_by_lance", lost)
+    monkeypatch.setattr(commit._Commit, "_commit_by_us", lost)
     before = {path.name for path in Path(place, "data").iterdir()}
-    with pytest.raises(ConflictError, match="others were faster in 200 attempts") as caught:
+    with pytest.raises(ConflictError, match="lost 200 attempts against other writers") as caught:
         purge(open_table(place), LocalEngine())
     assert "nothing was committed" in str(caught.value)
     assert {path.name for path in Path(place, "data").iterdir()} == before
@@ -191,5 +191,5 @@ def test_indices_that_cannot_be_looked_at_are_a_problem_of_theirs(
 
     monkeypatch.setattr("dv_maintenance.tables.lance.commit.indices.load_manifest", refuse)
     report = purge(open_table(place), LocalEngine())
-    assert report.problems == ("the indices were not looked at: both namings",)
+    assert report.problems == ("the indices were not checked: both namings",)
     assert ids(pylance, place) == [n for n in range(400) if n % 4]

@@ -521,7 +521,8 @@ def test_damaged_deletion_files_are_not_extended(kind: str, golden_copy: Callabl
 
 
 @pytest.mark.parametrize(
-    ("positions", "what"), [({0: [10]}, "none of the 10 rows"), ({0: []}, "none of"), ({0: [3]}, "were deleted when")]
+    ("positions", "what"),
+    [({0: [10]}, "not within the 10 rows"), ({0: []}, "not within"), ({0: [3]}, "were already deleted when")],
 )
 def test_wrong_changes_are_refused(
     positions: dict[int, Iterable[int] | None], what: str, made: Callable[..., str], pylance: ModuleType

@@ -86,7 +86,7 @@ def test_maps_blobs_and_extensions(pylance: ModuleType, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ([field(1, "a", "int32", 7)], "part of field 7, which does not come before it"),
+        ([field(1, "a", "int32", 7)], "part of field 7, which is not listed before it"),
         ([field(1, "a", "int32", 1)], "part of field 1"),
         ([field(1, "a", "list")], "list of 0 fields"),
         ([field(1, "a", "map"), field(2, "entries", "int32", 1)], "not of keys and values"),
@@ -148,15 +148,15 @@ def test_damaged_manifests(data: bytes, reason: str) -> None:
     [
         ([fragment((1, 2**32))], "fragment id 4294967296 is above"),
         ([fragment((4, 2**40))], "has 1099511627776 rows"),
-        ([fragment((1, 3)), fragment((1, 3))], "fragment 3 is there twice"),
+        ([fragment((1, 3)), fragment((1, 3))], "fragment 3 occurs twice"),
         ([fragment((3, message((1, 2))))], "unknown kind 2"),
         ([fragment((3, message((4, 2**33))))], "8589934592 rows of fragment 0 are deleted"),
         ([fragment((3, 7))], "field 3 has wire type 0"),
-        ([fragment((2, message((1, b"../../etc/passwd"))))], "names no file of the table"),
-        ([fragment((2, message((1, b"/etc/passwd"))))], "names no file of the table"),
-        ([fragment((2, b""))], "names no file of the table"),
-        ([fragment((2, message((1, b"a\0.lance"))))], "names no file of the table"),
-        ([fragment((2, message((1, b"a" * 1001))))], "names no file of the table"),
+        ([fragment((2, message((1, b"../../etc/passwd"))))], "is not a path inside the table"),
+        ([fragment((2, message((1, b"/etc/passwd"))))], "is not a path inside the table"),
+        ([fragment((2, b""))], "is not a path inside the table"),
+        ([fragment((2, message((1, b"a\0.lance"))))], "is not a path inside the table"),
+        ([fragment((2, message((1, b"a" * 1001))))], "is not a path inside the table"),
     ],
 )
 def test_damaged_fragments(fragments: list[bytes], reason: str) -> None:

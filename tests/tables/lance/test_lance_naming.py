@@ -80,7 +80,7 @@ def test_an_interrupted_run_is_gone_on_with(
     monkeypatch.setattr(Storage, broken, breaks)
     with pytest.raises(StorageError, match="went away") as caught:
         opened(place).rename_manifests()
-    assert caught.value.done == f"{after} of {NEWEST} manifests renamed; others may be there under both names"
+    assert caught.value.done == f"{after} of {NEWEST} manifests renamed; others may exist under both names"
     monkeypatch.undo()
     if after:  # both namings: nobody reads it, and we say what helps
         with pytest.raises(ValueError, match="multiple manifest naming schemes"):
@@ -135,7 +135,7 @@ def test_a_writer_that_comes_meanwhile_is_told_of(place: Path, monkeypatch: pyte
             patch(new, lambda records: [(3, NEWEST + 1) if number == 3 else (number, v) for number, v in records])
 
     monkeypatch.setattr(naming, "_rename", beside)
-    with pytest.raises(ConflictError, match=f"committed version {NEWEST + 1} meanwhile"):
+    with pytest.raises(ConflictError, match=f"committed version {NEWEST + 1} during the renaming"):
         opened(place).rename_manifests()
     monkeypatch.undo()
     assert new.exists()

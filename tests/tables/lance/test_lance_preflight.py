@@ -32,7 +32,7 @@ def opened(path: Path) -> LanceTable:
         ("bad_count_mismatch", "count", "it holds 5990 offsets, the manifest says 6000"),
         ("bad_garbage_arrow", "unreadable", "no Arrow IPC file"),
         ("bad_missing_deletion", "missing", "does not exist"),
-        ("bad_offset_out_of_range", "offset", "1 of its offsets, up to 1000000, are behind the fragment's 12000 rows"),
+        ("bad_offset_out_of_range", "offset", "1 of its offsets, up to 1000000, are past the fragment's 12000 rows"),
         ("bad_truncated_bitmap", "unreadable", "truncated"),
     ],
 )
@@ -113,7 +113,7 @@ def test_every_fault_at_once(path: Path) -> None:
         (5, "offset"),
         (6, "base"),
     ]
-    assert "3 of its offsets, up to 12, are behind the fragment's 10 rows" in faults[6].reason
+    assert "3 of its offsets, up to 12, are past the fragment's 10 rows" in faults[6].reason
     assert all(fault.file == f"_deletions/{deletion(path, fault.fragment).name}" for fault in faults[1:7])
     assert [fault.fragment for fault in table.preflight(fragments=[3, 5, 7])] == [3, 5, 5]
     assert table.preflight(version=1) == ()

@@ -104,7 +104,7 @@ def test_both_namings_in_one_folder(golden_copy: Callable[[str], Path], pylance:
         lambda: table.changes_since(1),
     ]
     for call in calls:
-        with pytest.raises(RefusedError, match="named in both ways") as caught:
+        with pytest.raises(RefusedError, match="have both naming schemes") as caught:
             call()
         assert caught.value.exit_code == 3
 

@@ -1,5 +1,7 @@
-"""Rows out of a Lance table: a larger deletion file for each fragment that keeps rows, and fragments that keep none
-leave the manifest. Lance itself commits, over what others appended or did to other fragments meanwhile.
+"""Delete rows from a Lance table.
+
+A fragment that keeps rows gets a larger deletion file. A fragment that keeps none is removed from the manifest. Lance
+itself commits, and rebases over concurrent appends and over concurrent changes of other fragments.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ OPERATION: Final = "dvm.operation"
 PARAMETERS: Final = "dvm.parameters"
 """Properties of our transactions: the operation's name, and its parameters as JSON."""
 
-# What Lance says when others got in the way: nothing was committed then.
+# Messages of Lance about a concurrent writer: nothing was committed.
 _CONFLICT: Final = re.compile(r"commit conflict|[Ii]ncompatible transaction|preempted by concurrent")
 _CONTENTION: Final = re.compile(r"[Tt]oo ?[Mm]uch ?[Ww]rite ?[Cc]ontention|[Tt]oo many concurrent writers")
 
@@ -53,24 +55,27 @@ def commit_deletes(
     operation: Mapping[str, Any],
     max_attempts: int = 10,
 ) -> ChangesOutcome:
-    """Commit rows out, see ``RowLevelTable.commit_changes``.
+    """Commit the deletion of rows, see ``RowLevelTable.commit_changes``.
 
-    The outcome is a conflict if others meanwhile changed a fragment that loses rows, or the table's schema, or made it
-    anew; so Lance rules, and so it is looked up before deletion files are written. What others appended, and rows that
-    an update put into new fragments, come after the delete: a row that was to be deleted and was updated is in a
-    fragment that changed.
+    The outcome is a conflict if another writer changed a fragment that loses rows, changed the schema, or recreated the
+    table. Lance has the same rule; it is checked here too before deletion files are written. Concurrent appends, and
+    rows that an update moved to new fragments, are ordered after the delete. A row that was to be deleted and was
+    updated instead is in a fragment that changed, so it is a conflict.
 
     Raises
     ------
     DamagedTableError : a deletion file that would be extended is damaged; nothing was changed.
-    VerificationError : the changes can't be right; nothing was changed.
+    VerificationError : the changes contradict the snapshot; nothing was changed.
     ConflictError : the race for the next version was lost ``max_attempts`` times; nothing was committed.
     StorageError : the storage did not answer; the message says whether the commit is known to have failed.
-    RefusedError : there is no pylance, or an old one; or a folder of the table is a link.
+    RefusedError : pylance is missing or too old; or a folder of the table is a link.
     """
     if changes.added or changes.change_files:
         raise VerificationError(
-            "new rows can't be committed here", table=base.table, version=base.version, next_step="report this"
+            "Lance tables accept only deletions here, not new rows",
+            table=base.table,
+            version=base.version,
+            next_step="report this",
         )
     if not changes.deleted:
         return ChangesOutcome(None, 0)
@@ -84,13 +89,16 @@ def commit_deletes(
     return commit.run(operation, max_attempts)
 
 
-# -- what goes ----------------------------------------------------------------------------------------------------
+# -- deletions ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Shrinking:
-    """A fragment that loses rows: ``deleted`` is all that is deleted afterwards, ``None``: it goes whole. ``fresh``:
-    rows that are deleted now.
+    """A fragment that loses rows.
+
+    fragment : the fragment before the commit.
+    deleted : all its deleted rows after the commit; ``None`` if the whole fragment is removed.
+    fresh : how many rows this commit deletes.
     """
 
     fragment: Fragment
@@ -116,17 +124,17 @@ def _shrinkings(storage: Storage, base: LanceSnapshot, deleted: Sequence[Deleted
 def _shrinking(storage: Storage, base: LanceSnapshot, fragment: Fragment, each: DeletedRows) -> _Shrinking:
     rows, gone = fragment.physical_rows, fragment.deletion.count if fragment.deletion else 0
     if rows is None or gone is None:
-        raise _wrong(base, f"nobody counted the rows of fragment {fragment.id}")
+        raise _wrong(base, f"the row count of fragment {fragment.id} is unknown")
     if each.positions is None:
         return _Shrinking(fragment, None, rows - gone)
     if each.rows is not None and each.rows != rows:
         raise _wrong(base, f"fragment {fragment.id} was read as {each.rows} rows, the manifest says {rows}")
     if not each.positions or each.positions.max() >= rows:
-        raise _wrong(base, f"rows to delete are none of the {rows} rows of fragment {fragment.id}")
+        raise _wrong(base, f"the positions to delete are not within the {rows} rows of fragment {fragment.id}")
     before = deletions_of(storage, base.manifest, fragment)
     deleted = before | each.positions
     if len(deleted) != len(before) + len(each.positions):
-        raise _wrong(base, f"rows to delete of fragment {fragment.id} were deleted when it was read")
+        raise _wrong(base, f"rows to delete in fragment {fragment.id} were already deleted when it was read")
     return _Shrinking(fragment, None if len(deleted) == rows else deleted, len(each.positions))
 
 
@@ -135,7 +143,7 @@ def _wrong(base: LanceSnapshot, what: str) -> VerificationError:
 
 
 def _changed_by_others(storage: Storage, base: LanceSnapshot, touched: Sequence[int]) -> str:
-    """Why the rows have to be looked for again; "" if they need not."""
+    """Why the rows to delete must be searched again; "" if they need not be."""
     _, now = load_manifest(storage)
     if now.version == base.version:
         return ""
@@ -146,7 +154,7 @@ def _changed_by_others(storage: Storage, base: LanceSnapshot, touched: Sequence[
     }
     left = set(now.fragment_records)
     changed = [number for number in touched if before[number] not in left]
-    return f"another writer changed fragment {changed[0]}, which rows are to be deleted from" if changed else ""
+    return f"another writer changed fragment {changed[0]}, from which rows are to be deleted" if changed else ""
 
 
 # -- commit -------------------------------------------------------------------------------------------------------
@@ -223,7 +231,7 @@ class _Commit:
                 raise _Lost(text, by_contention=True) from error
             if _CONFLICT.search(text):
                 raise _Lost(text) from error
-            # The answer may have been lost, not the commit.
+            # The response may be lost although the commit succeeded.
             version = self._committed(uuid)
             if version is not None:
                 return version
@@ -232,13 +240,13 @@ class _Commit:
             raise failure from error
 
     def _updated(self, dataset: Any, each: _Shrinking, file: DeletionFile) -> Any:
-        """The fragment as Lance knows it, row ids and all, with the new deletion file."""
+        """Lance's own metadata of the fragment, row ids included, with the new deletion file."""
         fragment = dataset.get_fragment(each.fragment.id)
         deletion = self.lance.fragment.DeletionFile(**described(file))
         return replace(fragment.metadata, deletion_file=deletion)
 
     def _committed(self, uuid: str) -> int | None:
-        """The version that the transaction made, as far as that can be found out."""
+        """The version that the transaction committed, ``None`` if there is none or it cannot be determined."""
         with suppress(Exception):
             for file in reversed(all_versions(self.storage)):
                 if file.version <= self.base.version:
@@ -248,11 +256,11 @@ class _Commit:
         return None
 
     def _discard(self, new: Mapping[int, DeletionFile]) -> None:
-        with suppress(StorageError):  # vacuum finds what stays
+        with suppress(StorageError):  # vacuum deletes what is left
             self.storage.delete([f"{DELETIONS}/{file.name}" for file in new.values()])
 
 
-class _Lost(Exception):  # noqa: N818 - no error: the operation is run again
+class _Lost(Exception):  # noqa: N818 - not an error: the operation runs again
     """Why Lance did not commit."""
 
     def __init__(self, reason: str, *, by_contention: bool = False) -> None:

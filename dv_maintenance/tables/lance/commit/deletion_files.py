@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 
 __all__ = ["described", "new_deletion_file", "write_deletions"]
 
-# Lance's own threshold, for what is deleted in a fragment in all.
+# Lance's own threshold: deleted rows of a fragment in total.
 _BITMAP_FROM: Final = 5000
 _KINDS: Final = {ARRAY: ("array", "arrow"), BITMAP: ("bitmap", "bin")}
 
 
 def new_deletion_file(fragment: int, version: int, deleted: DeletionVector) -> DeletionFile:
-    """For all rows that are deleted in a fragment, made from ``version``, under a name that nobody else takes."""
+    """The metadata of a deletion file with all deleted rows of a fragment, based on ``version``. The name is random."""
     codec = ARRAY if len(deleted) < _BITMAP_FROM else BITMAP
     name = f"{fragment}-{version}-{secrets.randbits(64)}.{_KINDS[codec][1]}"
     return DeletionFile(codec, name, version, len(deleted), None)
 
 
 def write_deletions(storage: Storage, file: DeletionFile, deleted: DeletionVector) -> None:
-    """Raises StorageError.
+    """Write a deletion file. Raises StorageError.
 
-    No put-if-absent: the name is random, and a client that repeats a put whose answer got lost would find its own file
-    in the way.
+    This is a plain put, not put-if-absent: the name is random, and a client that retries a put after a lost response
+    would collide with its own file.
     """
     storage.put(f"{DELETIONS}/{file.name}", encode(file.codec, deleted))
 
 
 def described(file: DeletionFile) -> dict[str, Any]:
-    """As Lance's own JSON of a fragment has it."""
+    """The fields of a deletion file as in Lance's own JSON of a fragment."""
     return {
         "read_version": file.read_version,
         "id": int(file.name.rsplit("-", 1)[1].split(".")[0]),

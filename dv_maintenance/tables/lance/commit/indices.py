@@ -1,4 +1,4 @@
-"""Indices behind a rewrite: what they have to be told, so that searches find all they should, and fast."""
+"""Update indices after a rewrite, so that searches stay complete and fast."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.lance.log.manifest import Manifest
 
-__all__ = ["keep_up"]
+__all__ = ["update_indices"]
 
 _VECTOR: Final = "VectorIndexDetails"
-# Of Lance itself: not to search in.
+# Lance's internal indices; no search uses them.
 _SYSTEM: Final = frozenset({"__lance_frag_reuse", "__lance_mem_wal"})
 
 
-def keep_up(storage: Storage) -> tuple[str, ...]:
-    """Bring the indices of the newest version up to it: what they do not cover is added. A vector index of a table with
-    stable row ids is retrained instead: it still has the ids of rows that are gone, and they take the places of rows
-    that a search should return. Returns what went wrong: the table is right without, only slower to search, or with too
-    few results of a vector search.
+def update_indices(storage: Storage) -> tuple[str, ...]:
+    """Extend the indices of the newest version to the fragments that they do not cover.
+
+    A vector index of a table with stable row ids is retrained instead: it still holds the ids of deleted rows, and
+    these displace rows that a search should return.
+
+    Returns the problems. The table is correct despite them; searches are slower, or a vector search returns too few
+    rows.
     """
     try:
         _, manifest = load_manifest(storage)
         retrain, rest = _names(manifest)
     except DvMaintenanceError as error:
-        return (f"the indices were not looked at: {error.message}",)
+        return (f"the indices were not checked: {error.message}",)
     problems = []
     for names, options in ((rest, {}), (retrain, {"retrain": True})):
         if names:

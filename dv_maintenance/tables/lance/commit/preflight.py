@@ -1,7 +1,7 @@
 """Finds damaged or inconsistent deletion files before anything is rewritten.
 
-Lance's own readers do not compare a deletion file with the manifest: a count that differs, or an offset behind the last
-row, is read without complaint, and a compaction of such a fragment fails half-way or keeps the wrong rows.
+Lance's own readers do not compare a deletion file with the manifest. They accept a count that differs, or an offset
+past the last row. A compaction of such a fragment fails half-way or keeps the wrong rows.
 """
 
 from __future__ import annotations
@@ -32,9 +32,14 @@ BASE: Final = "base"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with ``file`` of a fragment. ``kind``: missing, unreadable (cut, of another format, its contents
-    contradict each other), count (differs from the manifest's), offset (behind the last row), rows (the manifest's
-    physical rows contradict the data file), or base (its place is not known). ``reason``: for people.
+    """A fault in a file of a fragment.
+
+    fragment : id of the fragment.
+    file : path of the file; its name if the base path is unknown.
+    kind : missing, unreadable (truncated, of another format, or inconsistent in itself), count (differs from the
+        manifest's), offset (past the last row), rows (the manifest's physical rows contradict the data file), or base
+        (the base path is unknown).
+    reason : the explanation for people.
     """
 
     fragment: int
@@ -49,8 +54,12 @@ class Fault:
 def preflight(
     storage: Storage, version: int | None = None, fragments: Sequence[int] | None = None
 ) -> tuple[Fault, ...]:
-    """Every fault of a version's deletion files, by fragment; those of ``fragments`` only, if ids are given. Reads each
-    deletion file whole, and of data files the footers where a manifest lacks the rows or contradicts deletions.
+    """Find every fault of a version's deletion files, by fragment.
+
+    fragments : ids of the fragments to check; all by default.
+
+    Reads each deletion file whole. Reads the footer of a data file only if the manifest lacks the row count or
+    contradicts the deletions.
 
     Raises
     ------
@@ -70,11 +79,12 @@ def preflight(
 
 
 def check_sound(storage: Storage, version: int, fragments: Sequence[int]) -> None:
-    """Refuse fragments whose deletion files cannot be relied on.
+    """Refuse fragments with faulty deletion files.
 
     Raises
     ------
-    DamagedTableError : tells every fault; and what :func:`preflight` raises.
+    DamagedTableError : lists every fault.
+    TableNotFoundError, UsageError, RefusedError, UnsupportedFeatureError : as :func:`preflight`.
     """
     faults = preflight(storage, version, fragments)
     if faults:
@@ -83,7 +93,7 @@ def check_sound(storage: Storage, version: int, fragments: Sequence[int]) -> Non
             table=storage.uri,
             version=version,
             done="nothing was changed",
-            next_step="restore the files from a backup, or an earlier version of the table",
+            next_step="restore the files from a backup, or restore an earlier version of the table",
         )
 
 
@@ -101,7 +111,7 @@ def _faults(storage: Storage, manifest: Manifest, fragment: Fragment) -> list[Fa
         kind = MISSING if isinstance(damage.__cause__, FileNotFoundError) else UNREADABLE
         return [Fault(fragment.id, path, kind, damage.reason)]
     faults = []
-    # Writers that left out their version got rows wrong, never the count of a deletion file.
+    # Writers that recorded no version wrote wrong row counts, but never a wrong count of a deletion file.
     if deletion.count is not None and deletion.count != len(dv):
         reason = f"it holds {len(dv)} offsets, the manifest says {deletion.count}"
         faults.append(Fault(fragment.id, path, COUNT, reason))
@@ -120,6 +130,6 @@ def _faults(storage: Storage, manifest: Manifest, fragment: Fragment) -> list[Fa
         rows = counted
     if rows is not None and dv and dv.max() >= rows:
         beyond = len(dv) - dv.rank(rows)
-        reason = f"{beyond} of its offsets, up to {dv.max()}, are behind the fragment's {rows} rows"
+        reason = f"{beyond} of its offsets, up to {dv.max()}, are past the fragment's {rows} rows"
         faults.append(Fault(fragment.id, path, OFFSET, reason))
     return faults

@@ -1,8 +1,8 @@
-"""Commits of rewrites, each on its own, so that a conflict costs only itself.
+"""Commits of rewrites, one version each, so that a conflict discards only one rewrite.
 
-Lance's commit of a compaction gives up when anybody deleted from a fragment meanwhile. Where deletes are all that
-happened the work is kept: the rows that others deleted are deleted in the new fragments too, by deletion files of our
-own, and the exchange is committed as an operation of our making.
+Lance's commit of a compaction fails if a concurrent delete changed one of its fragments. If deletes are the only
+changes, the rewritten fragments are kept: deletion files of our own delete the same rows in the new fragments, and we
+commit the replacement as a Rewrite operation ourselves.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dv_maintenance.errors import ConflictError, RefusedError, UsageError
 from dv_maintenance.files.lance_library import lance_errors, open_dataset
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.commit.deletion_files import described, new_deletion_file, write_deletions
-from dv_maintenance.tables.lance.commit.indices import keep_up
+from dv_maintenance.tables.lance.commit.indices import update_indices
 from dv_maintenance.tables.lance.layout import DELETIONS
 from dv_maintenance.tables.lance.log.history import changes_since
 from dv_maintenance.tables.lance.log.manifest import Fragment
@@ -35,7 +35,7 @@ __all__ = ["commit"]
 
 _log = logging.getLogger(__name__)
 
-# What leaves the rows of a fragment where they are, or deletes them.
+# Operations that keep the rows of a fragment in place, or delete them.
 _HARMLESS: Final = frozenset({"Append", "Delete", "Update", "ReserveFragments", "CreateIndex", "UpdateConfig"})
 
 
@@ -47,14 +47,16 @@ def commit(
     operation: Mapping[str, Any],
     max_attempts: int,
 ) -> CommitOutcome:
-    """See ``Table.commit``. Every replacement has a version of its own; a race that is lost ``max_attempts`` times is
-    reported as lost, since others may be committed by then.
+    """See ``Table.commit``. Every replacement is committed as its own version.
+
+    A replacement that loses the race ``max_attempts`` times is reported as lost, not raised: earlier replacements may
+    already be committed.
 
     Raises
     ------
-    RefusedError : nothing was committed. Behind a commit it is told as the reason why the others are lost, since who
-        gets an error like this one deletes all new files.
-    StorageError, DamagedTableError : of what was committed then nobody knows; what was committed before stands.
+    ConflictError, RefusedError, UsageError : nothing was committed. After the first commit the same error is reported
+        as the reason why the remaining replacements are lost: a caller that catches it deletes all new files.
+    StorageError, DamagedTableError : whether the current replacement was committed is unknown; earlier commits stand.
     """
     storage.prove_put_if_absent("_transactions")
     done: list[_Done] = []
@@ -75,7 +77,7 @@ def commit(
         reason="; ".join(dict.fromkeys(each.reason for each in done if each.reason)),
         rebased=tuple(each.rebased for each in held if each.rebased is not None),
         versions={each.id: each.version for each in held if each.version is not None},
-        problems=keep_up(storage) if held else (),
+        problems=update_indices(storage) if held else (),
     )
 
 
@@ -89,13 +91,14 @@ class _Done:
 
 
 class _NotCarriedError(Exception):
-    """Why what others did cannot be carried over."""
+    """Why concurrent deletes cannot be carried over to the new fragments."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Hand:
-    """What a commit of ours takes, ready before the first attempt: a race is won by being quick, and fragments with
-    row ids of their own take a while to be read.
+class _Prepared:
+    """The inputs of our own commit, prepared before the first attempt.
+
+    An attempt must be short to win the race, and the metadata of fragments with their own row ids is slow to read.
     """
 
     dataset: Any
@@ -110,44 +113,45 @@ class _Commit:
     replacement: Replacement
     name: str
     max_attempts: int
-    at_plan: dict[int, DeletionVector] = field(default_factory=dict)  # deletions of fragments when they were read
-    hand: _Hand | None = None
+    at_plan: dict[int, DeletionVector] = field(default_factory=dict)  # deletions of the fragments when they were read
+    prepared: _Prepared | None = None
 
     def run(self) -> _Done:
-        attempts, by_lance = 0, bool(self.replacement.native)
+        attempts, use_lance = 0, bool(self.replacement.native)
         while attempts < self.max_attempts:
             attempts += 1
             now = load_snapshot(self.storage)
             sources = self._sources(now)
-            if (reason := self._gone_astray(now, sources)) is not None:
+            if (reason := self._not_carriable(now, sources)) is not None:
                 return _Done(self.replacement.id, attempts, reason=reason)
             untouched = all(new is not None and new.deletion == old.deletion for old, new in sources)
             try:
-                if by_lance and untouched:
-                    version, rebased = self._by_lance(), None
+                if use_lance and untouched:
+                    version, rebased = self._commit_by_lance(), None
                 else:
-                    version, rebased = self._by_hand(now, sources)
+                    version, rebased = self._commit_by_us(now, sources)
             except _NotCarriedError as error:
                 return _Done(self.replacement.id, attempts, reason=str(error))
             except ConflictError:
-                # A delete, or a new index: Lance would not take the work any more.
+                # After a concurrent delete or a new index Lance refuses its own result.
                 _log.info("%s: attempt %d lost against another writer", self.storage.uri, attempts)
-                by_lance = False
+                use_lance = False
                 continue
             return _Done(self.replacement.id, attempts, version, rebased=rebased)
-        return _Done(self.replacement.id, attempts, reason=f"others were faster in {attempts} attempts")
+        return _Done(self.replacement.id, attempts, reason=f"lost {attempts} attempts against other writers")
 
     def _sources(self, now: LanceSnapshot) -> list[tuple[Fragment, Fragment | None]]:
-        """The fragments as they were read, in the table's order, which is that of their rows in the new ones; and as
-        they are now, ``None`` where they are not there any more.
+        """Pairs of a source fragment as it was read, and as it is now (``None`` if it is gone).
+
+        They are in the table's order, which is the order of their rows in the new fragments.
         """
         wanted = set(self.replacement.inputs)
         olds = [old for key, old in zip(_keys(self.base), self.base.fragments, strict=True) if key in wanted]
         live = {(each.id, _first(each)): each for each in now.fragments}
         return [(old, live.get((old.id, _first(old)))) for old in olds]
 
-    def _gone_astray(self, now: LanceSnapshot, sources: Sequence[tuple[Fragment, Fragment | None]]) -> str | None:
-        """Why nothing can be carried over, if so."""
+    def _not_carriable(self, now: LanceSnapshot, sources: Sequence[tuple[Fragment, Fragment | None]]) -> str | None:
+        """Why no change can be carried over; ``None`` if all of them can be."""
         if now.version == self.base.version:
             return None
         if now.version < self.base.version:
@@ -169,40 +173,40 @@ class _Commit:
 
     # -- Lance's own commit --------------------------------------------------------------------------------------------
 
-    def _by_lance(self) -> int:
+    def _commit_by_lance(self) -> int:
         from lance.optimize import Compaction, RewriteResult
 
         dataset = self._open()
-        # The library's own description of its types leaves this one out.
+        # The library's type stubs lack this class.
         results: Any = RewriteResult
         with self._errors():
             Compaction.commit(dataset, [results.from_json(self.replacement.native)])
             return int(dataset.version)
 
-    # -- ours ----------------------------------------------------------------------------------------------------------
+    # -- our own commit -----------------------------------------------------------------------------------------------
 
-    def _by_hand(
+    def _commit_by_us(
         self, now: LanceSnapshot, sources: Sequence[tuple[Fragment, Fragment | None]]
     ) -> tuple[int, Rebased | None]:
         from lance import LanceDataset, LanceOperation
         from lance.fragment import DeletionFile
 
-        if self.hand is None:
-            self.hand = self._hand({old.id for old, _ in sources})
-        hand = self.hand
-        carried = self._carried(now, sources, [each.physical_rows for each in hand.outputs])
+        if self.prepared is None:
+            self.prepared = self._prepare({old.id for old, _ in sources})
+        prepared = self.prepared
+        carried = self._carried(now, sources, [each.physical_rows for each in prepared.outputs])
         stay = {old.id for old, new in sources if new is not None}
-        # By their ids: that they have other deletion files by now is what this is about.
-        olds = [each for each in hand.olds if each.id in stay]
+        # Matched by id: their deletion files may differ by now.
+        olds = [each for each in prepared.olds if each.id in stay]
         if len(olds) < len(stay):
-            self.hand = None
-            raise ConflictError("fragments that were gone are there again", table=self.storage.uri, version=now.version)
-        # Lance finds the old fragments by their ids, and gives none to the new ones: a deletion file is named after its
-        # fragment before that is committed. Where another commit takes the id first, Lance refuses this one.
+            self.prepared = None
+            raise ConflictError("fragments that were gone exist again", table=self.storage.uri, version=now.version)
+        # Lance finds the old fragments by their ids and assigns none to the new ones, since a deletion file is named
+        # after its fragment before the commit. If another commit takes the id first, Lance refuses this one.
         number = (now.manifest.max_fragment_id or 0) + 1
         written: list[str] = []
         new = []
-        for fragment, deleted in zip(hand.outputs, carried, strict=True):
+        for fragment, deleted in zip(prepared.outputs, carried, strict=True):
             if len(deleted) == fragment.physical_rows:
                 continue
             deletion = None
@@ -219,7 +223,7 @@ class _Commit:
         try:
             with self._errors():
                 committed = LanceDataset.commit(
-                    hand.dataset, rewrite, read_version=now.version, commit_message=self.name
+                    prepared.dataset, rewrite, read_version=now.version, commit_message=self.name
                 )
         except ConflictError:
             self.storage.delete(written)
@@ -231,14 +235,14 @@ class _Commit:
             rebased = Rebased(self.replacement.id, inputs, tuple(len(deleted) for deleted in carried))
         return int(committed.version), rebased
 
-    def _hand(self, sources: Collection[int]) -> _Hand:
+    def _prepare(self, sources: Collection[int]) -> _Prepared:
         from lance.fragment import FragmentMetadata
 
         dataset = self._open()
         with self._errors():
             olds = [each.metadata for each in dataset.get_fragments() if each.fragment_id in sources]
             outputs = json.loads(self.replacement.native)["new_fragments"] if self.replacement.native else []
-            return _Hand(dataset, olds, [FragmentMetadata.from_json(json.dumps(each)) for each in outputs])
+            return _Prepared(dataset, olds, [FragmentMetadata.from_json(json.dumps(each)) for each in outputs])
 
     def _carried(
         self, now: LanceSnapshot, sources: Sequence[tuple[Fragment, Fragment | None]], outputs: Sequence[int]
@@ -277,5 +281,5 @@ def _keys(snapshot: LanceSnapshot) -> list[FileKey]:
 
 
 def _first(fragment: Fragment) -> str:
-    """Tells a fragment from another one with the same id, of a table that was recreated."""
+    """Path of the first data file. It distinguishes fragments with the same id in a table that was recreated."""
     return fragment.files[0].path if fragment.files else ""

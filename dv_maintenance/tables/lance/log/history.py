@@ -1,7 +1,7 @@
 """What happened to a Lance table, version by version.
 
-What a commit says of itself (its transaction) gives the operation; what it did to fragments and deletion files is told
-by comparing its manifest with the one before, which works for every writer and after transactions are gone.
+The transaction of a commit gives the operation. The changes of fragments and deletion files come from a comparison of
+its manifest with the previous one, which works for every writer, and also after transactions are deleted.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _UNKNOWN: Final = Transaction("UNKNOWN", 0, None)
 
 
 def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
-    """The versions that are still there, newest first, at most ``limit`` of them. Reads the manifest of each, and of
-    the one before the last.
+    """The versions that still exist, newest first, at most ``limit`` of them. Reads the manifest of each, and of the
+    predecessor of the oldest one returned.
 
-    ``operation`` is Lance's own name; UNKNOWN where the transaction is gone. Of a version whose predecessor was cleaned
-    up, what it changed is unknown: its numbers are 0.
+    ``operation`` is Lance's own name; UNKNOWN if the transaction is gone. If the predecessor of a version was cleaned
+    up, the changes of that version are unknown and its counts are 0.
 
     Raises
     ------
@@ -48,17 +48,17 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
         if after is not None:
             found.append(_entry(storage, after, manifest))
         after = manifest
-    # The oldest one: there is none before it, or it is not asked for.
+    # The oldest version: it has no predecessor.
     if after is not None and len(found) < len(wanted):
         found.append(_entry(storage, after, None))
     return found
 
 
 def changes_since(storage: Storage, version: int) -> Changes:
-    """Versions after ``version``: reads their manifests, and no others unless a transaction is gone.
+    """The changes after ``version``. Reads only the manifests of these versions, unless a transaction is gone.
 
-    Compaction, indices and config change no data, nor does a delete that found no row. Versions that were cleaned up
-    are not in ``commits``, and count as data-changing since that can no longer be known.
+    Compaction, indices and config do not change data, nor does a delete that found no row. Versions that were cleaned
+    up are not in ``commits``; they count as data-changing, since their operation is unknown.
 
     Raises
     ------
@@ -90,14 +90,16 @@ def changes_since(storage: Storage, version: int) -> Changes:
 
 
 def oldest_dv(storage: Storage, snapshot: LanceSnapshot, limit: int) -> OldestDv | None:
-    """When the oldest deletion file of a snapshot was committed. Nearly always one read: a file's name says which
-    version it was made from, and the next one that was committed is the first that can have it.
+    """When the oldest deletion file of a snapshot was committed.
+
+    Nearly always one read: a file's name has the version that it is based on, and the next version is the first that
+    can name the file.
 
     Raises
     ------
     TableNotFoundError, RefusedError, DamagedTableError : as :func:`history`.
     """
-    # What a clone or a branch took over was committed by another history, under other numbers.
+    # Files that a clone or a branch inherited were committed in another history, under other version numbers.
     own = [each.deletion for each in snapshot.fragments if each.deletion and each.deletion.base_id is None]
     inherited = any(each.deletion and each.deletion.base_id is not None for each in snapshot.fragments)
     if not own and not inherited:
@@ -105,7 +107,7 @@ def oldest_dv(storage: Storage, snapshot: LanceSnapshot, limit: int) -> OldestDv
     first = 1 if inherited else min(file.read_version for file in own) + 1
     files = [file for file in all_versions(storage) if first <= file.version <= snapshot.version]
     live = {(each.deletion.name, each.deletion.base_id) for each in snapshot.fragments if each.deletion}
-    # Nothing between the first version that can have it and the one that has it may be missing.
+    # The answer is exact only if no version is missing between the first that can name the file and the one that does.
     expected = first
     for manifest in _manifests(storage, files[:limit], batch=1):
         gapless = manifest.version == expected
@@ -164,7 +166,7 @@ def _data_changed(transaction: Transaction, manifest: Manifest, before: Manifest
 
 
 def _difference(storage: Storage, before: Manifest | None, after: Manifest) -> _Difference:
-    """By the fragments that are not the same to the byte: few, of however many there are."""
+    """Compares only the fragments that are not identical to the byte, usually a few of many."""
     olds = before.fragment_records if before else ()
     same = set(olds) & set(after.fragment_records)
     gone = _fragments(storage, before, same) if before else []
@@ -175,8 +177,8 @@ def _difference(storage: Storage, before: Manifest | None, after: Manifest) -> _
     for name in dvs_came.keys() - dvs_gone.keys():
         fragment = dvs_came[name]
         rows += _deleted(storage, after, fragment)
-        # A deletion file takes the place of the one its fragment had: what counts is by how much it grew. Not that of
-        # other rows, where an id was given once more.
+        # A deletion file replaces the previous one of its fragment: count only the growth. A reused fragment id has
+        # other data files, and its previous deletion file does not count.
         for old in gone:
             if before and old.id == fragment.id and old.files[:1] == fragment.files[:1]:
                 rows -= _deleted(storage, before, old)
@@ -203,7 +205,7 @@ def _dvs(fragments: Sequence[Fragment]) -> dict[tuple[str, int | None], Fragment
 
 
 def _deleted(storage: Storage, manifest: Manifest, fragment: Fragment) -> int:
-    """Rows that a fragment's deletion file names; 0 where neither the manifest nor the file says any more."""
+    """Rows that a fragment's deletion file names; 0 if neither the manifest nor the file gives the count."""
     if fragment.deletion is None or fragment.deletion.count is not None:
         return (fragment.deletion.count or 0) if fragment.deletion else 0
     try:
@@ -216,8 +218,9 @@ def _deleted(storage: Storage, manifest: Manifest, fragment: Fragment) -> int:
 
 
 def _manifests(storage: Storage, files: Sequence[VersionFile], batch: int = _BATCH) -> Iterator[Manifest]:
-    """The manifests in the order asked for, without those that are cleaned up meanwhile. ``batch``: how many are read
-    at once to begin with; where one is likely to do, 1.
+    """The manifests in the given order, without those that are cleaned up concurrently.
+
+    batch : how many are read at once at first; 1 if one is likely to suffice.
     """
 
     def read(file: VersionFile) -> Manifest | None:

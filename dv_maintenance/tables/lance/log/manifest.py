@@ -2,7 +2,7 @@
 
 Format: the Manifest message of Lance's table.proto. The file is sections, each ``uint32 length`` and a message, then 16
 bytes: ``uint64`` position of the manifest among them, two ``uint16`` and ``LANC``; all little-endian. Positions of the
-index section and of the transaction that made the version are in the manifest, so one read of one file has them all.
+index section and of the transaction that made the version are in the manifest, so one read of one file gets them all.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MANIFEST: Final[Shape] = {
     18: BYTES,  # base paths
     19: BYTES,  # table metadata
     20: BYTES,  # branch
-    21: VARINT,  # position of the transaction, as older writers gave it
+    21: VARINT,  # position of the transaction, from older writers
     22: BYTES,  # fragment tree
     23: VARINT,  # position of the transaction
 }
@@ -65,17 +65,21 @@ _INDEX: Final[Shape] = {1: BYTES, 2: INTS, 3: BYTES, 4: VARINT, 5: BYTES, 6: BYT
 _UUID: Final[Shape] = {1: BYTES}
 _ANY: Final[Shape] = {1: BYTES}
 
-# DeletionFileType -> codec, and what the file's name ends with.
+# DeletionFileType -> codec and file extension.
 _KINDS: Final = {0: (ARRAY, "arrow"), 1: (BITMAP, "bin")}
 _MAX_FRAGMENT: Final = (1 << 32) - 1
 _MAX_ROWS: Final = 1 << 32
-_MAX_PATH: Final = 1000  # characters; file systems and object stores have less
+_MAX_PATH: Final = 1000  # characters; file systems and object stores allow fewer
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """Some columns of a fragment. ``path`` is relative to the ``data`` folder of its base. ``size`` in bytes and
-    ``base_id``: ``None`` where the manifest does not say. ``version`` of the file format, major and minor.
+    """A file with some columns of a fragment.
+
+    path : relative to the ``data`` folder of its base.
+    size : bytes; ``None`` if the manifest has no size.
+    base_id : id of its base path; ``None`` for the table itself.
+    version : of the file format, major and minor.
     """
 
     path: str
@@ -86,8 +90,13 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class DeletionFile:
-    """The file that says which rows of its fragment are deleted. ``name`` is its name in the ``_deletions`` folder of
-    its base. ``count``: rows that it names; ``None`` where the manifest does not say.
+    """The file that lists the deleted rows of its fragment.
+
+    codec : the encoding of its offsets.
+    name : file name in the ``_deletions`` folder of its base.
+    read_version : the version that it is based on.
+    count : how many rows it lists; ``None`` if the manifest has no count.
+    base_id : id of its base path; ``None`` for the table itself.
     """
 
     codec: str
@@ -99,8 +108,10 @@ class DeletionFile:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Rows of the table, in one or more data files with as many rows each. ``physical_rows``: deleted ones included;
-    ``None`` where the manifest does not say. ``overlays``: how many files replace values of single cells.
+    """Rows of the table, in one or more data files with equal row counts.
+
+    physical_rows : rows including deleted ones; ``None`` if the manifest has no count.
+    overlays : how many files replace values of single cells.
     """
 
     id: int
@@ -113,7 +124,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class BasePath:
-    """Another place where files of the table are: the root of a dataset, or a folder of files."""
+    """Another location of files of the table: the root of a dataset, or a folder of files."""
 
     id: int
     path: str
@@ -123,8 +134,11 @@ class BasePath:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """``version``: of the table, as it was built from. ``kind``: the type URL of its details, "" in old tables.
-    ``fragments``: ids of those that it covers, as a portable 32-bit bitmap; empty where the manifest does not say.
+    """An index.
+
+    version : the table version that it was built from.
+    kind : the type URL of its details; "" in old tables.
+    fragments : ids of the fragments that it covers, a portable 32-bit bitmap; empty if the manifest has none.
     """
 
     uuid: str
@@ -138,13 +152,16 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One version, checked. What is needed seldom or in part is left as the bytes of its messages.
+    """One version, checked. Parts that are seldom needed stay serialised messages.
 
-    ``timestamp``: epoch milliseconds. ``writer``: library and version, ``None`` from old ones, whose counts are
-    not to be trusted. ``max_fragment_id``: ``None`` before the first fragment. ``branch``: ``None`` is the main one.
-    ``has_tree``: the fragments are elsewhere. ``field_records``, ``fragment_records``, ``transaction`` (``None``: in a
-    file of its own, or nowhere), ``index_section``: serialised messages. ``path``: of the manifest's file, relative to
-    the table's root.
+    timestamp : epoch milliseconds.
+    writer : library and version; ``None`` from old writers, whose counts are unreliable.
+    max_fragment_id : ``None`` before the first fragment.
+    branch : ``None`` is the main branch.
+    has_tree : the fragments are in a separate tree.
+    field_records, fragment_records, index_section : serialised messages.
+    transaction : serialised message; ``None`` if it is in a separate file, or missing.
+    path : of the manifest's file, relative to the table's root.
     """
 
     version: int
@@ -169,33 +186,34 @@ class Manifest:
     path: str = ""
 
     def fragments(self) -> tuple[Fragment, ...]:
-        """Raises DamagedTableError, also where two have one id."""
+        """The parsed fragments. Raises DamagedTableError, also if two of them share an id."""
         found = tuple(map(parse_fragment, self.fragment_records))
         if len({fragment.id for fragment in found}) < len(found):
             ids = sorted(fragment.id for fragment in found)
             twice = next(first for first, second in pairwise(ids) if first == second)
-            raise DamagedTableError(f"fragment {twice} is there twice")
+            raise DamagedTableError(f"fragment {twice} occurs twice")
         return found
 
     def indices(self) -> tuple[Index, ...]:
-        """Raises DamagedTableError."""
+        """The parsed indices. Raises DamagedTableError."""
         section = parse(self.index_section or b"", _INDICES)
         return tuple(_index(parse(record, _INDEX)) for record in section.each(1))
 
 
 def parse_manifest(data: bytes, path: str = "", *, detached: bool = False) -> Manifest:
-    """The manifest of a file at ``path``. ``detached``: of a version outside the history, whose number has the highest
-    of 64 bits set.
+    """Parse the manifest of a file at ``path``.
+
+    detached : the version is outside the history; the highest of the 64 bits of its number is set.
 
     Raises
     ------
-    DamagedTableError : with the reason; it does not know which table and file.
+    DamagedTableError : with the reason, but without the table and the file.
     """
     if len(data) < _TAIL.size:
         raise DamagedTableError(f"truncated: {len(data)} bytes are too few for a manifest")
     position, _, _, magic = _TAIL.unpack(data[-_TAIL.size :])
     if magic != MAGIC:
-        raise DamagedTableError("it does not end with the magic number LANC: truncated, or no manifest")
+        raise DamagedTableError("it does not end with the magic number LANC: truncated, or not a manifest")
     body = parse(_section(data, position, "manifest"), _MANIFEST)
     version = body.uint(3)
     if version == 0 or (version >> 63 == 1) != detached:
@@ -256,7 +274,7 @@ def _section(data: bytes, position: int, what: str) -> bytes:
 
 
 def _transaction(data: bytes, body: Message) -> bytes | None:
-    """It only tells of the past: where it cannot be found the table is none the worse."""
+    """The serialised transaction, ``None`` if it cannot be found. Only the history needs it."""
     for number in (23, 21):
         if body.has(number):
             try:
@@ -280,7 +298,7 @@ def _writer(writer: Message | None) -> str | None:
 def _base_path(body: Message) -> BasePath:
     path = body.text(4)
     if not path.isprintable():
-        raise DamagedTableError(f"base path {body.uint(1)} is called {path[:200]!r}, which names no folder")
+        raise DamagedTableError(f"base path {body.uint(1)} is called {path[:200]!r}, which is not the name of a folder")
     return BasePath(body.uint(1), path, bool(body.uint(3)), body.text(2))
 
 
@@ -331,4 +349,4 @@ def _index(body: Message) -> Index:
 def _check_inside(path: str, what: str) -> None:
     outside = not path or path.startswith("/") or "://" in path or ".." in path.split("/")
     if outside or len(path) > _MAX_PATH or not path.isprintable():
-        raise DamagedTableError(f"the {what} is called {path[:200]!r}, which names no file of the table")
+        raise DamagedTableError(f"the {what} is called {path[:200]!r}, which is not a path inside the table")

@@ -1,8 +1,8 @@
 """Tags and branches: names that keep versions alive.
 
-Format: branch and tag specification of Lance. Both are JSON files under ``_refs`` of the table's root, named by what
-they name, percent-encoded. A branch is a folder ``tree/NAME`` with manifests and deletions of its own; its tags and the
-refs of its branches are in the root all the same.
+Format: branch and tag specification of Lance. Both are JSON files under ``_refs`` of the table's root; the file name is
+the percent-encoded name of the tag or branch. A branch is a folder ``tree/NAME`` with its own manifests and deletion
+files; its tags and its child branches are still recorded in the root.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _TREE: Final = "tree"
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """``branch``: ``None`` is the main one."""
+    """A named version.
+
+    branch : the branch of the version; ``None`` is the main branch.
+    """
 
     name: str
     version: int
@@ -34,8 +37,11 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Came off ``parent`` (``None``: the main branch) at its version ``parent_version``. ``path``: of its folder,
-    relative to the table's root.
+    """A branch.
+
+    parent : the branch that it was created from; ``None`` is the main branch.
+    parent_version : the version of ``parent`` that it was created from.
+    path : of its folder, relative to the table's root.
     """
 
     name: str
@@ -48,7 +54,7 @@ class Branch:
 
 
 def root(storage: Storage, branch: str | None) -> Storage:
-    """The root of the table of which ``storage`` is a ``branch``."""
+    """The root of the table whose ``branch`` is at ``storage``."""
     if branch is None:
         return storage
     place = storage.uri.removesuffix("/" + storage.uri_of(f"{_TREE}/{branch}")[len(storage.uri) + 1 :])
@@ -56,30 +62,30 @@ def root(storage: Storage, branch: str | None) -> Storage:
 
 
 def tags(storage: Storage) -> dict[str, Tag]:
-    """Tags by name, those of branches too; ``storage`` is the table's root. One request, and one for each tag.
+    """Tags by name, including those of branches; ``storage`` is the table's root. One request, and one for each tag.
 
     Raises
     ------
-    DamagedTableError : names the file of a tag that cannot be read: it may well keep a version alive.
+    DamagedTableError : names the file of a tag that cannot be read, since that tag may keep a version alive.
     """
     found = {}
     for name, path in _names(storage, _TAGS):
         body = _read(storage, path)
         branch = body.get("branch")
         if type(body.get("version")) is not int or not (branch is None or isinstance(branch, str)):
-            raise _damaged(storage, path, "it does not say which version it is of")
+            raise _damaged(storage, path, "the version is missing or not a number")
         found[name] = Tag(name, body["version"], branch)
     return found
 
 
 def branches(storage: Storage) -> dict[str, Branch]:
-    """Branches by name, without the main one; ``storage`` is the table's root. Costs and raises as :func:`tags`."""
+    """Branches by name, without the main branch; ``storage`` is the table's root. Costs and raises as :func:`tags`."""
     found = {}
     for name, path in _names(storage, _BRANCHES):
         body = _read(storage, path)
         parent = body.get("parentBranch")
         if type(body.get("parentVersion")) is not int or not (parent is None or isinstance(parent, str)):
-            raise _damaged(storage, path, "it does not say which version it came off")
+            raise _damaged(storage, path, "the parent version is missing or not a number")
         found[name] = Branch(name, parent, body["parentVersion"])
     return found
 
@@ -98,7 +104,7 @@ def _read(storage: Storage, path: str) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise _damaged(storage, path, f"not JSON ({error.msg})") from None
     except FileNotFoundError:
-        raise _damaged(storage, path, "it vanished while it was read") from None
+        raise _damaged(storage, path, "it was deleted while it was read") from None
     if not isinstance(body, dict):
         raise _damaged(storage, path, "not a JSON object")
     return body
@@ -108,5 +114,5 @@ def _damaged(storage: Storage, path: str, reason: str) -> DamagedTableError:
     return DamagedTableError(
         f"{path}: {reason}",
         table=storage.uri,
-        next_step="run again; if it stays so, make the tag or the branch again with Lance",
+        next_step="run again; if the error persists, recreate the tag or the branch with Lance",
     )

@@ -1,6 +1,6 @@
-"""What a commit did, by the transaction that it left: inside the manifest, or in a file under ``_transactions``.
+"""The transaction of a commit: inside the manifest, or in a file under ``_transactions``.
 
-Format: Lance's transaction.proto. Its operations are known by their field numbers, and only as far as a history needs.
+Format: Lance's transaction.proto. Its field numbers identify the operations; only what a history shows is parsed.
 """
 
 from __future__ import annotations
@@ -51,9 +51,13 @@ _GROUP: Final[Shape] = {1: BYTES, 2: BYTES}
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """``operation``: Lance's own name of it, UNKNOWN for one from the future. ``data_changed``: whether a query may
-    return something else than before; ``None``: it cannot be told from this. ``properties``: those that its writer gave
-    it, such as a message.
+    """What a commit did.
+
+    operation : Lance's own name; UNKNOWN for an operation of a newer Lance.
+    read_version : the version that the commit is based on.
+    data_changed : whether a query may return a different result than before; ``None`` if the transaction does not show
+        it.
+    properties : set by the writer, such as a message.
     """
 
     operation: str
@@ -64,7 +68,7 @@ class Transaction:
 
 
 def read_transaction(storage: Storage, manifest: Manifest) -> Transaction | None:
-    """The transaction that made a version; ``None`` where it is gone or damaged: nothing but the history needs it."""
+    """The transaction that made a version; ``None`` if it is gone or damaged. Only the history needs it."""
     if manifest.transaction is not None:
         try:
             return parse_transaction(manifest.transaction)
@@ -79,7 +83,7 @@ def read_transaction(storage: Storage, manifest: Manifest) -> Transaction | None
 
 
 def parse_transaction(data: bytes) -> Transaction:
-    """Raises DamagedTableError."""
+    """Parse a Transaction message. Raises DamagedTableError."""
     body = parse(data, _TRANSACTION)
     number = next((number for number in _OPERATIONS if body.has(number)), None)
     properties = {key: text(value) for key, value in body.mapping(4).items()}

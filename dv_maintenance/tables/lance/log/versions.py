@@ -1,11 +1,11 @@
-"""Which versions of a Lance table there are, and where their manifests lie.
+"""The versions of a Lance table and the paths of their manifests.
 
 Format: manifest naming schemes of Lance's transaction specification. V2 names count down from 2^64 - 1 in twenty
-digits, so that the newest comes first by name; V1 names are the plain number. Detached versions (``d`` in front) belong
-to no history.
+digits, so the newest sorts first; V1 names are the plain number. Detached versions (prefix ``d``) are not part of the
+history.
 
-``latest_version_hint.json`` is not asked: it may be behind, local folders are listed faster than it is read, and most
-object stores have none, since they list the newest V2 name first.
+``latest_version_hint.json`` is not read: it may be outdated, a local folder is listed faster than the hint is read, and
+most object stores have no hint, since they list the newest V2 name first.
 """
 
 from __future__ import annotations
@@ -42,13 +42,17 @@ _V2: Final = re.compile(r"([0-9]{20})\.manifest")
 _DETACHED_NAME: Final = re.compile(r"d([0-9]{1,20})\.manifest")
 _TOP: Final = (1 << 64) - 1
 _DETACHED: Final = 1 << 63
-# The newest manifest is never cleaned up, but it may be an old one by the time it is read.
+# The newest manifest is never cleaned up, but it may be superseded before it is read.
 _ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class VersionFile:
-    """``scheme``: V1 or V2. ``path`` relative to the table's root."""
+    """The manifest file of a version.
+
+    scheme : naming scheme, V1 or V2.
+    path : relative to the table's root.
+    """
 
     version: int
     scheme: str
@@ -70,20 +74,20 @@ def manifest_name(version: int, scheme: str) -> str:
 def latest_version(storage: Storage) -> int:
     """The newest version, from one listing: the whole folder on local disk, one page of an object store with V2 names.
 
-    What was seen before does not make it cheaper: versions above it may have been cleaned up, so that the next number
-    is missing proves nothing.
+    A version that the caller already knows does not make it cheaper: the version after it may have been cleaned up, so
+    a missing next number proves nothing.
 
     Raises
     ------
-    TableNotFoundError : there are no versions.
-    RefusedError : manifests of both naming schemes.
+    TableNotFoundError : the table has no versions.
+    RefusedError : the manifests have both naming schemes.
     DamagedTableError : the folder of versions has no manifest.
     """
     return _newest(storage).version
 
 
 def all_versions(storage: Storage) -> list[VersionFile]:
-    """Every version that is still there, oldest first. Raises as :func:`latest_version`."""
+    """Every version that still exists, oldest first. Raises as :func:`latest_version`."""
     names, complete = storage.first_names(VERSIONS)
     if not complete:
         names = tuple(info.path[len(VERSIONS) + 1 :] for info in storage.list(VERSIONS))
@@ -91,14 +95,14 @@ def all_versions(storage: Storage) -> list[VersionFile]:
 
 
 def versions_among(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
-    """Those of the files in the folder of versions that are manifests, oldest first. Raises as
+    """The versions among the file ``names`` in the folder of versions, oldest first. Raises as
     :func:`latest_version`.
     """
     return sorted(_versions(storage, names), key=lambda file: file.version)
 
 
 def detached_names(names: Iterable[str]) -> list[str]:
-    """Those that are manifests of detached versions: they are of no history, and read by their number only."""
+    """The names of manifests of detached versions. These are outside the history and read by number only."""
     return sorted(name for name in names if _DETACHED_NAME.fullmatch(name))
 
 
@@ -107,9 +111,9 @@ def load_manifest(storage: Storage, version: int | None = None) -> tuple[Version
 
     Raises
     ------
-    TableNotFoundError : there are no versions.
-    UsageError : no such version; says which there are.
-    RefusedError : manifests of both naming schemes.
+    TableNotFoundError : the table has no versions.
+    UsageError : the version does not exist; lists the existing ones.
+    RefusedError : the manifests have both naming schemes.
     DamagedTableError : names the manifest.
     """
     for _ in range(_ATTEMPTS):
@@ -122,20 +126,20 @@ def load_manifest(storage: Storage, version: int | None = None) -> tuple[Version
             pass
         if version is not None:
             raise UsageError(
-                f"there is no version {version} to be read",
+                f"there is no version {version} (cleaned up, or never committed)",
                 table=storage.uri,
-                next_step=f"ask for one of the versions {_ranges(all_versions(storage))}",
+                next_step=f"use one of the versions {_ranges(all_versions(storage))}",
             )
     raise DamagedTableError(
         f"{file.path} is listed but cannot be read",
         table=storage.uri,
         version=file.version,
-        next_step="run again; if it stays so, check the permissions and the storage",
+        next_step="run again; if the error persists, check the permissions and the storage",
     )
 
 
 def read_manifest(storage: Storage, file: VersionFile) -> Manifest:
-    """Raises FileNotFoundError, and DamagedTableError that names the manifest."""
+    """Read the manifest of a version. Raises FileNotFoundError, or DamagedTableError that names the manifest."""
     data = storage.get(file.path)
     with naming_manifest(storage, file.path, file.version):
         manifest = parse_manifest(data, file.path)
@@ -158,7 +162,7 @@ def read_detached(storage: Storage, path: str) -> Manifest:
 
 @contextmanager
 def naming_manifest(storage: Storage, path: str, version: int) -> Iterator[None]:
-    """What is found wrong with the contents of a manifest, told with its place."""
+    """Add the table, the version and the manifest's path to errors about its contents."""
     try:
         yield
     except DvMaintenanceError as error:
@@ -178,20 +182,20 @@ def naming_manifest(storage: Storage, path: str, version: int) -> Iterator[None]
 def _newest(storage: Storage) -> VersionFile:
     names, complete = storage.first_names(VERSIONS)
     found = _versions(storage, names)
-    # By name the newest V2 comes first; V1 is in no order, nor is anything in a store that lists as it likes.
+    # The newest V2 name sorts first. V1 names do not sort by version, and some stores list in no order.
     if not complete and (found[0].scheme == "V1" or _lists_in_no_order(storage)):
         found = all_versions(storage)
     return max(found, key=lambda file: file.version)
 
 
 def _lists_in_no_order(storage: Storage) -> bool:
-    """S3 directory buckets, which are known by their names."""
+    """Whether this is an S3 directory bucket, which its name shows."""
     return storage.uri.startswith("s3://") and storage.uri[5:].split("/", 1)[0].endswith("--x-s3")
 
 
 def both_namings(storage: Storage) -> list[VersionFile]:
-    """Every manifest of the history, of whichever naming, in no order. Raises as :func:`latest_version`, but does not
-    refuse two namings.
+    """Every manifest of the history, of either naming scheme, unordered. Raises as :func:`latest_version`, but accepts
+    both naming schemes at once.
     """
     names, complete = storage.first_names(VERSIONS)
     if not complete:
@@ -203,7 +207,7 @@ def _versions(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
     found = _found(storage, names)
     if len({file.scheme for file in found}) > 1:
         raise RefusedError(
-            "its manifests are named in both ways (V1 and V2), so the newest version is ambiguous",
+            "its manifests have both naming schemes (V1 and V2), so the newest version is ambiguous",
             table=storage.uri,
             next_step="stop all writers, then finish the renaming with 'dvm rename-manifests TABLE'",
         )
@@ -213,7 +217,7 @@ def _versions(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
 def _found(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
     names = list(names)
     if not names:
-        raise TableNotFoundError("no _versions here", table=storage.uri, next_step="check the table's path")
+        raise TableNotFoundError("there is no folder _versions", table=storage.uri, next_step="check the table's path")
     found = [file for file in map(version_file, names) if file]
     if not found:
         raise DamagedTableError(
@@ -225,7 +229,7 @@ def _found(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
 
 
 def version_file(name: str) -> VersionFile | None:
-    """The version of a manifest's name in the folder of versions, ``None`` if it is none of the history."""
+    """The version of a manifest's name in the folder of versions, ``None`` if it is not part of the history."""
     if match := _V2.fullmatch(name):
         file = VersionFile(_TOP - int(match[1]), "V2")
     elif match := _V1.fullmatch(name):

@@ -1,8 +1,8 @@
-"""The fragments of a manifest as the ``files`` table of a snapshot, with counts that can be relied on.
+"""The fragments of a manifest as the ``files`` table of a snapshot, with reliable counts.
 
-Writers before 0.8 or so left counts out, and the first that wrote them got some wrong (rows without the deleted ones,
-where physical rows belong). Such manifests have no writer version: whatever they say is counted again, from the
-deletion files and the footers of the data files. Lance itself does the same when it next writes such a table.
+Writers before about 0.8 recorded no counts, and the first that did recorded some wrong ones (live rows instead of
+physical rows). Such manifests have no writer version; their fragments are counted again from the deletion files and the
+footers of the data files. Lance itself does the same when it next writes such a table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FILES: Final = pa.schema(
         SEQUENCE,
         pa.field("fragment_id", pa.int64(), nullable=False),
         pa.field("data_files", pa.int32(), nullable=False),
-        # Codec of the deletion file, and the version that it was made from; null without one.
+        # Codec of the deletion file, and the version that it is based on; null without a deletion file.
         pa.field("dv_codec", pa.string()),
         pa.field("dv_read_version", pa.int64()),
     ]
@@ -42,15 +42,15 @@ FILES: Final = pa.schema(
 def files_table(storage: Storage, manifest: Manifest, fragments: Sequence[Fragment]) -> pa.Table:
     """One row per fragment, schema ``FILES``, in the manifest's order. ``fragments`` are ``counted``.
 
-    ``path`` is that of the fragment's first data file, as the manifest and the base path spell it; of a fragment
-    without any, ``fragment-ID``. Deletes and added columns leave it as it is, and no two versions use it for different
-    rows, since the file's name is a UUID; ``fragment_id`` is as good as long as a table is not recreated. ``dv_id`` is
-    the path of the deletion file, which is never written twice. ``modified`` is the version's own time, since manifests
-    do not say when a file was written: no file is younger.
+    path : of the fragment's first data file, as the manifest and the base path spell it; ``fragment-ID`` if it has no
+        data file. Deletes and added columns do not change it, and no two versions use it for different rows, since the
+        file's name is a UUID. ``fragment_id`` has the same guarantee unless the table is recreated.
+    dv_id : path of the deletion file, which is never written twice.
+    modified : the timestamp of the version, since manifests have no time for a file. No file is younger.
 
     Raises
     ------
-    DamagedTableError : a fragment whose deletion file names more rows than it has, or in a base path that is not known.
+    DamagedTableError : a deletion file lists more rows than its fragment has, or its base path is unknown.
     """
     for each in fragments:
         if each.deletion and each.physical_rows is not None and (each.deletion.count or 0) > each.physical_rows:
@@ -58,7 +58,7 @@ def files_table(storage: Storage, manifest: Manifest, fragments: Sequence[Fragme
                 f"fragment {each.id} has {each.physical_rows} rows, {each.deletion.count} of them deleted",
                 table=storage.uri,
                 version=manifest.version,
-                next_step="let preflight say what is wrong with its deletion file, or restore an earlier version",
+                next_step="run preflight to see what is wrong with its deletion file, or restore an earlier version",
             )
     rows = len(fragments)
     deletions = [each.deletion for each in fragments]
@@ -80,8 +80,8 @@ def files_table(storage: Storage, manifest: Manifest, fragments: Sequence[Fragme
 
 
 def _sequence(manifest: Manifest, fragments: Sequence[Fragment]) -> list[int]:
-    """Numbers in the manifest's order, with one left out where Lance would not merge two neighbours: other indices
-    cover them, or one has row ids and the other has not.
+    """Numbers in the manifest's order. A gap separates neighbours that Lance would not merge: different indices cover
+    them, or only one of them has row ids.
     """
     covering = [_covered(index) for index in manifest.indices() if index.fragments]
     numbers: list[int] = []
@@ -111,7 +111,7 @@ def _path(storage: Storage, manifest: Manifest, fragment: Fragment) -> str:
 
 
 def counts_are_known(manifest: Manifest, fragment: Fragment) -> bool:
-    """Whether the manifest says, and can be believed, how many rows a fragment has and how many are deleted."""
+    """Whether the manifest has reliable counts of a fragment's physical and deleted rows."""
     return (
         manifest.writer is not None
         and fragment.physical_rows is not None
@@ -120,8 +120,8 @@ def counts_are_known(manifest: Manifest, fragment: Fragment) -> bool:
 
 
 def counted(storage: Storage, manifest: Manifest, fragments: Sequence[Fragment]) -> tuple[Fragment, ...]:
-    """The fragments with rows, deletions and sizes that are known. Costs nothing where the manifest has them; otherwise
-    two or three requests for each fragment that lacks them, and a listing of the data for sizes.
+    """The fragments with row counts, deletion counts and sizes filled in. Costs no request if the manifest has them;
+    otherwise two or three requests for each fragment without them, and a listing of the data folder for sizes.
 
     Raises
     ------
@@ -150,12 +150,12 @@ def _count(storage: Storage, manifest: Manifest, fragment: Fragment) -> Fragment
 
 
 def deleted_rows(storage: Storage, manifest: Manifest, fragment: Fragment) -> int:
-    """How many rows a fragment's deletion file names. Raises DamagedDeletionVectorError."""
+    """How many rows a fragment's deletion file lists. Raises DamagedDeletionVectorError."""
     return len(deletions_of(storage, manifest, fragment))
 
 
 def deletions_of(storage: Storage, manifest: Manifest, fragment: Fragment) -> DeletionVector:
-    """All that a fragment's deletion file names. Raises DamagedDeletionVectorError that says where it is."""
+    """The deleted rows of a fragment. Raises DamagedDeletionVectorError, which names the file."""
     if fragment.deletion is None:
         return DeletionVector.empty()
     path = deletion_path(storage, manifest, fragment.deletion)
@@ -167,12 +167,12 @@ def deletions_of(storage: Storage, manifest: Manifest, fragment: Fragment) -> De
             file=path,
             table=storage.uri,
             version=manifest.version,
-            next_step=f"fragment {fragment.id} cannot be read: restore the file from a backup, or an older version",
+            next_step=f"fragment {fragment.id} is unreadable: restore the file from a backup, or read an older version",
         ) from damage.__cause__
 
 
 def read_deletions(storage: Storage, path: str, codec: str) -> DeletionVector:
-    """All that a deletion file names. Raises DamagedDeletionVectorError; a missing file included."""
+    """The rows that a deletion file lists. Raises DamagedDeletionVectorError, also for a missing file."""
     try:
         data = storage.get(path)
     except FileNotFoundError as error:
@@ -193,6 +193,6 @@ def _sized(storage: Storage, manifest: Manifest, file: DataFile, sizes: dict[str
                 f"data file {path} does not exist",
                 table=storage.uri,
                 version=manifest.version,
-                next_step="restore the file from a backup, or an older version of the table",
+                next_step="restore the file from a backup, or restore an older version of the table",
             ) from None
     return replace(file, size=size)

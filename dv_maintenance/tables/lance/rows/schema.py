@@ -1,4 +1,4 @@
-"""The schema of a Lance table as Arrow knows it.
+"""The Arrow schema of a Lance table.
 
 Format: the Field message of Lance's file.proto. Fields come parents first, each with the id of its parent, -1 at the
 top. ``logical_type`` is Lance's own notation of Arrow types.
@@ -21,7 +21,7 @@ __all__ = ["LanceField", "arrow_schema", "lance_fields"]
 _FIELD: Final[Shape] = {2: BYTES, 3: VARINT, 4: VARINT, 5: BYTES, 6: VARINT, 9: BYTES, 10: BYTES}
 _EXTENSION: Final = "ARROW:extension:name"
 _EXTENSION_METADATA: Final = "ARROW:extension:metadata"
-# Types whose name says how values are stored, not what they are: bytes and text to who reads them.
+# Types that name the storage form of a value; a reader gets text (JSON) or bytes (blob).
 _JSON: Final = "json"
 _BLOB: Final = "lance.blob.v2"
 _MAX_DEPTH: Final = 200
@@ -80,11 +80,11 @@ class LanceField:
 
 
 def lance_fields(records: Iterable[bytes]) -> list[LanceField]:
-    """The columns, with what they consist of.
+    """The top-level columns with their nested fields.
 
     Raises
     ------
-    DamagedTableError : a field has no parent, or the nesting makes no sense.
+    DamagedTableError : the parent of a field is missing, or the nesting is too deep.
     """
     top: list[LanceField] = []
     seen: dict[int, tuple[LanceField, int]] = {}
@@ -101,16 +101,16 @@ def lance_fields(records: Iterable[bytes]) -> list[LanceField]:
             above, depth = seen[parent]
             above.children.append(each)
         else:
-            raise DamagedTableError(f"column {each.name!r} is part of field {parent}, which does not come before it")
+            raise DamagedTableError(f"column {each.name!r} is part of field {parent}, which is not listed before it")
         if depth >= _MAX_DEPTH:
             raise DamagedTableError(f"column {each.name!r} is nested more than {_MAX_DEPTH} levels deep")
-        # Old tables have ids that occur twice; the first one is meant.
+        # In old tables an id may occur twice; the first occurrence counts.
         seen.setdefault(each.id, (each, depth + 1))
     return top
 
 
 def arrow_schema(fields: Iterable[LanceField], metadata: Mapping[str, bytes]) -> pa.Schema:
-    """Raises DamagedTableError, UnsupportedFeatureError (a type that is not known)."""
+    """The Arrow schema of columns. Raises DamagedTableError, UnsupportedFeatureError (an unknown type)."""
     pairs = {key.encode(): value for key, value in metadata.items()}
     return pa.schema([_field(each) for each in fields], metadata=pairs or None)
 
@@ -129,7 +129,7 @@ def _field(each: LanceField) -> pa.Field:
 
 
 def _nested(each: LanceField) -> pa.DataType | None:
-    """The type of a field that has fields; ``None`` if it is none of those. A blob is its bytes, not where they are."""
+    """The type of a field with child fields, ``None`` for a leaf. A blob is read as its bytes, not as its location."""
     kind = each.type
     if each.metadata.get(_EXTENSION) == _BLOB:
         return pa.large_binary()
@@ -165,7 +165,7 @@ def _leaf(kind: str) -> pa.DataType:
     if match := _DICTIONARY.fullmatch(kind):
         return pa.dictionary(_leaf(match[2]), _leaf(match[1]))
     raise UnsupportedFeatureError(
-        f"the table has a column of type {kind!r}, which is not known here",
+        f"the table has a column of the unsupported type {kind!r}",
         features=(f"type {kind}",),
         next_step="use a newer release of this tool",
     )

@@ -1,4 +1,4 @@
-"""Work for an engine: which fragments to read or to rewrite, minus which rows."""
+"""Tasks for an engine: fragments to read or to rewrite, with the deletion vectors to apply."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dv_maintenance.tables.work import DvRef, FragmentRef, RewriteBin, RewriteTa
 __all__ = ["rewrite_tasks", "scan_tasks"]
 
 _COLUMNS = ["path", "size", "physical_rows", "deleted_rows", "dv_id", "fragment_id", "dv_codec"]
-_BATCH = 65_536  # rows that are Python objects at a time
+_BATCH = 65_536  # rows held as Python objects at once
 
 
 def scan_tasks(storage: Storage, snapshot: LanceSnapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
@@ -27,7 +27,7 @@ def scan_tasks(storage: Storage, snapshot: LanceSnapshot, columns: Sequence[str]
 
     Raises
     ------
-    UsageError : a column that the table does not have, or one named twice.
+    UsageError : a column does not exist, or is named twice.
     """
     schema = _selected(snapshot, columns)
     return [ScanTask((source,), schema) for source in _sources(storage, snapshot)]
@@ -36,12 +36,12 @@ def scan_tasks(storage: Storage, snapshot: LanceSnapshot, columns: Sequence[str]
 def rewrite_tasks(
     storage: Storage, snapshot: LanceSnapshot, bins: Sequence[RewriteBin], target_bytes: int
 ) -> list[RewriteTask]:
-    """One task per bin, its fragments in the order that their rows have in the table.
+    """One task per bin, with its fragments in the table's order.
 
     Raises
     ------
     UsageError : a bin is to be ordered by columns, or names a fragment that the version does not have.
-    DamagedTableError : preflight finds a fault in a fragment of any bin; it tells all of them.
+    DamagedTableError : preflight finds faults in fragments of the bins; lists all of them.
     """
     files = snapshot.files
     keys = {
@@ -85,7 +85,7 @@ def _sources(storage: Storage, snapshot: LanceSnapshot) -> Iterator[SourceFile]:
         for row in batch.to_pylist():
             dv = None
             if row["dv_id"] is not None:
-                # A deletion file is read to its end: its size is not known, nor needed.
+                # A deletion file is read whole: its size is unknown and not needed.
                 dv = DvRef(row["dv_codec"], row["deleted_rows"], 0, storage.uri_of(row["dv_id"]))
             yield SourceFile(
                 key=FileKey(row["path"], row["dv_id"]),

@@ -1,22 +1,22 @@
-"""Which versions and files of a Lance table nothing needs any more: decisions without side effects.
+"""Which versions and files of a Lance table have expired: decisions without side effects.
 
-**Versions.** A version goes when it has been *superseded* for longer than the retention: whoever opened it as the
-newest one may have done so until its successor was committed. Lance's own cleanup goes by the age of the version
-itself, so it takes the version that a quiet table was read at for a month as soon as somebody writes. The newest
-version never goes, nor does one that a tag names or a branch came off, nor those that the table's
-``lance.auto_cleanup.retain_versions`` keeps.
+**Versions.** A version expires when it has been *superseded* for longer than the retention: until its successor was
+committed, a reader may have opened it as the newest version. Lance's own cleanup uses the age of the version itself. It
+deletes the version at which a quiet table was read for a month as soon as the next version is committed. The newest
+version never expires, nor does a version with a tag, a version from which a branch was created, or one that the table's
+``lance.auto_cleanup.retain_versions`` retains.
 
-**Files.** Known by the names that Lance gives them (see :func:`known_file`); anything else stays. A file goes
+**Files.** Only files with names that Lance gives (see :func:`known_file`) can expire. A file expires
 
-1. at once, if a version named it and none that is kept does;
-2. if no version ever named it, when all that was written under the same key is older than a week, or than the
-   retention if that is longer: it may be of a writer that failed, or of one that has not committed yet. That holds for
-   files of every kind; Lance's own cleanup leaves deletion files and transactions that are younger than the oldest
-   version it keeps, so an old tag hides them for ever.
+1. at once, if an expired version names it and no retained version does;
+2. if no version ever named it, when everything written under the same key is older than a week, or than the retention
+   if that is longer: its writer may have failed, or may not have committed yet. This rule covers files of every kind.
+   Lance's own cleanup keeps deletion files and transactions that are younger than the oldest version it keeps, so an
+   old tag preserves orphans forever.
 
-Files are told by *keys*, kind and base name, and not by where a manifest places them. Their names are random, so a key
-stands for one file, and what a branch or a clone names through a base path is safe however that path is spelled
-(another mount, a symbolic link, another scheme of the same storage).
+A *key*, kind and base name, identifies a file, not the path in a manifest. Names are random, so a key identifies one
+file. A file that a branch or a clone names through a base path is kept however that path is spelled (another mount, a
+symbolic link, another scheme of the same storage).
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ FOREIGN: Final = "not named as Lance names its files"
 
 INDICES: Final = "_indices"
 FOLDERS: Final = (VERSIONS, TRANSACTIONS, DELETIONS, INDICES, DATA)
-"""Where a table's own files are. Whatever else lies in its folder (branches, tags, other tools' files) is not looked
-at, but for what killed writers left staged in REFS."""
+"""Folders of a table's own files. Nothing else in the table's folder is listed (branches, tags, files of other tools),
+except the staged files that killed writers left in REFS."""
 REFS: Final = "_refs"
 
 
@@ -90,8 +90,11 @@ _HINT: Final = f"{VERSIONS}/latest_version_hint.json"
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """``key``: see the module. ``kind``: of ``ExpiredFile``. ``named``: whether the name alone says that Lance wrote
-    it; otherwise it must be in a version.
+    """A file with a name that Lance gives.
+
+    key : its identity, see the module.
+    kind : as in ``ExpiredFile``.
+    named : whether the name alone proves that Lance wrote the file; otherwise a version must name it.
     """
 
     key: str
@@ -101,8 +104,10 @@ class KnownFile:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """When a version was committed, epoch milliseconds. ``written``: what storage says of its manifest; ``timestamp``:
-    what the manifest says, ``None`` where it was not read.
+    """When a version was committed, epoch milliseconds.
+
+    written : modification time of its manifest in storage.
+    timestamp : time in the manifest; ``None`` if it was not read.
     """
 
     version: int
@@ -110,21 +115,22 @@ class Committed:
     timestamp: int | None = None
 
     def before(self, cutoff: int) -> bool | None:
-        """Whether that was before the cutoff; ``None``: only the manifest can tell. A manifest is written when it is
-        committed or, where a table was copied, later.
+        """Whether the commit was before the cutoff; ``None`` if only the manifest can decide. A manifest is written at
+        the commit or, in a copied table, later.
         """
         if self.written < cutoff:
             return True
         if self.timestamp is None:
             return None
-        # Where it does not say when, only its age in storage counts.
+        # Without a time in the manifest only its age in storage counts.
         return 0 < self.timestamp < cutoff
 
 
 def superseded_before(version: Committed, successor: Committed | None, cutoff: int) -> bool | None:
-    """Whether a version had a successor before the cutoff; ``None``: only the manifests can tell.
+    """Whether a version had a successor before the cutoff; ``None`` if only the manifests can decide.
 
-    By the version's own time as well, which cannot be later: a successor whose writer's clock is wrong expires nothing.
+    The version's own time must be before the cutoff too, since it cannot be later than the successor's: a successor
+    from a writer with a wrong clock expires nothing.
     """
     if successor is None:
         return False
@@ -135,8 +141,9 @@ def superseded_before(version: Committed, successor: Committed | None, cutoff: i
 
 
 def keys_of(fragments: Iterable[Fragment], indices: Iterable[Index], *, elsewhere: bool = False) -> set[str]:
-    """Keys of what a manifest names, but for its transaction. Those of a data file's blobs are its own. ``elsewhere``:
-    only what it names through a base path, so what may be another table's.
+    """Keys of the files that a manifest names, except its transaction. The blobs of a data file share its key.
+
+    elsewhere : only files named through a base path, which may belong to another table.
     """
     keys = {f"{INDICES}/{index.uuid}" for index in indices if not elsewhere or index.base_id is not None}
     for fragment in fragments:
@@ -148,8 +155,8 @@ def keys_of(fragments: Iterable[Fragment], indices: Iterable[Index], *, elsewher
 
 
 def known_file(path: str) -> KnownFile | None:
-    """What a listed file is, ``None`` if it is nothing of Lance's. Manifests are not asked for here: each belongs to
-    its version.
+    """Identify a listed file, ``None`` if its name is not one that Lance gives. Manifests are handled by version, not
+    here.
 
     >>> known_file("data/0a1b.lance"), known_file("data/0a1b/01.blob").key, known_file("data/0a1b.txt").named
     (KnownFile(key='data/0a1b', kind='data', named=True), 'data/0a1b', False)
@@ -189,12 +196,13 @@ def find_expired(
     manifests: Mapping[str, str | None],
     young: int,
 ) -> tuple[list[ExpiredFile], Counter[str], bool]:
-    """The files that may be deleted, manifests and transactions first; how many stay for which reason; and whether
-    there are ``young`` ones that stay only because ``past`` does not have them.
+    """The files that may be deleted, manifests and transactions first; how many are kept for each reason; and whether
+    any file is kept only because it is ``young`` and ``past`` lacks its key.
 
-    ``needed``: why a key must stay. ``past``: keys that an expired version named. ``manifests``: by path, why each must
-    stay, ``None`` where it is that of an expired version. ``young``: epoch milliseconds; what no version named and is
-    not older than that stays.
+    needed : key -> why it must be kept.
+    past : keys that an expired version named.
+    manifests : path -> why the manifest must be kept; ``None`` if its version has expired.
+    young : epoch milliseconds; an unnamed file that is not older is kept.
     """
     kept: Counter[str] = Counter()
     candidates: list[tuple[FileInfo, KnownFile]] = []

@@ -1,4 +1,4 @@
-"""All that keeps files of a Lance table alive, as one look found it: its versions and tags, branches and clones."""
+"""The references that keep files of a Lance table alive: its versions and tags, branches and clones."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from dv_maintenance.tables.lance.log.refs import branches, tags
 from dv_maintenance.tables.lance.log.versions import VERSIONS, VersionFile, detached_names, versions_among
 from dv_maintenance.tables.lance.vacuum import expired
 
-__all__ = ["TREE", "Place", "Seen", "look", "unreadable"]
+__all__ = ["TREE", "Place", "References", "read_references", "unreadable"]
 
 TREE: Final = "tree"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Another table that may need files of ours, and the paths of its manifests."""
+    """Another table that may need files of this table.
+
+    storage : its root.
+    reason : why the files that it names are kept.
+    versions : paths of its manifests.
+    """
 
     storage: Storage
     reason: str
@@ -28,8 +33,14 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a look found. ``pinned``: versions that must stay, and why."""
+class References:
+    """The references to files of a table, at the time of one listing.
+
+    versions : manifests of the history, oldest first.
+    detached : paths of manifests of detached versions.
+    pinned : version -> why it must be kept.
+    places : branches and clones.
+    """
 
     versions: tuple[VersionFile, ...]
     detached: tuple[str, ...]
@@ -37,13 +48,15 @@ class Seen:
     places: tuple[Place, ...]
 
 
-def look(storage: Storage, root: Storage, branch: str | None, clones: Sequence[Storage]) -> Seen:
-    """``root``: the table that ``storage`` is a branch of, called ``branch``, or the table itself.
+def read_references(storage: Storage, root: Storage, branch: str | None, clones: Sequence[Storage]) -> References:
+    """List the references to files of the table at ``storage``.
+
+    root : the root of the table if ``storage`` is its ``branch``, otherwise ``storage`` itself.
 
     Raises
     ------
     RefusedError : a branch or a clone cannot be read.
-    DamagedTableError, UnsupportedFeatureError : what tags and branches say cannot be understood.
+    DamagedTableError, UnsupportedFeatureError : a tag or a branch cannot be parsed.
     """
     names = _names(storage)
     pinned = {tag.version: expired.TAGGED for tag in tags(root).values() if tag.branch == branch}
@@ -55,7 +68,7 @@ def look(storage: Storage, root: Storage, branch: str | None, clones: Sequence[S
     for clone in clones:
         parts = [clone, *(Storage(clone.uri_of(path), clone.options) for path in sorted(_branch_folders(clone)))]
         places += [_place(part, expired.CLONED) for part in parts]
-    return Seen(
+    return References(
         versions=tuple(versions_among(storage, names)),
         detached=tuple(f"{VERSIONS}/{name}" for name in detached_names(names)),
         pinned=pinned,
@@ -79,19 +92,19 @@ def _place(storage: Storage, reason: str) -> Place:
 
 
 def unreadable(place: Place, error: DvMaintenanceError) -> DvMaintenanceError:
-    """``error`` as one who cleans up has to be told of it; damage and features that are not known say enough."""
+    """The error to raise if a place cannot be read. Damage and unknown features are raised as they are."""
     if isinstance(error, DamagedTableError | UnsupportedFeatureError):
         return error
     what = "protected clone" if place.reason == expired.CLONED else "branch"
     return RefusedError(
-        f"the {what} {place.storage.uri} cannot be read, so nobody knows which files it needs: {error.message}",
+        f"the {what} {place.storage.uri} cannot be read, so the files that it needs are unknown: {error.message}",
         table=place.storage.uri,
-        next_step=f"check its path and the permissions; if the {what} is gone for good, no longer name it",
+        next_step=f"check its path and the permissions; if the {what} was deleted, stop naming it",
     )
 
 
 def _branch_folders(storage: Storage) -> Iterator[str]:
-    """Branches by their folders: one that is just made has no file that names it yet."""
+    """Branches by their folders: a branch that is being created has no ref file yet."""
     todo = [TREE]
     while todo:
         folder = todo.pop()
@@ -99,5 +112,5 @@ def _branch_folders(storage: Storage) -> Iterator[str]:
         is_branch = VERSIONS in below
         if is_branch:
             yield folder
-        # Next to the versions of a branch, `data` is its data: folders of blobs, not branches.
+        # Beside the versions of a branch, `data` holds its data: its folders are blobs, not branches.
         todo += (f"{folder}/{name}" for name in below if not name.startswith("_") and not (is_branch and name == DATA))

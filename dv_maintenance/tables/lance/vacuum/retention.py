@@ -1,4 +1,4 @@
-"""How long a table keeps what is out of use, and how many versions: its config, as Lance's own cleanup reads it."""
+"""How long and how many superseded versions a table retains: its config, as Lance's own cleanup reads it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = [
 OLDER_THAN: Final = "lance.auto_cleanup.older_than"
 RETAIN: Final = "lance.auto_cleanup.retain_versions"
 DEFAULT_RETENTION: Final = 14 * 86_400_000
-"""Milliseconds; what Lance's ``cleanup_old_versions`` takes."""
+"""Milliseconds; the default of Lance's ``cleanup_old_versions``."""
 
 _DAY: Final = 86_400
-# Seconds. Case counts: `m` is a minute, `M` a month. Months and years are of an average length.
+# Seconds. Case-sensitive: `m` is a minute, `M` a month. Months and years have their average length.
 _UNITS: Final = {
     **dict.fromkeys(("nanos", "nsec", "ns"), 1e-9),
     **dict.fromkeys(("usec", "us", "µs"), 1e-6),
@@ -47,20 +47,20 @@ def parse_age(text: str) -> int:
 
     Raises
     ------
-    ValueError : no such age.
+    ValueError : the text is not an age.
     """
     seconds, at = 0.0, 0
     while match := _TERM.match(text, at):
         if match[2] not in _UNITS:
-            raise ValueError(f"{match[2]!r} is no unit of time")
+            raise ValueError(f"{match[2]!r} is not a unit of time")
         seconds, at = seconds + float(match[1]) * _UNITS[match[2]], match.end()
     if at < len(text) or not at:
-        raise ValueError(f"{text!r} is no age such as 14days or 1h 30m")
+        raise ValueError(f"{text!r} is not an age such as 14days or 1h 30m")
     return round(seconds * 1000)
 
 
 def own_retention(manifest: Manifest, table: str) -> int:
-    """Milliseconds that the table asks for, or Lance's default. Raises RefusedError."""
+    """The retention in the table's config, or Lance's default; milliseconds. Raises RefusedError if it is invalid."""
     text = manifest.config.get(OLDER_THAN)
     if text is None:
         return DEFAULT_RETENTION
@@ -71,20 +71,22 @@ def own_retention(manifest: Manifest, table: str) -> int:
 
 
 def retained_versions(manifest: Manifest, table: str) -> int:
-    """How many of the newest versions the table retains whatever their age; at least 1. Raises RefusedError."""
+    """How many of the newest versions the table retains at any age; at least 1. Raises RefusedError."""
     text = manifest.config.get(RETAIN, "1")
     if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) == 0:
-        raise _unclear(RETAIN, f"{text!r} is no number of versions", "10", manifest, table)
+        raise _unclear(RETAIN, f"{text!r} is not a number of versions", "10", manifest, table)
     return int(text)
 
 
 def retention_of(manifest: Manifest, table: str, asked: int | None, *, allow_short: bool) -> int:
-    """Milliseconds to go by, where ``asked`` are asked for.
+    """The retention to apply, milliseconds.
+
+    asked : the requested retention, milliseconds; ``None`` is the table's own.
 
     Raises
     ------
     UsageError : ``asked`` is negative.
-    RefusedError : it is shorter than the table's own, or that makes no sense.
+    RefusedError : ``asked`` is shorter than the table's own retention, or that is invalid.
     """
     own = own_retention(manifest, table)
     if asked is None:

@@ -1,7 +1,7 @@
-"""Files of a Lance table that come back from its quarantine: a manifest brings its version back.
+"""Restore files of a Lance table from its quarantine. A restored manifest restores its version.
 
-It may only come where the history has room for it, under the naming that the table has now, and with every file that it
-names. The other files go first; then manifests, newest first.
+A manifest is restored only if the history has a gap for its version, the table still has its naming scheme, and every
+file that it names exists. Other files are restored first, then manifests, newest first.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LanceReturning"]
 
-NAMING: Final = "the table's manifests are named in another way by now"
-NEWER: Final = "of a version that the table does not have yet: it was made anew"
+NAMING: Final = "the table's manifests have another naming scheme by now"
+NEWER: Final = "of a version that the table does not have yet: the table was recreated"
 LACKING: Final = "of a version whose files are gone"
 UNREADABLE: Final = "of a version whose manifest can't be read"
 
@@ -50,7 +50,7 @@ class LanceReturning:
         return (0, 0) if file is None else (1, -file.version)
 
     def settle(self, paths: Sequence[str]) -> None:
-        """Whether a vacuum took files of these versions before it could see them."""
+        """Check that no concurrent vacuum deleted files of the restored versions. Raises ConflictError."""
         files = [file for path in paths if (file := _version(path)) is not None]
         if not files:
             return
@@ -58,11 +58,11 @@ class LanceReturning:
         for file in files:
             if file.path in there and not _has_all(read_manifest(self.storage, file), there):
                 raise ConflictError(
-                    f"version {file.version} is back, and a vacuum deleted files of it meanwhile",
+                    f"version {file.version} was restored, but a concurrent vacuum deleted some of its files",
                     table=self.storage.uri,
                     version=file.version,
-                    done=f"{len(paths)} files are back",
-                    next_step="let the next vacuum take that version again; run none beside undelete",
+                    done=f"{len(paths)} files were restored",
+                    next_step="let the next vacuum delete that version again; run no vacuum beside undelete",
                 )
 
 
@@ -89,7 +89,7 @@ def _has_all(manifest: Manifest, there: Collection[str]) -> bool:
 
 
 def _own_files(manifest: Manifest) -> Iterator[str]:
-    """Data and deletion files below the table itself."""
+    """Data and deletion files in the table's own folder."""
     for record in manifest.fragment_records:
         fragment = parse_fragment(record)
         yield from (f"{DATA}/{file.path}" for file in fragment.files if file.base_id is None)

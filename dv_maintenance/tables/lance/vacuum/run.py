@@ -1,17 +1,17 @@
-"""Clean a Lance table up: list, read manifests, decide, look again, delete.
+"""Vacuum a Lance table: list, read manifests, decide, check again, delete.
 
-``expired`` decides; this module does the looking and the deleting. Manifests go first, oldest first, then their
-transactions, then the files that they named, so that no manifest ever names a file that is missing. In front of each
-batch the versions, tags, branches and clones are looked at again, and what is new there is kept: a restore of an old
-version, a tag on it, a branch from it, a commit of files that were written long ago. Files wait until no manifest of an
-expired version is there any more, so that nobody can take one of them up from then on. What remains is a restore that
-read its manifest before that and commits only after the last look.
+``expired`` decides; this module lists, reads and deletes. Manifests are deleted first, oldest first, then their
+transactions, then the files that they named, so a manifest never names a missing file. Before each batch the versions,
+tags, branches and clones are read again, and everything with a new reference is kept: a restore of an old version, a
+tag on it, a branch from it, a commit of files that were written long ago. Files are deleted only after every manifest
+of an expired version, so that no new reference to them can be created from then on. One race remains: a restore that
+read its manifest before that and commits after the last check.
 
-Lance's own ``cleanup_old_versions`` is not used: it goes by the age of versions (see ``expired``), does not know
-clones, and an old tag hides orphans from it.
+Lance's own ``cleanup_old_versions`` is not used: it uses the age of versions (see ``expired``), does not know clones,
+and an old tag hides orphans from it.
 
-The order has a price: where a run stops between manifests and files, their files are orphans to the next one, and go
-when they are old enough for that.
+The order has a cost: if a run stops between manifests and files, the files are orphans for the next run, which deletes
+them when they are old enough.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from dv_maintenance.tables.lance.log.versions import (
 )
 from dv_maintenance.tables.lance.vacuum import expired
 from dv_maintenance.tables.lance.vacuum.expired import Committed
-from dv_maintenance.tables.lance.vacuum.retained import TREE, Seen, look, unreadable
+from dv_maintenance.tables.lance.vacuum.retained import TREE, References, read_references, unreadable
 from dv_maintenance.tables.lance.vacuum.retention import retained_versions, retention_of
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
 from dv_maintenance.tables.parallel import in_parallel
@@ -61,11 +61,11 @@ from dv_maintenance.tables.vacuum import Sweep, run
 __all__ = ["ORPHAN_AGE", "vacuum"]
 
 ORPHAN_AGE: Final = 7 * 86_400_000
-"""Milliseconds that a file without a version is kept at least, as Lance does: so long may a writer take."""
+"""Milliseconds that an unnamed file is kept at least, as in Lance: the longest time that a writer may take."""
 
-# Manifests read before what they name is taken in.
+# Manifests read at once before their files are added.
 _BATCH: Final = 64
-# Sequences of row ids and versions in files of their own. No writer makes them, and nothing says how they are called.
+# Sequences of row ids and versions in files of their own. No writer creates them, and their names are not specified.
 _EXTERNAL: Final[Shape] = {6: BYTES, 8: BYTES, 10: BYTES}
 
 T = TypeVar("T")
@@ -82,27 +82,28 @@ def vacuum(
     protected: Sequence[str] = (),
     guard: VacuumGuard = NO_GUARD,
 ) -> VacuumResult:
-    """Delete versions that were superseded before the retention, and the files that no other one needs.
+    """Delete versions that were superseded before the retention, and the files that no other version needs.
 
-    ``retention``: milliseconds; by default the table's ``lance.auto_cleanup.older_than``, or two weeks. ``now``: epoch
-    milliseconds, by default the clock. ``protected``: places of shallow clones, of which a table knows nothing; what
-    they need stays. ``lite`` is the same: the manifests have to be read either way, and one listing tells the sizes.
+    retention : milliseconds; by default the table's ``lance.auto_cleanup.older_than``, or two weeks.
+    now : epoch milliseconds, by default the clock.
+    protected : URIs of shallow clones, which the table does not record; the files that they need are kept.
+    lite : has no effect: the manifests must be read anyway, and one listing has the sizes.
 
-    Costs a listing, and a read of every manifest inside the retention, of branches and of clones; those of expired
-    versions are read only while a file is young enough to be of a writer that has not committed yet.
+    Costs a listing, and a read of every manifest inside the retention, of branches and of clones. Manifests of expired
+    versions are read only if a file is young enough to belong to a writer that has not committed yet.
 
     Raises
     ------
     UsageError : ``retention`` is negative; a protected place is the table itself.
     RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``); a clone cannot be read;
         a folder of the table is a link.
-    UnsupportedFeatureError : a version has features by which it may need more than it names.
-    DamagedTableError : a manifest, a tag or a branch cannot be read, so that nobody knows what it needs.
-    ConflictError : the table was replaced or its manifests were renamed meanwhile.
-    StorageError : some files could not be deleted; says how many were. The next run goes on from there.
+    UnsupportedFeatureError : a version has features by which it may need more files than it names.
+    DamagedTableError : a manifest, a tag or a branch cannot be read, so the files that it needs are unknown.
+    ConflictError : the table was replaced or its manifests were renamed during the run.
+    StorageError : some files could not be deleted; says how many were. The next run deletes the rest.
     """
     del lite
-    guard.refuse_streams("Lance", table=storage.uri, next_step="give the version that a reader is at a tag")
+    guard.refuse_streams("Lance", table=storage.uri, next_step="tag the version that a reader uses")
     _, newest = load_manifest(storage)
     check_cleanable(newest, storage.uri)
     check_folders(storage)
@@ -132,8 +133,11 @@ def _clone(storage: Storage, place: str) -> Storage:
 
 @dataclass(slots=True)
 class _Cleanup:
-    """One run. ``needed`` only grows: what was once found to be needed stays. ``read``: URIs of the manifests whose
-    names are in it.
+    """One run.
+
+    needed : key -> why the file is kept. It only grows.
+    past : keys that expired versions named.
+    read : URIs of the manifests whose keys are in ``needed``.
     """
 
     storage: Storage
@@ -150,7 +154,7 @@ class _Cleanup:
     past: set[str] = field(default_factory=set)
     expired: dict[int, VersionFile] = field(default_factory=dict)
     unread: list[VersionFile] = field(default_factory=list)  # of the expired ones
-    why: dict[int, str] = field(default_factory=dict)  # a version stays
+    why: dict[int, str] = field(default_factory=dict)  # version -> why it is kept
     kept: Counter[str] = field(default_factory=Counter)
     read: set[str] = field(default_factory=set)
     known: set[bytes] = field(default_factory=set)
@@ -160,14 +164,14 @@ class _Cleanup:
     files: Sequence[ExpiredFile] = ()
     named: dict[int, int] = field(default_factory=dict)  # pinned version -> how many files it names
 
-    # -- what there is ---------------------------------------------------------------------------------------------
+    # -- references ------------------------------------------------------------------------------------------------
 
     @property
     def table(self) -> str:
         return self.storage.uri
 
     def find(self) -> Sequence[ExpiredFile]:
-        self.take_stock()
+        self._list()
         return self.decide()
 
     def totals(self, files: Sequence[ExpiredFile]) -> tuple[int, int]:
@@ -175,40 +179,40 @@ class _Cleanup:
         return len(self.listed), sum(info.size for info in self.listed)
 
     def result(self, files: Sequence[ExpiredFile], *, deleted: int, dry_run: bool) -> VacuumResult:
-        went = set(files)
-        gone = [file for file in self.files if file in went]
-        report = ExpiredFiles(self.version, self.cutoff, self.kept_for, tuple(gone), dict(+self.kept))
-        told = tuple(f"{expired.pinned(version)}: {self.named[version]:,} files" for version in sorted(self.pins))
-        return VacuumResult(report, deleted, dry_run, self.version, self.version, protected=told)
+        chosen = set(files)
+        removed = [file for file in self.files if file in chosen]
+        report = ExpiredFiles(self.version, self.cutoff, self.kept_for, tuple(removed), dict(+self.kept))
+        pinned = tuple(f"{expired.pinned(version)}: {self.named[version]:,} files" for version in sorted(self.pins))
+        return VacuumResult(report, deleted, dry_run, self.version, self.version, protected=pinned)
 
-    def take_stock(self) -> None:
-        """Files first, versions then: what is committed in between is young, or found by a later look."""
+    def _list(self) -> None:
+        """List files first, then versions: what is committed in between is young, or a later check finds it."""
         self.listed = [info for folder in expired.FOLDERS for info in self.storage.list(folder, staged=True)]
         refs = self.storage.list(expired.REFS, staged=True)
         self.listed += [info for info in refs if staged_for(info.path) is not None]
-        seen = self._look()
-        self.version = seen.versions[-1].version
-        self._sort_versions(seen)
-        if self.storage.uri_of(seen.versions[-1].path) not in self.read:
+        references = self._references()
+        self.version = references.versions[-1].version
+        self._split_versions(references)
+        if self.storage.uri_of(references.versions[-1].path) not in self.read:
             raise self._conflict("its newest version was deleted or renamed")
-        self._take_in_others(seen)
+        self._add_others(references)
 
-    def _look(self) -> Seen:
-        return look(self.storage, self.root, self.branch, self.clones)
+    def _references(self) -> References:
+        return read_references(self.storage, self.root, self.branch, self.clones)
 
-    def _sort_versions(self, seen: Seen) -> None:
-        """Newest first: which ones are expired, and what the others need."""
-        files = seen.versions[::-1]
+    def _split_versions(self, references: References) -> None:
+        """Decide, newest first, which versions have expired, and which files the others need."""
+        files = references.versions[::-1]
         if lost := self.pins - {file.version for file in files}:
             raise RefusedError(
-                f"version {min(lost)} is to be protected, and does not exist",
+                f"version {min(lost)} is to be protected, but does not exist",
                 table=self.storage.uri,
                 version=self.version,
-                next_step="take it out of the protected versions (protected_versions, --protect-version) if it is "
-                "given up",
+                next_step="remove it from the protected versions (protected_versions, --protect-version) if it "
+                "is no longer needed",
             )
         written = {info.path: info.modified for info in self.listed}
-        # One that came while we listed is as young as can be.
+        # A manifest that was committed after the listing counts as new.
         stored = {file.version: Committed(file.version, written.get(file.path, self.cutoff)) for file in files}
         successor = {file.version: newer.version for newer, file in pairwise(files)}
 
@@ -219,13 +223,13 @@ class _Cleanup:
         for place, file in enumerate(files):
             if file.version in self.pins:
                 self.why[file.version] = expired.pinned(file.version)
-            elif file.version in seen.pinned:
-                self.why[file.version] = seen.pinned[file.version]
+            elif file.version in references.pinned:
+                self.why[file.version] = references.pinned[file.version]
             if place < self.retained:
                 self.why.setdefault(file.version, expired.RETAINED)
         self.why[files[0].version] = expired.CURRENT
         certain = {file.version for file in files if file.version not in self.why and is_expired(file.version)}
-        # A pinned version's time may tell about the one before.
+        # The time of a pinned version may decide about its predecessor.
         for manifest in _each(self.storage, [file for file in files if file.version not in certain], read_manifest):
             version = manifest.version
             stored[version] = replace(stored[version], timestamp=manifest.timestamp)
@@ -234,16 +238,16 @@ class _Cleanup:
             if version in self.why:
                 self._need(self.storage, manifest, self.why[version])
             else:
-                self._take_in_past(manifest)
+                self._add_past(manifest)
         self.expired = {file.version: file for file in files if file.version not in self.why}
         self.unread = [file for file in files if file.version in certain]
 
-    def _take_in_others(self, seen: Seen) -> None:
-        """What detached versions, branches and clones need, of those that were not looked at before."""
-        new = [path for path in seen.detached if self.storage.uri_of(path) not in self.read]
+    def _add_others(self, references: References) -> None:
+        """Add the files that detached versions, branches and clones need, without manifests already read."""
+        new = [path for path in references.detached if self.storage.uri_of(path) not in self.read]
         for manifest in _each(self.storage, new, read_detached):
             self._need(self.storage, manifest, expired.DETACHED)
-        for place in seen.places:
+        for place in references.places:
             new = [path for path in place.versions if place.storage.uri_of(path) not in self.read]
             try:
                 for manifest in _each(place.storage, new, _read_any):
@@ -251,7 +255,7 @@ class _Cleanup:
             except DvMaintenanceError as error:
                 raise unreadable(place, error) from error
 
-    # -- what manifests need ---------------------------------------------------------------------------------------
+    # -- files that manifests need ---------------------------------------------------------------------------------
 
     def _need(self, storage: Storage, manifest: Manifest, reason: str, *, elsewhere: bool = False) -> None:
         self.read.add(storage.uri_of(manifest.path))
@@ -264,12 +268,12 @@ class _Cleanup:
         if not elsewhere and manifest.version in self.pins:
             self.named[manifest.version] = len(self._keys(storage, manifest, set())) + 1
 
-    def _take_in_past(self, manifest: Manifest) -> None:
+    def _add_past(self, manifest: Manifest) -> None:
         check_cleanable(manifest, self.storage.uri)
         self.past |= self._keys(self.storage, manifest, self.known_past)
 
     def _keys(self, storage: Storage, manifest: Manifest, known: set[bytes], *, elsewhere: bool = False) -> set[str]:
-        """Without those of ``known``: fragments that were taken in before, to the byte. A long history is of few."""
+        """Keys of the files that a manifest names, without fragments in ``known``: they are identical to the byte."""
         with naming_manifest(storage, manifest.path, manifest.version):
             records = [each for each in manifest.fragment_records if each not in known]
             fragments = tuple(map(parse_fragment, records))
@@ -303,15 +307,15 @@ class _Cleanup:
         files, kept, doubtful = expired.find_expired(self.listed, self.needed, self.past, manifests, self.young)
         if doubtful and self.unread:
             for manifest in _each(self.storage, self.unread, read_manifest):
-                self._take_in_past(manifest)
+                self._add_past(manifest)
             files, kept, _ = expired.find_expired(self.listed, self.needed, self.past, manifests, self.young)
         self.kept, self.files = kept, files
         return files
 
     def unexplained(self, files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
-        """Those of the files that no version which is there names, expired or not."""
+        """The files that no existing version names, expired or not."""
         for manifest in _each(self.storage, self.unread, read_manifest):
-            self._take_in_past(manifest)
+            self._add_past(manifest)
         of_versions = {"manifest", "transaction"}
         known = {file.path: expired.known_file(file.path) for file in files if file.kind not in of_versions}
         return [file for file in files if (found := known.get(file.path)) is not None and found.key not in self.past]
@@ -320,7 +324,7 @@ class _Cleanup:
 
     def delete(self, files: Sequence[ExpiredFile], sweep: Sweep) -> None:
         manifests = [file for file in files if file.kind == "manifest"]
-        # Oldest first: what is left of a history has no gaps at its end.
+        # Oldest first, so that the remaining history has no gap.
         age = {file.path: file.version for file in self.expired.values()}
         manifests.sort(key=lambda file: age[file.path])
         others = [file for file in files if file.kind != "manifest"]
@@ -335,7 +339,7 @@ class _Cleanup:
             raise sweep.failed(failure, self, len(files))
 
     def _still(self, files: Sequence[ExpiredFile], *, manifests_are_gone: bool) -> Sequence[ExpiredFile]:
-        self._catch_up(manifests_are_gone=manifests_are_gone)
+        self._read_again(manifests_are_gone=manifests_are_gone)
         reasons = [self._needed_by_now(file) for file in files]
         self.kept.update(reason for reason in reasons if reason is not None)
         return [file for file, reason in zip(files, reasons, strict=True) if reason is None]
@@ -347,36 +351,40 @@ class _Cleanup:
         known = expired.known_file(file.path)
         return None if known is None else self.needed.get(known.key)
 
-    def _catch_up(self, *, manifests_are_gone: bool) -> None:
-        """Look again, and keep what anything new needs."""
-        seen = self._look()
-        there = {file.version: file for file in seen.versions}
-        if seen.versions[-1].version < self.version:
-            raise self._conflict(f"its newest version is {seen.versions[-1].version} now: was it made anew?")
-        for version, reason in seen.pinned.items():
+    def _read_again(self, *, manifests_are_gone: bool) -> None:
+        """Read the references again, and keep the files that new ones need."""
+        references = self._references()
+        there = {file.version: file for file in references.versions}
+        if references.versions[-1].version < self.version:
+            raise self._conflict(
+                f"its newest version is {references.versions[-1].version} now: was the table recreated?"
+            )
+        for version, reason in references.pinned.items():
             if version in self.expired:
                 if version not in there:
-                    raise self._conflict(f"version {version} was deleted when somebody named it by a tag or a branch")
+                    raise self._conflict(f"version {version} was deleted while a tag or a branch on it was created")
                 self._keep(version, reason)
         for version, file in there.items():
             old = self.expired.get(version)
             if old is not None and old.path != file.path:
-                raise self._conflict("its manifests were renamed meanwhile")
+                raise self._conflict("its manifests were renamed")
             if old is not None and manifests_are_gone:
                 self._keep(version, expired.RECENT)
-        new = [file for file in seen.versions if file.version not in self.why and file.version not in self.expired]
+        new = [
+            file for file in references.versions if file.version not in self.why and file.version not in self.expired
+        ]
         new += [there[version] for version in self.why if version in there]
         unread = [file for file in new if self.storage.uri_of(file.path) not in self.read]
         for manifest in _each(self.storage, unread, read_manifest):
             self._need(self.storage, manifest, self.why.setdefault(manifest.version, expired.CURRENT))
-        self._take_in_others(seen)
+        self._add_others(references)
 
     def _keep(self, version: int, reason: str) -> None:
         del self.expired[version]
         self.why[version] = reason
 
     def _conflict(self, what: str) -> ConflictError:
-        return ConflictError(f"the table changed while it was cleaned up: {what}", table=self.storage.uri)
+        return ConflictError(f"the table changed while it was being vacuumed: {what}", table=self.storage.uri)
 
     def _remove_folders(self, files: Iterable[ExpiredFile]) -> None:
         for folder in (DATA, expired.INDICES):
@@ -393,7 +401,7 @@ def _read_any(storage: Storage, path: str) -> Manifest:
 
 
 def _each(storage: Storage, files: Sequence[T], read: Callable[[Storage, T], Manifest]) -> Iterator[Manifest]:
-    """The manifests in order, without those that somebody deletes meanwhile."""
+    """The manifests in order, without those that are deleted concurrently."""
 
     def read_one(file: T) -> Manifest | None:
         try:

@@ -1,13 +1,13 @@
-"""Rename manifests from V1 names to V2 names, by which the newest version is found with one request.
+"""Rename manifests from V1 names to V2 names, with which one request finds the newest version.
 
-Each manifest is copied under its new name, put-if-absent, and then deleted under the old one: a run that was
-interrupted leaves both namings, or even both names of one version with the same bytes, and the next run goes on there.
-Lance's ``migrate_manifest_paths_v2`` needs an open dataset, which a folder with both namings is refused to be.
+Each manifest is copied to its new name (put-if-absent), and then deleted under its old name. An interrupted run leaves
+both naming schemes, possibly both names of one version with the same bytes; the next run continues from there. Lance's
+``migrate_manifest_paths_v2`` needs an open dataset, and Lance refuses to open a folder with both naming schemes.
 
-This is not safe beside writers, and no reader opens the table until it is done. A writer that still goes by the old
-names commits a version under a name of its own, and nothing in Lance keeps two of them from committing the same one.
-There is no way to be sure that no writer is active. What is cheap is to look for a commit within the last minute, and
-once more when it is done for manifests that came meanwhile.
+Renaming is not safe beside writers, and no reader can open the table until it has finished. A writer that still uses
+the old names commits a version under its V1 name, and Lance does not prevent another writer from committing the same
+version under its V2 name. No check proves that no writer is active. Two cheap checks are made: the run is refused after
+a commit within the last minute, and it ends with a search for manifests that were committed concurrently.
 """
 
 from __future__ import annotations
@@ -25,21 +25,24 @@ from dv_maintenance.tables.parallel import in_parallel
 __all__ = ["QUIET", "rename_manifests"]
 
 QUIET: Final = 60_000
-"""Milliseconds since the last commit. A writer that commits more seldom is not noticed."""
+"""Milliseconds without a commit that are required. A writer that commits less often is not detected."""
 
 
 def rename_manifests(storage: Storage, *, dry_run: bool = False, now: int | None = None) -> RenamedManifests:
-    """Give every manifest of the history its V2 name. ``now``: epoch milliseconds, by default the clock.
+    """Rename every manifest of the history to its V2 name.
 
-    Two requests and a read for each manifest. Those of branches are not touched: a branch is a table of its own.
+    now : epoch milliseconds, by default the clock.
+
+    Costs two requests and a read for each manifest. Manifests of branches are not renamed: a branch is a table of its
+    own.
 
     Raises
     ------
-    TableNotFoundError, DamagedTableError : there is no table, or its newest manifest cannot be read.
-    UnsupportedFeatureError : it has features that a writer must know.
-    RefusedError : a version was committed within the last minute; or two different manifests are of one version.
-    ConflictError : somebody committed meanwhile.
-    StorageError : says how many were renamed. The next run goes on from there.
+    TableNotFoundError, DamagedTableError : the table does not exist, or its newest manifest cannot be read.
+    UnsupportedFeatureError : the table has writer features that are unknown here.
+    RefusedError : a version was committed within the last minute; or one version has two different manifests.
+    ConflictError : another writer committed concurrently.
+    StorageError : says how many were renamed. The next run continues from there.
     """
     files = both_namings(storage)
     newest = max(files, key=lambda file: file.version)
@@ -49,8 +52,8 @@ def rename_manifests(storage: Storage, *, dry_run: bool = False, now: int | None
     quiet = (time.time_ns() // 1_000_000 if now is None else now) - manifest.timestamp
     if quiet < QUIET:
         raise RefusedError(
-            f"version {newest.version} was committed less than a minute ago: somebody is writing, and this is not safe "
-            "beside writers",
+            f"version {newest.version} was committed less than a minute ago: a writer may be active, and renaming is "
+            "not safe beside writers",
             table=storage.uri,
             version=newest.version,
             next_step="stop all writers, wait a minute, then run again",
@@ -71,13 +74,13 @@ def rename_manifests(storage: Storage, *, dry_run: bool = False, now: int | None
         came = [file for file in both_namings(storage) if file.scheme == "V1" or file.version > newest.version]
         if came:
             raise ConflictError(
-                f"somebody committed version {came[0].version} meanwhile",
+                f"another writer committed version {came[0].version} during the renaming",
                 next_step="stop all writers, wait a minute, then run again",
             )
     except DvMaintenanceError as error:
         error.table, error.version = storage.uri, newest.version
-        error.done = f"{len(done)} of {len(old)} manifests renamed; others may be there under both names"
-        error.next_step = error.next_step or "run again: it goes on with what is left"
+        error.done = f"{len(done)} of {len(old)} manifests renamed; others may exist under both names"
+        error.next_step = error.next_step or "run again: the next run renames the rest"
         raise
     return result
 
@@ -87,14 +90,14 @@ def _rename(storage: Storage, file: VersionFile) -> None:
     try:
         data = storage.get(file.path)
     except FileNotFoundError:
-        return  # somebody else renames them, or cleans up
+        return  # renamed or cleaned up concurrently
     try:
         storage.create(target, data)
     except FileExistsAlreadyError:
         if storage.get(target) != data:
             raise RefusedError(
                 f"{file.path} and {target} are different manifests of version {file.version}: two writers committed it",
-                next_step="find out which of them is right, put the other one away, then run again",
+                next_step="find out which of them is right, move the other one out of the table, then run again",
             ) from None
     storage.delete([file.path])
 
