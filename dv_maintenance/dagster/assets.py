@@ -154,6 +154,10 @@ class VacuumRun(dg.Config):
     quarantine: bool | None = Field(
         default=None, description="Instead of the policy's: set files aside rather than delete them."
     )
+    quarantine_retention: str | None = Field(
+        default=None,
+        description="Instead of the policy's: delete what earlier runs set aside after so long, such as 7d.",
+    )
 
     def guards(self) -> dict[str, Any]:
         """By the policy's keys."""
@@ -164,6 +168,7 @@ class VacuumRun(dg.Config):
             "clones_under": self.clones_under,
             "max_deleted_share": self.max_deleted_share,
             "quarantine": self.quarantine,
+            "quarantine_retention": self.quarantine_retention,
         }
 
 

@@ -150,11 +150,15 @@ class Sweep:
             return delete_batch(self.storage, paths)
         return set_aside(self.storage, paths, self.folder)
 
+    def done(self, planned: int) -> str:
+        """What was removed of ``planned`` files, for an error."""
+        verb = "deleted" if self.folder is None else f"set aside in {self.folder}"
+        return f"{self.deleted} of {planned} expired files {verb}"
+
     def failed(self, failure: DvMaintenanceError, rules: Rules, planned: int) -> DvMaintenanceError:
         """The failure, with what was done and what to do next."""
         failure.table, failure.version = failure.table or rules.table, failure.version or rules.version
         if self.deleted:
-            verb = "deleted" if self.folder is None else f"set aside in {self.folder}"
-            failure.done = failure.done or f"{self.deleted} of {planned} expired files {verb}"
+            failure.done = failure.done or self.done(planned)
         failure.next_step = failure.next_step or "run again: it goes on with what is left"
         return failure

@@ -292,5 +292,7 @@ def test_the_guards_of_a_vacuum(
     assert found["files_set_aside"].value == 1, "the DV file; version 1 needs both data files"
     assert "were set aside in _dvm_quarantine/" in str(found["reason"].value)
     assert "in version 1, which is pinned: 2 files" in str(found["protected"].value)
-    assert run(quarantine=False)
-    assert materialization(instance, table, "vacuum").metadata["files_deleted"].value == 2
+    assert not run(raise_on_error=False, quarantine_retention="soon")
+    assert run(quarantine=False, quarantine_retention="0s")
+    found = materialization(instance, table, "vacuum").metadata
+    assert (found["files_deleted"].value, found["quarantine_emptied"].value) == (2, 1)

@@ -87,6 +87,23 @@ def test_without_it_they_are_gone(table: LogWriter) -> None:
         restore(table.storage, version=1)
 
 
+def test_a_failure_says_where_files_are(table: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    move, moved = Storage.move, list[str]()
+
+    def once(self: Storage, source: str, target: str) -> bool:
+        if moved:
+            raise StorageError(f"{source} could not be moved")
+        moved.append(target)
+        return move(self, source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(StorageError) as caught:
+        patch.setattr(Storage, "move", once)
+        vacuum(open_table(str(table.path)), now=NOW, guard=ASIDE)
+    folder = "/".join(moved[0].split("/")[:2])
+    assert caught.value.done == f"1 of 4 expired files set aside in {folder}"
+    assert aside(table) == set(moved)
+
+
 def test_later_vacuums_pass_it_by_until_its_time_is_over(table: LogWriter) -> None:
     vacuum(open_table(str(table.path)), now=NOW, guard=ASIDE)
     for path in aside(table):

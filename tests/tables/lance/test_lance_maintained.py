@@ -69,6 +69,28 @@ def test_vacuum_protects_clones(
     assert str(clone) in capsys.readouterr().err, "a Lance table is no clone of a Delta table"
 
 
+def test_vacuum_finds_clones(
+    shared: tuple[Path, Path], pylance: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, clone = shared
+    lake = place.parent / "lake"
+    lake.mkdir()
+    clone.rename(lake / "c")
+    pylance.write_dataset(pa.table({"id": [7]}), str(lake / "own"))
+    before = rows(pylance, lake / "c")
+    assert main(["vacuum", str(place), "--clones-under", str(lake), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kept"]["in a clone that is protected"] == 2
+    assert rows(pylance, lake / "c") == before
+    (damaged,) = (lake / "own/_versions").glob("*.manifest")
+    damaged.write_bytes(b"LANC")
+    assert main(["vacuum", str(place), "--clones-under", str(lake)]) != 0
+    assert "which may be a clone of it, can't be read" in capsys.readouterr().err
+    assert rows(pylance, lake / "c") == before
+    assert main(["vacuum", str(place)]) == 0
+    with pytest.raises((OSError, pa.ArrowInvalid), match=r"[Nn]ot found"):
+        rows(pylance, lake / "c")
+
+
 def test_a_policy_protects_clones(shared: tuple[Path, Path]) -> None:
     place, clone = shared
     table = open_table(str(place))

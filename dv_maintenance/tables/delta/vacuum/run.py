@@ -208,14 +208,14 @@ class _Rules:
             metrics = {"numDeletedFiles": sweep.deleted, "numVacuumedDirectories": self.folders}
             self.after = commit_info_only(self.storage, END, status, metrics)
         except DvMaintenanceError as error:
-            error.done = f"{sweep.deleted} of {len(files)} expired files deleted, but {END} is not in the log"
+            error.done = f"{sweep.done(len(files))}, but {END} is not in the log"
             raise
         try:
             failure = self._came_back(sweep) or failure
         except DvMaintenanceError as error:
             failure = failure or error
         if failure is not None:
-            failure.done = f"{sweep.deleted} of {len(files)} expired files deleted"
+            failure.done = sweep.done(len(files))
             raise sweep.failed(failure, self, len(files))
 
     def _sweep(self, files: Sequence[ExpiredFile], sweep: Sweep) -> DvMaintenanceError | None:
