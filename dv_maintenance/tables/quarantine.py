@@ -32,6 +32,7 @@ QUARANTINE: Final = "_dvm_quarantine"
 _FORMAT: Final = "%Y-%m-%dT%H-%M-%SZ"
 _BATCH: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ)-[0-9a-f]{8}")
 _AT_ONCE: Final = 1000
+_LINK: Final = "a link to a folder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +127,16 @@ def undelete(
     """
     newest, taken = version(), list[str]()
     files: dict[str, FileInfo] = {}
+    links = 0
     # Of several files with one path, the one set aside last is the newest.
     for batch in sorted(_batches(storage), key=lambda batch: batch.at, reverse=True):
         if (since is not None and batch.at < since) or (until is not None and batch.at > until):
             continue
         for info in storage.list(batch.folder):
             path = info.path[len(batch.folder) + 1 :]
-            if path in files or storage.exists(path):
+            if info.size < 0:
+                links += 1  # no vacuum sets one aside: whoever made it would bring a place outside into the table
+            elif path in files or storage.exists(path):
                 taken.append(path)
             else:
                 files[path] = info
@@ -149,7 +153,8 @@ def undelete(
             # A file that is in place already may have been put back by an interrupted run.
             returning.settle([*back, *taken])
     size = sum(files[path].size for path in back)
-    return UndeleteResult(newest, dry_run, len(back), size, len(taken), gone, dict(Counter(held.values())))
+    reasons = dict(Counter([*held.values(), *[_LINK] * links]))
+    return UndeleteResult(newest, dry_run, len(back), size, len(taken), gone, reasons)
 
 
 def _as_they_come(path: str) -> tuple[int, int]:
