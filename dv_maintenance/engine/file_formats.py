@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from dv_maintenance.engine.scan import Reader
-    from dv_maintenance.engine.whole_file import StoredFile
-    from dv_maintenance.engine.writer import Format
+    from dv_maintenance.engine.protocols import Format, Reader, StoredFile
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.work import RewriteResult, RewriteTask, ScanTask, SourceFile
 
@@ -35,9 +33,9 @@ class FileFormat:
     """A file format. Members are ``module:name`` below ``dv_maintenance.engine``, ``None`` where it has none.
 
     title : as its makers write it.
-    reader : opens a source, see ``scan.open_source``.
-    stored : the rows of a file that is always read whole, see ``whole_file.StoredFile``.
-    writer : makes new files, see ``writer.Format``.
+    reader : opens a source, see ``protocols.Reader``.
+    stored : the rows of a file that is always read whole, see ``protocols.StoredFile``.
+    writer : makes new files, see ``protocols.Format``.
     rewriter : does a whole rewrite task with the format's own library; then rows of ours never reach a writer.
     """
 
@@ -58,7 +56,7 @@ class FileFormat:
 
 
 _FORMATS: Final = {
-    "parquet": FileFormat("Parquet", "scan:open_parquet", writer="parquet.writer:ParquetFiles"),
+    "parquet": FileFormat("Parquet", "parquet.reader:open_parquet", writer="parquet.writer:ParquetFiles"),
     "orc": FileFormat("ORC", "whole_file:open_whole", "orc.reader:open_orc", "orc.writer:OrcFiles"),
     "avro": FileFormat("Avro", "whole_file:open_whole", "avro.reader:open_avro", "avro.writer:AvroFiles"),
     "lance": FileFormat("Lance", "lance.reader:open_fragment", rewriter="lance.rewrite:rewrite_fragments"),

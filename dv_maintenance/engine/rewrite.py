@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from dv_maintenance.engine.file_formats import rewriter_of
 from dv_maintenance.engine.parquet.calendars import Mark, heeds_keys
 from dv_maintenance.engine.parquet.footer import BATCH_BYTES
+from dv_maintenance.engine.parquet.reader import SourceReader
 from dv_maintenance.engine.rows.ordering import Ordering
-from dv_maintenance.engine.scan import SourceReader, open_source
+from dv_maintenance.engine.scan import open_source
 from dv_maintenance.engine.writer import RollingWriter, as_optional
 from dv_maintenance.errors import RefusedError, RetryableError, VerificationError
 from dv_maintenance.storage import Storage
@@ -21,7 +22,7 @@ from dv_maintenance.tables.work import RewriteResult, RewriteTask
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dv_maintenance.engine.scan import Reader
+    from dv_maintenance.engine.protocols import Reader
     from dv_maintenance.tables.work import ScanTask
 
     _Write = Callable[[pa.RecordBatch, Any, Mapping[str, int]], None]

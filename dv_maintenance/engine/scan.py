@@ -1,73 +1,21 @@
-"""Live rows of Parquet files: row group by row group, in batches of bounded bytes, without the rows that a DV names.
-What is no Parquet file is handed on to who reads it.
-"""
+"""Live rows of the sources of a task, whatever the formats of their files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from dv_maintenance.engine.faults import reading
 from dv_maintenance.engine.file_formats import format_of
-from dv_maintenance.engine.parquet.calendars import FileCalendar
-from dv_maintenance.engine.parquet.footer import batch_rows, compressed_bytes, middle, row_bytes
-from dv_maintenance.engine.parquet.row_groups import may_hold
-from dv_maintenance.engine.rows.row_shape import RowShape
-from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.files.parquet_footer import open_parquet_file
 from dv_maintenance.storage import Storage
 
 if TYPE_CHECKING:
-    from dv_maintenance.engine.rows.live_rows import LiveRows
-    from dv_maintenance.tables.predicate import Predicate
+    import pyarrow as pa
+
+    from dv_maintenance.engine.protocols import Reader
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
-__all__ = ["WHOLE", "Reader", "SourceReader", "Span", "open_parquet", "open_source", "scan"]
-
-# A row group's wanted columns are fetched whole up to this size; beyond it each column is read through a buffer.
-_WHOLE_BYTES = 32 << 20
-_LEAST_BUFFER = 64 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A stretch of a file's bytes, ``[start, stop)``. A row group belongs to the one that holds its middle, so spans
-    that cover a file share out its row groups before anyone has read the footer.
-    """
-
-    start: int = 0
-    stop: int | None = None
-
-    def holds(self, position: int) -> bool:
-        return self.start <= position and (self.stop is None or position < self.stop)
-
-
-WHOLE = Span()
-
-
-class Reader(Protocol):
-    """An open source: ``rows`` (physical), ``purged`` (named by the DV) and ``size`` in bytes are known before any row
-    is read.
-    """
-
-    @property
-    def rows(self) -> int: ...
-    @property
-    def purged(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-
-    def batches(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[pa.RecordBatch]:
-        """Live rows in file order, as batches of the task's schema: of the part of the file that belongs to ``span``,
-        without what the bound ``predicate`` can be told not to be true for.
-        """
-
-    def live(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[LiveRows]:
-        """The ``batches``, with the place of their rows in the file."""
+__all__ = ["open_source", "scan"]
 
 
 def scan(task: ScanTask, storage_options: Mapping[str, str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -84,84 +32,6 @@ def scan(task: ScanTask, storage_options: Mapping[str, str] | None = None) -> It
             yield from reader.batches()
 
 
-class SourceReader:
-    """One open source file. Known before any row is read: ``rows`` (physical), ``purged`` (named by the DV), ``size``
-    in bytes, the Parquet ``footer`` and the ``projection`` onto the task's schema.
-    """
-
-    def __init__(self, file: pa.NativeFile, source: SourceFile, task: ScanTask, storage: Storage) -> None:
-        self._uri = source.uri
-        parquet = _open(file)
-        self.footer: Any = parquet.metadata
-        self.rows: int = self.footer.num_rows
-        self.size: int = file.size()
-        calendar = FileCalendar.of(self.footer, source.uri) if source.spark_keys else None
-        self._shape = RowShape(parquet.schema_arrow, self.rows, source, task, storage, calendar=calendar)
-        self.projection = self._shape.projection
-        self.purged: int = self._shape.purged
-        buffer_bytes = self._buffer_bytes()
-        self._parquet = _open(file, self.footer, buffer_bytes) if buffer_bytes else parquet
-
-    def batches(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[pa.RecordBatch]:
-        """Live rows in file order: of all row groups, or of those whose middle lies in ``span`` and whose statistics
-        do not rule the bound ``predicate`` out. It is not applied to the rows.
-        """
-        for live in self.live(span, predicate):
-            yield live.batch
-
-    def live(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[LiveRows]:
-        """The ``batches``, with the place of their rows in the file."""
-        first = 0
-        widest = 0.0
-        for group in range(self.footer.num_row_groups):
-            metadata = self.footer.row_group(group)
-            stop = first + metadata.num_rows
-            if self._wants(metadata, first, span, predicate):
-                # What earlier row groups turned out to need corrects what this one's footer lets one expect.
-                expected = max(row_bytes(metadata, self.projection.leaves), widest)
-                for batch, rows in self._read(group, metadata.num_rows, batch_rows(expected)):
-                    if batch is not None:
-                        widest = max(widest, batch.nbytes / rows)
-                    live = self._shape(batch, rows, first)
-                    first += rows
-                    if live is not None:
-                        yield live
-                if first != stop:
-                    raise DamagedTableError(f"row group {group} of {self._uri} does not have the rows its footer says")
-            first = stop
-
-    def _wants(self, group: Any, first: int, span: Span, predicate: Predicate | None) -> bool:
-        if not span.holds(middle(group)) or self._shape.deleted(first, first + group.num_rows) == group.num_rows:
-            return False
-        return predicate is None or may_hold(group, self.projection, predicate)
-
-    def _read(self, group: int, rows: int, at_once: int) -> Iterator[tuple[pa.RecordBatch | None, int]]:
-        leaves = self.projection.leaves
-        if not leaves:
-            for first in range(0, rows, at_once):
-                yield None, min(at_once, rows - first)
-            return
-        # By leaf index, as dots in a column's name make paths ambiguous; ParquetFile itself takes paths only.
-        batches = self._parquet.reader.iter_batches(
-            at_once, row_groups=[group], column_indices=list(leaves), use_threads=False
-        )
-        while True:
-            with reading(self._uri):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            if batch.num_rows:
-                yield batch, batch.num_rows
-
-    def _buffer_bytes(self) -> int:
-        """Read-ahead per column; 0 stands for whole column chunks."""
-        leaves = self.projection.leaves
-        groups = (self.footer.row_group(group) for group in range(self.footer.num_row_groups))
-        if max((compressed_bytes(group, leaves) for group in groups), default=0) <= _WHOLE_BYTES:
-            return 0
-        return max(_LEAST_BUFFER, _WHOLE_BYTES // len(leaves))
-
-
 @contextmanager
 def open_source(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[Reader]:
     """Open what a task reads and its DV, and check both against each other and the log.
@@ -173,31 +43,8 @@ def open_source(source: SourceFile, task: ScanTask, storage: Storage) -> Iterato
     if source.parts:
         from dv_maintenance.engine.rows.side_by_side import open_parts
 
-        with open_parts(source, task, storage) as together:
+        with open_parts(source, task, storage, open_source) as together:
             yield together
         return
     with format_of(source).open()(source, task, storage) as reader:
         yield reader
-
-
-@contextmanager
-def open_parquet(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[SourceReader]:
-    """Open a Parquet file and its DV. Raises as :func:`scan` does."""
-    with reading(source.uri):
-        file = storage.open_input(source.uri)
-    with file:
-        with reading(source.uri):
-            reader = SourceReader(file, source, task, storage)
-        yield reader
-
-
-def _open(file: pa.NativeFile, footer: Any = None, buffer_bytes: int = 0) -> Any:
-    return open_parquet_file(
-        file,
-        footer,
-        buffer_size=buffer_bytes,
-        # Arrow's own read-ahead fetches the whole row group at once, and ignores the buffer size.
-        pre_buffer=not buffer_bytes,
-        # In nanoseconds INT96 would wrap around outside of 1677 to 2262.
-        coerce_int96_timestamp_unit="us",
-    )

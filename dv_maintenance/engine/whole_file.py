@@ -4,43 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dv_maintenance.engine.faults import reading
 from dv_maintenance.engine.file_formats import format_of
 from dv_maintenance.engine.parquet.footer import MAX_BATCH_ROWS
+from dv_maintenance.engine.protocols import WHOLE, Span
 from dv_maintenance.engine.rows.live_rows import LiveRows, pieces
 from dv_maintenance.engine.rows.row_shape import RowShape
-from dv_maintenance.engine.scan import WHOLE, Span
 from dv_maintenance.errors import DamagedTableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dv_maintenance.engine.protocols import StoredFile
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
-__all__ = ["StoredFile", "WholeReader", "open_whole"]
-
-
-class StoredFile(Protocol):
-    """An open file: the Arrow ``schema`` of what is in it, and its ``rows``."""
-
-    @property
-    def schema(self) -> pa.Schema: ...
-    @property
-    def rows(self) -> int: ...
-
-    def check(self, fields: tuple[int, ...]) -> None:
-        """Raise RefusedError if these columns, by their places in the schema, would not be read exactly."""
-
-    def batches(self, fields: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
-        """All rows in order: these columns, in the order of the schema. Memory is bounded by a part of the file."""
+__all__ = ["WholeReader", "open_whole"]
 
 
 class WholeReader:
-    """See ``scan.Reader``. A file is never cut: it belongs to the span that begins with it."""
+    """See ``protocols.Reader``. A file is never cut: it belongs to the span that begins with it."""
 
     def __init__(self, stored: StoredFile, source: SourceFile, task: ScanTask, storage: Storage) -> None:
         self._uri, self._stored = source.uri, stored
@@ -51,12 +37,14 @@ class WholeReader:
         stored.check(self._shape.projection.fields)
 
     def batches(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[pa.RecordBatch]:
-        """See ``scan.Reader``."""
+        """See ``protocols.Reader``."""
         for live in self.live(span, predicate):
             yield live.batch
 
     def live(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[LiveRows]:
-        """See ``scan.Reader``. Raises as ``scan.scan``; DamagedTableError where other rows come than are counted."""
+        """See ``protocols.Reader``. Raises as ``scan.scan``; DamagedTableError where other rows come than are
+        counted.
+        """
         del predicate
         if span.start != 0 or self._shape.deleted(0, self.rows) == self.rows:
             return

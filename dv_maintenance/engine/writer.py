@@ -8,7 +8,7 @@ import hashlib
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import types
@@ -22,42 +22,12 @@ from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.work import ScanTask, SourceFile
 
 if TYPE_CHECKING:
+    from dv_maintenance.engine.protocols import NewFile
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.fingerprint import Fingerprint
     from dv_maintenance.tables.work import OutputFile, RewriteTask
 
-__all__ = ["Format", "NewFile", "RollingWriter", "as_optional"]
-
-
-class NewFile(Protocol):
-    """A file being written. What is held of it in memory is bounded, whatever its size."""
-
-    def takes(self, footer: Any, origins: Mapping[str, int]) -> bool:
-        """Whether rows of this source may be added to what is in the file. Asked before each batch of it."""
-
-    def add(self, batch: pa.RecordBatch) -> bool:
-        """Append rows; whether the file is as large as it is to be."""
-
-    def finish(self) -> OutputFile:
-        """Close the file and look at what the storage has.
-
-        Raises
-        ------
-        VerificationError : the stored file has not the size or the rows that were written.
-        StorageError : the storage failed.
-        """
-
-    def abandon(self) -> None:
-        """Close what is open. Raises nothing."""
-
-
-class Format(Protocol):
-    """Makes the files of one task; ``suffix``: what their names say of the compression."""
-
-    suffix: str
-
-    def begin(self, uri: str, footer: Any, origins: Mapping[str, int]) -> NewFile:
-        """A new file. ``footer``, ``origins``: see ``RollingWriter.write``."""
+__all__ = ["RollingWriter", "as_optional"]
 
 
 class RollingWriter:

@@ -23,9 +23,10 @@ from dv_maintenance.engine.parquet.calendars import (
     dates_to_proleptic,
     timestamps_to_proleptic,
 )
+from dv_maintenance.engine.parquet.reader import open_parquet
 from dv_maintenance.engine.parquet.schema import describe
 from dv_maintenance.engine.rewrite import rewrite
-from dv_maintenance.engine.scan import open_parquet, scan
+from dv_maintenance.engine.scan import scan
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import FileKey

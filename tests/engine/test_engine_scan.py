@@ -104,7 +104,7 @@ def test_an_empty_file_has_no_batches(lake: Any) -> None:
 
 
 def test_large_row_groups_are_read_through_a_buffer(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dv_maintenance.engine.scan._WHOLE_BYTES", 1 << 20)
+    monkeypatch.setattr("dv_maintenance.engine.parquet.reader._WHOLE_BYTES", 1 << 20)
     monkeypatch.setattr(footer, "BATCH_BYTES", 1 << 18)
     table = pa.table({"id": np.random.default_rng(0).integers(0, 2**62, 1 << 20)})
     source = lake.write(table, row_group_size=1 << 20, use_dictionary=False)

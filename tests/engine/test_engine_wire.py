@@ -16,7 +16,7 @@ from dv_maintenance import errors
 from dv_maintenance.engine import ENGINES, get_engine
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.pool import run_all
-from dv_maintenance.engine.spark import _cause, wire
+from dv_maintenance.engine.spark.engine import _cause, wire
 from dv_maintenance.engine.spark.session import java_version, start_session
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, DvMaintenanceError, RefusedError
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from dv_maintenance.dml import catalyst, delete, keys, rows, session_time
-from dv_maintenance.engine import scan
+from dv_maintenance.engine.parquet import reader
 from dv_maintenance.tables.delta.rows import skipping
 from dv_maintenance.tables.predicate import Compare, Predicate
 
@@ -105,7 +105,7 @@ def string_views_of_arrow(patch: pytest.MonkeyPatch) -> None:
     def wrong(file: Any, footer: Any = None, **options: Any) -> pq.ParquetFile:
         return pq.ParquetFile(file, **options)
 
-    patch.setattr(scan, "open_parquet_file", wrong)
+    patch.setattr(reader, "open_parquet_file", wrong)
 
 
 def guessed_keys(patch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ _ROWS = 8192
 
 
 class AvroStored:
-    """See ``whole_file.StoredFile``. Nothing in a file says how many rows it has: the log must.
+    """See ``protocols.StoredFile``. Nothing in a file says how many rows it has: the log must.
 
     Raises
     ------
@@ -47,7 +47,7 @@ class AvroStored:
         """Every value is as it was written."""
 
     def batches(self, fields: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
-        """See ``whole_file.StoredFile``: memory is bounded by a block of the file."""
+        """See ``protocols.StoredFile``: memory is bounded by a block of the file."""
         schema = pa.schema([self.schema.field(index) for index in fields])
         with about(self._uri), reading(self._uri, "Avro"):
             records = []

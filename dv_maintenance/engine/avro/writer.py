@@ -59,7 +59,7 @@ _UNITS: Final = {"ms": "millis", "us": "micros"}
 
 
 class AvroFiles:
-    """See ``writer.Format``.
+    """See ``protocols.Format``.
 
     Raises
     ------
@@ -90,7 +90,7 @@ class AvroFiles:
 
 
 class AvroFile:
-    """See ``writer.NewFile``."""
+    """See ``protocols.NewFile``."""
 
     def __init__(self, files: AvroFiles, uri: str) -> None:
         self.uri, self._files = uri, files
@@ -102,12 +102,12 @@ class AvroFile:
         self._sink.write(header_bytes(files.text, files.codec, self._sync))
 
     def takes(self, footer: Any, origins: Mapping[str, int]) -> bool:
-        """See ``writer.NewFile``."""
+        """See ``protocols.NewFile``."""
         del footer, origins
         return True
 
     def add(self, batch: pa.RecordBatch) -> bool:
-        """See ``writer.NewFile``.
+        """See ``protocols.NewFile``.
 
         Raises
         ------
@@ -125,13 +125,13 @@ class AvroFile:
         return bool(self._sink.tell() >= self._files.task.target_bytes)
 
     def finish(self) -> OutputFile:
-        """See ``writer.NewFile``."""
+        """See ``protocols.NewFile``."""
         self._flush()
         info = close_sink(self._sink, self._files.storage, self.uri)
         return OutputFile(self.uri, info.size, self._rows, info.modified, self._stats.found())
 
     def abandon(self) -> None:
-        """See ``writer.NewFile``."""
+        """See ``protocols.NewFile``."""
         with suppress(Exception):
             self._sink.close()
 

@@ -15,8 +15,8 @@ from pyarrow import types
 
 from dv_maintenance.dv import DeletionVector, load
 from dv_maintenance.engine.parquet.footer import BATCH_BYTES, batch_rows
+from dv_maintenance.engine.protocols import WHOLE, Span
 from dv_maintenance.engine.rows.live_rows import KeepMasks, LiveRows, pieces
-from dv_maintenance.engine.scan import WHOLE, Span
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError
 from dv_maintenance.files.lance_library import lance_errors, open_dataset
 from dv_maintenance.storage import Storage
@@ -39,8 +39,8 @@ _BYTES_FROM: Final = (2, 1)
 
 
 class LanceReader:
-    """See ``scan.Reader``. A fragment is never cut: it belongs to the span that begins with the file. Conditions are
-    left to the caller, as Lance compares in its own way.
+    """See ``protocols.Reader``. A fragment is never cut: it belongs to the span that begins with the file. Conditions
+    are left to the caller, as Lance compares in its own way.
 
     Raises
     ------
@@ -82,12 +82,12 @@ class LanceReader:
             ) from damage.__cause__
 
     def batches(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[pa.RecordBatch]:
-        """See ``scan.Reader``."""
+        """See ``protocols.Reader``."""
         for live in self.live(span, predicate):
             yield live.batch
 
     def live(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[LiveRows]:
-        """See ``scan.Reader``.
+        """See ``protocols.Reader``.
 
         Raises
         ------

@@ -27,7 +27,7 @@ _LEAVE_OUT = "leave it out with --columns, or read the table with its own engine
 
 
 class OrcStored:
-    """See ``whole_file.StoredFile``. ``exact``: whether timestamps with a local time zone are known to be in UTC.
+    """See ``protocols.StoredFile``. ``exact``: whether timestamps with a local time zone are known to be in UTC.
 
     Raises
     ------
@@ -81,7 +81,7 @@ class OrcStored:
             )
 
     def batches(self, fields: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
-        """See ``whole_file.StoredFile``: memory is bounded by a stripe.
+        """See ``protocols.StoredFile``: memory is bounded by a stripe.
 
         Raises
         ------

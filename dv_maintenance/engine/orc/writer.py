@@ -45,7 +45,7 @@ _DICTIONARY: Final = 0.8
 
 
 class OrcFiles:
-    """See ``writer.Format``.
+    """See ``protocols.Format``.
 
     Raises
     ------
@@ -66,8 +66,8 @@ class OrcFiles:
         self.stored = pa.schema([_stored(field) for field in schema])
         if lost := next((field.name for field in schema if _loses(field.type)), None):
             raise RefusedError(
-                f"column {lost} holds rows in arrays or maps in rows: Arrow loses values of such where one of them is "
-                "null, in ORC files",
+                f"column {lost} nests rows in rows and in arrays or maps: Arrow's ORC writer loses such values beside "
+                "nulls",
                 next_step="let Paimon compact the table, or set its file.format to parquet",
             )
 
@@ -78,7 +78,7 @@ class OrcFiles:
 
 
 class OrcFile:
-    """See ``writer.NewFile``."""
+    """See ``protocols.NewFile``."""
 
     def __init__(self, files: OrcFiles, uri: str) -> None:
         self.uri, self._files = uri, files
@@ -93,12 +93,12 @@ class OrcFile:
         )
 
     def takes(self, footer: Any, origins: Mapping[str, int]) -> bool:
-        """See ``writer.NewFile``."""
+        """See ``protocols.NewFile``."""
         del footer, origins
         return True
 
     def add(self, batch: pa.RecordBatch) -> bool:
-        """See ``writer.NewFile``.
+        """See ``protocols.NewFile``.
 
         Raises
         ------
@@ -112,7 +112,7 @@ class OrcFile:
         return bool(self._sink.tell() >= self._files.task.target_bytes)
 
     def finish(self) -> OutputFile:
-        """See ``writer.NewFile``."""
+        """See ``protocols.NewFile``."""
         storage = self._files.storage
         with writing(self.uri):
             self._writer.close()
@@ -124,7 +124,7 @@ class OrcFile:
         return OutputFile(self.uri, info.size, self._rows, info.modified, self._stats.found())
 
     def abandon(self) -> None:
-        """See ``writer.NewFile``."""
+        """See ``protocols.NewFile``."""
         # In this order: Arrow's writer, left open, would write its footer into a closed sink when collected.
         with suppress(Exception):
             self._writer.close()
@@ -147,11 +147,11 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
     return found
 
 
-def _loses(type: pa.DataType, below: bool = False) -> bool:
-    """Whether a struct is in a list or a map that is ``below`` a struct."""
+def _loses(type: pa.DataType, in_struct: bool = False, in_list: bool = False) -> bool:
+    """Whether a struct is inside both a struct and a list or map, in either order."""
     if types.is_struct(type):
-        return any(_loses(field.type, True) for field in type)
-    return any((below and _has_struct(each)) or _loses(each, below) for each in _inner(type))
+        return (in_struct and in_list) or any(_loses(field.type, True, in_list) for field in type)
+    return any(_loses(each, in_struct, True) for each in _inner(type))
 
 
 def _has_struct(type: pa.DataType) -> bool:

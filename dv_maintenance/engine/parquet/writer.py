@@ -47,7 +47,7 @@ _CODECS = {
 
 
 class ParquetFiles:
-    """See ``writer.Format``.
+    """See ``protocols.Format``.
 
     Raises
     ------
@@ -74,7 +74,7 @@ class ParquetFiles:
 
 
 class ParquetFile:
-    """See ``writer.NewFile``."""
+    """See ``protocols.NewFile``."""
 
     def __init__(self, files: ParquetFiles, uri: str, repetitive: list[str]) -> None:
         self.uri, self._files = uri, files
@@ -96,8 +96,8 @@ class ParquetFile:
         )
 
     def takes(self, footer: Any, origins: Mapping[str, int]) -> bool:
-        """See ``writer.NewFile``: its footer can't speak for dates of which it is not said what calendar they are in,
-        and for others.
+        """See ``protocols.NewFile``: its footer can't speak for dates of which it is not said what calendar they are
+        in, and for others.
         """
         if not self._files.heeds_keys or (footer is not None and footer is self._seen):
             return True
@@ -109,7 +109,7 @@ class ParquetFile:
         return True
 
     def add(self, batch: pa.RecordBatch) -> bool:
-        """See ``writer.NewFile``."""
+        """See ``protocols.NewFile``."""
         self._stats.add(batch)
         self._pending.append(batch)
         self._pending_bytes += batch.nbytes
@@ -120,7 +120,7 @@ class ParquetFile:
         return bool(self._sink.tell() >= self._files.task.target_bytes)
 
     def finish(self) -> OutputFile:
-        """See ``writer.NewFile``."""
+        """See ``protocols.NewFile``."""
         self._flush()
         storage = self._files.storage
         with writing(self.uri):
@@ -146,7 +146,7 @@ class ParquetFile:
             raise VerificationError(f"{self.uri} does not say which calendar its dates are in as its sources do")
 
     def abandon(self) -> None:
-        """See ``writer.NewFile``."""
+        """See ``protocols.NewFile``."""
         # In this order: Arrow's writer, left open, would write its footer into a closed sink when collected.
         with suppress(Exception):
             self._output.close()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from dv_maintenance.engine.protocols import WHOLE, Reader, Span
 from dv_maintenance.engine.rows.live_rows import LiveRows
-from dv_maintenance.engine.scan import WHOLE, Reader, Span, open_source
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.work import ScanTask
 
@@ -24,8 +24,8 @@ __all__ = ["SideBySide", "open_parts"]
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """See ``scan.Reader``. Never cut: all of it belongs to the span that begins with the file. Memory is bounded by a
-    batch of each part.
+    """See ``protocols.Reader``. Never cut: all of it belongs to the span that begins with the file. Memory is bounded
+    by a batch of each part.
     """
 
     uri: str
@@ -45,12 +45,12 @@ class SideBySide:
         return sum(part.size for part in self.parts)
 
     def batches(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[pa.RecordBatch]:
-        """See ``scan.Reader``."""
+        """See ``protocols.Reader``."""
         for live in self.live(span, predicate):
             yield live.batch
 
     def live(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[LiveRows]:
-        """See ``scan.Reader``. No part skips rows by itself, as the others would not. Raises as ``scan.scan``."""
+        """See ``protocols.Reader``. No part skips rows by itself, as the others would not. Raises as ``scan.scan``."""
         del predicate
         if span.start != 0:
             return
@@ -79,11 +79,18 @@ class SideBySide:
 
 
 @contextmanager
-def open_parts(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[SideBySide]:
-    """Open what makes up the rows of ``source``, and check each by itself. Raises as ``scan.open_source``."""
+def open_parts(
+    source: SourceFile,
+    task: ScanTask,
+    storage: Storage,
+    opener: Callable[[SourceFile, ScanTask, Storage], AbstractContextManager[Reader]],
+) -> Iterator[SideBySide]:
+    """Open what makes up the rows of ``source``, each part with ``opener``, and check each by itself. Raises as
+    ``scan.open_source``.
+    """
     with ExitStack() as opened:
         parts = [
-            opened.enter_context(open_source(part, ScanTask((part,), part.schema, task.match_by), storage))
+            opened.enter_context(opener(part, ScanTask((part,), part.schema, task.match_by), storage))
             for part in source.parts
         ]
         yield SideBySide(source.uri, parts, task.schema)
