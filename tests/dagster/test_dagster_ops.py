@@ -138,7 +138,7 @@ def test_the_sensor_keeps_out_while_an_op_is_at_work(
     made = instance.create_run_for_job(job_of(restore_op(table)), status=dg.DagsterRunStatus.STARTED)
     data = tick()
     assert not data.run_requests
-    assert f"run {made.run_id[:8]} is at work" in data.skip_message
+    assert f"run {made.run_id[:8]} is working on it" in data.skip_message
     instance.report_run_canceled(made)
     assert len(tick().run_requests) == 1
 
@@ -241,7 +241,7 @@ def test_which_rows_to_delete_must_be_said(
     make_table: MakeTable, instance: dg.DagsterInstance, config: dict[str, Any]
 ) -> None:
     op = delete_rows_op(make_table())
-    assert "say which rows" in failure(run(op, instance, config), op)
+    assert "'where' and 'keys' exclude each other" in failure(run(op, instance, config), op)
 
 
 def test_conditions_need_spark(make_table: MakeTable, instance: dg.DagsterInstance) -> None:

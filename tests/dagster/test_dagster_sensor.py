@@ -148,7 +148,7 @@ def test_one_run_at_a_time_per_table_whoever_launched_it(
     requested = [request.tags["dv/table"] for request in data.run_requests]
     assert requested == ([] if how == "the job" else ["other"])
     if how == "the job":
-        assert f"run {made.run_id[:8]} is at work" in data.skip_message
+        assert f"run {made.run_id[:8]} is working on it" in data.skip_message
     instance.report_run_canceled(made)
     assert len(tick(defs).run_requests) == 2
 

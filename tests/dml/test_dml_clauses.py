@@ -70,5 +70,5 @@ def test_in_their_order() -> None:
     ],
 )
 def test_what_is_no_clause(text: str) -> None:
-    with pytest.raises(UsageError, match="not a clause"):
+    with pytest.raises(UsageError, match="not a MERGE clause"):
         with_clauses(BEGUN, [text])

@@ -67,7 +67,7 @@ def test_merge(spark: SparkSession, place: str, tmp_path: Path, capsys: pytest.C
         (["delete", "{}", "--where", "id = 1", "--engine", "local"], "local engine"),
         (["update", "{}", "--set", "state=1", "--set", "state=2"], "set twice"),
         (["update", "{}"], "--set"),
-        (["merge", "{}", "--using", "x", "--on", "a", "--when", "NEVER"], "not a clause"),
+        (["merge", "{}", "--using", "x", "--on", "a", "--when", "NEVER"], "not a MERGE clause"),
     ],
 )
 def test_what_makes_no_sense(place: str, argv: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -180,4 +180,4 @@ def test_the_verb(
     assert main(["rename-manifests", "--help"]) == 0
     assert "NOT SAFE beside writers" in capsys.readouterr().out
     assert main(["rename-manifests", str(golden_copy("delta/table-with-dv-small"))]) == 3
-    assert "only one way" in capsys.readouterr().err
+    assert "only one naming scheme" in capsys.readouterr().err
