@@ -20,7 +20,7 @@ __all__ = ["lean_memory", "load_policy", "open_engine", "open_table"]
 
 
 def open_table(args: Namespace, out: Output) -> Table:
-    """The table a verb is about. Its storage options stay out of whatever is printed."""
+    """The table of a verb. Its storage options are never printed."""
     lean_memory()
     options = dict(args.storage_option)
     out.hide(options.values())
@@ -37,7 +37,7 @@ def lean_memory() -> None:
 
 
 def open_engine(args: Namespace) -> AbstractContextManager[Engine]:
-    """The engine a verb works with, closed at the end. Spark starts with the first task, not before."""
+    """The engine of a verb, closed at the end. Spark starts with the first task, not before."""
     from dv_maintenance.engine import get_engine
 
     return closing(get_engine(args.engine))

@@ -1,4 +1,4 @@
-"""``dvm checkpoint``: sum the log up, and delete what of it is out of its retention. Starts no Spark."""
+"""``dvm checkpoint``: write a checkpoint, and delete log files beyond the log retention. Starts no Spark."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _FACES = {"dagster": "for assets, sensors and checks"}
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at: what was ``found``, what is ``needed``, and ``how`` to get it if it is not ``ok``."""
+    """One check: what was ``found``, what is ``needed``, and ``how`` to get it if it is not ``ok``."""
 
     name: str
     ok: bool
@@ -57,7 +57,7 @@ def _text(checks: list[Check]) -> str:
 
 
 def _python() -> Check:
-    """Holds this interpreter to the package's own ``Requires-Python``."""
+    """Checks this interpreter against the package's own ``Requires-Python``."""
     needed = SpecifierSet(metadata.metadata(_PROJECT)["Requires-Python"])
     found = platform.python_version()
     good = needed.contains(found, prereleases=True)
@@ -128,7 +128,7 @@ def _temp() -> Check:
 
 
 def _table(args: Namespace, out: Output) -> tuple[Check, str | None]:
-    """And its format, if that is known."""
+    """The check of the table, and its format if known."""
     from dv_maintenance.cli.access import open_table
 
     kind = None

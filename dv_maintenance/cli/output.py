@@ -1,4 +1,4 @@
-"""What a verb says: one JSON document or text for people on stdout, everything else on stderr."""
+"""The output of a verb: one JSON document or text for people on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Output:
         return self.redacted(value) if isinstance(value, str) else value
 
     def redacted(self, text: str) -> str:
-        """Without storage options, and without what URLs may hold of secrets."""
+        """The text without storage options and without secrets in URLs."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return redacted(text)
@@ -143,7 +143,7 @@ def dump_json(document: dict[str, Any]) -> str:
 
 
 def write_file(path: str, text: str) -> None:
-    """Raises UsageError: the caller named a place that can't be written."""
+    """Raises UsageError if the file can't be written."""
     from dv_maintenance.errors import UsageError
 
     try:

@@ -1,4 +1,4 @@
-"""What can be typed: verbs, their options, and the values options take.
+"""The grammar of the command line: verbs, their options, and the values of options.
 
 argparse rather than a richer library: it takes a tenth of the time to import, and ``dvm health`` has none to spare.
 """
@@ -27,7 +27,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """
     args, unknown = _parser().parse_known_args(argv)
     if unknown:
-        # A misspelt --storage-option would otherwise be quoted with its secret: name options, never values.
+        # A misspelt --storage-option would be quoted with its secret: name options, never values.
         options = [word.split("=", 1)[0] for word in unknown if word.startswith("-")]
         what = f"unknown option {options[0]}" if options else f"{len(unknown)} argument(s) too many"
         raise UsageError(what, next_step=f"see 'dvm {args.verb_name} --help'")

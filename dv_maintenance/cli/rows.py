@@ -1,4 +1,4 @@
-"""``dvm read``: the live rows of a table, into a file or onto the screen. Reads in this process, without Spark."""
+"""``dvm read``: write the live rows of a table to a file or the screen. Reads in this process, without Spark."""
 
 from __future__ import annotations
 

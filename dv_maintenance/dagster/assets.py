@@ -1,4 +1,4 @@
-"""One table as Dagster sees it: the table itself, observed, and what keeps it in shape below it.
+"""One table in Dagster: an observed asset for the table itself, and maintenance assets below it.
 
 ``<table>`` is an observable source asset. Its data version is the last version that changed what a query returns, so
 maintenance wakes nobody downstream. ``<table>/dv/optimize``, ``dv/vacuum`` and ``dv/manifest`` are one op each, in the
@@ -54,7 +54,7 @@ def build_dv_assets(tables: Iterable[WatchedTable], *, group_name: str = GROUP) 
     the location has one of that key already.
     """
     with warnings.catch_warnings():
-        # `multi_observable_source_asset`: unlike its older sibling it takes specs, with owners.
+        # `multi_observable_source_asset` accepts specs with owners, unlike the older decorator.
         warnings.simplefilter("ignore", dg.BetaWarning)
         return [asset for table in tables for asset in _assets(table, group_name)]
 
@@ -78,7 +78,7 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         group_name=group,
         description="The table. Its data version is the last version that changed what a query returns.",
         metadata={"dagster/uri": table.path},
-        # Of a table that nobody has looked at yet the format is not known unless it was given.
+        # The format of a table that was not inspected yet is unknown unless it is given.
         kinds=_kinds(table.format),
     )
 

@@ -1,4 +1,4 @@
-"""Who is at work on which asset, however the work was started: sensor, schedule, page, GraphQL, backfill."""
+"""The runs that work on each asset, however they were started: sensor, schedule, page, GraphQL, backfill."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RETRIED_WITHIN = timedelta(seconds=30)
 
 
 def at_work(instance: dg.DagsterInstance) -> dict[str, str]:
-    """Who is at work (``run 1a2b3c4d``), by asset key (``AssetKey.to_user_string()``), or by op name where the run is
+    """The active run (``run 1a2b3c4d``) by asset key (``AssetKey.to_user_string()``), or by op name if the run is
     one of a whole job.
     """
     found = {key: f"backfill {backfill}" for backfill, key in _backfills(instance)}
@@ -50,7 +50,7 @@ def _runs(instance: dg.DagsterInstance) -> Iterator[tuple[str, str]]:
 
 
 def _about_to_be_retried(instance: dg.DagsterInstance) -> Iterator[dg.DagsterRun]:
-    """Runs that failed and that ``run_retries`` is about to start again: another one now would be one too many."""
+    """Failed runs that ``run_retries`` is about to start again: another run now would be one too many."""
     since = datetime.now(UTC) - _RETRIED_WITHIN
     failed = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY_TAG: "true"}, updated_after=since)
     for run in instance.get_runs(failed):

@@ -47,7 +47,7 @@ def _keys(table: WatchedTable, jobs: frozenset[Job]) -> list[dg.AssetKey]:
 def build_dv_schedule(
     job: Any, *, name: str = "dv_daily", cron_schedule: str = "0 3 * * *", execution_timezone: str = "UTC"
 ) -> dg.ScheduleDefinition:
-    """Runs what :func:`build_dv_job` made, every night; stopped until somebody starts it."""
+    """A nightly schedule for the job of :func:`build_dv_job`; stopped until a user starts it."""
     return dg.ScheduleDefinition(
         name=name,
         job=job,

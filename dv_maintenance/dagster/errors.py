@@ -1,4 +1,4 @@
-"""Our errors in Dagster's terms: retry what may work next time, fail at once what can't."""
+"""Errors of this package in Dagster's terms: retry what may succeed later, fail at once what can't."""
 
 from __future__ import annotations
 

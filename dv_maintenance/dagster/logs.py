@@ -1,4 +1,4 @@
-"""The package's log lines in Dagster's own log: of a run, or of a sensor's tick."""
+"""The package's log lines in Dagster's own log of a run or of a sensor's tick."""
 
 from __future__ import annotations
 

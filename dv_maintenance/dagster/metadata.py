@@ -1,4 +1,4 @@
-"""Outcomes as Dagster metadata: the reason first, numbers that plot, pictures and tables."""
+"""Outcomes as Dagster metadata: the reason first, numbers that can be plotted, pictures and tables."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ _PARTITION: Final = {"live_rows": "dagster/partition_row_count"}
 
 
 def render(outcome: Outcome, *, reason: str = "reason", names: Mapping[str, str] = _HEADER) -> Metadata:
-    """Every entry of an outcome. ``reason``: what the entry with the reason is called; ``names``: numbers that Dagster
-    has names of its own for.
+    """Every entry of an outcome.
+
+    reason : name of the entry with the reason.
+    names : Dagster's own names for some numbers.
     """
     found: Metadata = {reason: dg.MetadataValue.md(outcome.reason)} if outcome.reason else {}
     if outcome.picture is not None and (picture := outcome.picture.markdown()):
@@ -37,7 +39,7 @@ def of_partition(outcome: Outcome) -> Metadata:
 
 
 def of_table(report: TableReport) -> Metadata:
-    """How a table is, for its own page."""
+    """The health of a table, for its own page."""
     return render(report.state) | of_columns(report.columns) | {"version": report.version}
 
 

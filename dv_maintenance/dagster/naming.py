@@ -1,4 +1,4 @@
-"""How a watched table is called in Dagster: asset keys, op names, its pool and the tags of its runs."""
+"""Names of a watched table in Dagster: asset keys, op names, its pool and the tags of its runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def op_name(table: WatchedTable, what: str) -> str:
 
 
 def pool(table: WatchedTable) -> str:
-    """One pool per table. A courtesy: it spares a run lost work, what keeps a table right is the commit."""
+    """One pool per table. The pool only avoids lost work; the commit keeps the table correct."""
     return f"dv_{_slug(table.name)}"
 
 

@@ -1,4 +1,4 @@
-"""What a table was last observed with in Dagster."""
+"""The last observation of a table in Dagster."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def restore_op(table: WatchedTable) -> dg.OpDefinition:
 
 
 def checkpoint_op(table: WatchedTable) -> dg.OpDefinition:
-    """Sums the log up, and cleans it up; config: :class:`Checkpoint`. Needs no Spark."""
+    """Writes a checkpoint of the log, and cleans the log; config: :class:`Checkpoint`. Needs no Spark."""
     return _op(table, "checkpoint", Checkpoint, _checkpoint, "Sums the log up for its readers.", spark=False)
 
 
@@ -156,7 +156,7 @@ def settings_of(table: WatchedTable, what: str, description: str, config: Any, *
 
 
 def run(context: dg.OpExecutionContext, table: WatchedTable, work: Callable[[Table], Outcome]) -> dict[str, Any]:
-    """Do the work, and show what came of it: the log, the op's metadata, the table's page."""
+    """Do the work, and show its outcome in the log, the op's metadata and the table's page."""
     key = naming.table_key(table)
     with in_dagster_terms(context.retry_number), shown_in(context.log):
         opened = verbs.opened(table)

@@ -50,8 +50,8 @@ def backfill_policy(table: WatchedTable) -> dg.BackfillPolicy | None:
 def missing_partitions(
     table: WatchedTable, snapshot: Snapshot, instance: dg.DagsterInstance
 ) -> list[dg.AddDynamicPartitionsRequest]:
-    """Requests for keys that are in the table and that Dagster does not know yet: what a sensor returns as
-    ``dynamic_partitions_requests``. Raises UsageError: the table is not partitioned like that.
+    """Requests for keys in the table that Dagster does not know yet; a sensor returns them as
+    ``dynamic_partitions_requests``. Raises UsageError if the table is not partitioned by these columns.
     """
     if table.partitions is None:
         return []

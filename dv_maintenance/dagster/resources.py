@@ -67,7 +67,7 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
 
 
 def engine_of(resource: Any) -> Engine:
-    """The engine behind a run's ``spark`` resource: a SparkResource, or anything else with a ``spark_session``."""
+    """The engine of a run's ``spark`` resource: a SparkResource, or another resource with a ``spark_session``."""
     if isinstance(resource, SparkResource):
         return resource.get_engine()
     from dv_maintenance.engine.spark import SparkEngine

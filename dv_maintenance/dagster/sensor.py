@@ -88,7 +88,7 @@ def build_dv_sensor(
 
 
 class _Dagster:
-    """What an evaluation asks an instance for, and the events that it makes."""
+    """Answers the queries of an evaluation from a Dagster instance, and collects its events."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self.instance = instance

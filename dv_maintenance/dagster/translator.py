@@ -1,4 +1,4 @@
-"""How tables and their maintenance are called and shown in Dagster, for whoever wants it otherwise."""
+"""Customization of the names and specs of tables and their maintenance in Dagster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DvTranslator:
     """
 
     def get_asset_key(self, table: WatchedTable) -> dg.AssetKey:
-        """The key of a table. Its maintenance is below it, whatever it is."""
+        """The key of a table. Its maintenance assets are always below it."""
         return naming.table_key(table)
 
     def get_asset_spec(self, table: WatchedTable, job: Job | None, spec: dg.AssetSpec) -> dg.AssetSpec:

@@ -1,4 +1,4 @@
-"""Partition values without a zone: to delta-spark they are in the session's, which PySpark does not tell a source."""
+"""Partition values without a zone: delta-spark reads them in the session's zone, which PySpark hides from a source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def in_zone(table: QueryableTable, snapshot: Snapshot, tasks: list[ScanTask], options: ReadOptions) -> list[ScanTask]:
-    """The tasks with such values in the zone that the options give.
+    """The tasks with such values in the zone of the options.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a user says in ``.option(...)``."""
+"""The settings of ``.option(...)``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ReadOptions:
 
         Raises
         ------
-        UsageError : an option is not known, or its value is none.
+        UsageError : an option is unknown, or its value is invalid.
         """
         given = {name.lower(): value for name, value in options.items()}
         storage = {name[len(_STORAGE) :]: given.pop(name) for name in list(given) if name.startswith(_STORAGE)}

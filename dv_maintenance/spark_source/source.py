@@ -39,7 +39,7 @@ _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 
 @dataclass(frozen=True)
 class Split(InputPartition):
-    """What one Spark task reads."""
+    """The input of one Spark task."""
 
     scan: ScanSplit
     predicate: Predicate | None
@@ -131,7 +131,7 @@ class DvDeltaFilteringSource(DvDeltaSource):
 
 
 def _open(options: ReadOptions) -> tuple[QueryableTable, Snapshot]:
-    """The table and the version that the options mean.
+    """The table and the version that the options select.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def _open(options: ReadOptions) -> tuple[QueryableTable, Snapshot]:
         return table, snapshot
     version = table.version_at(snapshot, options.timestamp)
     if version == snapshot.version and snapshot.timestamp < options.timestamp:
-        # As Delta has it: nobody knows yet what the table will be at a time to come.
+        # As in Delta: the table's state at a future time is unknown.
         raise UsageError(
             "timestampAsOf is after the newest version",
             table=table.uri,
@@ -176,7 +176,7 @@ def _selected(snapshot: Snapshot, columns: tuple[str, ...] | None) -> pa.Schema:
 
 
 def _check_schema(schema: pa.Schema, wanted: StructType, snapshot: Snapshot) -> None:
-    """A schema that a user brought along may choose columns, not change their types."""
+    """A schema given by the user may select columns, but not change their types."""
     for field, own in zip(wanted.fields, spark_schema(schema).fields, strict=True):
         if field.dataType.simpleString() != own.dataType.simpleString():
             raise UsageError(

@@ -1,4 +1,4 @@
-"""A table's schema as Spark has it, and the batches that Spark takes for it."""
+"""A table's schema in Spark's types, and batches in the form that Spark accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table looks like to those who read it and to those who pay for its storage."""
+"""The state of a table as its readers see it, and its cost in storage."""
 
 from __future__ import annotations
 
