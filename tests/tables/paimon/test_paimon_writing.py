@@ -82,7 +82,7 @@ def test_rows(fields: list[tuple[str, Any]]) -> None:
     [("INT", 2**31), ("INT", "x"), ("DECIMAL(4, 2)", Decimal(100)), ("DECIMAL(4, 2)", Decimal("0.001"))],
 )
 def test_values_that_do_not_fit(kind: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=r"no INT|digits"):
+    with pytest.raises(ValueError, match=r"not a INT|digits"):
         encode_row([value], [parse_type(kind)])
 
 
