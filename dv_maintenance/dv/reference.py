@@ -12,7 +12,7 @@ Fetch = Callable[[str, int, int], bytes]
 
 
 class DvRef(Protocol):
-    """Where the bytes of a DV are and what they must amount to; see ``dv_maintenance.tables.model.DvRef``."""
+    """Where the bytes of a DV are and what they must amount to; see ``dv_maintenance.tables.work.DvRef``."""
 
     @property
     def codec(self) -> str: ...
