@@ -355,7 +355,7 @@ def test_nothing_is_run_on_another_table(keyed: PaimonWriter, tmp_path: Path) ->
     table = open_table(str(keyed.path))
     session = Session(tmp_path / "lake")
     session.user = "somebody"
-    with pytest.raises(RefusedError, match=r"lake\.db\.t is another table"):
+    with pytest.raises(RefusedError, match=r"lake\.db\.t in the Spark session is another table"):
         engine_sql(table, session, "purge")
     for other, why in [
         (Session(tmp_path / "lake", **{"spark.sql.extensions": ""}), "no PaimonSparkSessionExtensions"),
