@@ -2,7 +2,7 @@
 
     python benchmarks/race_vacuum.py [runs] [files] [pair ...]
 
-Each run copies a table of that many small files, versions of which are out of the retention, and starts the two a bit
+Each run copies a table of that many small files, with versions older than the retention, and starts the two a bit
 apart, another bit in each run. Afterwards every row of the newest version must be there: those before the race, or
 those that were brought back. Ends with exit code 1 if a table can't be read, or reads otherwise. Without names all
 pairs run; ``race_restore.py`` is the one of Delta's restore, with more files.

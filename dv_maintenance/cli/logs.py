@@ -25,7 +25,7 @@ class _OnStderr(logging.Handler):
         try:
             # Whatever sys.stderr is by then; storage options and secrets in URLs never show.
             sys.stderr.write(self.out.redacted(self.format(record)) + "\n")
-        except Exception:  # noqa: BLE001 (a log that can't be written is no reason to fail)
+        except Exception:  # noqa: BLE001 (a log that can't be written must not end a run)
             self.handleError(record)
 
 

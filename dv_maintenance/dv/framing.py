@@ -18,7 +18,7 @@ FRAME: Final = 8
 
 
 def framed(*parts: bytes | memoryview) -> tuple[bytes | memoryview, ...]:
-    """The parts of a frame, to be joined: ``parts`` are magic and bitmap, of which no copy is made."""
+    """The parts of a frame, to be joined: ``parts`` are magic and bitmap, which are not copied."""
     checksum = 0
     for part in parts:
         checksum = zlib.crc32(part, checksum)

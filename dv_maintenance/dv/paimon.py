@@ -82,7 +82,7 @@ def encode(dv: DeletionVector, bits: int = 32) -> bytes:
 
 
 def _encoded(dv: DeletionVector, bits: int) -> tuple[bytes, memoryview]:
-    """Magic, and the bitmap, of which no copy is made: it may have hundreds of megabytes."""
+    """Magic, and the bitmap. It is not copied, as it may have hundreds of megabytes."""
     if not dv:
         raise ValueError("an empty deletion vector is never stored")
     if (last := dv.max()) > MAX_POSITION[bits]:
