@@ -38,7 +38,7 @@ imports: .venv/.ready ## Layer rules
 tests: setup judges ## Tests only
 	$(RUN) pytest
 
-check: .venv/.ready ## Every check that needs no Java: the loop while working (two minutes)
+check: .venv/.ready ## Every check that needs no Java: the loop while working
 	@$(MAKE) --no-print-directory -j 2 lint types imports quick
 
 quick: .venv/.ready ## Tests that need no Java
@@ -46,7 +46,7 @@ quick: .venv/.ready ## Tests that need no Java
 
 test: setup judges lint types imports tests ## Every check
 
-deep: setup judges ## More histories, and every table feature, against delta-spark, Lance and Paimon (about an hour)
+deep: setup judges ## More histories, and every table feature, against delta-spark, Lance and Paimon (hours)
 	$(RUN) pytest -m deep
 	DVM_EFFORT=15 JAVA_HOME=/nowhere $(RUN) pytest -m "hypothesis and not deep and not jvm"
 	DVM_FAULTS=100 $(RUN) pytest tests/contract/test_faults_histories.py
