@@ -40,8 +40,8 @@ import pyarrow.compute as pc
 
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
-from dv_maintenance.maintenance.tables_file import WatchConfig
 from dv_maintenance.service.inspection import inspect_tables
+from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.storage import FileExistsAlreadyError
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder

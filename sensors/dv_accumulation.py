@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from dv_maintenance.dagster import build_dv_sensor
-from dv_maintenance.maintenance.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import WatchedTable
 
 
 def dv_accumulation(tables: Sequence[WatchedTable]) -> dg.SensorDefinition:

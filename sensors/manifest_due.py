@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from dv_maintenance.dagster import build_dv_sensor
-from dv_maintenance.maintenance.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import WatchedTable
 
 
 def manifest_due(tables: Sequence[WatchedTable]) -> dg.SensorDefinition:

@@ -8,16 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dv_maintenance.config import (
-    expand_env,
-    format_duration,
-    format_size,
-    load_yaml,
-    parse_duration,
-    parse_size,
-    parse_yaml,
-)
+from dv_maintenance.config import expand_env, load_yaml, parse_yaml
 from dv_maintenance.errors import UsageError
+from dv_maintenance.units import format_duration, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from support.places import ROOT
 
 from dv_maintenance.cli.parser import parse
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.tables_file import WatchConfig
+from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.storage import Storage
 
 DOCS = ROOT / "docs"

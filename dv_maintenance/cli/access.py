@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING
 
@@ -13,18 +14,22 @@ from dv_maintenance.cli.output import Output
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.maintenance.planning.policy import Policy
+    from dv_maintenance.engine.spark import SparkEngine
+    from dv_maintenance.service.policies import Policy
     from dv_maintenance.tables.table import Table
 
-__all__ = ["lean_memory", "load_policy", "open_engine", "open_table"]
+__all__ = ["lean_memory", "load_policy", "open_engine", "open_table", "spark_engine"]
 
 
-def open_table(args: Namespace, out: Output) -> Table:
-    """The table of a verb. Its storage options are never printed."""
+def open_table(args: Namespace, out: Output, *, default_format: str | None = None) -> Table:
+    """The table of a verb. Its storage options are never printed.
+
+    default_format : if ``--format`` is not given; ``None``: the format is detected.
+    """
     lean_memory()
     options = dict(args.storage_option)
     out.hide(options.values())
-    return tables.open_table(args.table, args.format, options)
+    return tables.open_table(args.table, args.format or default_format, options)
 
 
 def lean_memory() -> None:
@@ -43,9 +48,15 @@ def open_engine(args: Namespace) -> AbstractContextManager[Engine]:
     return closing(get_engine(args.engine))
 
 
+def spark_engine(conf: Mapping[str, str]) -> AbstractContextManager[SparkEngine]:
+    """Spark with settings of its own, whatever ``--engine`` says."""
+    from dv_maintenance.engine.spark import SparkEngine
+
+    return closing(SparkEngine(conf=conf))
+
+
 def load_policy(args: Namespace) -> Policy:
     """The defaults, or --policy, with each --set on top."""
-    from dv_maintenance.maintenance.planning.policy import Policy
+    from dv_maintenance.service.policies import load
 
-    policy = Policy.load(args.policy) if args.policy else Policy()
-    return policy.with_overrides(f"{key}={value}" for key, value in args.overrides)
+    return load(args.policy, [f"{key}={value}" for key, value in args.overrides])

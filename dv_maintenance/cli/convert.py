@@ -1,22 +1,15 @@
-"""``dvm convert``: a folder of Parquet files becomes a table. Starts no Spark."""
+"""The value of ``dvm convert --partition-by``: column types in Spark SQL."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from argparse import Namespace
 from typing import TYPE_CHECKING
-
-from dv_maintenance import tables
-from dv_maintenance.cli.access import lean_memory
-from dv_maintenance.cli.output import Output, bytes_text, count
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dv_maintenance.maintenance.convert import ConvertReport
-
-__all__ = ["convert", "partition_types"]
+__all__ = ["partition_types"]
 
 
 def partition_types(text: str) -> dict[str, pa.DataType]:
@@ -49,29 +42,3 @@ def partition_types(text: str) -> dict[str, pa.DataType]:
                 f"{part.strip()!r} is not a column and type; write 'day DATE, shop STRING'"
             )
     return found
-
-
-def convert(args: Namespace, out: Output) -> int:
-    from dv_maintenance.maintenance.convert import convert as run
-
-    lean_memory()
-    options = dict(args.storage_option)
-    out.hide(options.values())
-    # Given, not detected: there is nothing to detect yet.
-    target = tables.open_table(args.table, args.format or "delta", options)
-    report = run(target, args.partition_by, dry_run=args.dry_run)
-    out.result(report.to_json(), lambda: _text(report))
-    return 0
-
-
-def _text(report: ConvertReport) -> str:
-    if report.version is not None and not report.converted:
-        return f"{report.table}  version {report.version}\nnothing to do: it is a {report.format} table already"
-    what = f"{count(report.files)} files, {count(report.rows)} rows, {bytes_text(report.bytes)}"
-    lines = [f"{'converted' if report.converted else 'would convert'} {report.table}: {what}"]
-    lines.append(f"columns: {', '.join(report.columns)}")
-    if report.partition_columns:
-        lines.append(f"partitioned by {', '.join(report.partition_columns)}")
-    if report.ignored:
-        lines.append(f"{count(report.ignored)} other files are no part of it")
-    return "\n".join(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
@@ -50,7 +50,7 @@ class Output:
         """Never print these in an error, whatever it quotes."""
         self._secrets = tuple(sorted((text for text in secrets if len(text) >= 8), key=len, reverse=True))
 
-    def result(self, document: dict[str, Any], text: Callable[[], str]) -> None:
+    def result(self, document: Mapping[str, Any], text: Callable[[], str]) -> None:
         """The verb's result: ``document`` under --json, else ``text()``."""
         if self.json:
             self._write_json(document)
@@ -116,7 +116,7 @@ class Output:
             os.dup2(nothing, self._stream.fileno())
             os.close(nothing)
 
-    def _write_json(self, document: dict[str, Any]) -> None:
+    def _write_json(self, document: Mapping[str, Any]) -> None:
         self._stream.write(dump_json(document))
 
     def _clean(self, value: Any) -> Any:
@@ -136,7 +136,7 @@ def _is_real_stdout() -> bool:
         return False
 
 
-def dump_json(document: dict[str, Any]) -> str:
+def dump_json(document: Mapping[str, Any]) -> str:
     import orjson
 
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n"
@@ -153,14 +153,18 @@ def write_file(path: str, text: str) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror}", next_step="choose another file") from error
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, left: int = 1) -> str:
-    """Aligned columns, the first ``left`` of them flush left. Plain: importing rich takes longer than most verbs."""
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, left: int | Container[int] = 1) -> str:
+    """Aligned columns. Plain: importing rich takes longer than most verbs.
+
+    left : the columns that are flush left, by number; or how many, from the first.
+    """
+    flush = range(left) if isinstance(left, int) else left
     cells = [list(head), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     lines = []
     for row in cells:
         parts = [
-            cell.ljust(width) if column < left else cell.rjust(width)
+            cell.ljust(width) if column in flush else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(parts).rstrip())
@@ -177,16 +181,7 @@ def percent(ratio: float | None) -> str:
 
 
 def bytes_text(size: int | None) -> str:
-    """A size in binary units.
+    """A size in binary units."""
+    from dv_maintenance.units import format_size
 
-    >>> bytes_text(1536), bytes_text(7)
-    ('1.5 KiB', '7 B')
-    """
-    if size is None:
-        return "?"
-    value = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(value) < 1024:
-            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
+    return "?" if size is None else format_size(size)

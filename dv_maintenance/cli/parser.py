@@ -37,7 +37,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def _duration(text: str) -> int:
     """Milliseconds."""
-    from dv_maintenance.config import parse_duration
+    from dv_maintenance.units import parse_duration
 
     try:
         return parse_duration(text)
@@ -47,7 +47,7 @@ def _duration(text: str) -> int:
 
 def _instant(text: str) -> int:
     """Epoch milliseconds."""
-    from dv_maintenance.config import parse_instant
+    from dv_maintenance.units import parse_instant
 
     try:
         return parse_instant(text)
@@ -123,7 +123,7 @@ def _parser() -> _Parser:
         return made
 
     health = verb(
-        "health", "look:health", "Deletion vectors, files and rows, in total and per partition", table, access
+        "health", "verbs:health", "Deletion vectors, files and rows, in total and per partition", table, access
     )
     health.add_argument("--version", type=_natural, metavar="N", help="an older version")
 
@@ -133,19 +133,19 @@ def _parser() -> _Parser:
     read.add_argument("--limit", type=_natural, metavar="N", help="at most so many rows")
     read.add_argument("-o", "--output", metavar="FILE", help=".arrow, .parquet or .jsonl")
 
-    plan = verb("plan", "look:plan", "What a policy would do, and why; nothing is touched", table, access, policy)
+    plan = verb("plan", "verbs:plan", "What a policy would do, and why; nothing is touched", table, access, policy)
     plan.add_argument("-o", "--output", metavar="FILE", help="write the plan there, for 'dvm apply --plan'")
 
-    apply = verb("apply", "work:apply", "Compact what a policy, or a saved plan, asks for", table, access, policy)
+    apply = verb("apply", "verbs:apply", "Compact what a policy, or a saved plan, asks for", table, access, policy)
     apply.add_argument("--plan", metavar="FILE", help="run this plan instead of making one")
     apply.add_argument("--dry-run", action="store_true", help="show the plan and stop")
 
-    purge = verb("purge", "work:purge", "Every deletion vector out, even a lone one", table, access)
+    purge = verb("purge", "verbs:purge", "Every deletion vector out, even a lone one", table, access)
     purge.add_argument(
         "--partition", action="append", default=[], metavar="K=V", help="only there, as health names it (repeatable)"
     )
 
-    vacuum = verb("vacuum", "work:vacuum", "Delete files that no version inside retention needs", table, access)
+    vacuum = verb("vacuum", "verbs:vacuum", "Delete files that no version inside retention needs", table, access)
     vacuum.add_argument("--retention", type=_duration, metavar="168h", help="instead of the table's own property")
     vacuum.add_argument("--dry-run", action="store_true", help="list what would go and stop")
     vacuum.add_argument("--lite", action="store_true", help="from the log alone, without listing the table")
@@ -202,22 +202,22 @@ def _parser() -> _Parser:
         help="delete what earlier runs set aside after so long (default: 7d)",
     )
 
-    undelete = verb("undelete", "undelete:undelete", "Put back what vacuums set aside (--quarantine)", table, access)
+    undelete = verb("undelete", "verbs:undelete", "Put back what vacuums set aside (--quarantine)", table, access)
     undelete.add_argument("--since", type=_instant, metavar="T", help="only of vacuums from then on, ISO 8601")
     undelete.add_argument("--until", type=_instant, metavar="T", help="only of vacuums up to then, ISO 8601")
     undelete.add_argument("--dry-run", action="store_true", help="count what would come back and stop")
 
     manifest = verb(
-        "manifest", "work:manifest", "Symlink manifests for readers without deletion vectors", table, access
+        "manifest", "verbs:manifest", "Symlink manifests for readers without deletion vectors", table, access
     )
     manifest.add_argument("--purge-first", action="store_true", help="purge deletion vectors if there are any")
 
     history = verb(
-        "history", "look:history", "Commits, newest first, with what they did to deletion vectors", table, access
+        "history", "verbs:history", "Commits, newest first, with what they did to deletion vectors", table, access
     )
     history.add_argument("--limit", type=_natural, metavar="N", help="only the newest N")
 
-    watch = verb("watch", "look:watch", "One look at many tables: what changed and what is due", access)
+    watch = verb("watch", "verbs:watch", "One look at many tables: what changed and what is due", access)
     watch.add_argument("tables", metavar="TABLES.yaml", help="the file that lists them")
     watch.add_argument("--once", action="store_true", help="look once (watching for ever is a Dagster sensor's job)")
 
@@ -236,12 +236,12 @@ def _parser() -> _Parser:
         demo.add_argument("--rows", type=_natural, default=3_000_000, metavar="N", help="default: %(default)s")
         demo.add_argument("--dir", default="demo", metavar="PATH", help="where to build it (default: %(default)s)")
 
-    changes = verb("changes", "changes:changes", "Rows that each version inserted, deleted or updated", table, access)
+    changes = verb("changes", "rows:changes", "Rows that each version inserted, deleted or updated", table, access)
     changes.add_argument("--from", type=_natural, required=True, dest="first", metavar="V", help="the first version")
     changes.add_argument("--to", type=_natural, dest="last", metavar="V", help="the last version (default: newest)")
     changes.add_argument("-o", "--output", metavar="FILE", help=".arrow, .parquet or .jsonl")
 
-    restore = verb("restore", "restore:restore", "Make an older version the newest again", table, access)
+    restore = verb("restore", "verbs:restore", "Make an older version the newest again", table, access)
     point = restore.add_mutually_exclusive_group(required=True)
     point.add_argument("--version", type=_natural, metavar="N", help="that version")
     point.add_argument("--timestamp", type=_instant, metavar="T", help="the newest version at that time, ISO 8601")
@@ -255,38 +255,40 @@ def _parser() -> _Parser:
         help="the vacuum that began with version N died before its VACUUM END (repeatable)",
     )
 
-    downgrade = verb("downgrade", "downgrade:downgrade", "Give deletion vectors up, for readers without", table, access)
+    downgrade = verb("downgrade", "verbs:downgrade", "Give deletion vectors up, for readers without", table, access)
     downgrade.add_argument(
         "--truncate-history", action="store_true", help="delete history in the end, for old writers too (takes a day)"
     )
     downgrade.add_argument("--dry-run", action="store_true", help="show the steps and how far they are, and stop")
 
-    checkpoint = verb("checkpoint", "checkpoint:checkpoint", "Sum the log up for its readers", table, access)
+    checkpoint = verb("checkpoint", "verbs:checkpoint", "Sum the log up for its readers", table, access)
     checkpoint.add_argument("--clean-log", action="store_true", help="delete what is out of the table's log retention")
     checkpoint.add_argument("--dry-run", action="store_true", help="write nothing, count what would go")
 
     rename = verb(
         "rename-manifests",
-        "rename_manifests:rename_manifests",
+        "verbs:rename_manifests",
         "Lance: V2 names for manifests that have V1 names. NOT SAFE beside writers: stop them all first",
         table,
         access,
     )
     rename.add_argument("--dry-run", action="store_true", help="count what would be renamed and stop")
 
-    delete = verb("delete", "dml:delete", "Delete rows by deletion vectors", table, access)
+    delete = verb("delete", "verbs:delete", "Delete rows by deletion vectors", table, access)
     delete.add_argument("--where", metavar="SQL", help="a condition in Spark SQL")
     delete.add_argument("--keys", metavar="PATH", help="keys to delete: a table, or Parquet, CSV or JSON; with --on")
     delete.add_argument("--on", type=_names, default=[], metavar="A,B", help="the columns that the keys are for")
     delete.add_argument("--dry-run", action="store_true", help="count the rows and stop")
 
-    update = verb("update", "dml:update", "Update rows: out by deletion vectors, in again in new files", table, access)
+    update = verb(
+        "update", "verbs:update", "Update rows: new files replace what deletion vectors delete", table, access
+    )
     update.add_argument(
         "--set", type=_pair, action="append", required=True, metavar="COL=SQL", help="column and value (repeatable)"
     )
     update.add_argument("--where", metavar="SQL", help="a condition in Spark SQL; every row without one")
 
-    merge = verb("merge", "dml:merge", "Update, delete and insert rows as a source says", table, access)
+    merge = verb("merge", "verbs:merge", "Update, delete and insert rows as a source says", table, access)
     merge.add_argument("--using", required=True, metavar="PATH", help="the source: a table, or Parquet, CSV or JSON")
     merge.add_argument("--on", required=True, metavar="SQL", help="which rows match: target.id = source.id")
     merge.add_argument(
@@ -299,7 +301,7 @@ def _parser() -> _Parser:
 
     engine_sql = verb(
         "engine-sql",
-        "engine_sql:engine_sql",
+        "verbs:engine_sql",
         "Maintenance by the table's own engine, checked by our reader",
         table,
         access,
@@ -312,13 +314,13 @@ def _parser() -> _Parser:
         "--spark-conf", type=_pair, action="append", default=[], metavar="K=V", help="Spark setting (repeatable)"
     )
 
-    convert = verb("convert", "convert:convert", "Make a table of a folder of Parquet files", table, access)
+    convert = verb("convert", "verbs:convert", "Make a table of a folder of Parquet files", table, access)
     convert.add_argument(
         "--partition-by", type=_partition_types, metavar="SQL", help="types of the folders' columns: 'day DATE, n INT'"
     )
     convert.add_argument("--dry-run", action="store_true", help="read every footer, write nothing")
 
-    zorder = verb("zorder", "zorder:zorder", "Order files by columns, so that filters on them skip more", table, access)
+    zorder = verb("zorder", "verbs:zorder", "Order files by columns, so that filters on them skip more", table, access)
     zorder.add_argument("--columns", type=_names, required=True, metavar="A,B", help="order by these, along a Z-curve")
     zorder.add_argument(
         "--partition", action="append", default=[], metavar="K=V", help="only there, as health names it (repeatable)"

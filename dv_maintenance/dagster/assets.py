@@ -24,9 +24,9 @@ from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.observed import observed_before
 from dv_maintenance.dagster.resources import engine_of
 from dv_maintenance.errors import UsageError
-from dv_maintenance.maintenance.tables_file import Job, WatchedTable
 from dv_maintenance.service import verbs
 from dv_maintenance.service.partitions import describe, label
+from dv_maintenance.service.tables_file import Job, WatchedTable
 from dv_maintenance.tables.registry import known_format
 
 try:
@@ -185,7 +185,7 @@ def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         with in_dagster_terms(context.retry_number), shown_in(context.log):
             opened = verbs.opened(table)
             before = lambda: observed_before(context.instance, key)  # noqa: E731
-            outcome, after = verbs.vacuum(table, opened, before, config.guards())
+            outcome, after = verbs.vacuum_by_policy(table, opened, before, config.guards())
         if after is not None:
             tags = {"dagster/data_version": str(after.data_version)}
             context.log_event(dg.AssetObservation(key, metadata=metadata.of_table(after), tags=tags))

@@ -10,7 +10,7 @@ import dagster as dg
 from dv_maintenance.dagster import naming
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.tables_file import Job, WatchedTable
+    from dv_maintenance.service.tables_file import Job, WatchedTable
 
 __all__ = ["build_dv_job", "build_dv_schedule"]
 

@@ -1,4 +1,4 @@
-"""Asset checks on the tables: what ``maintenance.checks`` finds, as Dagster shows it.
+"""Asset checks on the tables: the findings of ``service.checks`` as Dagster shows them.
 
 The checks sit on the table's own key and never block: a check that stopped a run would stop the very work that cures
 what it complains about. In a run that maintains the table too they come last, and report the state afterwards.
@@ -11,12 +11,10 @@ from collections.abc import Iterable, Iterator
 import dagster as dg
 
 from dv_maintenance.dagster import naming
-from dv_maintenance.maintenance.checks import CHECKS, READABLE, Finding, check_table
-from dv_maintenance.maintenance.tables_file import WatchedTable
-from dv_maintenance.tables import open_table
-from dv_maintenance.tables.registry import known_format
+from dv_maintenance.service.checks import CHECKS, READABLE, Finding, check, check_names
+from dv_maintenance.service.tables_file import WatchedTable
 
-__all__ = ["build_dv_checks", "check_names", "check_result"]
+__all__ = ["build_dv_checks", "check_result"]
 
 # The page shows a table in full, however long.
 _ROWS_SHOWN = 50
@@ -29,16 +27,6 @@ def build_dv_checks(tables: Iterable[WatchedTable]) -> list[dg.AssetChecksDefini
     a table that can't be read only ``readable`` is evaluated: it fails.
     """
     return [_checks(table) for table in tables]
-
-
-def check_names(table: WatchedTable) -> list[str]:
-    """The checks of a table: the one for manifests only where manifests are its business, the one for deletion files
-    unless the format is known to have checksums.
-    """
-    without = {"manifest_lag"} if "manifest" not in table.jobs else set()
-    known = known_format(table.format)
-    without |= {"deletion_files"} if known is not None and known.dv_checksums else set()
-    return [check for check in CHECKS if check not in without]
 
 
 def check_result(table: WatchedTable, finding: Finding) -> dg.AssetCheckResult:
@@ -76,10 +64,7 @@ def _checks(table: WatchedTable) -> dg.AssetChecksDefinition:
     )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         asked = [key.name for key in context.selected_asset_check_keys]
-        findings = check_table(
-            lambda: open_table(table.path, table.format, table.storage_options), table.policy, checks=asked
-        )
-        for finding in findings:
+        for finding in check(table, asked):
             if finding.check == READABLE and finding.severity is not None:
                 context.log.warning("%s: %s", table.name, finding.reason)
             yield check_result(table, finding)

@@ -18,8 +18,8 @@ from dv_maintenance.dagster.scaffolder import DvScaffolder
 from dv_maintenance.dagster.sensor import build_dv_sensor
 from dv_maintenance.dagster.translator import DvTranslator
 from dv_maintenance.errors import UsageError
-from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.tables_file import Job, WatchConfig, WatchedTable
+from dv_maintenance.service.policies import Policy
+from dv_maintenance.service.tables_file import Job, WatchConfig, WatchedTable
 
 if TYPE_CHECKING:
     from dagster_shared.yaml_utils.source_position import SourcePositionTree

@@ -11,9 +11,9 @@ from dv_maintenance.dagster import metadata, naming
 from dv_maintenance.dagster.ops import delete_rows_op, run, settings_of
 from dv_maintenance.dagster.resources import engine_of
 from dv_maintenance.errors import UsageError
-from dv_maintenance.maintenance.tables_file import WatchedTable
 from dv_maintenance.service.erasure import purge_erased_rows, sum_up
 from dv_maintenance.service.outcome import Outcome
+from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.tables.table import Table
 
 __all__ = ["build_erasure_job"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
+
+from dv_maintenance.service.text import bullets, inline
 
 if TYPE_CHECKING:
     from dv_maintenance.service.outcome import Column, Outcome, TableReport
@@ -16,6 +19,7 @@ Metadata = dict[str, Any]
 
 # The page's header shows these two, the size in words.
 _HEADER: Final = {"live_rows": "dagster/row_count", "size_bytes": "dagster/size_bytes"}
+_HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _PARTITION: Final = {"live_rows": "dagster/partition_row_count"}
 
 
@@ -26,12 +30,18 @@ def render(outcome: Outcome, *, reason: str = "reason", names: Mapping[str, str]
     names : Dagster's own names for some numbers.
     """
     found: Metadata = {reason: dg.MetadataValue.md(outcome.reason)} if outcome.reason else {}
+    if outcome.problems:
+        found["problems"] = dg.MetadataValue.md(bullets(outcome.problems))
     if outcome.picture is not None and (picture := outcome.picture.markdown()):
         found["deleted_ratio_by_partition"] = dg.MetadataValue.md(picture)
     found |= {names.get(name, name): number for name, number in outcome.numbers.items()}
     found |= {name: dg.MetadataValue.timestamp(moment / 1000) for name, moment in outcome.moments.items()}
     found |= {name: table_of(rows) for name, rows in outcome.tables.items()}
-    return found | {name: dg.MetadataValue.md(text) for name, text in outcome.texts.items()}
+    if outcome.details:
+        found["details"] = dg.MetadataValue.md(inline(outcome.details))
+    found |= {name.replace(" ", "_"): dg.MetadataValue.md(inline(lines)) for name, lines in outcome.lines.items()}
+    # Headings as bold lines: pages set them larger than their entries have room for.
+    return found | {name: dg.MetadataValue.md(_HEADING.sub(r"**\1**", text)) for name, text in outcome.texts.items()}
 
 
 def of_partition(outcome: Outcome) -> Metadata:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.tables_file import Job, WatchedTable
+    from dv_maintenance.service.tables_file import Job, WatchedTable
 
 __all__ = ["JOBS_TAG", "TABLE_TAG", "VERSION_TAG", "job_key", "job_keys", "op_name", "pool", "table_key"]
 

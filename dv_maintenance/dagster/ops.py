@@ -8,6 +8,7 @@ with ``--json``, its metadata say the reason first, and an observation shows the
 # Without `from __future__ import annotations`: Dagster reads the annotations of ops.
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, Literal, TypeVar
 
 import dagster as dg
@@ -18,9 +19,9 @@ from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.observed import observed_before
 from dv_maintenance.dagster.resources import engine_of
-from dv_maintenance.maintenance.tables_file import WatchedTable
 from dv_maintenance.service import verbs
 from dv_maintenance.service.outcome import Outcome
+from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.tables.table import Table
 
 __all__ = [
@@ -177,15 +178,17 @@ def run(context: dg.OpExecutionContext, table: WatchedTable, work: Callable[[Tab
 
 
 def _delete_rows(context: dg.OpExecutionContext, table: Table, config: DeleteRows) -> Outcome:
-    return verbs.delete_rows(
+    outcome = verbs.delete_rows(
         table,
         lambda: engine_of(context.resources.spark),
         where=config.where,
         keys=config.keys,
         on=config.on,
         dry_run=config.dry_run,
-        retried=bool(context.retry_number) or context.run.parent_run_id is not None,
     )
+    # An earlier attempt of this run may have committed.
+    retried = bool(context.retry_number) or context.run.parent_run_id is not None
+    return replace(outcome, report={**outcome.report, "retried": retried})
 
 
 def _zorder(context: dg.OpExecutionContext, table: Table, config: Zorder) -> Outcome:

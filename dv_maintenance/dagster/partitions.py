@@ -11,8 +11,8 @@ from dv_maintenance.dagster import naming
 from dv_maintenance.service.partitions import GRID_COLUMNS, column_keys, escaped, window_start
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.planning.partitioning import PartitionColumn
-    from dv_maintenance.maintenance.tables_file import WatchedTable
+    from dv_maintenance.service.partitions import PartitionColumn
+    from dv_maintenance.service.tables_file import WatchedTable
     from dv_maintenance.tables.model import Snapshot
 
 __all__ = ["PARTITIONS_TAG", "backfill_policy", "missing_partitions", "partitions_def"]

@@ -17,12 +17,12 @@ from dv_maintenance.dagster.observed import observed_before
 from dv_maintenance.dagster.partitions import missing_partitions, partitions_def
 from dv_maintenance.service.evaluation import Limits, evaluate
 from dv_maintenance.service.observe import Observation, Observer
-from dv_maintenance.service.reports import of_inspection
+from dv_maintenance.service.reports.health import of_inspection
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.checks import Finding
-    from dv_maintenance.maintenance.tables_file import Job, WatchedTable
+    from dv_maintenance.service.checks import Finding
     from dv_maintenance.service.due import RunRequest
+    from dv_maintenance.service.tables_file import Job, WatchedTable
 
 __all__ = ["build_dv_sensor"]
 

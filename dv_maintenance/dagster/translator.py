@@ -11,7 +11,7 @@ from dv_maintenance.dagster import naming
 from dv_maintenance.errors import UsageError
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.tables_file import Job, WatchedTable
+    from dv_maintenance.service.tables_file import Job, WatchedTable
 
 __all__ = ["DvTranslator"]
 

@@ -77,7 +77,7 @@ class KeyCounts:
     distinct: int
     unmatched: int = 0
 
-    def told(self) -> str:
+    def in_words(self) -> str:
         return (
             f"keys: {self.given:,} given, {self.null:,} of them with a null, which equals nothing; "
             f"{self.distinct:,} distinct, {self.unmatched:,} of them in no row"

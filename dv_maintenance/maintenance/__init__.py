@@ -17,14 +17,12 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan
     from dv_maintenance.maintenance.read import write_rows
-    from dv_maintenance.maintenance.tables_file import WatchConfig
 
 __all__ = [
     "ApplyReport",
     "Health",
     "MaintenancePlan",
     "Policy",
-    "WatchConfig",
     "build_plan",
     "maintain",
     "purge",
@@ -36,7 +34,6 @@ _HOMES = {
     "Health": "health",
     "MaintenancePlan": "planning.steps",
     "Policy": "planning.policy",
-    "WatchConfig": "tables_file",
     "build_plan": "planning.plan",
     "maintain": "execution.apply",
     "purge": "execution.apply",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dv_maintenance.config import format_duration, format_size
 from dv_maintenance.errors import DvMaintenanceError, RetryableError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.manifest import manifests_written, no_manifests
@@ -21,6 +20,7 @@ from dv_maintenance.maintenance.planning.limits import Severity
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
+from dv_maintenance.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot

@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from dv_maintenance.config import format_size
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.maintenance.execution.apply import apply
 from dv_maintenance.maintenance.planning.facts import file_facts, partition_mask
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.planning.steps import Cost, Effect, LeftAlone, MaintenancePlan, PlanInput, PlanStep, Why
 from dv_maintenance.tables.capabilities import OrderableTable
+from dv_maintenance.units import format_size
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine

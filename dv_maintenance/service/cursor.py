@@ -12,7 +12,7 @@ from dv_maintenance.errors import UsageError
 from dv_maintenance.service.inspection import Inspection
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.tables_file import Job
+    from dv_maintenance.service.tables_file import Job
 
 __all__ = ["Cursor", "TableState"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from dv_maintenance.errors import UsageError
-from dv_maintenance.maintenance.tables_file import Job
+from dv_maintenance.service.tables_file import Job
 
 if TYPE_CHECKING:
     from dv_maintenance.service.inspection import Inspection

@@ -11,12 +11,12 @@ from dv_maintenance.maintenance.erasure import plan_purge_since, removable_from
 from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.reports import of_report
-from dv_maintenance.service.verbs import apply_plan
+from dv_maintenance.service.reports.plain import of_report
+from dv_maintenance.service.verbs.rewrites import apply_plan
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.maintenance.tables_file import WatchedTable
+    from dv_maintenance.service.tables_file import WatchedTable
     from dv_maintenance.tables.table import Table
 
 __all__ = ["purge_erased_rows", "sum_up"]

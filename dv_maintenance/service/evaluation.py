@@ -18,8 +18,8 @@ from dv_maintenance.service.partitions import GRID_COLUMNS
 from dv_maintenance.service.ranges import widest_range
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.tables_file import WatchedTable
     from dv_maintenance.service.observe import Observation, Observer
+    from dv_maintenance.service.tables_file import WatchedTable
 
 __all__ = ["Evaluation", "Limits", "Orchestrator", "evaluate"]
 

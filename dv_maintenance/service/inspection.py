@@ -17,18 +17,18 @@ from typing import Annotated, Any, ClassVar, Literal
 import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from dv_maintenance.config import format_duration, format_size
 from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.maintenance.health import Health, health
 from dv_maintenance.maintenance.manifest import files_changed, manifests_written
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.tables_file import Job, WatchConfig, WatchedTable
 from dv_maintenance.maintenance.vacuum import protecting
+from dv_maintenance.service.tables_file import Job, WatchConfig, WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import LeftToEngineTable, SymlinkManifestTable
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.table import Table
+from dv_maintenance.units import format_duration, format_size
 
 __all__ = ["Inspection", "inspect_table", "inspect_tables", "read_state"]
 

@@ -13,7 +13,7 @@ from dv_maintenance.service.partitions import due_keys
 from dv_maintenance.tables import open_table
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.tables_file import WatchedTable
+    from dv_maintenance.service.tables_file import WatchedTable
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 

@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.health import total
+from dv_maintenance.maintenance.planning.partitioning import PartitionColumn, Partitioning
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.tables.model import NULL_PARTITION, parse_partition
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.execution.apply import StepReport
     from dv_maintenance.maintenance.health import Counts, Health
-    from dv_maintenance.maintenance.planning.partitioning import PartitionColumn, Partitioning
     from dv_maintenance.maintenance.planning.policy import Policy
-    from dv_maintenance.maintenance.tables_file import WatchedTable
+    from dv_maintenance.service.tables_file import WatchedTable
     from dv_maintenance.tables.model import Snapshot
 
 __all__ = [
     "GRID_COLUMNS",
+    "PartitionColumn",
     "by_key",
     "chosen_policy",
     "column_keys",

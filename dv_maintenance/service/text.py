@@ -1,4 +1,4 @@
-"""Words for people: lists that fit into a page, numbers, names that are too long."""
+"""Words for people: lists that fit into a page, numbers, sizes, times, names that are too long."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from dv_maintenance.maintenance.health import iso_timestamp as iso
 from dv_maintenance.service.chart import fits_inline
+from dv_maintenance.units import format_size
 
-__all__ = ["bullets", "count", "grouped", "inline", "percent", "shortened", "shown_bullets"]
+__all__ = ["bullets", "count", "grouped", "inline", "iso", "number", "percent", "shortened", "shown", "size", "was"]
 
 _SHOWN: Final = 50
 _NAME_SHOWN: Final = 80
@@ -19,10 +21,10 @@ def bullets(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def shown_bullets(lines: Sequence[str]) -> str:
-    """The first 50 of them."""
+def shown(lines: Sequence[str]) -> tuple[str, ...]:
+    """The first 50 of them, and how many more there are."""
     hidden = [f"and {len(lines) - _SHOWN:,} more"] if len(lines) > _SHOWN else []
-    return bullets([*lines[:_SHOWN], *hidden])
+    return (*lines[:_SHOWN], *hidden)
 
 
 def inline(lines: Iterable[str]) -> str:
@@ -47,8 +49,23 @@ def shortened(text: str, most: int = _NAME_SHOWN) -> str:
 
 
 def count(number: int, noun: str) -> str:
+    """The number with its noun: ``1 file``, ``2,000 files``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def was(number: int) -> str:
+    """The verb after :func:`count`."""
+    return "was" if number == 1 else "were"
+
+
+def number(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"
 
 
 def percent(ratio: float | None) -> str:
     return "unknown" if ratio is None else f"{ratio:.2%}"
+
+
+def size(value: int | None) -> str:
+    """Bytes in binary units."""
+    return "?" if value is None else format_size(value)

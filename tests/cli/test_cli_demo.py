@@ -19,7 +19,7 @@ from dv_maintenance.cli.demo.location import Location
 from dv_maintenance.cli.demo.state import measure
 from dv_maintenance.cli.demo.tables import DEMO_TABLES
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
-from dv_maintenance.maintenance.tables_file import WatchConfig
+from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.tables import open_table
 
 NAMES = ["demo/orders", "demo/customers", "demo/events", "demo/passages", "demo/visits"]

@@ -99,7 +99,7 @@ def test_restore_to_what(dvm: Dvm, table: Path, argv: list[str]) -> None:
 
 def test_restore_as_text(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["restore", str(table), "--version", "2", "--dry-run"])
-    assert "would restore version 2" in capsys.readouterr().out
+    assert "Version 2 would be restored" in capsys.readouterr().out
     cli.main(["restore", str(table), "--version", "2"])
     assert "version 3 -> 4" in capsys.readouterr().out
     cli.main(["restore", str(table), "--version", "2"])

@@ -84,7 +84,7 @@ def test_health_as_text(table: Path, capsys: pytest.CaptureFixture[str]) -> None
     out = capsys.readouterr().out
     assert "version 3" in out
     assert "day=b" in out
-    assert "12.2%" in out
+    assert "12.25%" in out
 
 
 @pytest.mark.parametrize(
@@ -299,8 +299,8 @@ def test_results_as_text(table: Path, capsys: pytest.CaptureFixture[str]) -> Non
     for argv, said in [
         (["purge"], "verified"),
         (["purge"], "nothing to do"),
-        (["vacuum", "--dry-run"], "would delete 4 data, 2 DV"),
-        (["vacuum"], "deleted 4 data, 2 DV"),
+        (["vacuum", "--dry-run"], "would be deleted: 4 data, 2 DV"),
+        (["vacuum"], "were deleted: 4 data, 2 DV"),
         (["manifest"], "day=a/manifest"),
         (["history"], "VACUUM END"),
         (["plan"], "Nothing to do"),

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_job, build_dv_schedule, build_dv_sensor
-from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 MakeTable = Callable[..., WatchedTable]

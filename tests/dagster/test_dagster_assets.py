@@ -20,9 +20,9 @@ from dv_maintenance.dagster.resources import SparkResource, engine_of
 from dv_maintenance.errors import ConflictError, RefusedError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
-from dv_maintenance.maintenance.tables_file import WatchedTable
 from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.progress import progress_log
+from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.tables import open_table
 
 Definitions = Callable[..., dg.Definitions]
@@ -290,7 +290,7 @@ def test_the_guards_of_a_vacuum(
     assert run(protect_versions=[1])
     found = materialization(instance, table, "vacuum").metadata
     assert found["files_set_aside"].value == 1, "the DV file; version 1 needs both data files"
-    assert "were set aside in _dvm_quarantine/" in str(found["reason"].value)
+    assert "The quarantine is _dvm_quarantine/" in str(found["reason"].value)
     assert "in version 1, which is pinned: 2 files" in str(found["protected"].value)
     assert not run(raise_on_error=False, quarantine_retention="soon")
     assert run(quarantine=False, quarantine_retention="0s")

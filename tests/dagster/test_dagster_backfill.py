@@ -25,7 +25,7 @@ from dv_maintenance.testing.delta_builder import DeltaBuilder
 LOCATION = """
 import dagster as dg
 from dv_maintenance.dagster import SparkResource, build_dv_assets
-from dv_maintenance.maintenance.tables_file import WatchConfig
+from dv_maintenance.service.tables_file import WatchConfig
 
 defs = dg.Definitions(
     assets=build_dv_assets(WatchConfig.load({tables!r}).tables),

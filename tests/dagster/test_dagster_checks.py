@@ -10,10 +10,10 @@ import dagster as dg
 import pytest
 
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_checks, build_dv_job
-from dv_maintenance.dagster.checks import check_names
 from dv_maintenance.maintenance.checks import CHECKS
 from dv_maintenance.maintenance.health import health
-from dv_maintenance.maintenance.tables_file import WatchedTable
+from dv_maintenance.service.checks import check_names
+from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.tables import open_table
 
 MakeTable = Callable[..., WatchedTable]

@@ -18,7 +18,7 @@ from dagster.components.testing.utils import DefsFolderSandbox, create_defs_fold
 from dv_maintenance import DvMaintainedTables
 from dv_maintenance.dagster import DvTranslator
 from dv_maintenance.maintenance.health import health
-from dv_maintenance.maintenance.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 

@@ -25,7 +25,7 @@ from support.dagster_deployment import Deployment, Event, eventually
 
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
-from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 

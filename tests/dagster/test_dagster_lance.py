@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from dv_maintenance.dagster import build_dv_checks
-from dv_maintenance.dagster.checks import check_names
 from dv_maintenance.maintenance.checks import CHECKS
-from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.checks import check_names
 from dv_maintenance.service.data_version import last_data_version
+from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 from dv_maintenance.tables import open_table
 
 Definitions = Callable[..., dg.Definitions]

@@ -15,7 +15,7 @@ from dagster._core.execution.backfill import BulkActionStatus
 
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_job, build_dv_sensor
 from dv_maintenance.maintenance.health import health
-from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -24,7 +24,7 @@ START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_ran
 SETTINGS = Path(__file__).parent.parent.parent / "sensors" / "dagster.yaml"
 LOCATION = """
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_job
-from dv_maintenance.maintenance.tables_file import WatchConfig
+from dv_maintenance.service.tables_file import WatchConfig
 import dagster as dg
 
 tables = WatchConfig.load({path!r}).tables

@@ -12,7 +12,7 @@ import pytest
 
 from dv_maintenance.dagster import naming
 from dv_maintenance.dagster.logs import shown_in
-from dv_maintenance.maintenance.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import WatchedTable
 
 
 def said(instance: dg.DagsterInstance, run_id: str) -> list[str]:

@@ -19,9 +19,11 @@ from dv_maintenance.maintenance.health import Counts, Health, PartitionHealth, h
 from dv_maintenance.maintenance.manifest import ManifestReport
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.vacuum import VacuumReport
-from dv_maintenance.service import reports
 from dv_maintenance.service.chart import fits_inline
 from dv_maintenance.service.outcome import Outcome
+from dv_maintenance.service.reports.files import of_manifest, of_vacuum
+from dv_maintenance.service.reports.health import columns_of, of_health
+from dv_maintenance.service.reports.work import of_partition, of_run
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -85,7 +87,7 @@ def _lengths(markdown: str) -> list[list[int]]:
 
 
 def test_the_worst_partitions_come_first() -> None:
-    entries = texts(reports.of_health(state(*(({"shop": name}, counts(rows)) for name, rows in SHOPS.items()))))
+    entries = texts(of_health(state(*(({"shop": name}, counts(rows)) for name, rows in SHOPS.items()))))
     assert lines(entries[PICTURE]) == ["60.0% c", "30.0% null", "10.0% a"]
     assert entries[PICTURE].endswith("Share of rows that are deleted, by `shop`. 1 partition without any.")
     table = entries["worst_partitions"].splitlines()
@@ -98,10 +100,10 @@ SHOPS: dict[str | None, int] = {"a": 10, "b": 0, "c": 60, None: 30}
 
 
 def test_days_come_in_order_of_time() -> None:
-    entries = texts(reports.of_health(by_day(d2026_01_09=10, d2026_01_10=50, d2026_01_11=0, d2026_01_12=30)))
+    entries = texts(of_health(by_day(d2026_01_09=10, d2026_01_10=50, d2026_01_11=0, d2026_01_12=30)))
     assert [line.split()[-1] for line in lines(entries[PICTURE])] == ["2026-01-09", "2026-01-10", "2026-01-12"]
     months = [({"year": "2026", "month": month}, counts(rows)) for month, rows in (("10", 40), ("9", 20))]
-    assert [line.split()[-1] for line in lines(texts(reports.of_health(state(*months)))[PICTURE])] == [
+    assert [line.split()[-1] for line in lines(texts(of_health(state(*months)))[PICTURE])] == [
         "2026/9",
         "2026/10",
     ]
@@ -109,7 +111,7 @@ def test_days_come_in_order_of_time() -> None:
 
 def test_a_picture_is_seen_without_a_click_and_names_what_it_leaves_out() -> None:
     shops = [({"shop": f"<&>{number:03} " * 30}, counts(1 + number % 99)) for number in range(5000)]
-    entries = texts(reports.of_health(state(*shops)))
+    entries = texts(of_health(state(*shops)))
     assert fits_inline(entries[PICTURE])
     shown = len(lines(entries[PICTURE]))
     assert 1 <= shown < 24
@@ -117,11 +119,11 @@ def test_a_picture_is_seen_without_a_click_and_names_what_it_leaves_out() -> Non
     assert len(str(entries)) < 10_000, "the event log keeps it forever"
     assert entries["worst_partitions"].endswith("4,950 more are not shown.")
     plain = [({"day": f"2026-01-{day:02}"}, counts(day)) for day in range(1, 32)]
-    assert len(lines(texts(reports.of_health(state(*plain)))[PICTURE])) > 12
+    assert len(lines(texts(of_health(state(*plain)))[PICTURE])) > 12
 
 
 def test_unknown_shares_are_not_drawn_but_told() -> None:
-    entries = texts(reports.of_health(state(({"shop": "a"}, counts(5, None)), ({"shop": "b"}, counts(5)))))
+    entries = texts(of_health(state(({"shop": "a"}, counts(5, None)), ({"shop": "b"}, counts(5)))))
     assert lines(entries[PICTURE]) == ["5.0% b"]
     assert entries[PICTURE].endswith("by `shop`. 1 with an unknown share.")
     assert "| `shop=a` | unknown | 5 |" in entries["worst_partitions"]
@@ -132,11 +134,11 @@ def test_unknown_shares_are_not_drawn_but_told() -> None:
     "clean", [by_day(d2026_01_01=0, d2026_01_02=0), by_day(d2026_01_01=50), state(({}, counts(50)))], ids=str
 )
 def test_nothing_to_compare_is_no_picture(clean: Health) -> None:
-    assert not {PICTURE, "worst_partitions"} & set(texts(reports.of_health(clean)))
+    assert not {PICTURE, "worst_partitions"} & set(texts(of_health(clean)))
 
 
 def test_numbers_are_rounded_and_the_header_gets_its_own() -> None:
-    entries = texts(reports.of_health(state(({}, counts(1, 3)))))
+    entries = texts(of_health(state(({}, counts(1, 3)))))
     assert (entries["deleted_ratio"], entries["dagster/row_count"]) == (0.3333, 2)
     assert entries["dagster/size_bytes"] == 2048
     assert "size_bytes" not in entries, "once is enough"
@@ -153,7 +155,7 @@ def test_a_run_shows_before_and_after(tmp_path: Any) -> None:
     table = open_table(path)
     plan = build_plan(table.snapshot())
     report = apply(table, LocalEngine(), plan)
-    found = reports.of_run(plan, report, health(table.snapshot()), per_partition=False)
+    found = of_run(plan, report, health(table.snapshot()), per_partition=False)
     entries = texts(found)
     assert next(iter(entries)) == "reason"
     assert fits_inline(entries["reason"])
@@ -168,32 +170,32 @@ def test_a_run_shows_before_and_after(tmp_path: Any) -> None:
 
 def test_a_partition_tells_its_share_before_and_groups_its_reasons() -> None:
     steps = [step("day=1", 20), step("day=1", 10), step("day=1", 0, "small")]
-    entries = texts(reports.of_partition(steps, counts(0, 70)))
+    entries = texts(of_partition(steps, counts(0, 70)))
     assert (entries["deleted_ratio_before"], entries["deleted_ratio"]) == (0.3, 0)
     assert entries["reason"] == "- 2 steps: too many deleted rows\n- small"
-    assert "deleted_ratio_before" not in texts(reports.of_partition(steps, None))
+    assert "deleted_ratio_before" not in texts(of_partition(steps, None))
 
 
 def test_long_reasons_are_cut_so_that_they_are_seen() -> None:
     reasons = [step("day=1", 1, f"{number} " + "because " * 20) for number in range(9)]
-    text = texts(reports.of_partition(reasons, None))["reason"]
+    text = texts(of_partition(reasons, None))["reason"]
     assert fits_inline(text)
     assert re.search(r"- and \d more$", text)
 
 
 def test_a_vacuum_says_what_went() -> None:
     report = VacuumReport("t", "delta", 7, 9, False, 0, 0, 3, 1, 0, 0, 2048, 4, {"in the current version": 5})
-    entries = texts(reports.of_vacuum(report))
-    assert entries["reason"] == "4 files (2 KiB) were out of use beyond the retention: 3 data, 1 deletion vector."
+    entries = texts(of_vacuum(report))
+    assert entries["reason"] == "4 files (2 KiB) out of use beyond the retention were deleted: 3 data, 1 DV."
     assert (entries["files_deleted"], entries["bytes_deleted"]) == (4, 2048)
     assert entries["kept"] == "5 files: in the current version"
     nothing = VacuumReport("t", "delta", 7, 7, False, 0, 0, 0, 0, 0, 0, 0, 0, {})
-    assert texts(reports.of_vacuum(nothing))["reason"] == "No file was out of use beyond the retention."
+    assert texts(of_vacuum(nothing))["reason"] == "No file was out of use beyond the retention."
 
 
 def test_manifests_say_what_they_list() -> None:
     report = ManifestReport("t", "delta", 7, tuple(f"m{number}" for number in range(60)), 80, (), True)
-    entries = texts(reports.of_manifest(report))
+    entries = texts(of_manifest(report))
     assert entries["reason"] == (
         "60 manifests list the 80 data files of version 7. Deletion vectors were purged first."
     )
@@ -214,9 +216,7 @@ def columns(*fields: pa.Field, partitions: tuple[str, ...] = ()) -> dict[str, An
         properties={},
         files=pa.table({}),
     )
-    return {
-        each.name: each for each in metadata.of_columns(reports.columns_of(snapshot))["dagster/column_schema"].columns
-    }
+    return {each.name: each for each in metadata.of_columns(columns_of(snapshot))["dagster/column_schema"].columns}
 
 
 def test_columns_have_their_comments() -> None:

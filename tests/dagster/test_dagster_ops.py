@@ -23,8 +23,8 @@ from dv_maintenance.dagster import (
 )
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
-from dv_maintenance.maintenance.tables_file import WatchedTable
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.tables import open_table
 
 if TYPE_CHECKING:
@@ -190,7 +190,8 @@ def test_restore_to_a_time(make_table: MakeTable, instance: dg.DagsterInstance) 
     assert "is not a time with a zone" in failure(run(op, instance, {"timestamp": "2026-01-01"}), op)
     result = run(op, instance, {"timestamp": "2999-01-01T00:00:00Z", "dry_run": True})
     assert told(result, op.name)["reason"] == "Version 2 would be restored; nothing was changed."
-    assert told(run(op, instance, {"version": 2}), op.name)["reason"] == "The table is as in version 2 already."
+    again = told(run(op, instance, {"version": 2}), op.name)
+    assert again["reason"] == "There was nothing to do: the table is as in version 2."
 
 
 def test_what_does_not_read_back_as_it_should_fails(
@@ -241,7 +242,7 @@ def test_which_rows_to_delete_must_be_said(
     make_table: MakeTable, instance: dg.DagsterInstance, config: dict[str, Any]
 ) -> None:
     op = delete_rows_op(make_table())
-    assert "'where' and 'keys' exclude each other" in failure(run(op, instance, config), op)
+    assert "exactly one of 'where' and 'keys' selects the rows" in failure(run(op, instance, config), op)
 
 
 def test_conditions_need_spark(make_table: MakeTable, instance: dg.DagsterInstance) -> None:

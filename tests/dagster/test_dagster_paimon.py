@@ -11,10 +11,10 @@ import dagster as dg
 import pytest
 
 from dv_maintenance.dagster import build_dv_checks
-from dv_maintenance.dagster.checks import check_names
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
-from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.checks import check_names
+from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 from dv_maintenance.tables import open_table
 
 Definitions = Callable[..., dg.Definitions]

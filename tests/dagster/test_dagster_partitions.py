@@ -20,8 +20,8 @@ from dv_maintenance.dagster.partitions import backfill_policy, missing_partition
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.partitioning import Partitioning
-from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
 from dv_maintenance.service.partitions import partition_key
+from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import NULL_PARTITION
 from dv_maintenance.testing.delta_builder import DeltaBuilder

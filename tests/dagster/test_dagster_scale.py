@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dv_maintenance.maintenance.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import WatchedTable
 
 COUNT = 60
 

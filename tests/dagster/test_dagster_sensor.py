@@ -16,9 +16,9 @@ import pytest
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import maintain
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.tables_file import WatchedTable
 from dv_maintenance.service.cursor import Cursor, TableState
 from dv_maintenance.service.inspection import Inspection
+from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder

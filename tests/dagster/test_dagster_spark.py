@@ -10,7 +10,7 @@ import pytest
 from dagster_pyspark import LazyPySparkResource, PySparkResource
 
 from dv_maintenance.maintenance.health import health
-from dv_maintenance.maintenance.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.tables import open_table
 
 if TYPE_CHECKING:

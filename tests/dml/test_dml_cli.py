@@ -60,8 +60,8 @@ def test_merge(spark: SparkSession, place: str, tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["delete", "{}"], "--where or --keys"),
-        (["delete", "{}", "--where", "id = 1", "--keys", "k", "--on", "id"], "--where or --keys"),
+        (["delete", "{}"], "exactly one of 'where' and 'keys'"),
+        (["delete", "{}", "--where", "id = 1", "--keys", "k", "--on", "id"], "exactly one of 'where' and 'keys'"),
         (["delete", "{}", "--where", "id = 1", "--on", "id"], "keys"),
         (["delete", "{}", "--keys", "k"], "keys"),
         (["delete", "{}", "--where", "id = 1", "--engine", "local"], "local engine"),

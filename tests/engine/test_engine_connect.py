@@ -61,7 +61,7 @@ from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.execution.apply import apply
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.tables_file import WatchConfig
+from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.tables import open_table
 
 url, bare, by_engine, by_dagster, without_package = sys.argv[1:]

@@ -9,7 +9,7 @@ import dagster as dg
 from paimon_engine import PaimonEngine
 
 from dv_maintenance.dagster import SparkResource, build_dv_assets, delete_rows_op
-from dv_maintenance.maintenance.tables_file import WatchConfig
+from dv_maintenance.service.tables_file import WatchConfig
 
 TEXTS = ["a:b", "a/b", "100%", "a=b", "#", "?", '"', "*"]
 DV = {"deletion-vectors.enabled": "true", "snapshot.num-retained.min": "1", "snapshot.time-retained": "0 s"}

@@ -14,11 +14,11 @@ from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.checks import Finding
 from dv_maintenance.maintenance.execution.apply import maintain
-from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
 from dv_maintenance.service.due import RunRequest, runs_of
 from dv_maintenance.service.evaluation import Evaluation, Limits, evaluate
 from dv_maintenance.service.inspection import Inspection
 from dv_maintenance.service.observe import Observation, Observer
+from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 

@@ -12,8 +12,8 @@ import pytest
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.maintenance.execution.apply import maintain
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.tables_file import WatchConfig
 from dv_maintenance.service.inspection import inspect_table, inspect_tables, read_state
+from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
 
 HOUR = 3_600_000

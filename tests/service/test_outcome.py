@@ -11,9 +11,9 @@ import pytest
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import UsageError
-from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
 from dv_maintenance.service import verbs
 from dv_maintenance.service.outcome import Outcome
+from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 
@@ -52,7 +52,7 @@ def test_chosen_partitions_have_outcomes_of_their_own(watched: WatchedTable) -> 
 
 
 def test_a_vacuum_without_work_says_so(watched: WatchedTable) -> None:
-    outcome, after = verbs.vacuum(watched, verbs.opened(watched))
+    outcome, after = verbs.vacuum_by_policy(watched, verbs.opened(watched))
     assert outcome.reason == "No file was out of use beyond the retention."
     assert outcome.numbers["files_deleted"] == 0
     assert after is None, "no version went: the log still says which of them changed data"

@@ -38,7 +38,7 @@ _CODE = """
 import dagster as dg
 
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_job, build_dv_sensor
-from dv_maintenance.maintenance.tables_file import WatchConfig
+from dv_maintenance.service.tables_file import WatchConfig
 
 tables = WatchConfig.load({tables!r}).tables
 defs = dg.Definitions(

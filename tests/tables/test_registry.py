@@ -12,9 +12,9 @@ import pytest
 
 from dv_maintenance import cli
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_checks, build_dv_sensor
-from dv_maintenance.dagster.checks import check_names
 from dv_maintenance.errors import TableNotFoundError, UsageError
-from dv_maintenance.maintenance.tables_file import WatchConfig
+from dv_maintenance.service.checks import check_names
+from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table, registry
 from dv_maintenance.tables.find import find_tables

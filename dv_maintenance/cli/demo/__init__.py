@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dv_maintenance.cli.demo.location import Location
     from dv_maintenance.cli.demo.report import Report
     from dv_maintenance.cli.demo.state import State
-    from dv_maintenance.maintenance.tables_file import WatchConfig, WatchedTable
+    from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 
 __all__ = ["demo"]
 
@@ -38,7 +38,7 @@ def demo(args: Namespace, out: Output) -> int:
         out.note(why)
 
     from dv_maintenance.cli.demo.location import Location
-    from dv_maintenance.maintenance.tables_file import WatchConfig
+    from dv_maintenance.service.tables_file import WatchConfig
 
     listed = os.path.join(folder, "tables.yaml")
     home, log = os.path.join(folder, "dagster"), os.path.join(folder, "dagster.log")

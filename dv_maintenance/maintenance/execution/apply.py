@@ -85,10 +85,13 @@ def apply(
     engine: Engine,
     plan: MaintenancePlan,
     *,
+    snapshot: Snapshot | None = None,
     on_progress: OnProgress | None = None,
     max_attempts: int = 3,
 ) -> ApplyReport:
     """Run ``plan`` on the newest version of ``table``.
+
+    ``snapshot``: the newest version, if the caller has just read it.
 
     Steps whose inputs are no longer live are replanned for their partitions under the same policy. The same happens to
     steps that lose against another writer while they run, up to ``max_attempts`` rounds of work in all.
@@ -103,7 +106,7 @@ def apply(
     Errors of the engine and the table pass through. On any error, new files without a commit are deleted. If it is
     unknown whether a commit names them, they are kept; vacuum finds them.
     """
-    return _Run(table, engine, plan, on_progress, max_attempts).run(table.snapshot())
+    return _Run(table, engine, plan, on_progress, max_attempts).run(snapshot or table.snapshot())
 
 
 def maintain(

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dv_maintenance.config import format_size
 from dv_maintenance.maintenance.planning.steps import LeftAlone, MaintenancePlan, PlanStep
+from dv_maintenance.units import format_size
 
 __all__ = ["explain"]
 

@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.config import format_size
 from dv_maintenance.maintenance.planning.bins import pack, pack_in_order
 from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints, file_facts, partition_mask
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
@@ -31,6 +30,7 @@ from dv_maintenance.maintenance.planning.steps import (
     Why,
 )
 from dv_maintenance.tables.model import SEQUENCE
+from dv_maintenance.units import format_size
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pyarrow.compute as pc
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from dv_maintenance.config import Document, Duration, Size, load_yaml, parse_size, parse_yaml, validate
+from dv_maintenance.config import Document, Duration, Size, load_yaml, parse_yaml, validate
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.planning.limits import CheckLimits
 from dv_maintenance.tables.guard import QUARANTINE_RETENTION, VacuumGuard
 from dv_maintenance.tables.model import parse_partition
 from dv_maintenance.tables.registry import formats
+from dv_maintenance.units import parse_size
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.config import format_size
 from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.files.arrays import bools
 from dv_maintenance.storage import Storage
@@ -24,6 +23,7 @@ from dv_maintenance.tables.paimon.rows.evolution import anchors, grouped
 from dv_maintenance.tables.paimon.rows.files import counted, files_table, match, visible
 from dv_maintenance.tables.paimon.rows.partitions import Partition, Partitions
 from dv_maintenance.tables.paimon.rows.warnings import index_garbage, last_compaction, snapshots_kept, when
+from dv_maintenance.units import format_size
 
 __all__ = ["PaimonSnapshot", "load_snapshot", "schema_at", "snapshot_file"]
 

@@ -19,8 +19,8 @@ from dv_maintenance.maintenance.checks import check_table
 from dv_maintenance.maintenance.erasure import removable_from
 from dv_maintenance.maintenance.manifest import write_manifests
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.tables_file import WatchedTable
 from dv_maintenance.service.inspection import inspect_table
+from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.tables import open_table
 
 DAY = 86_400_000
@@ -41,7 +41,7 @@ def shared(pylance: ModuleType, tmp_path: Path) -> tuple[Path, Path]:
 def test_vacuum_counts_every_kind(shared: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     place, _ = shared
     assert main(["vacuum", str(place), "--dry-run"]) == 0
-    assert "would delete 1 data, 1 DV, 2 transaction and 0 other files and 2 versions" in capsys.readouterr().out
+    assert "would be deleted: 1 data, 1 DV, 2 transaction, 2 version" in capsys.readouterr().out
     assert main(["vacuum", str(place), "--json"]) == 0
     body = json.loads(capsys.readouterr().out)
     counts = {key: body[key] for key in body if key.endswith("_files")}

@@ -170,7 +170,7 @@ def test_the_verb(
 ) -> None:
     assert main(["rename-manifests", str(place), "--dry-run"]) == 0
     said = capsys.readouterr().out
-    assert "would rename 13 manifests" in said
+    assert "13 manifests would be renamed" in said
     assert "not safe beside writers" in said
     assert main(["rename-manifests", str(place), "--json"]) == 0
     body = json.loads(capsys.readouterr().out)

@@ -167,7 +167,7 @@ def test_on_the_command_line(golden_copy: Callable[[str], Path], capsys: pytest.
     assert main(["vacuum", str(place), "--retention", "0s"]) == 3
     assert "allow a short retention" in capsys.readouterr().err
     assert main(["vacuum", str(place)]) == 0
-    assert "6 data, 1 DV and 15 other files and 7 versions" in capsys.readouterr().out
+    assert "6 data, 1 DV, 7 version, 15 other" in capsys.readouterr().out
 
 
 # -- which snapshots go -------------------------------------------------------------------------------------------

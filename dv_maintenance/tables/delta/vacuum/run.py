@@ -293,7 +293,7 @@ def _check_retention(snapshot: DeltaSnapshot, asked: int, own: int, allow_short:
     if asked < 0:
         raise UsageError("the retention is negative", table=snapshot.table, next_step="give a duration such as 168h")
     if asked < own and not allow_short:
-        from dv_maintenance.config import format_duration
+        from dv_maintenance.units import format_duration
 
         raise RefusedError(
             f"a retention of {format_duration(asked)} is shorter than the table's own {format_duration(own)} "

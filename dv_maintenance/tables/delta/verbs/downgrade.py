@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.compute as pc
 
-from dv_maintenance.config import format_duration
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.storage import RawName
 from dv_maintenance.tables.capabilities import DowngradeStep
@@ -36,6 +35,7 @@ from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.expired import path_of
 from dv_maintenance.tables.delta.vacuum.retention import DEFAULT_RETENTION, RETENTION, interval_millis
+from dv_maintenance.units import format_duration
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage

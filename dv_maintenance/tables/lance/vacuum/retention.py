@@ -94,7 +94,7 @@ def retention_of(manifest: Manifest, table: str, asked: int | None, *, allow_sho
     if asked < 0:
         raise UsageError("the retention is negative", table=table, next_step="give a duration such as 168h")
     if asked < own and not allow_short:
-        from dv_maintenance.config import format_duration
+        from dv_maintenance.units import format_duration
 
         source = OLDER_THAN if OLDER_THAN in manifest.config else "Lance's default"
         raise RefusedError(

@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import pyarrow.compute as pc
 
-from dv_maintenance.config import parse_size
 from dv_maintenance.dv import DeletionVector, codecs, paimon
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.files.arrays import strings
@@ -24,6 +23,7 @@ from dv_maintenance.tables.paimon.log.entries import FileId, filled, read_whole
 from dv_maintenance.tables.paimon.log.index_manifest import DELETION_VECTORS, DvEntry
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.work import DvRef
+from dv_maintenance.units import parse_size
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.layout import Layout

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from dv_maintenance.config import format_size
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
 from dv_maintenance.tables.paimon.features import Options
 from dv_maintenance.tables.paimon.layout import INDEX, SNAPSHOT, Layout, numbered
 from dv_maintenance.tables.paimon.log.index_manifest import IndexManifest
 from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile, read_snapshot_file
 from dv_maintenance.tables.parallel import in_parallel
+from dv_maintenance.units import format_size
 
 __all__ = ["index_garbage", "last_compaction", "snapshots_kept", "when"]
 

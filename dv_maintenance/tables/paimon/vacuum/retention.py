@@ -111,7 +111,7 @@ def retention_of(options: Mapping[str, str], table: str, asked: int | None, *, a
     if asked < 0:
         raise UsageError("the retention is negative", table=table, next_step="give a duration such as 168h")
     if asked < own and not allow_short:
-        from dv_maintenance.config import format_duration
+        from dv_maintenance.units import format_duration
 
         source = _TIME if _TIME in options else "Paimon's default"
         raise RefusedError(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dv_maintenance.errors import UsageError
-from dv_maintenance.maintenance.tables_file import WatchConfig
+from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import find
 

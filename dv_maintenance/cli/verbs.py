@@ -1,0 +1,223 @@
+"""The verbs of the command line that run one verb of the service and print its outcome."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from dv_maintenance.cli.access import load_policy, open_engine, open_table, spark_engine
+from dv_maintenance.cli.output import Output, dump_json, write_file
+from dv_maintenance.errors import UsageError
+from dv_maintenance.service import verbs
+
+if TYPE_CHECKING:
+    from dv_maintenance.service.outcome import Outcome
+
+__all__ = [
+    "apply",
+    "checkpoint",
+    "convert",
+    "delete",
+    "downgrade",
+    "engine_sql",
+    "health",
+    "history",
+    "manifest",
+    "merge",
+    "plan",
+    "purge",
+    "rename_manifests",
+    "restore",
+    "undelete",
+    "update",
+    "vacuum",
+    "watch",
+    "zorder",
+]
+
+
+# -- verbs that only read the log; none of them starts Spark -----------------------------------------------------------
+
+
+def health(args: Namespace, out: Output) -> int:
+    return _print(verbs.health(open_table(args, out), args.version), out)
+
+
+def plan(args: Namespace, out: Output) -> int:
+    planned = verbs.plan(open_table(args, out), load_policy(args))
+    if args.output:
+        write_file(args.output, dump_json(planned.report))
+    return _print_plan(planned, out)
+
+
+def history(args: Namespace, out: Output) -> int:
+    return _print(verbs.history(open_table(args, out), args.limit), out)
+
+
+def watch(args: Namespace, out: Output) -> int:
+    from dv_maintenance.service.inspection import inspect_tables
+    from dv_maintenance.service.reports.health import of_inspections
+    from dv_maintenance.service.tables_file import WatchConfig
+
+    if not args.once:
+        raise UsageError("only an orchestrator's sensor watches continuously", next_step="add --once to inspect once")
+    config = WatchConfig.load(args.tables)
+    out.hide(value for entry in config.tables for value in entry.storage_options.values())
+    found, _ = inspect_tables(config)
+    _print(of_inspections(found), out)
+    return 1 if any(each.error for each in found) else 0
+
+
+# -- verbs that rewrite or delete files; Spark starts with the first rewrite, if there is any --------------------------
+
+
+def apply(args: Namespace, out: Output) -> int:
+    if args.plan and (args.policy or args.overrides):
+        raise UsageError("--plan brings its own policy", next_step="omit --policy and --set, or make a new plan")
+    target, policy = open_table(args, out), None if args.plan else load_policy(args)
+    with open_engine(args) as engine, out.progress("rewriting") as step:
+        outcome = verbs.apply(
+            target, lambda: engine, policy=policy, plan=args.plan, dry_run=args.dry_run, on_progress=step
+        )
+    return _print_plan(outcome, out) if args.dry_run else _print(outcome, out)
+
+
+def purge(args: Namespace, out: Output) -> int:
+    target = open_table(args, out)
+    with open_engine(args) as engine, out.progress("purging") as step:
+        return _print(verbs.purge(target, lambda: engine, args.partition, on_progress=step), out)
+
+
+def zorder(args: Namespace, out: Output) -> int:
+    target = open_table(args, out)
+    with open_engine(args) as engine, out.progress("ordering") as step:
+        outcome = verbs.zorder(
+            target,
+            lambda: engine,
+            args.columns,
+            args.partition,
+            target_file_size=args.target_file_size,
+            dry_run=args.dry_run,
+            on_progress=step,
+        )
+    return _print_plan(outcome, out) if args.dry_run else _print(outcome, out)
+
+
+def downgrade(args: Namespace, out: Output) -> int:
+    target = open_table(args, out)
+    with open_engine(args) as engine, out.progress("purging") as step:
+        outcome = verbs.downgrade(
+            target,
+            lambda: engine,
+            truncate_history=args.truncate_history,
+            dry_run=args.dry_run,
+            on_progress=step,
+        )
+    return _print(outcome, out)
+
+
+def vacuum(args: Namespace, out: Output) -> int:
+    from dv_maintenance.tables.guard import VacuumGuard
+
+    outcome = verbs.vacuum(
+        open_table(args, out),
+        retention=args.retention,
+        dry_run=args.dry_run,
+        lite=args.lite,
+        allow_short_retention=args.allow_short_retention,
+        clones=args.protect,
+        clones_under=args.clones_under,
+        guard=VacuumGuard(
+            args.max_deleted_share,
+            tuple(args.protect_version),
+            tuple(args.protect_stream),
+            args.quarantine,
+            args.quarantine_retention,
+        ),
+    )
+    return _print(outcome, out)
+
+
+def undelete(args: Namespace, out: Output) -> int:
+    target = open_table(args, out)
+    return _print(verbs.undelete(target, since=args.since, until=args.until, dry_run=args.dry_run), out)
+
+
+def manifest(args: Namespace, out: Output) -> int:
+    target = open_table(args, out)
+    with open_engine(args) as engine:
+        return _print(verbs.manifest(target, lambda: engine, purge_first=args.purge_first), out)
+
+
+def rename_manifests(args: Namespace, out: Output) -> int:
+    return _print(verbs.rename_manifests(open_table(args, out), dry_run=args.dry_run), out)
+
+
+# -- verbs on versions -------------------------------------------------------------------------------------------------
+
+
+def restore(args: Namespace, out: Output) -> int:
+    outcome = verbs.restore(
+        open_table(args, out),
+        version=args.version,
+        timestamp=args.timestamp,
+        dry_run=args.dry_run,
+        vacuums_over=args.vacuum_over,
+    )
+    return _print(outcome, out)
+
+
+def checkpoint(args: Namespace, out: Output) -> int:
+    return _print(verbs.checkpoint(open_table(args, out), clean_log=args.clean_log, dry_run=args.dry_run), out)
+
+
+def convert(args: Namespace, out: Output) -> int:
+    # Delta unless given: there is no table yet whose format could be detected.
+    target = open_table(args, out, default_format="delta")
+    return _print(verbs.convert(target, args.partition_by, dry_run=args.dry_run), out)
+
+
+def engine_sql(args: Namespace, out: Output) -> int:
+    target = open_table(args, out)
+    with spark_engine(dict(args.spark_conf)) as spark:
+        return _print(verbs.engine_sql(target, lambda: spark, args.job, catalog=args.catalog), out)
+
+
+# -- verbs that change rows; Spark starts when the rows have to be found -----------------------------------------------
+
+
+def delete(args: Namespace, out: Output) -> int:
+    target = open_table(args, out)
+    with open_engine(args) as engine:
+        outcome = verbs.delete_rows(
+            target, lambda: engine, where=args.where, keys=args.keys, on=args.on, dry_run=args.dry_run
+        )
+    return _print(outcome, out)
+
+
+def update(args: Namespace, out: Output) -> int:
+    target = open_table(args, out)
+    with open_engine(args) as engine:
+        return _print(verbs.update_rows(target, lambda: engine, args.set, args.where), out)
+
+
+def merge(args: Namespace, out: Output) -> int:
+    target = open_table(args, out)
+    with open_engine(args) as engine:
+        return _print(verbs.merge_rows(target, lambda: engine, args.using, args.on, args.when), out)
+
+
+# -- what all of them share --------------------------------------------------------------------------------------------
+
+
+def _print(outcome: Outcome, out: Output) -> int:
+    """Print an outcome; the exit code."""
+    from dv_maintenance.cli.render import text
+
+    out.result(outcome.report, lambda: text(outcome))
+    return 1 if outcome.problems else 0
+
+
+def _print_plan(outcome: Outcome, out: Output) -> int:
+    out.result(outcome.report, lambda: outcome.texts["explanation"])
+    return 0

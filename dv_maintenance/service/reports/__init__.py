@@ -1,0 +1,7 @@
+"""Reports of maintenance and row changes as outcomes: one wording of every fact, for all faces.
+
+``health`` describes a table, ``work`` plans and rewrites, ``files`` vacuums and manifests, ``versions`` restores,
+checkpoints and the like, ``rows`` row changes. Pages show only short Markdown in place
+(:mod:`~dv_maintenance.service.chart`) and never format numbers. So reasons are short, shares are rounded, and longer
+texts have entries of their own.
+"""

@@ -1,0 +1,131 @@
+"""What was deleted, set aside, put back, listed or renamed, as outcomes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dv_maintenance.service.outcome import Number, Outcome
+from dv_maintenance.service.reports.plain import of_report
+from dv_maintenance.service.text import count, shown, size, was
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.manifest import ManifestReport
+    from dv_maintenance.maintenance.rename_manifests import RenameReport
+    from dv_maintenance.maintenance.undelete import UndeleteReport
+    from dv_maintenance.maintenance.vacuum import VacuumReport
+
+__all__ = ["of_manifest", "of_rename", "of_undelete", "of_vacuum"]
+
+
+def of_vacuum(report: VacuumReport) -> Outcome:
+    kinds = {
+        "data": report.data_files,
+        "DV": report.dv_files,
+        "change data": report.change_files,
+        "index": report.index_files,
+        "transaction": report.transaction_files,
+        "version": report.version_files,
+        "other": report.other_files,
+    }
+    some = {
+        "index_files": report.index_files,
+        "transaction_files": report.transaction_files,
+        "version_files": report.version_files,
+    }
+    numbers: dict[str, Number] = {
+        "version_after": report.version_after,
+        "files_deleted": 0 if report.quarantine else report.deleted,
+        **({"files_set_aside": report.deleted} if report.quarantine else {}),
+        **({"quarantine_emptied": report.emptied} if report.emptied else {}),
+        "data_files": report.data_files,
+        "dv_files": report.dv_files,
+        "change_files": report.change_files,
+        "other_files": report.other_files,
+        # Of formats that have such files.
+        **{name: files for name, files in some.items() if files},
+        "bytes_deleted": 0 if report.dry_run else report.bytes,
+    }
+    lines = {
+        "kept": tuple(f"{count(files, 'file')}: {reason}" for reason, files in report.kept.items()),
+        "protected": report.protected,
+        "paths": shown(report.paths or ()),
+    }
+    refused = f"A run that is not a dry run is refused: {report.refused}"
+    return Outcome(
+        _vacuumed(report, {kind: files for kind, files in kinds.items() if files}),
+        numbers,
+        moments={"out_of_use_before": report.cutoff},
+        details=(refused,) if report.refused else (),
+        lines={name: each for name, each in lines.items() if each},
+        report=report.to_json(),
+    )
+
+
+def _vacuumed(report: VacuumReport, kinds: dict[str, int]) -> str:
+    found = sum(kinds.values()) if report.dry_run else report.deleted
+    done = "would be deleted" if report.dry_run else f"{was(found)} {'set aside' if report.quarantine else 'deleted'}"
+    each = ", ".join(f"{files:,} {kind}" for kind, files in kinds.items())
+    reason = "No file was out of use beyond the retention."
+    if kinds:
+        reason = f"{count(found, 'file')} ({size(report.bytes)}) out of use beyond the retention {done}: {each}."
+    if report.quarantine:
+        reason += f" The quarantine is {report.quarantine}; 'dvm undelete' puts files back."
+    if report.emptied:
+        reason += (
+            f" {count(report.emptied, 'file')} {was(report.emptied)} deleted from the quarantine: their time was over."
+        )
+    return reason
+
+
+def of_undelete(report: UndeleteReport) -> Outcome:
+    found = report.result
+    would = "would be" if found.dry_run else was(found.files)
+    kept = {"A file of that name exists": found.taken, **found.held}
+    details = []
+    if found.gone:
+        details.append(f"{count(found.gone, 'file')} left the quarantine concurrently: a vacuum emptied it")
+    if found.files and not found.dry_run:
+        details.append(
+            "no version was changed, and the next vacuum removes again what no version needs: restore or protect it"
+        )
+    outcome = of_report(f"{count(found.files, 'file')} ({size(found.bytes)}) {would} put back.", report.to_json())
+    left = tuple(f"{count(files, 'file')}: {reason}" for reason, files in kept.items() if files)
+    return replace(outcome, details=tuple(details), lines={"left in quarantine": left} if left else {})
+
+
+def of_manifest(report: ManifestReport) -> Outcome:
+    purged = " Deletion vectors were purged first." if report.purged else ""
+    old = f" {count(len(report.removed), 'old manifest')} {was(len(report.removed))} removed." if report.removed else ""
+    reason = report.note or (
+        f"{count(len(report.manifests), 'manifest')} {'lists' if len(report.manifests) == 1 else 'list'} the "
+        f"{count(report.files, 'data file')} of version {report.version}.{purged}{old}"
+    )
+    return Outcome(
+        reason,
+        {
+            "version": report.version,
+            "manifests": len(report.manifests),
+            "files": report.files,
+            "removed": len(report.removed),
+            "purged_first": report.purged,
+        },
+        lines={"paths": shown(report.manifests)} if report.manifests else {},
+        report=report.to_json(),
+    )
+
+
+def of_rename(report: RenameReport) -> Outcome:
+    result = report.result
+    details: tuple[str, ...] = ()
+    if not result.renamed:
+        reason = "There was nothing to do: all manifests have V2 names."
+    elif result.dry_run:
+        reason = f"{count(result.renamed, 'manifest')} would be renamed; {result.done:,} have V2 names already."
+        details = ("not safe beside writers, and no reader can open the table until it is done: stop them all first",)
+    else:
+        reason = (
+            f"{count(result.renamed, 'manifest')} {was(result.renamed)} renamed; {result.done:,} had V2 names before."
+        )
+        details = ("a writer that had the table open must reopen it",)
+    return replace(of_report(reason, report.to_json()), details=details)

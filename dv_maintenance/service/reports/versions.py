@@ -1,0 +1,117 @@
+"""Versions that were restored, checkpointed, converted or made by the table's own engine, as outcomes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.service.outcome import Outcome
+from dv_maintenance.service.reports.plain import of_report
+from dv_maintenance.service.text import count, iso, number, size, was
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.checkpoint import CheckpointReport
+    from dv_maintenance.maintenance.convert import ConvertReport
+    from dv_maintenance.maintenance.engine_sql import EngineSqlReport
+    from dv_maintenance.maintenance.restore import RestoreReport
+    from dv_maintenance.tables.model import HistoryEntry
+
+__all__ = ["of_checkpoint", "of_convert", "of_engine_sql", "of_history", "of_restore"]
+
+_CHECKED: Final = {
+    "content": "rows of {} compared with the version before",
+    "keys": "rows of {} compared with the version before, except for keys whose rows waited for compaction: each "
+    "of these exists once",
+    "engine": "rows of {} compared with the version before by the engine itself",
+    "rows": "rows of {} counted: their files can't be read here",
+    "files": "every live file and deletion vector exists",
+}
+
+
+def of_restore(report: RestoreReport) -> Outcome:
+    result = report.result
+    if result.version_after == result.version_before and not result.dry_run:
+        reason = f"There was nothing to do: the table is as in version {result.restored:,}."
+        return replace(of_report(reason, report.to_json()), problems=report.problems)
+    if result.dry_run:
+        reason = f"Version {result.restored:,} would be restored; nothing was changed."
+    else:
+        reason = f"Version {result.restored:,} was restored."
+    with_dv = f"{result.dvs_restored:,} with a deletion vector"
+    details = [
+        f"added: {count(result.files_restored, 'file')} ({size(result.bytes_restored)}), {with_dv}",
+        f"removed: {count(result.files_removed, 'file')} ({size(result.bytes_removed)})",
+        f"afterwards: {count(result.files_after, 'file')} ({size(result.bytes_after)})",
+    ]
+    if result.schema_changed:
+        details.append("the schema becomes that of the restored version")
+    if result.properties:
+        details.append(f"properties that change: {', '.join(result.properties)}")
+    if result.features:
+        details.append(f"table features that return: {', '.join(result.features)}")
+    return replace(of_report(reason, report.to_json()), details=tuple(details), problems=report.problems)
+
+
+def of_checkpoint(report: CheckpointReport) -> Outcome:
+    result = report.result
+    if result.dry_run:
+        reason = f"{count(result.log_files_expired, 'log file')} would be deleted; nothing was changed."
+    else:
+        wrote = "was written" if result.written else "existed already"
+        deleted = f"{count(result.log_files_deleted, 'log file')} {was(result.log_files_deleted)} deleted"
+        reason = f"The checkpoint of version {result.version:,} {wrote}; {deleted}."
+    outcome = of_report(reason, report.to_json())
+    if result.cutoff is None:
+        return outcome
+    return replace(
+        outcome,
+        numbers={name: each for name, each in outcome.numbers.items() if name != "cutoff"},
+        moments={"cutoff": result.cutoff},
+        details=(f"the oldest version is {result.first_version}",),
+    )
+
+
+def of_convert(report: ConvertReport) -> Outcome:
+    if report.version is not None and not report.converted:
+        reason = f"There was nothing to do: it is a {report.format} table already."
+        return of_report(reason, report.to_json())
+    what = f"{count(report.files, 'Parquet file')} ({count(report.rows, 'row')}, {size(report.bytes)})"
+    if report.converted:
+        reason = f"{what} became a {report.format} table."
+    else:
+        reason = f"{what} would become a {report.format} table; nothing was written."
+    details = [f"columns: {', '.join(report.columns)}"]
+    if report.partition_columns:
+        details.append(f"partitioned by {', '.join(report.partition_columns)}")
+    if report.ignored:
+        details.append(f"{count(report.ignored, 'other file')} not included")
+    return replace(of_report(reason, report.to_json()), details=tuple(details))
+
+
+def of_engine_sql(report: EngineSqlReport) -> Outcome:
+    reason = (
+        f"The table's engine ran its {report.job}: version {report.version_before:,} became "
+        f"{report.version_after:,}, checked by {report.by}."
+    )
+    checked = _CHECKED[report.by].format(count(len(report.checked), "version"))
+    details = [report.statement, f"files with deletion vectors: {report.dvs_before:,} -> {report.dvs_after:,}"]
+    if report.verified:
+        details.append(checked)
+    return replace(of_report(reason, report.to_json()), details=tuple(details), problems=report.problems)
+
+
+def of_history(entries: list[HistoryEntry]) -> Outcome:
+    rows: list[dict[str, str | int]] = [
+        {
+            "version": entry.version,
+            "time": iso(entry.timestamp),
+            "operation": entry.operation,
+            "engine": entry.engine or "-",
+            "files": f"+{number(entry.files_added)} -{number(entry.files_removed)}",
+            "DVs": f"+{number(entry.dvs_added)} -{number(entry.dvs_removed)}",
+            "rows in new DVs": number(entry.rows_deleted_by_dvs),
+        }
+        for entry in entries
+    ]
+    versions = [{**asdict(entry), "timestamp": iso(entry.timestamp)} for entry in entries]
+    return Outcome("", tables={"versions": tuple(rows)} if rows else {}, report={"versions": versions})

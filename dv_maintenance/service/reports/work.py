@@ -1,0 +1,187 @@
+"""Plans, and what running them did, as outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from dv_maintenance.maintenance.planning.explain import explain
+from dv_maintenance.service.outcome import Number, Outcome
+from dv_maintenance.service.reports.health import change, counted, known, of_health, ratio_before, rounded
+from dv_maintenance.service.reports.plain import of_report
+from dv_maintenance.service.text import count, grouped, inline, iso, shortened, size, was
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.downgrade import DowngradeReport
+    from dv_maintenance.maintenance.execution.apply import ApplyReport, StepReport
+    from dv_maintenance.maintenance.health import Counts, Health
+    from dv_maintenance.maintenance.planning.steps import MaintenancePlan
+
+__all__ = ["of_apply", "of_downgrade", "of_partition", "of_plan", "of_run", "work_numbers"]
+
+# Pages show a table in full, however long.
+_PLANNED_SHOWN: Final = 10
+_DONE_SHOWN: Final = 20
+_STATES: Final = {"done": "done", "due": "next", "waiting": "waits", "later": ""}
+
+
+def of_plan(plan: MaintenancePlan) -> Outcome:
+    """The reasons, the first steps, and the whole plan in words."""
+    rows: list[dict[str, str | int]] = [
+        {
+            **({"partition": shortened(step.partition)} if step.partition else {}),
+            "files": len(step.inputs),
+            "rows_purged": step.expected.rows_purged,
+            "bytes_read": step.cost.bytes_read,
+        }
+        for step in plan.steps[:_PLANNED_SHOWN]
+    ]
+    return Outcome(
+        _why(plan),
+        tables={"plan": tuple(rows)} if rows else {},
+        texts={"explanation": explain(plan)},
+    )
+
+
+def of_run(plan: MaintenancePlan | None, report: ApplyReport | None, after: Health, *, per_partition: bool) -> Outcome:
+    """What an optimize did, and the table's health afterwards.
+
+    ``None`` as report: there was nothing to plan for. ``per_partition``: only what all partitions share, as each has
+    an :func:`of_partition` of its own.
+    """
+    if plan is None or report is None:
+        return Outcome("", {"version_before": after.version, "version_after": after.version})
+    shared: dict[str, Number] = {
+        "version_before": report.version_before,
+        "version_after": report.version_after,
+        "verified": report.verified,
+    }
+    if per_partition:
+        return Outcome("", shared, problems=report.problems, report=report.to_json())
+    planned, state = of_plan(plan), of_health(after)
+    before = known({"deleted_ratio_before": rounded(ratio_before(after.counts, report.steps))})
+    changed = change(report.steps, after)
+    texts = {name: text for name, text in state.texts.items() if changed is None or name != "worst_partitions"}
+    return Outcome(
+        planned.reason,
+        {**work_numbers(report.steps), **shared, **before, **state.numbers},
+        tables=planned.tables,
+        picture=changed or state.picture,
+        texts={**texts, **planned.texts},
+        lines=state.lines,
+        problems=report.problems,
+        report=report.to_json(),
+    )
+
+
+def of_partition(steps: Sequence[StepReport], now: Counts | None) -> Outcome:
+    """One chosen partition: the steps done in it, and its health afterwards; ``None``: it has no live file."""
+    if steps:
+        reason = inline(grouped((step.reason for step in steps), "step"))
+    elif now is None:
+        reason = "Nothing to do: this partition has no live file."
+    else:
+        reason = (
+            f"Nothing to do: the plan left its {now.files:,} files alone, {now.files_with_dv:,} of them with deletion "
+            "vectors. The plan in the run's log says why."
+        )
+    state: dict[str, Any] = {"files": 0} if now is None else {**counted(now), "size_bytes": now.size_bytes}
+    rows = {
+        "deleted_ratio_before": None if now is None else rounded(ratio_before(now, steps)),
+        "live_rows": 0 if now is None else now.live_rows,
+    }
+    return Outcome(reason, {**work_numbers(steps), **known(state | rows)})
+
+
+def work_numbers(steps: Sequence[StepReport]) -> dict[str, Number]:
+    """What the steps of a plan did, in numbers."""
+    return {
+        "steps": len(steps),
+        "files_removed": sum(step.files_removed for step in steps),
+        "files_added": sum(step.files_added for step in steps),
+        "dvs_removed": sum(step.dvs_removed for step in steps),
+        "rows_purged": sum(step.rows_purged for step in steps),
+        "bytes_in": sum(step.bytes_in for step in steps),
+        "bytes_out": sum(step.bytes_out for step in steps),
+        "work_seconds": round(sum(step.seconds for step in steps), 2),
+    }
+
+
+def _why(plan: MaintenancePlan) -> str:
+    """The plan's reasons, few enough to be read in place."""
+    if not plan.steps:
+        left = (f"{each.files:,} files are left alone: {each.reason}" for each in plan.left_alone)
+        return inline(["Nothing to do.", *left])
+    read, written = (
+        size(sum(getattr(step.cost, cost) for step in plan.steps)) for cost in ("bytes_read", "bytes_written")
+    )
+    cost = f"{count(len(plan.steps), 'step')}, reading {read} and writing about {written}"
+    return inline([*grouped((step.reason for step in plan.steps), "step"), cost])
+
+
+def of_apply(plan: MaintenancePlan, report: ApplyReport) -> Outcome:
+    """What running a plan did, step by step."""
+    steps = report.steps
+    reason = "There was nothing to do."
+    details = []
+    if steps:
+        out, new, purged, carried = (
+            sum(getattr(step, name) for step in steps)
+            for name in ("files_removed", "files_added", "rows_purged", "rows_carried")
+        )
+        without = f", without their {count(purged, 'deleted row')}" if purged else ""
+        reason = f"{count(out, 'file')} {was(out)} rewritten as {new:,}{without}."
+        if carried:
+            details.append(
+                f"{count(carried, 'row')} that others deleted concurrently are deleted in the new files, "
+                "for a later purge"
+            )
+        if report.verified:
+            details.append("verified: no query returns anything else than before")
+    more = len(steps) - _DONE_SHOWN
+    rows = tuple(_done(step) for step in steps[:_DONE_SHOWN])
+    if more > 0:
+        details.insert(0, f"{count(more, 'more step')} not shown")
+    planned, outcome = of_plan(plan), of_report(reason, report.to_json())
+    return replace(
+        outcome,
+        numbers={**outcome.numbers, **work_numbers(steps)},
+        tables={**planned.tables, **({"steps": rows} if rows else {})},
+        texts=planned.texts,
+        details=tuple(details),
+        problems=report.problems,
+    )
+
+
+def _done(step: StepReport) -> dict[str, str | int]:
+    return {
+        "partition": shortened(step.partition) or "(whole table)",
+        "files": f"{step.files_removed:,} -> {step.files_added:,}",
+        "DVs removed": step.dvs_removed,
+        "rows purged": step.rows_purged,
+        "bytes": f"{size(step.bytes_in)} -> {size(step.bytes_out)}",
+        "work": f"{step.seconds:.1f} s",
+    }
+
+
+def of_downgrade(report: DowngradeReport) -> Outcome:
+    """Which steps are done, and when to continue."""
+    if report.finished:
+        reason = "Finished: no reader of the table needs deletion vectors."
+    elif report.waits_until is not None:
+        reason = f"Not finished: run it again after {iso(report.waits_until)}."
+    else:
+        reason = "Not finished: the first step that is not done comes next."
+    rows = tuple(
+        {"step": each.name, "state": _STATES[each.state], "what it does": each.explanation} for each in report.steps
+    )
+    purged = f"{count(report.rows_purged, 'deleted row')} {was(report.rows_purged)} purged from data files"
+    outcome = of_report(reason, report.to_json())
+    return replace(
+        outcome,
+        numbers={name: number for name, number in outcome.numbers.items() if name != "waits_until"},
+        moments={} if report.waits_until is None else {"waits_until": report.waits_until},
+        tables={"steps": rows},
+        details=(purged,) if report.rows_purged else (),
+    )

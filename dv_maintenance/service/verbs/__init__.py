@@ -1,0 +1,75 @@
+"""The verbs that faces run: each does its work on an open table and returns an :class:`~..outcome.Outcome`.
+
+Names are loaded on first use, so that a face pays only for what it runs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dv_maintenance.service.verbs.files import manifest, rename_manifests, undelete, vacuum
+    from dv_maintenance.service.verbs.jobs import optimize, vacuum_by_policy
+    from dv_maintenance.service.verbs.rewrites import apply, apply_plan, downgrade, purge, zorder
+    from dv_maintenance.service.verbs.rows import delete_rows, merge_rows, update_rows
+    from dv_maintenance.service.verbs.state import health, history, opened, plan, report_table
+    from dv_maintenance.service.verbs.versions import checkpoint, convert, engine_sql, restore
+
+__all__ = [
+    "apply",
+    "apply_plan",
+    "checkpoint",
+    "convert",
+    "delete_rows",
+    "downgrade",
+    "engine_sql",
+    "health",
+    "history",
+    "manifest",
+    "merge_rows",
+    "opened",
+    "optimize",
+    "plan",
+    "purge",
+    "rename_manifests",
+    "report_table",
+    "restore",
+    "undelete",
+    "update_rows",
+    "vacuum",
+    "vacuum_by_policy",
+    "zorder",
+]
+
+_HOMES = {
+    "apply": "rewrites",
+    "apply_plan": "rewrites",
+    "checkpoint": "versions",
+    "convert": "versions",
+    "delete_rows": "rows",
+    "downgrade": "rewrites",
+    "engine_sql": "versions",
+    "health": "state",
+    "history": "state",
+    "manifest": "files",
+    "merge_rows": "rows",
+    "opened": "state",
+    "optimize": "jobs",
+    "plan": "state",
+    "purge": "rewrites",
+    "rename_manifests": "files",
+    "report_table": "state",
+    "restore": "versions",
+    "undelete": "files",
+    "update_rows": "rows",
+    "vacuum": "files",
+    "vacuum_by_policy": "jobs",
+    "zorder": "rewrites",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

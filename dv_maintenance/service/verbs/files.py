@@ -1,0 +1,73 @@
+"""Verbs that delete, set aside, put back, list or rename files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dv_maintenance.service.reports.files import of_manifest, of_rename, of_undelete, of_vacuum
+from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
+
+if TYPE_CHECKING:
+    from dv_maintenance.service.engines import EngineOf
+    from dv_maintenance.service.outcome import Outcome
+    from dv_maintenance.tables.table import Table
+
+__all__ = ["manifest", "rename_manifests", "undelete", "vacuum"]
+
+
+def vacuum(
+    table: Table,
+    *,
+    retention: int | None = None,
+    dry_run: bool = False,
+    lite: bool = False,
+    allow_short_retention: bool = False,
+    clones: Sequence[str] = (),
+    clones_under: Sequence[str] = (),
+    guard: VacuumGuard = NO_GUARD,
+) -> Outcome:
+    """Delete files that no version inside the retention needs. For the parameters and the errors, see
+    ``maintenance.vacuum``.
+    """
+    from dv_maintenance.maintenance.vacuum import vacuum as run
+
+    return of_vacuum(
+        run(
+            table,
+            retention=retention,
+            dry_run=dry_run,
+            lite=lite,
+            allow_short_retention=allow_short_retention,
+            clones=clones,
+            clones_under=clones_under,
+            guard=guard,
+        )
+    )
+
+
+def undelete(table: Table, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> Outcome:
+    """Put back what vacuums set aside, from ``since`` to ``until`` (epoch milliseconds). Raises the errors of
+    ``maintenance.undelete``.
+    """
+    from dv_maintenance.maintenance.undelete import undelete as run
+
+    return of_undelete(run(table, since=since, until=until, dry_run=dry_run))
+
+
+def manifest(table: Table, engine: EngineOf, *, purge_first: bool = True) -> Outcome:
+    """Write symlink manifests. ``purge_first``: purge deletion vectors if there are any, as manifests can't name them.
+    Raises the errors of ``maintenance.manifest``.
+    """
+    from dv_maintenance.maintenance.manifest import write_manifests
+
+    return of_manifest(write_manifests(table, engine(), purge_first))
+
+
+def rename_manifests(table: Table, *, dry_run: bool = False) -> Outcome:
+    """Give a Lance table's manifests V2 names. Not safe with concurrent writers. Raises the errors of
+    ``maintenance.rename_manifests``.
+    """
+    from dv_maintenance.maintenance.rename_manifests import rename_manifests as run
+
+    return of_rename(run(table, dry_run=dry_run))

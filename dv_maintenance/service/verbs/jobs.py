@@ -1,0 +1,97 @@
+"""The jobs of a tables file: what a run does for one watched table, by its own policy."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.planning.explain import explain
+from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.service.data_version import last_data_version
+from dv_maintenance.service.outcome import Outcome, TableReport
+from dv_maintenance.service.partitions import by_key, chosen_policy
+from dv_maintenance.service.progress import progress_log
+from dv_maintenance.service.reports.health import columns_of, of_health
+from dv_maintenance.service.reports.work import of_partition, of_run
+from dv_maintenance.service.verbs.files import vacuum
+
+if TYPE_CHECKING:
+    from dv_maintenance.service.engines import EngineOf
+    from dv_maintenance.service.tables_file import WatchedTable
+    from dv_maintenance.tables.table import Table
+
+__all__ = ["optimize", "vacuum_by_policy"]
+
+_log = logging.getLogger(__name__)
+
+NO_GUARDS: Final[Mapping[str, Any]] = {}
+
+
+def optimize(watched: WatchedTable, table: Table, engine: EngineOf, keys: Sequence[str] = ()) -> Outcome:
+    """Plan by the table's policy and run the plan. ``keys``: only in these partitions; without keys, in all."""
+    from dv_maintenance.maintenance.execution.apply import apply
+
+    snapshot = table.snapshot()
+    policy = chosen_policy(watched, snapshot, keys) if keys else watched.policy
+    plan = report = None
+    if policy is None:
+        _log.info("nothing to do: no live file is in the chosen partitions")
+    else:
+        plan = build_plan(snapshot, policy)
+        _log.info("%s", explain(plan))
+        report = apply(table, engine(), plan, on_progress=progress_log(_log))
+    after = health(table.snapshot())
+    outcome = of_run(plan, report, after, per_partition=bool(keys))
+    outcome = replace(outcome, numbers={**outcome.numbers, "version": after.version})
+    if watched.partitions is None or not keys:
+        return outcome
+    done = by_key(watched.partitions, keys, report.steps if report else (), after)
+    return replace(outcome, partitions={key: of_partition(*each) for key, each in done.items()})
+
+
+def vacuum_by_policy(
+    watched: WatchedTable,
+    table: Table,
+    last_observed: Callable[[], tuple[int, int] | None] = lambda: None,
+    guards: Mapping[str, Any] = NO_GUARDS,
+) -> tuple[Outcome, TableReport | None]:
+    """Delete the files that the policy no longer keeps.
+
+    guards : policy keys for this run. Lists extend the policy's; ``None`` leaves a key unchanged.
+
+    The outcome has a report of the table only if versions were deleted. It then carries the data version from before,
+    since the log no longer says which versions changed data.
+    """
+    known = None
+    if watched.observe:
+        version = table.version()
+        known = version, last_data_version(table, last_observed())
+    policy = _guarded(watched.policy, guards)
+    outcome = vacuum(
+        table,
+        retention=policy.retention,
+        clones=policy.clones,
+        clones_under=policy.clones_under,
+        guard=policy.guard,
+    )
+    if known is None or not outcome.numbers.get("version_files"):
+        return outcome, None
+    snapshot = table.snapshot()
+    # The next observation continues at that version, even if the snapshot is newer.
+    return outcome, TableReport(*known, of_health(health(snapshot)), columns_of(snapshot))
+
+
+def _guarded(policy: Policy, guards: Mapping[str, Any]) -> Policy:
+    """Raises UsageError."""
+    given = {key: value for key, value in guards.items() if value not in (None, [], ())}
+    if not given:
+        return policy
+    known = policy.model_dump(exclude_unset=True)
+    more = {
+        key: [*known.get(key, ()), *value] if isinstance(value, list | tuple) else value for key, value in given.items()
+    }
+    return Policy.from_mapping({**known, **more}, "the run's config")

@@ -1,0 +1,92 @@
+"""Sizes, durations and instants as people write and read them. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from decimal import Decimal
+
+__all__ = ["format_duration", "format_size", "parse_duration", "parse_instant", "parse_size"]
+
+_INT64_MAX = 2**63 - 1
+
+# Binary in every spelling, as in Spark and Hadoop: 1mb = 1m = 1MiB.
+_SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
+_DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+def parse_size(value: object) -> int:
+    """Bytes, from a number of bytes or text such as ``"256MiB"``. Raises ValueError.
+
+    >>> parse_size("256MiB"), parse_size("1.5g"), parse_size(42)
+    (268435456, 1610612736, 42)
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    match = re.fullmatch(r"\s*(\d{1,20}(?:\.\d{1,9})?)\s*([kmgtp]?)(?:i?b)?\s*", str(value), re.IGNORECASE | re.ASCII)
+    if not isinstance(value, str) or not match:
+        raise ValueError(f"not a size: {value!r}; write bytes as a number, or for example 256MiB")
+    size = int(Decimal(match[1]) * _SIZE_UNITS[match[2].lower()])
+    if size > _INT64_MAX:
+        raise ValueError(f"the size is too large: {value!r}")
+    return size
+
+
+def format_size(size: float) -> str:
+    """A size for people, in binary units.
+
+    >>> format_size(268435456), format_size(1536), format_size(12)
+    ('256 MiB', '1.5 KiB', '12 B')
+    """
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(amount) < 1024:
+            return f"{amount:.4g} {unit}"
+        amount /= 1024
+    return f"{amount:,.4g} PiB"
+
+
+def parse_duration(value: object) -> int:
+    """Milliseconds, from text such as ``"168h"``, ``"7d"`` or ``"1d 12h"``; a bare 0 needs no unit. Raises ValueError.
+
+    >>> parse_duration("168h") == parse_duration("7d") == 7 * 24 * 3600 * 1000
+    True
+    """
+    text = str(value).strip().lower()
+    if text == "0":
+        return 0
+    parts = re.findall(r"(\d{1,19})\s*(ms|[smhdw])", text, re.ASCII)
+    if not parts or re.sub(r"\d{1,19}\s*(ms|[smhdw])|\s", "", text, flags=re.ASCII):
+        raise ValueError(f"not a duration: {value!r}; write for example 168h or 7d")
+    millis = sum(int(amount) * _DURATION_UNITS[unit] for amount, unit in parts)
+    if millis > _INT64_MAX:
+        raise ValueError(f"the duration is too long: {value!r}")
+    return millis
+
+
+def format_duration(millis: int) -> str:
+    """A duration as :func:`parse_duration` reads it, in the largest unit that divides it.
+
+    >>> format_duration(604800000), format_duration(5400000), format_duration(0)
+    ('7d', '90m', '0')
+    """
+    for unit in ("d", "h", "m", "s"):
+        if millis and millis % _DURATION_UNITS[unit] == 0:
+            return f"{millis // _DURATION_UNITS[unit]}{unit}"
+    return f"{millis}ms" if millis else "0"
+
+
+def parse_instant(text: str) -> int:
+    """Epoch milliseconds, from ISO 8601 with a zone. Without a zone its meaning would depend on the machine.
+    Raises ValueError.
+
+    >>> parse_instant("1970-01-01T01:00:01+01:00")
+    1000
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError(f"{text!r} is not a time with a zone, such as 2026-01-31T09:30:00Z")
+    return round(moment.timestamp() * 1000)

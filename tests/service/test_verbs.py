@@ -1,0 +1,104 @@
+"""Verbs of the service: one outcome for every face, and what each face makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from dv_maintenance.cli.render import text
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import UsageError
+from dv_maintenance.service import reading, verbs
+from dv_maintenance.service.outcome import Outcome
+from dv_maintenance.service.policies import load
+from dv_maintenance.tables import open_table
+from dv_maintenance.tables.table import Table
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+SCHEMA = pa.schema([("id", pa.int64()), ("shop", pa.string())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Version 2: half of the rows of shop a are deleted."""
+    properties = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+    builder = DeltaBuilder(str(tmp_path / "t")).create(SCHEMA, partition_by=["shop"], properties=properties)
+    builder.append(pa.table({"id": range(20), "shop": ["a", "b"] * 10}, SCHEMA))
+    builder.delete(lambda rows: pc.and_(pc.less(rows["id"], 10), pc.equal(rows["shop"], "a")))
+    return open_table(str(tmp_path / "t"))
+
+
+def test_every_name_is_a_function_with_a_home() -> None:
+    assert all(callable(getattr(verbs, name)) for name in verbs.__all__)
+    with pytest.raises(AttributeError):
+        verbs.nothing  # noqa: B018
+
+
+def test_a_purge_has_its_plan_its_steps_and_its_numbers(table: Table) -> None:
+    outcome = verbs.purge(table, LocalEngine)
+    assert outcome.reason == "1 file was rewritten as 1, without their 5 deleted rows."
+    assert (outcome.numbers["rows_purged"], outcome.numbers["verified"]) == (5, True)
+    assert [row["partition"] for row in outcome.tables["plan"]] == ["shop=a"]
+    assert [(row["files"], row["rows purged"]) for row in outcome.tables["steps"]] == [("1 -> 1", 5)]
+    assert verbs.purge(table, LocalEngine).reason == "There was nothing to do."
+
+
+def test_a_dry_run_starts_no_engine(table: Table) -> None:
+    def none() -> LocalEngine:
+        raise AssertionError("started")
+
+    planned = verbs.apply(table, none, policy=load(), dry_run=True)
+    assert planned.reason == "Only planned; nothing was changed."
+    assert planned.report == verbs.plan(table, load(None, ["max_deleted_ratio=0.05"])).report
+
+
+def test_a_terminal_shows_every_fact_once() -> None:
+    outcome = Outcome(
+        "It was done.",
+        {"hidden": 1},
+        moments={"out_of_use_before": 0},
+        tables={"plan": ({"files": 1},), "steps": ({"partition": "day=1", "files": "1 -> 2", "rows": 4000},)},
+        texts={"explanation": "# long"},
+        details=("a detail",),
+        lines={"kept": ("2 files: young",)},
+        report={"table": "t", "version_before": 3, "version_after": 4},
+    )
+    assert text(outcome).splitlines() == [
+        "t  version 3 -> 4",
+        "It was done.",
+        "partition   files   rows",
+        "---------  ------  -----",
+        "day=1      1 -> 2  4,000",
+        "out of use before: 1970-01-01T00:00:00.000Z",
+        "a detail",
+        "kept:",
+        "  2 files: young",
+    ]
+    wrong = replace(outcome, problems=("a file too many",), report={"table": "t", "version": 4})
+    assert text(wrong).splitlines()[0] == "t  version 4"
+    assert text(wrong).endswith("NOT VERIFIED:\n  a file too many")
+
+
+def test_row_changes_name_what_selects_the_rows(table: Table) -> None:
+    with pytest.raises(UsageError, match="exactly one of"):
+        verbs.delete_rows(table, LocalEngine)
+    with pytest.raises(UsageError, match="the local engine can't evaluate conditions"):
+        verbs.update_rows(table, LocalEngine, [("id", "1")])
+    with pytest.raises(UsageError, match="set twice"):
+        verbs.update_rows(table, LocalEngine, [("id", "1"), ("id", "2")])
+
+
+def test_rows_and_changes_are_counted_or_written(table: Table, tmp_path: Path) -> None:
+    assert reading.rows(table).report == {"rows": 15, "output": None}
+    written = reading.rows(table, str(tmp_path / "r.jsonl"), limit=3)
+    assert written.reason == f"Wrote 3 rows to {tmp_path}/r.jsonl."
+    changed = reading.changes(table, 1, 2)
+    assert (changed.reason, changed.report["changes"]) == (
+        "25 changes (5 delete, 20 insert).",
+        {"insert": 20, "delete": 5},
+    )
+    assert reading.changes(table, 1, 2, str(tmp_path / "c.jsonl"), limit=7).report["rows"] == 7
