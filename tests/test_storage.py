@@ -14,6 +14,7 @@ import pytest
 
 from dv_maintenance.errors import RefusedError, StorageError, UsageError
 from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage, absolute_uri, plain_uri
+from dv_maintenance.storage.failures import storage_errors
 from dv_maintenance.testing.faults import Call, Fault
 from dv_maintenance.testing.faulty_access import injected
 from dv_maintenance.testing.grounds import Bucket
@@ -109,6 +110,17 @@ def test_create_lets_exactly_one_racing_writer_win(storage: Storage) -> None:
         thread.join()
     assert len(won) == 1
     assert storage.get("log/1.json") == str(won[0]).encode()
+
+
+def test_only_the_store_itself_says_that_a_name_is_taken() -> None:
+    """An error that merely has the name of obstore's does not decide a commit."""
+
+    class AlreadyExistsError(Exception):
+        pass
+
+    with pytest.raises(StorageError) as failed, storage_errors("a"):
+        raise AlreadyExistsError
+    assert not isinstance(failed.value, FileExistsAlreadyError)
 
 
 def test_what_is_staged_is_there_whole_or_not_at_all(tmp_path: Path) -> None:

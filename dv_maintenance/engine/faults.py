@@ -64,7 +64,9 @@ def writing(uri: str) -> Iterator[None]:
 
 
 def _is_storage_client(error: Exception) -> bool:
-    return type(error).__module__.split(".")[0] == "obstore"
+    from obstore.exceptions import BaseError
+
+    return isinstance(error, BaseError)
 
 
 def _storage(uri: str, error: Exception) -> StorageError:

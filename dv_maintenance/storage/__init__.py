@@ -360,12 +360,14 @@ class Storage(Place):
         return True
 
     def _copy_and_delete(self, source: str, target: str) -> bool:
+        from obstore.exceptions import AlreadyExistsError
+
         store, key = self._at(source)
         wanted = self._at(target)[1]
         try:
             store.copy(key, wanted, overwrite=False)
-        except Exception as error:
-            if type(error).__name__ != "AlreadyExistsError" or store.head(key)["size"] != store.head(wanted)["size"]:
+        except AlreadyExistsError:
+            if store.head(key)["size"] != store.head(wanted)["size"]:
                 raise
         store.delete(key)
         return True

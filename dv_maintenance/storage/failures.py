@@ -29,17 +29,25 @@ def storage_errors(path: str) -> Iterator[None]:
         yield
     except (FileNotFoundError, DvMaintenanceError):
         raise
+    except NotADirectoryError as error:
+        raise FileNotFoundError(path) from error
     except Exception as error:
-        name = type(error).__name__
-        if name == "AlreadyExistsError":
+        if _is_name_taken(error):
             raise FileExistsAlreadyError(f"{path} exists already") from error
-        if name in {"NotFoundError", "NotADirectoryError"}:
-            raise FileNotFoundError(path) from error
         # The text of a storage client's error may quote signed URLs: name the kind; the cause says the rest.
         raise StorageError(
-            f"storage failed on {path or 'the table'}: {name}",
+            f"storage failed on {path or 'the table'}: {type(error).__name__}",
             next_step="check the network, the permissions and the storage options, then run again",
         ) from Cause(error)
+
+
+def _is_name_taken(error: Exception) -> bool:
+    """Whether a store refused a put-if-absent because the name exists."""
+    if isinstance(error, OSError):  # of a disk; whatever it lacks, such as free file handles, an import may lack too
+        return False
+    from obstore.exceptions import AlreadyExistsError
+
+    return isinstance(error, AlreadyExistsError)
 
 
 def whole(data: bytes, expected: int, path: str) -> bytes:
