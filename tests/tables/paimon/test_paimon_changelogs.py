@@ -18,7 +18,7 @@ from test_paimon_vacuum_races import ACTIONS, commit_and_expire, interfered
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.tables.paimon.vacuum import decision as plan
 from dv_maintenance.tables.paimon.vacuum.expiry import CURRENT, Rules, Stamp, first_changelog
-from dv_maintenance.tables.paimon.vacuum.retained import look
+from dv_maintenance.tables.paimon.vacuum.retained import read_references
 
 PRODUCERS = ("none", "input", "full-compaction", "lookup")
 # A fast-forward leaves changelogs of other numbers than the snapshots have then.
@@ -183,7 +183,9 @@ def test_a_changelog_that_is_there(tmp_path: Path) -> None:
     assert table.numbers("changelog") == [1, 2, 3]
     other.change("changelog/changelog-2", timeMillis=7)
     before = other.everything()
-    with pytest.raises(RefusedError, match="changelog-2 is there already, and not what snapshot 2") as caught:
+    with pytest.raises(
+        RefusedError, match="changelog-2 exists, and differs from the changelog of snapshot 2"
+    ) as caught:
         other.vacuum()
     assert caught.value.next_step
     assert other.everything() == before
@@ -203,7 +205,7 @@ def test_one_that_comes_meanwhile_stops_it(tmp_path: Path) -> None:
 
     for at in (1, 3):
         table = copied(template, tmp_path / str(at))
-        with before_each_call(come(at)), pytest.raises(DvMaintenanceError, match="came meanwhile") as caught:
+        with before_each_call(come(at)), pytest.raises(DvMaintenanceError, match="was written concurrently") as caught:
             table.vacuum()
         assert (caught.value.done is None) == (at == 1)
         assert table.numbers() == list(range(at, 5))
@@ -237,12 +239,12 @@ def test_changelogs_of_a_number_that_was_given_again_are_read_again(tmp_path: Pa
     table.tag("t", 1)
     table.expire(1)
     layout = table.table().layout
-    before = look(layout)
+    before = read_references(layout)
     table.rollback(1)
     for _ in range(4):
         table.add_with_changelog()
     table.expire(1)
-    after = look(layout, before).branches[None]
+    after = read_references(layout, before).branches[None]
     assert list(after.changelogs) == [1, 2, 3, 4]
     for number, ref in after.changelogs.items():
         assert ref.data == (table.path / f"changelog/changelog-{number}").read_bytes()

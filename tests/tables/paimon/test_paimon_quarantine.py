@@ -180,7 +180,7 @@ def test_a_pinned_snapshot_stays(table: Lake) -> None:
     assert told == f"in snapshot 2, which is pinned: {len(table.needs[2])} files"
     assert report.kept["in snapshot 2, which is pinned"] > 0
     table.check()
-    with pytest.raises(RefusedError, match="snapshot 1 is to be protected, and does not exist"):
+    with pytest.raises(RefusedError, match="snapshot 1 is to be protected, but does not exist"):
         vacuum(table.table(), now=now, guard=VacuumGuard(1, versions=(1,)))
     vacuum(table.table(), now=now, guard=VacuumGuard(1))
     assert table.numbers() == [5], "without the pin it goes"

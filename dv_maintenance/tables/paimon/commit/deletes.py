@@ -1,7 +1,7 @@
-"""Rows out of an append table: larger deletion vectors (DVs) for the files that keep rows, and files that keep none go.
+"""Delete rows from an append table: a file that keeps rows gets a larger deletion vector (DV), others are removed.
 
-All DVs of a partition and bucket that one commit brings go together into as few index files as the target size lets
-(PIP-16: one delete file per write and bucket).
+All DVs that one commit writes for a partition and bucket share as few index files as the target size allows (PIP-16:
+one delete file per write and bucket).
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ __all__ = ["commit_deletes"]
 def commit_deletes(
     place: Storage, base: PaimonSnapshot, changes: RowChanges, *, max_attempts: int = 10
 ) -> ChangesOutcome:
-    """Commit rows out, see ``RowLevelTable.commit_changes``, as an OVERWRITE snapshot: what Paimon's own DELETE is.
+    """Commit the deletion of rows, see ``RowLevelTable.commit_changes``, as an OVERWRITE snapshot, as Paimon's DELETE.
 
-    The outcome is a conflict if others meanwhile took out a file that loses rows, or changed which of its rows are
-    deleted. What others appended, and rows that an update put into new files, come after the delete: a row that was to
-    be deleted and was updated is in a file that changed.
+    The outcome is a conflict if another writer removed a file that loses rows, or changed which of its rows are
+    deleted. Concurrent appends, and rows that an update moved to new files, are ordered after the delete. A row that
+    was to be deleted and was updated instead is in a file that changed, so it is a conflict.
 
     Raises
     ------
-    VerificationError : the changes can't be right; nothing was changed.
+    VerificationError : the changes contradict the snapshot; nothing was changed.
     ConflictError, StorageError, DamagedTableError, UnsupportedFeatureError, RefusedError : see ``publish``.
     """
     if changes.added or changes.change_files:
-        raise _wrong(base, "new rows can't be committed here")
+        raise _wrong(base, "only deletions can be committed here, not new rows")
     if not changes.deleted:
         return ChangesOutcome(None, 0)
     layout = table_layout(place)
@@ -64,8 +64,11 @@ def commit_deletes(
 
 @dataclass(frozen=True, slots=True)
 class _Deletion:
-    """A file that loses rows: ``before`` and ``deleted`` are all that was and is deleted, ``None``: the file goes
-    whole. ``fresh``: rows that are deleted now.
+    """A file that loses rows.
+
+    before : all its deleted rows before the commit.
+    deleted : all its deleted rows after the commit; ``None`` if the whole file is removed.
+    fresh : how many rows this commit deletes.
     """
 
     file: LiveFile
@@ -93,10 +96,10 @@ def _deletion(layout: Layout, base: PaimonSnapshot, file: LiveFile, each: Delete
     if each.rows is not None and each.rows != file.rows:
         raise _wrong(base, f"{path} was read as {each.rows} rows, the manifest says {file.rows}")
     if not each.positions or each.positions.max() >= file.rows:
-        raise _wrong(base, f"rows to delete are none of the {file.rows} rows of {path}")
+        raise _wrong(base, f"the positions to delete are not within the {file.rows} rows of {path}")
     deleted = before | each.positions
     if len(deleted) != len(before) + len(each.positions):
-        raise _wrong(base, f"rows to delete of {path} were deleted when it was read")
+        raise _wrong(base, f"rows to delete in {path} were already deleted when it was read")
     return _Deletion(file, before, None if len(deleted) == file.rows else deleted, len(each.positions))
 
 
@@ -126,12 +129,12 @@ class _Commit:
         return Draft("OVERWRITE", tuple(removal(each) for each in entries.values()), index)
 
     def _changed(self, each: _Deletion, found: Mapping[FileId, LiveFile]) -> str:
-        """What another writer did to the file; "" where its rows are what they were."""
+        """How another writer changed the file; "" if its rows are unchanged."""
         path, now = each.file.key.path, found.get(each.file.id)
         if now is None:
-            return f"another writer took out {path}, which rows are to be deleted from"
+            return f"another writer removed {path}, from which rows are to be deleted"
         if now.key == each.file.key:
             return ""
-        # An index file may have been rewritten for the sake of another DV in it.
+        # An index file may have been rewritten because of another DV in it.
         same = now.dv is not None and load_dv(self.layout, now.dv) == each.before
-        return "" if same else f"another writer deleted rows of {path}, which rows are to be deleted from"
+        return "" if same else f"another writer deleted rows of {path}, from which rows are to be deleted"

@@ -1,7 +1,7 @@
 """New deletion vectors (DVs) for a table: index files, and the index manifest that names them.
 
-An index file is never changed: to give one of its DVs up, all others in it are rewritten. Those of a partition and
-bucket then go together into files of the target size, as PIP-16 has it.
+An index file is immutable: to drop one of its DVs, all others in it are rewritten. DVs of a partition and bucket are
+then packed into files of the target size, as in PIP-16.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _TARGET: Final = "deletion-vector.index-file.target-size"
 _BITMAP64: Final = "deletion-vectors.bitmap64"
 _IN_BUCKETS: Final = "index-file-in-data-file-dir"
 
-# Whoever is about to change a file whose DV was moved has to begin again: merging at every chance would cost others.
+# A writer that changes a file whose DV was moved must retry, so small files are merged only when there are many.
 _MANY: Final = 5
 
-# For a table's first deletion vector: what the newest releases write, and older ones read as far as they know it.
+# For a table's first deletion vector: the fields that the newest releases write; older ones ignore unknown fields.
 FIRST: Final = Template(
     '{"type":"record","name":"record","namespace":"org.apache.paimon.avro.generated","fields":['
     '{"name":"_VERSION","type":"int"},{"name":"_KIND","type":"int"},{"name":"_PARTITION","type":"bytes"},'
@@ -53,8 +53,11 @@ FIRST: Final = Template(
 
 @dataclass(frozen=True, slots=True)
 class NewIndex:
-    """What is to be written: index files by path, and the index manifest, ``None`` if nothing is left to name.
-    ``moved``: DVs that are the same, in another file: the logical files as they were and as they are.
+    """The new index of a commit.
+
+    files : path -> bytes of each new index file.
+    manifest : bytes of the index manifest; ``None`` if no entry is left.
+    moved : unchanged DVs in a new index file: the previous -> the new key of the logical file.
     """
 
     files: Mapping[str, bytes]
@@ -63,7 +66,7 @@ class NewIndex:
 
 
 def load_dv(layout: Layout, entry: DvEntry) -> DeletionVector:
-    """Raises DamagedDeletionVectorError, StorageError."""
+    """Load a deletion vector. Raises DamagedDeletionVectorError, StorageError."""
     uri = layout.storage.uri_of(entry.path)
     ref = DvRef(paimon.CODEC, entry.cardinality or 0, entry.length, uri, entry.offset)
     return codecs.load(ref, layout.storage.get_range)
@@ -76,15 +79,18 @@ def index_change(
     fresh: Mapping[FileId, DeletionVector],
     known: Mapping[str, DeletionVector],
 ) -> NewIndex | None:
-    """What takes the place of the index of ``now`` if the files in ``gone`` have no DVs any more and those in ``fresh``
-    have these. ``None``: everything may stay. ``known``: DVs that were read before, by the entry's id.
+    """The index that replaces that of ``now``; ``None`` if it does not change.
 
-    Entries of other kinds, and of index files that have no part in it, stay as they are, whatever fields they have.
+    gone : files whose DVs are dropped.
+    fresh : new DVs by file.
+    known : DVs already loaded, by the entry's id.
+
+    Entries of other kinds, and of index files that do not change, are kept with all their fields.
 
     Raises
     ------
     DamagedTableError, StorageError : an index manifest, or a DV that has to be moved, cannot be read.
-    RefusedError, UnsupportedFeatureError : an option that makes no sense; fields that are not known.
+    RefusedError, UnsupportedFeatureError : an invalid option; unknown fields.
     """
     touched = {dv.path for dv in now.index.dvs if _id(now, dv) in gone or _id(now, dv) in fresh}
     if not touched and not fresh:
@@ -134,7 +140,7 @@ def _id(now: PaimonSnapshot, dv: DvEntry) -> FileId:
 
 
 def _small(now: PaimonSnapshot, buckets: set[tuple[bytes, int]]) -> set[str]:
-    """Small index files of the buckets that get new DVs, where many have come together."""
+    """Small index files of the buckets that get new DVs, if a bucket has many of them."""
     found: dict[tuple[bytes, int], list[str]] = {}
     for file in now.index.files:
         bucket = (now.partitions[file.partition].row, file.bucket)
@@ -194,13 +200,13 @@ def _target_size(now: PaimonSnapshot) -> int:
         problem = "it must be from 1 byte to 2 GiB"
     if not 0 < size < 1 << 31:
         raise RefusedError(
-            f"table option {_TARGET}: {problem}", table=now.table, version=now.version, next_step="mend the option"
+            f"table option {_TARGET}: {problem}", table=now.table, version=now.version, next_step="correct the option"
         )
     return size
 
 
 def _path(now: PaimonSnapshot, row: bytes, bucket: int, name: str) -> str:
-    """Where a new index file goes, relative to the table."""
+    """Path of a new index file, relative to the table."""
     if not now.options.flag(_IN_BUCKETS):
         return f"{INDEX}/{name}"
     partition = next(each for each in now.partitions if each.row == row)

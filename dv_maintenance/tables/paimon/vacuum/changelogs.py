@@ -1,23 +1,24 @@
-"""What an expired snapshot leaves behind where a table's changes outlive its snapshots (``changelog.*`` options).
+"""The changelog that an expired snapshot leaves if a table's changes outlive its snapshots (``changelog.*`` options).
 
 Paimon's own expiry, checked by running (1.4.2; primary-key tables with each ``changelog-producer``, append tables with
 and without deletion vectors):
 
-* ``changelog/changelog-N`` is ``snapshot-N``, byte for byte, of every kind of commit: also what it names that goes. It
-  is written first, then the hint ``changelog/LATEST``, then the snapshot goes; ``snapshot/EARLIEST`` comes last.
-* With a producer, only the list of changes stays, with its manifests and changelog files. Data files and the other
-  lists go with the snapshot.
-* Without one, commits are the changes: the lists of base and delta stay, and data files that were *appended* until the
-  changelog of the snapshot that deleted them goes. What a compaction wrote goes with the snapshots, and so do, in both
-  cases, indexes, deletion vectors and statistics.
+* ``changelog/changelog-N`` is ``snapshot-N``, byte for byte, for every kind of commit. It still names files that are
+  deleted. It is written first, then the hint ``changelog/LATEST``, then the snapshot is deleted; ``snapshot/EARLIEST``
+  is updated last.
+* With a producer, only the list of changes is kept, with its manifests and changelog files. Data files and the other
+  lists are deleted with the snapshot.
+* Without a producer, commits are the changes. The lists of base and delta are kept. Data files that were *appended* are
+  kept until the changelog of the snapshot that deleted them is deleted. Files that a compaction wrote are deleted with
+  the snapshots, and so are, in both cases, indexes, deletion vectors and statistics.
 * Then changelogs expire by their own options, which default to those of the snapshots: oldest first, by their own time,
   counted from the newest snapshot, never the newest changelog, and none that a consumer has yet to read.
   ``changelog/EARLIEST`` follows. With ``consumer.changelog-only`` consumers hold changelogs, and no snapshots.
-* Where the options do not say so any more, nothing is left behind, and changelogs that are there stay.
+* If the options no longer request it, no changelog is written, and existing changelogs are kept.
 
-Paimon's expiry fails as long as ``changelog.num-retained.min`` reaches back behind the oldest changelog, and at gaps
-between changelogs. Both do no harm here; but for its sake each snapshot leaves one, also where it goes at once: others
-may just be leaving those before it.
+Paimon's expiry fails as long as ``changelog.num-retained.min`` reaches back before the oldest changelog, and at gaps
+between changelogs. Neither matters here, but to avoid such gaps each snapshot leaves a changelog, even one that is
+deleted at once: another process may be writing the changelogs before it.
 """
 
 from __future__ import annotations
@@ -32,48 +33,51 @@ from dv_maintenance.tables.paimon.log.documents import Document
 from dv_maintenance.tables.paimon.vacuum.expiry import Rules, Stamp, first_changelog
 from dv_maintenance.tables.paimon.vacuum.retained import Branch, Ref
 
-__all__ = ["NOTHING", "Rest", "check_room", "is_same", "rest_of"]
+__all__ = ["NOTHING", "ChangelogPlan", "changelog_plan", "is_same", "refuse_overwrite"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
-    """``left``: changelogs of snapshots that expire, by id; ``outdated``: ids of those that go themselves, some of the
-    ones just left among them.
+class ChangelogPlan:
+    """The changelogs of a vacuum.
+
+    to_write : id -> the changelog to write for a snapshot that expires.
+    to_delete : ids of the changelogs to delete; they may include some of ``to_write``.
     """
 
-    left: Mapping[int, Ref]
-    outdated: frozenset[int]
+    to_write: Mapping[int, Ref]
+    to_delete: frozenset[int]
 
 
-NOTHING: Final = Rest({}, frozenset())
+NOTHING: Final = ChangelogPlan({}, frozenset())
 
 
-def rest_of(
+def changelog_plan(
     layout: Layout, branch: Branch, expired: Sequence[int], rules: Rules, consumers: Mapping[str, int], *, deltas: bool
-) -> Rest:
-    """What becomes of the changelogs of a branch when these of its snapshots expire, as its ground is now. ``deltas``:
-    as ``Ref`` has it, of what is left.
+) -> ChangelogPlan:
+    """The changelogs to write and to delete if these snapshots of a branch expire.
+
+    deltas : as in ``Ref``, for the changelogs to write.
     """
-    left = {
-        number: replace(branch.snapshots[number], path=layout.changelog(number), rest=True, deltas=deltas)
+    to_write = {
+        number: replace(branch.snapshots[number], path=layout.changelog(number), is_changelog=True, deltas=deltas)
         for number in expired
     }
-    after = dict(sorted({**left, **branch.changelogs}.items()))
+    after = dict(sorted({**to_write, **branch.changelogs}.items()))
     if not after:
         return NOTHING
     stamps = [Stamp(number, ref.timestamp) for number, ref in after.items()]
     first = first_changelog(stamps, branch.newest, rules, consumers)
-    return Rest(left, frozenset(number for number in after if number < first))
+    return ChangelogPlan(to_write, frozenset(number for number in after if number < first))
 
 
-def check_room(layout: Layout, branch: Branch, left: Mapping[int, Ref]) -> None:
-    """Refuse to leave a changelog where there is another one of that number, as a fast-forward may bring about."""
-    for number, ref in left.items():
+def refuse_overwrite(layout: Layout, branch: Branch, to_write: Mapping[int, Ref]) -> None:
+    """Refuse to overwrite a different changelog of the same number, which a fast-forward may have caused."""
+    for number, ref in to_write.items():
         there = branch.changelogs.get(number)
         if there is not None and not is_same(layout, ref.path, there.data, ref.data):
             raise RefusedError(
-                f"{there.path} is there already, and not what snapshot {number} is about to leave behind: its changes "
-                "would be lost",
+                f"{there.path} exists, and differs from the changelog of snapshot {number}: "
+                "the changes in it would be lost",
                 table=layout.uri,
                 version=number,
                 next_step="delete that file if nobody reads these changes any more, or let Paimon itself expire the "
@@ -82,15 +86,15 @@ def check_room(layout: Layout, branch: Branch, left: Mapping[int, Ref]) -> None:
 
 
 def is_same(layout: Layout, path: str, one: bytes, other: bytes) -> bool:
-    """Whether two files say the same, in whatever order. What is absent and what is null are the same."""
+    """Whether two files have equal content, in any order of keys. An absent value equals null."""
     if one == other:
         return True
     try:
-        return _told(layout, path, one) == _told(layout, path, other)
+        return _content(layout, path, one) == _content(layout, path, other)
     except DamagedTableError:
         return False
 
 
-def _told(layout: Layout, path: str, data: bytes) -> dict[str, Any]:
+def _content(layout: Layout, path: str, data: bytes) -> dict[str, Any]:
     body = Document.parse(layout.uri, path, data).body
     return {key: value for key, value in body.items() if value is not None and value != {}}

@@ -1,16 +1,17 @@
-"""Which snapshots of a table may go: a decision without side effects.
+"""Which snapshots of a table expire: a decision without side effects.
 
-A snapshot goes when all before it go, and
+A snapshot expires if all snapshots before it expire, and
 
 1. it is not one of the newest ``snapshot.num-retained.min``, nor the newest one;
-2. no consumer has yet to read it or one before it;
-3. it has been *superseded* for longer than the retention: whoever opened it as the newest one may have done so until
-   its successor was committed; or there are more than ``snapshot.num-retained.max``.
+2. no consumer has yet to read it or a snapshot before it;
+3. it has been *superseded* for longer than the retention, since readers could open it as the newest one until its
+   successor was committed; or there are more than ``snapshot.num-retained.max``.
 
-Paimon's own expiry goes by the age of the snapshot itself, so that it takes one more: the one that was the newest when
-the retention began. Whatever a tag names goes, too: its files stay, and the tag is a copy of it.
+Paimon's own expiry uses the age of the snapshot itself. So it expires one more: the snapshot that was the newest when
+the retention began. A tagged snapshot expires, too: its files are kept, and the tag is a copy of it.
 
-A changelog that outlived its snapshot goes by Paimon's own rule, by its own age: nobody opens one as the newest state.
+A changelog that outlived its snapshot expires by Paimon's own rule, its own age: readers never open it as the newest
+state.
 """
 
 from __future__ import annotations
@@ -53,7 +54,11 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``cutoff``: epoch milliseconds; what was superseded before it may go. ``least``, ``most``: see ``Retention``."""
+    """When snapshots or changelogs expire.
+
+    cutoff : epoch milliseconds; what was superseded before it may expire.
+    least, most : how many of the newest are kept, see ``Retention``.
+    """
 
     cutoff: int
     least: int
@@ -61,8 +66,10 @@ class Rules:
 
 
 def first_kept(stamps: Sequence[Stamp], rules: Rules, consumers: Mapping[str, int]) -> int:
-    """The oldest snapshot that stays; all before it go. ``stamps``: at least one, oldest first, without gaps.
-    ``consumers``: what each reads next.
+    """The oldest snapshot that is kept; all before it expire.
+
+    stamps : at least one, oldest first, without gaps.
+    consumers : name -> the snapshot that it reads next.
     """
     newest = stamps[-1].id
     end = newest - rules.least + 1
@@ -70,7 +77,7 @@ def first_kept(stamps: Sequence[Stamp], rules: Rules, consumers: Mapping[str, in
         end = min(end, *consumers.values())
     forced = 0 if rules.most is None else newest - rules.most + 1
     for stamp, successor in pairwise(stamps):
-        # By its own time as well: a successor whose writer's clock is wrong expires nothing.
+        # Its own time must be old as well: a successor with a wrong clock must not expire it.
         old = successor.timestamp < rules.cutoff and stamp.timestamp < rules.cutoff
         if stamp.id >= end or not (old or stamp.id < forced):
             return stamp.id
@@ -78,8 +85,11 @@ def first_kept(stamps: Sequence[Stamp], rules: Rules, consumers: Mapping[str, in
 
 
 def first_changelog(stamps: Sequence[Stamp], newest: int, rules: Rules, consumers: Mapping[str, int]) -> int:
-    """The oldest changelog that stays; all before it go, and never the newest. ``stamps``: at least one, oldest first,
-    perhaps with gaps; ``newest``: snapshot, from which ``rules`` count.
+    """The oldest changelog that is kept; all before it expire. The newest never expires.
+
+    stamps : at least one, oldest first, possibly with gaps.
+    newest : the newest snapshot, from which ``rules`` count.
+    consumers : name -> the snapshot that it reads next.
     """
     end = min(newest - rules.least + 1, stamps[-1].id, *consumers.values())
     forced = 0 if rules.most is None else newest - rules.most + 1
@@ -92,7 +102,7 @@ def first_changelog(stamps: Sequence[Stamp], newest: int, rules: Rules, consumer
 def reasons(
     stamps: Sequence[Stamp], rules: Rules, consumers: Mapping[str, int], pins: frozenset[int] = frozenset()
 ) -> dict[int, str]:
-    """Why each of the snapshots that stay does. ``pins``: are among ``consumers``."""
+    """Snapshot -> why it is kept. ``consumers`` must include ``pins``."""
     first, newest = first_kept(stamps, rules, consumers), stamps[-1].id
     found = {}
     for stamp in stamps:

@@ -1,12 +1,12 @@
-"""The files in those folders of a table where its writers put them, and what each of them is by its name.
+"""List the files in the folders that Paimon's writers use, and classify each by its name.
 
-Looked at are the folders of manifests, indexes and statistics, the buckets of every partition, in the folder of
-snapshots what is no snapshot, and in that of changelogs what a writer of one left half done. Nothing else is: neither
-what lies right in the table's folder, nor branches, tags, schemas, consumers and services, nor any folder that is not
-known, nor places outside of the table, which other tables may share.
+Listed are the folders of manifests, indexes and statistics, and the buckets of every partition. From the folder of
+snapshots come the files that are not snapshots, from that of changelogs the unfinished files of a writer. Nothing else
+is listed: no files directly in the table's folder, no branches, tags, schemas, consumers and services, no unknown
+folders, and no places outside of the table, which other tables may share.
 
-Only names that Paimon's writers make are taken for theirs. Packs of managed blobs are, but who needs them stands in
-files that only Paimon's own cleaner reads.
+A file counts as Paimon's only if one of its writers makes such a name. Packs of managed blobs are an exception: the
+files that refer to them are only read by Paimon's own cleaner.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ __all__ = ["BUCKET", "LISTED", "file_key", "file_kind", "list_files"]
 LISTED: Final = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
-        # What manifests know it by.
+        # Its name in manifests.
         pa.field("key", pa.string(), nullable=False),
-        # As model.ExpiredFile has it; null for what no writer of Paimon's made.
+        # As in model.ExpiredFile; null if no writer of Paimon's made the file.
         pa.field("kind", pa.string()),
         pa.field("size", pa.int64(), nullable=False),
         # Epoch milliseconds.
@@ -44,7 +44,7 @@ BUCKET: Final = "bucket"
 _UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _BUCKET_FOLDER: Final = re.compile(r"bucket-(?:[0-9]+|postpone)")
 _HINTS: Final = frozenset({"LATEST", "EARLIEST"})
-# What Hadoop's local file system keeps next to a file.
+# Checksums that Hadoop's local file system keeps next to a file.
 _STAGED: Final = re.compile(rf"\.changelog-[0-9]+(?:\.{_UUID}\.tmp|\.crc)")
 _CHECKSUM: Final = re.compile(r"\.(.+)\.crc")
 _MANAGED: Final = ".managed.blob"
@@ -57,7 +57,7 @@ class _Rule:
     kind: str
 
 
-# By folder; the first that fits a name as a whole.
+# By folder; the first rule that matches the whole name counts.
 _RULES: Final = {
     MANIFEST: (_Rule(re.compile(rf"(?:manifest|manifest-list|index-manifest)-{_UUID}(?:-[0-9]+)?"), "other"),),
     INDEX: (_Rule(re.compile(rf"(?:index-|.*global-index-){_UUID}(?:-[0-9]+)?(?:\.index)?"), "index"),),
@@ -71,7 +71,7 @@ _RULES: Final = {
 
 
 def file_key(name: str) -> str:
-    """The name of the file that a checksum is of, else the name itself.
+    """The name of the file that a checksum belongs to; any other name unchanged.
 
     >>> file_key(".manifest-1.crc"), file_key("manifest-1")
     ('manifest-1', 'manifest-1')
@@ -81,8 +81,11 @@ def file_key(name: str) -> str:
 
 
 def file_kind(folder: str, name: str) -> str | None:
-    """What a file is by the kind of its folder (MANIFEST, INDEX, STATISTICS, BUCKET, SNAPSHOT, CHANGELOG) and its name,
-    in the words of ``model.ExpiredFile``; ``None`` if no writer of Paimon's made it, or only Paimon knows who needs it.
+    """The kind of a file, as in ``model.ExpiredFile``, from its name and the kind of its folder.
+
+    folder : MANIFEST, INDEX, STATISTICS, BUCKET, SNAPSHOT or CHANGELOG.
+
+    ``None`` if no writer of Paimon's made the file, or only Paimon knows whether it is needed.
     """
     whole = staged_for(name)
     if whole is not None:
@@ -100,8 +103,11 @@ def file_kind(folder: str, name: str) -> str | None:
 
 
 def list_files(layout: Layout, partition_keys: Sequence[str], data_folder: str) -> pa.Table:
-    """The files, schema LISTED; of a branch only those in its folders of snapshots and of changelogs. ``data_folder``:
-    where data is below the table, ``""`` for right there. One listing for each folder.
+    """List the files, schema LISTED. Of a branch, only those in its folders of snapshots and of changelogs.
+
+    data_folder : folder of the data relative to the table; ``""`` for the table's own folder.
+
+    One listing for each folder.
 
     Raises
     ------
@@ -116,7 +122,7 @@ def list_files(layout: Layout, partition_keys: Sequence[str], data_folder: str) 
 
 
 def _buckets(layout: Layout, folder: str, partition_keys: Sequence[str]) -> Iterator[str]:
-    """The folders of buckets below one that has partitions by these keys; any that is not known is left out."""
+    """The bucket folders below a folder that is partitioned by these keys; unknown folders are skipped."""
     for name in layout.storage.folders(folder):
         path = f"{folder}/{name}" if folder else name
         if partition_keys:
@@ -127,7 +133,7 @@ def _buckets(layout: Layout, folder: str, partition_keys: Sequence[str]) -> Iter
 
 
 def _files(layout: Layout, folder: str) -> list[FileInfo]:
-    """Those right in a folder."""
+    """The files directly in a folder."""
     return [info for info in layout.storage.list(folder, staged=True) if "/" not in info.path[len(folder) + 1 :]]
 
 
@@ -135,7 +141,7 @@ def _table(kind: str, files: Sequence[FileInfo]) -> pa.Table:
     names = [info.path.rpartition("/")[2] for info in files]
     kinds = [file_kind(kind, name) for name in names]
     if kind in {SNAPSHOT, CHANGELOG}:
-        # Snapshots, changelogs and hints are nobody's business here.
+        # Snapshots, changelogs and hints are never orphans.
         keep = [found is not None for found in kinds]
         files = [info for info, kept in zip(files, keep, strict=True) if kept]
         names = [name for name, kept in zip(names, keep, strict=True) if kept]

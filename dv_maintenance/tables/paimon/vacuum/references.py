@@ -1,12 +1,14 @@
-"""Which files a snapshot, a tag or a changelog needs, told for many of them at once.
+"""Resolve snapshots, tags and changelogs to the files that they need, many at once.
 
-Manifests are shared by most snapshots of a history, so each is read once. Data files are numbered: what a manifest adds
-and deletes is two arrays of numbers, and what is live in a snapshot follows from those of its manifests by counting.
-Everything else (lists, manifests, index files, statistics) is told by name: names are random, one is never used twice.
+Most snapshots of a history share manifests, so each manifest is read once. Data files are numbered. A manifest becomes
+two arrays of numbers, the files that it adds and those that it deletes; counting over the manifests of a snapshot gives
+its live files. All other files (lists, manifests, index files, statistics) are identified by name: names are random,
+and never used twice.
 
-A changelog names all that its snapshot did, and needs its list of changes with all of that; or, where it has none and
-commits are what tells changes, both other lists, and of the data files those that were appended: the ones that were
-there before its snapshot, and those that it added or deleted. So long Paimon keeps them, too (``changelogs``).
+A changelog names all files of its snapshot, but needs fewer. With a list of changes, it needs that list and the files
+in it. Without one, commits are the changes: it needs the two other lists, and of their data files the appended ones,
+namely those that existed before its snapshot, and those that it added or deleted. Paimon keeps them as long
+(``changelogs``).
 """
 
 from __future__ import annotations
@@ -34,12 +36,21 @@ from dv_maintenance.tables.paimon.rows.partitions import Partitions
 from dv_maintenance.tables.paimon.vacuum.retained import Ref
 from dv_maintenance.tables.parallel import in_parallel
 
-__all__ = ["STATISTICS", "DataFile", "Ids", "MissingError", "Named", "Reach", "Reached", "is_external"]
+__all__ = [
+    "STATISTICS",
+    "DataFile",
+    "Ids",
+    "MissingError",
+    "Named",
+    "ReferenceReader",
+    "ReferencedFiles",
+    "is_external",
+]
 
 STATISTICS: Final = "statistics"
 Ids = npt.NDArray[np.int64]
 
-# Manifests that are in memory at once, before their entries are numbers.
+# How many manifests are in memory at once, before their entries become numbers.
 _BATCH: Final = 16
 _LIST: Final[Wanted] = dict.fromkeys(
     ("_VERSION", "_FILE_NAME", "_FILE_SIZE", "_NUM_ADDED_FILES", "_NUM_DELETED_FILES", "_EXTRA_FILES")
@@ -51,7 +62,7 @@ _ENTRY: Final[Wanted] = {"_VERSION": None, "_KIND": None, "_PARTITION": None, "_
 _INDEX_FILE: Final[Wanted] = dict.fromkeys(
     ("_VERSION", "_KIND", "_PARTITION", "_BUCKET", "_INDEX_TYPE", "_FILE_NAME", "_FILE_SIZE", "_EXTERNAL_PATH")
 )
-# Fields that hold text and name no files, or names of files that are read above.
+# Text fields that do not name files, or whose file names are read above.
 _KNOWN_LIST: Final[Wanted] = {**_LIST, "_PARTITION_STATS": None}
 _KNOWN_ENTRY: Final[Wanted] = {
     **_ENTRY,
@@ -61,14 +72,17 @@ _KNOWN_ENTRY: Final[Wanted] = {
     },
 }
 _KNOWN_INDEX: Final[Wanted] = {**_INDEX_FILE, "_DELETIONS_VECTORS_RANGES": None, "_GLOBAL_INDEX": None}
-# A new entry of an index manifest comes on top of its old ones; of manifests and lists, too.
+# Newest known version of each kind of record.
 _VERSIONS: Final = {"list": 2, "entry": 2, "index": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A file that is told by its name. ``path``: for the table's storage, ``None`` where nobody knows it; ``size``:
-    bytes, ``None`` where the log does not say. ``kind``: as ``model.ExpiredFile`` has it.
+    """A file that is identified by its name.
+
+    path : for the table's storage; ``None`` if unknown.
+    kind : as in ``model.ExpiredFile``.
+    size : bytes; ``None`` if the log does not record it.
     """
 
     name: str
@@ -79,8 +93,12 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file and the ``extra`` ones next to it. ``folder``: ``None`` where nobody knows it; ``external``: its path
-    as the manifest spells it, if that is none below the table's own folders.
+    """A data file.
+
+    folder : relative to the table; ``None`` if unknown.
+    external : its path in the manifest if it is outside of the table's folders.
+    size : bytes.
+    extra : names of the extra files beside it.
     """
 
     name: str
@@ -91,8 +109,13 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """``data`` and ``changes`` (changelog files): numbers of data files. ``named``: all the other files."""
+class ReferencedFiles:
+    """The files that one reference needs.
+
+    data : numbers of data files.
+    changes : numbers of changelog files.
+    named : all other files.
+    """
 
     data: Ids
     changes: Ids
@@ -100,7 +123,7 @@ class Reached:
 
 
 class MissingError(Exception):
-    """A file that ``ref`` needs is not there."""
+    """A file that ``ref`` needs does not exist."""
 
     def __init__(self, ref: Ref, path: str) -> None:
         super().__init__(f"{ref.path} needs {path}, which does not exist")
@@ -120,7 +143,7 @@ _COMPACTED: Final = 1  # _FILE_SOURCE
 
 
 @dataclass(slots=True)
-class Reach:
+class ReferenceReader:
     """``partitions``: of the schema that paths are told by; ``options``: of the table."""
 
     layout: Layout
@@ -143,18 +166,20 @@ class Reach:
         """How many data files are known."""
         return len(self._sizes)
 
-    # -- what is asked --------------------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------------------------
 
-    def reached(self, refs: Sequence[Ref], *, partly: bool = False) -> Iterator[Reached]:
-        """What each of the snapshots, tags or changelogs needs, in order.
+    def resolve(self, refs: Sequence[Ref], *, partly: bool = False) -> Iterator[ReferencedFiles]:
+        """The files that each of the snapshots, tags or changelogs needs, in order.
 
-        Lists of changes may be missing: they go before the tag that names them. Of what a changelog needs anything may:
-        what is gone names nothing. ``partly``: so may all else, and all is told that a changelog ever needed.
+        A missing list of changes is ignored: it is deleted before the tag that names it. Any missing file of a
+        changelog is ignored as well.
+
+        partly : ignore all missing files, and include all files that a changelog ever needed.
 
         Raises
         ------
-        MissingError : something else is.
-        DamagedTableError, UnsupportedFeatureError : names the file that cannot be read, or cannot be understood.
+        MissingError : another file is missing.
+        DamagedTableError, UnsupportedFeatureError : a file cannot be read or parsed; the message names it.
         RefusedError : fastavro is not installed.
         """
         lists = [name for ref in refs for name in _lists_of(ref, whole=partly)]
@@ -163,17 +188,17 @@ class Reach:
         self._load(manifests, self._manifests, self._read_manifest, self._numbered)
         self._load([ref.index for ref in refs if ref.index and _is_whole(ref, partly)], self._indexes, self._read_index)
         for ref in refs:
-            yield self._rest(ref, partly=partly) if ref.rest else self._whole(ref, partly=partly)
+            yield self._of_changelog(ref, partly=partly) if ref.is_changelog else self._of_snapshot(ref, partly=partly)
 
-    def _whole(self, ref: Ref, *, partly: bool) -> Reached:
+    def _of_snapshot(self, ref: Ref, *, partly: bool) -> ReferencedFiles:
         named: list[Named] = []
         data = self._live(self._listed(ref, (ref.base, ref.delta), named, partly=partly))
         changes = self._mentioned(self._listed(ref, (ref.changelog,), named, partly=True))
         self._add_others(ref, named, partly=partly)
-        return Reached(data, changes, tuple(named))
+        return ReferencedFiles(data, changes, tuple(named))
 
-    def _rest(self, ref: Ref, *, partly: bool) -> Reached:
-        """Of a changelog."""
+    def _of_changelog(self, ref: Ref, *, partly: bool) -> ReferencedFiles:
+        """The files that a changelog needs."""
         named: list[Named] = []
         data = changes = np.zeros(0, np.int64)
         needed = _lists_of(ref, whole=partly)
@@ -187,10 +212,10 @@ class Reach:
                 data = data[np.array(self._appended, np.bool_)[data]]
         if partly:
             self._add_others(ref, named, partly=True)
-        return Reached(data, changes, tuple(named))
+        return ReferencedFiles(data, changes, tuple(named))
 
     def _add_others(self, ref: Ref, named: list[Named], *, partly: bool) -> None:
-        """Indexes and statistics."""
+        """Add index files and statistics to ``named``."""
         if ref.index:
             named.append(Named(ref.index, self.layout.manifest(ref.index), "other", None))
             files = self._indexes[ref.index]
@@ -206,7 +231,7 @@ class Reach:
         return every.take(_arrow(ids))
 
     def extras(self) -> Iterator[tuple[int, str]]:
-        """Every extra file, behind the number of its data file."""
+        """Every extra file, with the number of its data file."""
         for number, names in self._extra.items():
             for name in names:
                 yield number, name
@@ -226,7 +251,7 @@ class Reach:
     def _listed(
         self, ref: Ref, lists: Iterable[str | None], named: list[Named], *, partly: bool
     ) -> Iterator[_Manifest]:
-        """The manifests of lists; what the lists name, and they themselves, go to ``named``."""
+        """The manifests of lists. Adds the lists and all files that they name to ``named``."""
         for name in filter(None, lists):
             path = self.layout.manifest(name)
             named.append(Named(name, path, "other", ref.sizes.get(name)))
@@ -244,7 +269,7 @@ class Reach:
                     raise MissingError(ref, self.layout.manifest(each.name))
 
     def _live(self, manifests: Iterable[_Manifest]) -> Ids:
-        """Added more often than deleted, sorted."""
+        """Numbers of the files that are added more often than deleted, sorted."""
         counts = np.zeros(len(self), np.int32)
         for each in manifests:
             np.add.at(counts, each.adds, 1)
@@ -256,7 +281,7 @@ class Reach:
         return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
 
     def _folder(self, partition: bytes, bucket: int) -> str | None:
-        """Of a bucket, relative to the table; ``None`` where the name of the partition's folder cannot be told."""
+        """Folder of a bucket, relative to the table; ``None`` if the folder of the partition is unknown."""
         try:
             folder = self.partitions.found[self.partitions.code(partition)].folder
         except (UnsupportedFeatureError, DamagedTableError):
@@ -271,7 +296,7 @@ class Reach:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def _load(self, names: Iterable[str], known: dict[str, Any], read: Any, keep: Any = None) -> None:
-        """Read files that were not read before, each once; ``None`` for those that do not exist."""
+        """Read files that were not read before, each once; missing files become ``None``."""
         new = [name for name in dict.fromkeys(names) if name not in known]
 
         def read_one(name: str) -> Any:
@@ -297,9 +322,9 @@ class Reach:
             name, size, extra = record.get("_FILE_NAME"), record.get("_FILE_SIZE"), record.get("_EXTRA_FILES") or []
             counts = record.get("_NUM_ADDED_FILES"), record.get("_NUM_DELETED_FILES")
             if not _is_name(name) or not isinstance(size, int) or not all(map(_is_name, extra)):
-                raise DamagedTableError("it names a manifest wrongly")
+                raise DamagedTableError("an entry has an invalid file name or size")
             if not isinstance(counts[0], int) or not isinstance(counts[1], int):
-                raise DamagedTableError("it does not say how much a manifest has")
+                raise DamagedTableError("an entry has no number of added or deleted files")
             self._counts[name] = counts[0], counts[1]
             found.append(Named(name, self.layout.manifest(name), MANIFEST, size))
             found += [Named(each, self.layout.manifest(each), "other", None) for each in extra]
@@ -323,16 +348,19 @@ class Reach:
                 or not all(map(_is_name, extra))
                 or not isinstance(external, str | None)
             ):
-                raise DamagedTableError("an entry does not have the values that it must have")
+                raise DamagedTableError("an entry has missing or invalid values")
             identity = repr((row, bucket, level, name, extra, file.get("_EMBEDDED_FILE_INDEX"), external)).encode()
             key = blake2b(identity, digest_size=16).digest()
-            # Writers before 0.9 do not say.
+            # Writers before 0.9 do not record the source.
             appended = file.get("_FILE_SOURCE") != _COMPACTED
             found.append((kind, key, name, row, bucket, size, tuple(extra), external or None, appended))
         return found
 
     def _numbered(self, manifest: str, entries: Sequence[_Entry]) -> _Manifest:
-        """Raises DamagedTableError where its list says otherwise: a file that seems to be deleted may not be."""
+        """Number the files of a manifest.
+
+        Raises DamagedTableError if the counts differ from those in its list: a live file could seem deleted.
+        """
         adds, deletes, names = array("q"), array("q"), []
         for kind, key, name, row, bucket, size, extra, external, appended in entries:
             number = self._ids.setdefault(key, len(self._ids))
@@ -349,8 +377,8 @@ class Reach:
             (adds if kind == ADD else deletes).append(number)
         if (len(adds), len(deletes)) != self._counts[manifest]:
             raise DamagedTableError(
-                f"{self.layout.manifest(manifest)}: it adds {len(adds)} files and deletes {len(deletes)}; by the "
-                f"list that names it, these are {self._counts[manifest][0]} and {self._counts[manifest][1]}",
+                f"{self.layout.manifest(manifest)}: it adds {len(adds)} files and deletes {len(deletes)}, but "
+                f"its list records {self._counts[manifest][0]} and {self._counts[manifest][1]}",
                 table=self.layout.uri,
             )
         if names:
@@ -373,7 +401,7 @@ class Reach:
                 or not isinstance(size, int)
                 or not isinstance(external, str | None)
             ):
-                raise DamagedTableError("it has an entry without the values that it must have")
+                raise DamagedTableError("an entry has missing or invalid values")
             path: str | None = f"{INDEX}/{name}"
             if external:
                 path = external if is_external(external) else None
@@ -385,13 +413,16 @@ class Reach:
 
 
 def _is_whole(ref: Ref, partly: bool) -> bool:
-    return partly or not ref.rest
+    return partly or not ref.is_changelog
 
 
 def _lists_of(ref: Ref, *, whole: bool) -> list[str]:
-    """The lists that a snapshot needs, or a changelog; ``whole``: of that, all that its snapshot did."""
+    """The manifest lists that a snapshot or a changelog needs.
+
+    whole : for a changelog, all lists of its snapshot.
+    """
     names = [ref.base, ref.delta, ref.changelog]
-    if ref.rest and not whole:
+    if ref.is_changelog and not whole:
         names = [ref.changelog] if ref.changelog else [ref.base, ref.delta] * ref.deltas
     return [name for name in names if name]
 
@@ -401,22 +432,25 @@ def _arrow(ids: Ids) -> pa.Int64Array:
 
 
 def is_external(path: str) -> bool:
-    """Whether it is a whole URI or path of its own."""
+    """Whether it is a URI or an absolute path."""
     return path.startswith("/") or re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path) is not None
 
 
 def _records(data: bytes, wanted: Wanted, known: Wanted, kind: str) -> Iterator[dict[str, Any]]:
-    """The records of a file whose every field that may name files is known, and of the version that is."""
+    """Read the records of a manifest, list or index manifest.
+
+    Raises UnsupportedFeatureError for an unknown field that may name files, and for an unknown version.
+    """
     if unknown := unknown_texts(writer_schema(data), known):
         raise UnsupportedFeatureError(
-            f"it has a field {unknown[0][:100]} that is not known here and may name files",
+            f"it has a field {unknown[0][:100]} that is unknown here and may name files",
             features=tuple(each[:100] for each in unknown),
             next_step="use a newer release of this tool, or CALL sys.expire_snapshots and sys.remove_orphan_files",
         )
     for record in read_records(data, wanted):
         if record.get("_VERSION") != _VERSIONS[kind]:
             raise UnsupportedFeatureError(
-                f"it is of format version {record.get('_VERSION')}; known is {_VERSIONS[kind]}",
+                f"it has format version {record.get('_VERSION')}; known is {_VERSIONS[kind]}",
                 features=(f"manifest version {record.get('_VERSION')}",),
                 next_step="use a newer release of this tool, or let a newer Paimon rewrite the manifests",
             )

@@ -1,8 +1,8 @@
-"""All that keeps files of a table alive, as one look found it: snapshots, tags and changelogs of every branch.
+"""The references that keep files of a table alive: snapshots, tags and changelogs of every branch.
 
-A look is no moment: others commit, expire, tag, branch off and roll back while it reads. What it says is complete all
-the same, as far as files are concerned that somebody had before it began: where something vanished under it, it starts
-again, so that nothing is missed by being renamed. Whoever deletes looks once more when what named the files is gone.
+Reading them is not atomic: others commit, expire, tag, branch and roll back during it. The result is still complete for
+files that were referenced before the read began. If a file vanishes during the read, the read starts again, so a rename
+hides nothing. A caller that deletes reads the references again after the snapshots that named the files are deleted.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from dv_maintenance.tables.paimon.log.snapshots import all_versions, parse_snaps
 from dv_maintenance.tables.paimon.vacuum.retention import produces_changelog
 from dv_maintenance.tables.parallel import in_parallel
 
-__all__ = ["Branch", "Ground", "Ref", "changes_in_deltas", "look", "moved", "read_ref"]
+__all__ = ["Branch", "Ref", "References", "changes_in_deltas", "moved", "read_ref", "read_references"]
 
 _ATTEMPTS: Final = 5
 _TAG: Final = "tag-"
 _CHANGELOG: Final = "changelog-"
 _DEPTH: Final = 16
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-# Fields of Paimon 2.1, and those that were there before.
+# Fields of Paimon 2.1 and of earlier releases.
 _KNOWN: Final = frozenset({
     "version", "id", "schemaId", "baseManifestList", "baseManifestListSize", "deltaManifestList",
     "deltaManifestListSize", "changelogManifestList", "changelogManifestListSize", "indexManifest", "commitUser",
@@ -47,9 +47,14 @@ _KNOWN: Final = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A snapshot, a tag or a changelog: what its file, at ``path``, names. ``sizes`` of the manifest lists in bytes,
-    where it says. ``data``: the file itself. ``rest``: it is what is left of a snapshot, and much of it may be gone;
-    ``deltas``: and where it has no list of changes, its changes are in what it appended.
+    """A snapshot, a tag or a changelog, with the files that it names.
+
+    path : of its own file.
+    timestamp : epoch milliseconds.
+    sizes : bytes of the manifest lists, as far as they are recorded.
+    data : the bytes of its own file.
+    is_changelog : it is the changelog of an expired snapshot: many of the files that it names may be gone.
+    deltas : without a list of changes, the changes are in the files that it appended.
     """
 
     path: str
@@ -62,13 +67,13 @@ class Ref:
     statistics: str | None
     sizes: Mapping[str, int] = field(repr=False)
     data: bytes = field(repr=False)
-    rest: bool = False
+    is_changelog: bool = False
     deltas: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """``snapshots`` and ``changelogs`` by id, oldest first; ``tags`` by name."""
+    """The references of one branch: ``snapshots`` and ``changelogs`` by id, oldest first; ``tags`` by name."""
 
     snapshots: Mapping[int, Ref]
     tags: Mapping[str, Ref] = field(default_factory=dict)
@@ -80,54 +85,58 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """``branches`` by name, the main one under ``None``. ``consumers``: of the branch that was asked about."""
+class References:
+    """All references to files of a table.
+
+    branches : by name; the main branch is ``None``.
+    consumers : consumer -> next snapshot, of the branch that is vacuumed.
+    """
 
     branches: Mapping[str | None, Branch]
     consumers: Mapping[str, int]
 
 
 class _VanishedError(Exception):
-    """Something was gone when it was to be read; the text says what."""
+    """A file vanished before it could be read; the text names it."""
 
 
-def look(layout: Layout, before: Ground | None = None) -> Ground:
-    """What there is. Reads of the snapshots only those that are not in ``before``, as long as the newest one that was
-    is still the same: neither a rollback nor a fast-forward leaves it.
+def read_references(layout: Layout, before: References | None = None) -> References:
+    """Read the references. Snapshots in ``before`` are not read again if its newest one is unchanged, which excludes a
+    rollback and a fast-forward.
 
     Raises
     ------
     DamagedTableError, UnsupportedFeatureError : names the file that cannot be read, or cannot be understood; gaps
         between snapshots.
     RefusedError : branches by symbolic links.
-    ConflictError : too much of it vanishes while it is read.
+    ConflictError : files vanish in every attempt to read them.
     """
     reason = ""
     for _ in range(_ATTEMPTS):
         try:
-            return _look(layout, before)
+            return _read_references(layout, before)
         except _VanishedError as vanished:
             reason = str(vanished)
-    raise ConflictError(f"while the table was looked at, {reason}", table=layout.uri)
+    raise ConflictError(f"while the references of the table were read, {reason}", table=layout.uri)
 
 
 def moved(before: Branch, after: Branch) -> str | None:
-    """How a branch changed in a way that what was read of it can't be relied on any more; ``None`` if it did not.
+    """Why the earlier read of a branch is no longer valid; ``None`` if it is.
 
-    New snapshots come on top; a process that expires takes the oldest ones. Anything else is a rollback, a
-    fast-forward, or another table.
+    Commits add newer snapshots, and expiry deletes the oldest. Any other change is a rollback, a fast-forward, or
+    another table.
     """
     if not before.snapshots:
         return None
     newest = before.newest
     if not after.snapshots:
-        return f"snapshot {newest} was there, and there is none any more"
+        return f"snapshot {newest} was the newest, and now the branch has no snapshot"
     if after.newest < newest:
         return f"its newest snapshot is {after.newest}, and was {newest}: it was rolled back"
     if newest not in after.snapshots:
-        return f"snapshots up to {newest}, its newest one, were expired by somebody else"
+        return f"snapshots up to {newest}, its newest one, were expired by another process"
     if after.snapshots[newest].data != before.snapshots[newest].data:
-        return f"its snapshot {newest} is another one now: it was rolled back and written to"
+        return f"its snapshot {newest} was replaced: it was rolled back and written to"
     if strange := sorted(set(after.snapshots) - set(before.snapshots) - set(range(newest + 1, after.newest + 1))):
         return f"snapshot {strange[0]} came back"
     return None
@@ -136,25 +145,25 @@ def moved(before: Branch, after: Branch) -> str | None:
 # -- reading ------------------------------------------------------------------------------------------------------
 
 
-def _look(layout: Layout, before: Ground | None) -> Ground:
+def _read_references(layout: Layout, before: References | None) -> References:
     _check_no_links(layout)
     found = {}
     for name in (None, *branches(layout)):
         known = None if before is None else before.branches.get(name)
-        own = Layout(layout.storage, name)
-        # Behind the snapshots: whoever takes one of them away has left its changelog before.
-        snapshots, same = _snapshots(own, known)
-        changelogs = _changelogs(own, known if same else None)
-        found[name] = Branch(snapshots, _tags(own), changelogs)
-    mine = found.get(layout.branch)
-    if mine is None:
+        of_branch = Layout(layout.storage, name)
+        # Changelogs after snapshots: expiry writes the changelog before it deletes the snapshot.
+        snapshots, same = _snapshots(of_branch, known)
+        changelogs = _changelogs(of_branch, known if same else None)
+        found[name] = Branch(snapshots, _tags(of_branch), changelogs)
+    own = found.get(layout.branch)
+    if own is None:
         raise TableNotFoundError("there is no such branch", table=layout.uri, next_step="check the table's path")
-    _check_no_gap(layout, mine)
-    return Ground(found, consumers(layout))
+    _check_no_gap(layout, own)
+    return References(found, consumers(layout))
 
 
 def _check_no_links(layout: Layout) -> None:
-    """Links are not followed by listings: a branch behind one would not be seen."""
+    """Refuse linked branches: listings do not follow links, so such a branch would be missed."""
     if not layout.storage.is_local:
         return
     try:
@@ -164,7 +173,7 @@ def _check_no_links(layout: Layout) -> None:
         return
     if links:
         raise RefusedError(
-            f"branch/{links[0]} is a symbolic link: nobody knows what else the branch is",
+            f"branch/{links[0]} is a symbolic link, so the other uses of the branch are unknown",
             table=layout.uri,
             next_step="move the branch's folder to where the link is",
         )
@@ -175,7 +184,7 @@ def _check_no_gap(layout: Layout, branch: Branch) -> None:
     missing = next((one + 1 for one, other in pairwise(ids) if other != one + 1), None)
     if missing is None:
         return
-    # A process that expires may have been in the middle of it, where a listing is no moment.
+    # A concurrent expiry may cause an apparent gap, since a listing is not atomic.
     again = all_versions(layout)
     if again != ids:
         raise _VanishedError(f"its snapshots changed from {ids[0]}..{ids[-1]}")
@@ -188,14 +197,14 @@ def _check_no_gap(layout: Layout, branch: Branch) -> None:
 
 
 def _snapshots(layout: Layout, known: Branch | None) -> tuple[dict[int, Ref], bool]:
-    """And whether nothing was rolled back since ``known``, as far as its newest snapshot tells."""
+    """Snapshots by id, and whether the newest one of ``known`` is unchanged (no rollback)."""
     try:
         ids = all_versions(layout)
     except TableNotFoundError:
         raise DamagedTableError(
-            "the branch has neither schemas nor snapshots, so that nobody knows which files it needs",
+            "the branch has neither schemas nor snapshots, so the files that it needs are unknown",
             table=layout.uri,
-            next_step="run again if somebody makes or deletes it right now; else delete it, or restore its files",
+            next_step="run again if it is being created or deleted now; otherwise delete it, or restore its files",
         ) from None
     reusable: Mapping[int, Ref] = {}
     if known is not None and known.newest in ids:
@@ -227,13 +236,13 @@ def _changelogs(layout: Layout, known: Branch | None) -> dict[int, Ref]:
 
 
 def changes_in_deltas(layout: Layout) -> bool:
-    """Whether changelogs of the branch without a list of changes may stand for what their snapshots appended: whether
-    it ever had no ``changelog-producer``. One read of each schema.
+    """Whether a changelog without a list of changes may mean the files that its snapshot appended: true if any schema
+    has no ``changelog-producer``. Reads each schema once.
 
     Raises
     ------
     DamagedTableError, UnsupportedFeatureError : as ``schema.read_schema``.
-    RefusedError : a schema has a producer that is not known.
+    RefusedError : a schema has an unknown producer.
     """
     ids = sorted(n for name in layout.names(SCHEMA) if (n := numbered(name, "schema-")) is not None)
     schemas = in_parallel(layout.storage, ids, lambda number: read_schema(layout, number))
@@ -241,7 +250,7 @@ def changes_in_deltas(layout: Layout) -> bool:
 
 
 def read_ref(layout: Layout, path: str, number: int) -> Ref:
-    """A snapshot as its file says it. Raises FileNotFoundError, DamagedTableError, UnsupportedFeatureError."""
+    """Parse the file of a snapshot. Raises FileNotFoundError, DamagedTableError, UnsupportedFeatureError."""
     try:
         return _ref(layout, path, number)
     except _VanishedError as vanished:
@@ -268,7 +277,7 @@ def _ref(layout: Layout, path: str, number: int | None) -> Ref:
 
 
 def _changelog(layout: Layout, number: int, deltas: bool) -> Ref:
-    """What is left of a snapshot: lists that nobody needs any more may be missing."""
+    """Parse a changelog. Lists that are no longer needed may be missing."""
     path = layout.changelog(number)
     document, data = _document(layout, path)
     base, delta, changelog, index, statistics = (
@@ -277,7 +286,7 @@ def _changelog(layout: Layout, number: int, deltas: bool) -> Ref:
     )
     if (document.optional_integer("version") or 1) > 3:
         raise UnsupportedFeatureError(
-            f"{path} is of format version {document.integer('version')}; known are those up to 3",
+            f"{path} has format version {document.integer('version')}; known are versions up to 3",
             features=(f"changelog version {document.integer('version')}",),
             table=layout.uri,
             next_step="use a newer release of this tool",
@@ -298,7 +307,7 @@ def _document(layout: Layout, path: str) -> tuple[Document, bytes]:
     unknown = [key for key, value in document.body.items() if key not in _KNOWN and _may_name_files(value)]
     if unknown:
         raise UnsupportedFeatureError(
-            f"{path} has a field {unknown[0][:100]!r} that is not known here and may name files",
+            f"{path} has a field {unknown[0][:100]!r} that is unknown here and may name files",
             features=tuple(each[:100] for each in unknown),
             table=layout.uri,
             next_step="use a newer release of this tool, or CALL sys.expire_snapshots and sys.remove_orphan_files",
@@ -313,7 +322,7 @@ def _sizes(document: Document) -> dict[str, int]:
 
 
 def _may_name_files(value: object, depth: int = 0) -> bool:
-    """Names that Paimon makes have a UUID in them. Nothing that it writes is nested any deeper."""
+    """Whether a value may contain a file name: Paimon's names contain a UUID. Deeper nesting counts as yes."""
     if isinstance(value, str):
         return _UUID.search(value) is not None
     if isinstance(value, Mapping | list):

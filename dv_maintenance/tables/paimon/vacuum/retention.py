@@ -1,7 +1,6 @@
-"""How long a table keeps its snapshots and changelogs, and how many: its options, read as Paimon reads them, or not at
-all.
+"""How long a table keeps its snapshots and changelogs, and how many: its options, read as Paimon reads them.
 
-Source: CoreOptions and TimeUtils of Paimon 2.1; changelogs checked by running 1.4.2. What cannot be understood is
+Source: CoreOptions and TimeUtils of Paimon 2.1; changelogs checked by running 1.4.2. An option that cannot be parsed is
 refused: a guess may delete too much.
 """
 
@@ -25,7 +24,7 @@ __all__ = [
 ]
 
 ORPHAN_AGE: Final = 86_400_000
-"""Milliseconds that a file without a snapshot is kept at least, as Paimon does: so long may a writer take."""
+"""Milliseconds that a file without a snapshot is kept at least, as in Paimon: a writer may take that long."""
 
 _TIME: Final = "snapshot.time-retained"
 _LEAST: Final = "snapshot.num-retained.min"
@@ -37,7 +36,7 @@ _HOUR: Final = 3_600_000
 _DEFAULT_LEAST: Final = 10
 _UNLIMITED: Final = 2**31 - 1
 
-# Nanoseconds. Case does not count, and one unit is all there is.
+# Nanoseconds. Case-insensitive; a duration has one unit.
 _UNITS: Final = {
     **dict.fromkeys(("ns", "nano", "nanosecond", "nanoseconds", "nanos"), 1),
     **dict.fromkeys(("µs", "micro", "micros", "microsecond", "microseconds"), 1_000),
@@ -51,9 +50,11 @@ _UNITS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ChangelogRetention:
-    """Of what snapshots leave behind. ``kept_for``: milliseconds since the snapshot was committed. ``least``, ``most``:
-    so many of the newest ids, those of snapshots among them, stay at least and at most. ``alone_consumed``: what
-    consumers have yet to read is kept as changelogs, and holds no snapshots.
+    """How long the changelogs of expired snapshots are kept.
+
+    kept_for : milliseconds since the snapshot was committed.
+    least, most : how many of the newest ids are kept, snapshots included; ``most`` is ``None`` without a limit.
+    alone_consumed : consumers keep changelogs, and do not keep snapshots.
     """
 
     kept_for: int
@@ -64,9 +65,13 @@ class ChangelogRetention:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Times in milliseconds. ``kept_for``: since a snapshot has a successor. ``orphan_age``: of files that no snapshot
-    has. ``least``: so many of the newest snapshots stay; ``most``: no more of them stay than that, ``None`` without
-    such a limit. ``changelogs``: ``None`` where changelogs go with their snapshots.
+    """How long snapshots and files are kept.
+
+    kept_for : milliseconds since the snapshot's successor was committed.
+    orphan_age : milliseconds that a file without a snapshot is kept.
+    least : how many of the newest snapshots are kept at least.
+    most : how many of the newest snapshots are kept at most; ``None`` without a limit.
+    changelogs : ``None`` if changelogs are deleted with their snapshots.
     """
 
     kept_for: int
@@ -77,28 +82,30 @@ class Retention:
 
 
 def duration_millis(text: str) -> int:
-    """Milliseconds of a duration as Paimon's options spell it: ``1 h``, ``30min``, ``86400000``; a part of one counts
-    as a whole.
+    """Milliseconds of a duration in the spelling of Paimon's options: ``1 h``, ``30min``, ``86400000``. Fractions are
+    rounded up.
 
     Raises
     ------
-    ValueError : no such duration; two units (``1h30m``) are none.
+    ValueError : not a duration; two units (``1h30m``) are not allowed.
     """
     match = re.fullmatch(r"([0-9]{1,18})\s*([a-zµ]*)", text.strip().lower())
     if match is None or match[2] not in _UNITS:
-        raise ValueError(f"{text[:100]!r} is no duration such as '1 h', '7 d' or '30 min'")
+        raise ValueError(f"{text[:100]!r} is not a duration such as '1 h', '7 d' or '30 min'")
     return -(-int(match[1]) * _UNITS[match[2]] // 1_000_000)
 
 
-def retention_of(options: Mapping[str, str], table: str, asked: int | None, *, allow_short: bool) -> Retention:
-    """What to go by, where a retention of ``asked`` milliseconds is asked for. That takes the place of the table's time
-    and of its greatest number, never of its least: who names a time relies on it. It is about snapshots, and changes
-    nothing of how long their changelogs are kept.
+def retention_of(options: Mapping[str, str], table: str, requested: int | None, *, allow_short: bool) -> Retention:
+    """The retention of a vacuum.
+
+    requested : milliseconds; replaces the table's time and its largest number, never its smallest number, because the
+        caller relies on the time that it names. Changelogs keep the table's own retention.
+    allow_short : accept a request that is shorter than the table's own retention.
 
     Raises
     ------
-    UsageError : ``asked`` is negative.
-    RefusedError : it is shorter than the table's own, or an option makes no sense.
+    UsageError : ``requested`` is negative.
+    RefusedError : it is shorter than the table's own, or an option is invalid.
     """
     own = _duration(options, _TIME, _HOUR, table)
     least = _count(options, _LEAST, _DEFAULT_LEAST, table)
@@ -106,27 +113,28 @@ def retention_of(options: Mapping[str, str], table: str, asked: int | None, *, a
     if most < least:
         raise _unclear(_MOST, f"{most} is less than the {least} of {_LEAST}", str(least), table)
     changelogs = changelog_retention(options, table)
-    if asked is None:
+    if requested is None:
         return Retention(own, max(ORPHAN_AGE, own), least, _limit(most), changelogs)
-    if asked < 0:
+    if requested < 0:
         raise UsageError("the retention is negative", table=table, next_step="give a duration such as 168h")
-    if asked < own and not allow_short:
+    if requested < own and not allow_short:
         from dv_maintenance.units import format_duration
 
         source = _TIME if _TIME in options else "Paimon's default"
         raise RefusedError(
-            f"a retention of {format_duration(asked)} is shorter than the table's own {format_duration(own)} "
+            f"a retention of {format_duration(requested)} is shorter than the table's own {format_duration(own)} "
             f"({source}): running readers and time travel would lose snapshots that they still read",
             table=table,
             next_step=f"give at least {format_duration(own)}, lower {_TIME} of the table, or, if nothing else uses the "
             "table now, allow a short retention explicitly",
         )
-    return Retention(asked, asked if allow_short else max(ORPHAN_AGE, asked), least, None, changelogs)
+    return Retention(requested, requested if allow_short else max(ORPHAN_AGE, requested), least, None, changelogs)
 
 
 def changelog_retention(options: Mapping[str, str], table: str) -> ChangelogRetention | None:
-    """How changelogs are kept, if they outlive their snapshots: if any of their three options is beyond the one of the
-    snapshots, which is its default. Raises RefusedError.
+    """The retention of changelogs; ``None`` if they do not outlive their snapshots.
+
+    They do if one of their three options exceeds that of the snapshots, which is its default. Raises RefusedError.
     """
     own = _duration(options, _TIME, _HOUR, table)
     least = _count(options, _LEAST, _DEFAULT_LEAST, table)
@@ -138,16 +146,16 @@ def changelog_retention(options: Mapping[str, str], table: str) -> ChangelogRete
     if kept_for <= own and lower <= least and upper <= most:
         return None
     if upper < lower:
-        raise _unclear(_CHANGELOG_MOST, f"{upper} is less than the {lower} that stay at least", str(lower), table)
+        raise _unclear(_CHANGELOG_MOST, f"{upper} is less than the minimum of {lower}", str(lower), table)
     produces_changelog(options, table)
     return ChangelogRetention(kept_for, lower, _limit(upper), alone)
 
 
 def produces_changelog(options: Mapping[str, str], table: str) -> bool:
-    """Whether changes are in changelog files; else they are what commits append. Raises RefusedError."""
+    """Whether changes are in changelog files; otherwise they are the rows that commits append. Raises RefusedError."""
     text = options.get(_PRODUCER, "none").strip().lower()
     if text not in _PRODUCERS:
-        raise _unclear(_PRODUCER, f"{text[:100]!r} is none of {', '.join(_PRODUCERS)}", "none", table)
+        raise _unclear(_PRODUCER, f"{text[:100]!r} is not one of {', '.join(_PRODUCERS)}", "none", table)
     return text != "none"
 
 
@@ -163,7 +171,7 @@ def _duration(options: Mapping[str, str], name: str, default: int, table: str) -
 def _count(options: Mapping[str, str], name: str, default: int, table: str) -> int:
     text = options.get(name, str(default)).strip()
     if not re.fullmatch(r"[0-9]{1,10}", text) or not 0 < int(text) <= _UNLIMITED:
-        raise _unclear(name, f"{text[:100]!r} is no number of snapshots", "10", table)
+        raise _unclear(name, f"{text[:100]!r} is not a number of snapshots", "10", table)
     return int(text)
 
 

@@ -1,7 +1,8 @@
-"""Files of a Paimon table that come back from its quarantine: a snapshot file brings its snapshot back.
+"""Restore files of a Paimon table from its quarantine. A restored snapshot file restores its snapshot.
 
-Snapshots have no gaps, for Paimon and for us. So they come back from the oldest that is there down, each with every
-file that it needs, up to the first that can't; what is older stays in quarantine. Changelogs alike. The hints follow.
+Snapshots must have no gaps. They are restored downwards from the oldest existing one, each with every file that it
+needs, up to the first that can't be restored; older ones stay in quarantine. The same holds for changelogs. The hints
+are updated last.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dv_maintenance.tables.paimon.log.schema import Schema, newest_schema
 from dv_maintenance.tables.paimon.log.snapshots import all_versions
 from dv_maintenance.tables.paimon.rows.partitions import Partitions
 from dv_maintenance.tables.paimon.vacuum.orphans import list_files
-from dv_maintenance.tables.paimon.vacuum.references import MissingError, Reach
+from dv_maintenance.tables.paimon.vacuum.references import MissingError, ReferenceReader
 from dv_maintenance.tables.paimon.vacuum.retained import read_ref
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["PaimonReturning"]
 
 GAP: Final = "older than snapshots that are gone: there would be a gap"
-NEWER: Final = "of a snapshot that the table does not have yet: it was rolled back or made anew"
+NEWER: Final = "of a snapshot that the table does not have yet: the table was rolled back or recreated"
 LACKING: Final = "of a snapshot whose files are gone"
 _NUMBERED: Final = re.compile(r"(?:branch/branch-([^/]+)/)?(snapshot|changelog)/(?:snapshot|changelog)-([0-9]{1,18})")
 
@@ -54,8 +55,8 @@ class PaimonReturning:
             ids = all_versions(layout) if self._is_there(layout) else []
             needs = _Needs(Layout(restored, branch), newest_schema(layout), restored.places) if ids else None
             for folder in (SNAPSHOT, CHANGELOG):
-                mine = [file for file in files if (file.branch, file.folder) == (branch, folder)]
-                for file in sorted(mine, key=lambda file: -file.number):
+                numbered_files = [file for file in files if (file.branch, file.folder) == (branch, folder)]
+                for file in sorted(numbered_files, key=lambda file: -file.number):
                     reason = _reason(file, ids, needs)
                     if reason is not None:
                         held[file.path] = reason
@@ -83,28 +84,31 @@ class PaimonReturning:
             layout = Layout(self.storage, file.branch)
             if file.folder == SNAPSHOT and not _Needs(layout, newest_schema(layout), ()).met(file):
                 raise ConflictError(
-                    f"snapshot {file.number} is back, and a vacuum or expiry deleted files of it meanwhile",
+                    f"snapshot {file.number} was restored, but a concurrent vacuum or expiry deleted some of its files",
                     table=layout.uri,
                     version=file.number,
-                    done=f"{len(paths)} files are back",
-                    next_step="let the next vacuum take that snapshot again; run none beside undelete",
+                    done=f"{len(paths)} files were restored",
+                    next_step="let the next vacuum delete that snapshot again; run no vacuum beside undelete",
                 )
 
 
 @dataclass(slots=True)
 class _Needs:
-    """Whether all is there that a snapshot needs. ``more``: paths that are to count as there."""
+    """Whether every file exists that a snapshot needs.
+
+    more : paths that count as existing.
+    """
 
     layout: Layout
     schema: Schema
     more: Collection[str]
-    reach: Reach
+    reader: ReferenceReader
     there: frozenset[str]
 
     def __init__(self, layout: Layout, schema: Schema, more: Collection[str]) -> None:
         self.layout, self.schema, self.more = layout, schema, more
         options = schema.options
-        self.reach = Reach(layout, Partitions(schema.partition_fields(), options), options)
+        self.reader = ReferenceReader(layout, Partitions(schema.partition_fields(), options), options)
         data = options.get("data-file.path-directory", "").strip("/")
         listed = list_files(Layout(layout.storage), schema.partition_keys, data)
         self.there = frozenset(listed["path"].to_pylist())
@@ -112,14 +116,14 @@ class _Needs:
     def met(self, file: _File) -> bool:
         try:
             ref = read_ref(self.layout, file.path, file.number)
-            (reached,) = self.reach.reached([ref])
+            (reached,) = self.reader.resolve([ref])
         except (DvMaintenanceError, FileNotFoundError, MissingError):
             return False
-        for each in self.reach.files(reached.data):
+        for each in self.reader.files(reached.data):
             folder = each.folder if each.external is None else None
             if folder is not None and not all(self._has(f"{folder}/{name}") for name in (each.name, *each.extra)):
                 return False
-        # Lists of changes may go before the rest; those of base and delta were just read.
+        # Lists of changes may be deleted before the rest; those of base and delta were just read.
         return all(self._has(each.path) for each in reached.named if each.kind == "index" and each.path)
 
     def _has(self, path: str) -> bool:
@@ -132,7 +136,10 @@ def _file(path: str) -> _File | None:
 
 
 def _reason(file: _File, ids: Collection[int], needs: _Needs | None) -> str | None:
-    """``ids``: snapshots and changelogs that are there, or are to come back."""
+    """Why a file can't be restored; ``None`` if it can.
+
+    ids : existing snapshots and changelogs, and those to be restored.
+    """
     if needs is None or file.number > max(ids):
         return NEWER
     if file.number + 1 not in ids:

@@ -1,42 +1,51 @@
-"""Clean a Paimon table up: expire snapshots, and delete what no snapshot needs.
+"""Vacuum a Paimon table: expire snapshots, and delete the files that no snapshot needs.
 
-``expiry`` decides which snapshots go, ``ground`` tells what else there is, ``reach`` which files that needs,
-``orphans`` what lies in the folders, and a ``plan`` puts that together. A file goes if a snapshot that expires needed
-it, or if it is old and nothing ever did; and if nothing else needs it: no snapshot, tag or changelog of any branch.
+``expiry`` decides which snapshots expire. ``retained`` reads the references (snapshots, tags, changelogs of every
+branch), ``references`` resolves them to files, ``orphans`` lists the folders, and ``decision`` makes the plan. A file
+is deleted if an expiring snapshot needed it, or if it is old and no snapshot ever named it. In both cases no retained
+snapshot, tag or changelog of any branch may need it.
 
-**The order.** Files are listed first, so that what is written from then on is no candidate. What is needed is read
-next. Then comes another look, and the snapshot files go, oldest first, one by one: what is left has no gap. Then the
-hint; then, behind one more look in front of each batch, the other files. So a crash leaves files that nobody needs,
-never a snapshot without its files.
+**Order of steps.**
 
-Where changes outlive their snapshots (``changelogs``), each snapshot's changelog is there before it goes, as with
-Paimon: a crash leaves it twice at worst, which any later expiry makes up for. Changelogs that are too old go when all
-snapshots have gone, oldest first, so that there is no gap either.
+1. List the files. Files that are written later are not candidates.
+2. Read the references and resolve them to needed files.
+3. Read the references again, then delete the snapshot files one by one, oldest first, so that no gap appears.
+4. Update the hint.
+5. Delete the other files in batches. Read the references again before each batch.
 
-**Others at work.** Why none of them can lose a file, once the snapshot files are gone and the look behind that is done:
+A crash leaves files that nothing needs, never a snapshot without its files.
 
-* A *commit* builds on the newest snapshot, which never goes: of files that were there before, it can only name those
-  that are live in it. All others it has written itself, and no snapshot that expired ever named them.
-* A *tag*, a *branch*, a *rollback* or a *fast-forward* names what a snapshot, a tag or a branch names that it found.
-  One that found an expired snapshot did so before its file was gone, so the look behind that sees it. What it needs
-  stays. (One that read the snapshot before and writes its own file only after that look is not seen, as by Paimon's own
-  expiry; it has the time of the whole sweep of snapshot files for that.)
-* A *rollback* takes snapshots away from the newest down, while we take them from the oldest up. In front of each that
-  goes, the newest must still be there. Should both have met all the same, the one that is rolled back to was the last
-  that we took, and it is put back: none of its files is touched before the look behind it. A snapshot file that was
-  rolled back and written anew is another one, and is left alone; on local disk for certain, elsewhere but for the blink
-  of an eye between reading it and deleting it.
-* Another *expiry* may take more of the oldest snapshots, never the newest. While a plan is made, it stops it only if it
-  took the newest one that was seen (apache/paimon#7710): everything is read anew then. Behind the look, whatever
-  snapshots there are have been read, those among them that came meanwhile included.
-* Another expiry leaves and takes changelogs, too. One that is there in our place must say the same, or we stop before
-  its snapshot goes. If the snapshot went while we wrote its changelog, and others are done with changelogs of that age,
-  or it was rolled back, ours is taken back, since Paimon fails at gaps. What the look behind all that sees is needed.
-* A *reader* of an expired snapshot was warned by the retention, see ``expiry``.
-* A *writer* that has not committed yet is known by nothing but the age of its files: they are orphans to anybody.
+If changes outlive their snapshots (``changelogs``), each snapshot's changelog is written before the snapshot is
+deleted, as Paimon does. After a crash both may exist, which any later expiry repairs. Changelogs that are too old are
+deleted after all snapshots, oldest first, so that they have no gap either.
 
-What was read of the newest snapshot, rolled back to an older one or replaced meanwhile, stops the run with what was
-done so far. Nobody can tell from its files whether a REST catalog owns the table: there, run Paimon's own procedures.
+**Concurrent processes.** The references are read once more after the snapshot files are deleted. From then on no other
+process can lose a file:
+
+* A *commit* builds on the newest snapshot, which is never deleted. Of the files that existed before, it can only name
+  those that are live in that snapshot. It has written all other files itself, and no expired snapshot named them.
+* A *tag*, *branch*, *rollback* or *fast-forward* names the files of a snapshot, tag or branch that it found. If it
+  found an expired snapshot, it did so before that file was deleted, so the next read of the references sees it, and its
+  files are kept. The exception, as with Paimon's own expiry: a process that read the snapshot before its deletion, and
+  writes its own file only after that read. It has the time in which all snapshot files are deleted to avoid this.
+* A *rollback* deletes snapshots from the newest downwards, a vacuum from the oldest upwards. The newest snapshot must
+  exist before each deletion. If both still meet, the target of the rollback is the snapshot that was deleted last. It
+  is put back, and its files are untouched, since the references are read before files are deleted. A snapshot file
+  that was rolled back and rewritten differs from the one that was read, and is kept. On local disk this check is
+  exact; elsewhere a short window remains between reading the file and deleting it.
+* Another *expiry* may delete more of the oldest snapshots, never the newest. It invalidates a plan only if it deleted
+  the newest snapshot that the plan saw (apache/paimon#7710); then everything is read again. The last read of the
+  references covers all snapshots that exist by then, newly committed ones included.
+* Another expiry also writes and deletes changelogs. A changelog that it wrote must equal ours, otherwise the run stops
+  before the snapshot is deleted. If the snapshot is deleted by others while we write its changelog, ours is withdrawn
+  if they have expired changelogs of that age or rolled the snapshot back, because Paimon fails at gaps. Changelogs that
+  the last read of the references finds are needed.
+* A *reader* of an expired snapshot is protected by the retention, see ``expiry``.
+* A *writer* that has not committed yet is recognized only by the age of its files: to any other process they are
+  orphans.
+
+If the newest snapshot that was read is rolled back or replaced during the run, the run stops and reports what it has
+done. The files of a table do not show whether a REST catalog owns it; run Paimon's own procedures for such a table.
 """
 
 from __future__ import annotations
@@ -55,8 +64,8 @@ from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
 from dv_maintenance.tables.paimon.layout import CHANGELOG, SNAPSHOT, Layout, numbered, table_layout
 from dv_maintenance.tables.paimon.log.schema import newest_schema
 from dv_maintenance.tables.paimon.vacuum.changelogs import is_same
-from dv_maintenance.tables.paimon.vacuum.decision import MovedError, Plan, check_options, is_there
-from dv_maintenance.tables.paimon.vacuum.retained import Ref, look, moved
+from dv_maintenance.tables.paimon.vacuum.decision import MovedError, Plan, check_options, is_unchanged
+from dv_maintenance.tables.paimon.vacuum.retained import Ref, moved, read_references
 from dv_maintenance.tables.vacuum import Sweep, run
 
 if TYPE_CHECKING:
@@ -64,9 +73,9 @@ if TYPE_CHECKING:
 
 __all__ = ["check_cleanable", "vacuum"]
 
-_ATTEMPTS: Final = 3  # plans made before others are too busy
-_HINT: Final = 19  # digits that no id has
-_ROLLED_BACK: Final = "it was rolled back to the snapshot that was just deleted, which is back in its place"
+_ATTEMPTS: Final = 3  # plans, before a run gives up because of concurrent changes
+_HINT: Final = 19  # an id has fewer digits
+_ROLLED_BACK: Final = "it was rolled back to the snapshot that was just deleted, which has been restored"
 
 
 def vacuum(
@@ -80,23 +89,28 @@ def vacuum(
     guard: VacuumGuard = NO_GUARD,
 ) -> VacuumResult:
     """Delete snapshots that were superseded before the retention, the files that only they needed, and old files that
-    nothing needs. ``storage``: of the table; or of a branch, whose own snapshots then expire, and nothing else.
+    nothing needs.
 
-    ``retention``: milliseconds; by default the table's ``snapshot.time-retained``, or an hour. ``now``: epoch
-    milliseconds, by default the clock. ``lite``: only what expires, without a listing. All that may go goes:
-    ``snapshot.expire.limit`` is about commits that must not wait.
+    storage : of the table; or of a branch, in which case only snapshots of that branch expire.
+    retention : milliseconds; by default the table's ``snapshot.time-retained``, or an hour.
+    lite : only expire snapshots with their files, without a listing.
+    now : epoch milliseconds; by default the clock.
 
-    Costs a listing of each bucket, and a read of every manifest that any snapshot or tag has, each once.
+    All expired snapshots are deleted: ``snapshot.expire.limit`` only bounds the expiry inside a commit.
+
+    Cost: lists each bucket, and reads every manifest of every snapshot and tag once.
 
     Raises
     ------
     UsageError : ``retention`` is negative.
     RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``); an option makes no sense;
-        a changelog would have to be left where there is another one.
-    UnsupportedFeatureError : a file names others in a way that is not known here.
-    DamagedTableError : a file that tells what is needed cannot be read. Nothing was deleted, unless it says so.
-    ConflictError : the table was rolled back or replaced meanwhile, or others expire it faster than it can be read.
-    StorageError : some files could not be deleted; says how many were.
+        a changelog would overwrite a different one.
+    UnsupportedFeatureError : a file refers to other files in an unknown way.
+    DamagedTableError : a file that refers to needed files cannot be read. Nothing was deleted, unless the message says
+        so.
+    ConflictError : the table was rolled back or replaced during the run, or others expire it faster than it can be
+        read.
+    StorageError : some files could not be deleted; the message says how many were.
     """
     layout = table_layout(storage)
     guard.refuse_streams("Paimon", table=layout.uri, next_step="give streaming readers a consumer-id: it is respected")
@@ -115,7 +129,7 @@ def vacuum(
 
 
 def check_cleanable(layout: Layout) -> None:
-    """Whether a vacuum may touch the table, as far as that can be told without reading all of it.
+    """Check what can be checked without reading the whole table: kind, folders and retention options.
 
     Raises
     ------
@@ -126,14 +140,17 @@ def check_cleanable(layout: Layout) -> None:
 
 @dataclass(slots=True)
 class _Rules:
-    """``removed``: snapshots that were deleted, oldest first; ``planned``: how many files were to go. ``left``:
-    changelogs that were written.
+    """Paimon's part of a vacuum run.
+
+    planned : how many files were to be deleted.
+    removed : deleted snapshots, oldest first.
+    written : changelogs that this run wrote.
     """
 
     plan: Plan
     planned: int = 0
     removed: list[Ref] = field(default_factory=list)
-    left: list[Ref] = field(default_factory=list)
+    written: list[Ref] = field(default_factory=list)
     sweep: Sweep = field(init=False)
 
     @property
@@ -164,21 +181,21 @@ class _Rules:
 
     def delete(self, files: Sequence[ExpiredFile], sweep: Sweep) -> None:
         plan, self.sweep = self.plan, sweep
-        snapshots = {plan.mine.snapshots[number].path: number for number in plan.expired}
-        changelogs = {ref.path: number for number, ref in plan.mine.changelogs.items()}
-        plan.look_again()
+        snapshots = {plan.branch.snapshots[number].path: number for number in plan.expired}
+        changelogs = {ref.path: number for number, ref in plan.branch.changelogs.items()}
+        plan.recheck()
         files = plan.unneeded(files)
         plan.verify(files)
         self.planned = len(files)
         try:
             expired = set(plan.expired)
-            self._expire([file for file in files if snapshots.get(file.path) in expired])
-            self._outdate([file for file in files if changelogs.get(file.path) in plan.rest.outdated])
+            self._delete_snapshots([file for file in files if snapshots.get(file.path) in expired])
+            self._delete_changelogs([file for file in files if changelogs.get(file.path) in plan.changelogs.to_delete])
             self.storage.fence.outside = tuple(plan.external_roots)
             rest = [file for file in files if file.path not in snapshots and file.path not in changelogs]
             failure = sweep.remove(rest, self._still)
         except MovedError as error:
-            # Too late to plan anew.
+            # Too late to plan again.
             error.final.done = self._done()
             raise error.final from error
         except DvMaintenanceError as error:
@@ -186,50 +203,52 @@ class _Rules:
             raise
         if failure is not None:
             failure.done = self._done()
-            failure.next_step = "run again: what is left is deleted once it is old enough for files without a snapshot"
+            failure.next_step = (
+                "run again: the remaining files are deleted once they are old enough for files without a snapshot"
+            )
             raise sweep.failed(failure, self, self.planned)
 
     def _still(self, files: Sequence[ExpiredFile]) -> Sequence[ExpiredFile]:
-        self._catch_up()
+        self._recheck()
         return self.plan.unneeded(files)
 
     def _done(self) -> str | None:
         if not self.sweep.deleted:
-            written = f"{self.left[-1].path} was written" if self.left else None
-            return written and f"nothing was deleted; {written}, as a later run would do"
+            written = f"{self.written[-1].path} was written" if self.written else None
+            return written and f"nothing was deleted, but {written}; a later run would write it as well"
         until = f", snapshots up to {self.removed[-1].id} among them" if self.removed else ""
         verb = "deleted" if self.sweep.folder is None else f"set aside in {self.sweep.folder}"
-        return f"{self.sweep.deleted} of {self.planned} files {verb}{until}; a later run takes the others"
+        return f"{self.sweep.deleted} of {self.planned} files {verb}{until}; a later run handles the others"
 
-    def _expire(self, files: Sequence[ExpiredFile]) -> None:
-        """Delete snapshot files, each only while the newest one is there, and move the hint."""
-        refs = {ref.path: ref for ref in self.plan.mine.snapshots.values()}
-        newest = self.plan.mine.snapshots[self.plan.mine.newest]
+    def _delete_snapshots(self, files: Sequence[ExpiredFile]) -> None:
+        """Delete snapshot files, each only while the newest snapshot is unchanged, and update the hint."""
+        refs = {ref.path: ref for ref in self.plan.branch.snapshots.values()}
+        newest = self.plan.branch.snapshots[self.plan.branch.newest]
         for file in files:
             if file.path not in refs:
-                continue  # somebody else was faster
-            if not is_there(self.storage, newest):
-                why = f"{newest.path}, its newest snapshot, vanished, or is another one now"
+                continue  # another process has deleted it
+            if not is_unchanged(self.storage, newest):
+                why = f"{newest.path}, its newest snapshot, was deleted or replaced"
                 raise self.plan.conflict(_ROLLED_BACK if self._put_back() else why)
-            left = self.plan.rest.left.get(refs[file.path].id)
-            if left is not None:
-                self._leave(left, refs[file.path])
+            changelog = self.plan.changelogs.to_write.get(refs[file.path].id)
+            if changelog is not None:
+                self._write_changelog(changelog, refs[file.path])
             removed = self._remove(refs[file.path])
-            if left is not None and not removed:
-                self._take_back(left, replaced=removed is None)
+            if changelog is not None and not removed:
+                self._withdraw(changelog, replaced=removed is None)
             if removed is None:
-                raise self.plan.conflict(f"{file.path} is another one now")
+                raise self.plan.conflict(f"{file.path} was replaced")
             if removed:
                 self.removed.append(refs[file.path])
             self.sweep.count([file], removed)
         if self.removed:
-            first = min(number for number in self.plan.mine.snapshots if number > self.removed[-1].id)
+            first = min(number for number in self.plan.branch.snapshots if number > self.removed[-1].id)
             self.storage.put(f"{self.plan.layout.own}{SNAPSHOT}/EARLIEST", str(first).encode())
 
-    def _leave(self, changelog: Ref, snapshot: Ref) -> None:
-        """Write the changelog of a snapshot that is about to go, unless somebody did, and point to it."""
-        if not is_there(self.storage, snapshot):
-            return  # somebody else left one, and was faster
+    def _write_changelog(self, changelog: Ref, snapshot: Ref) -> None:
+        """Write the changelog of a snapshot before its deletion, unless it exists, and update the hint."""
+        if not is_unchanged(self.storage, snapshot):
+            return  # another process deleted the snapshot, after writing its changelog
         path, layout = changelog.path, self.plan.layout
         folder, _, name = path.rpartition("/")
         if self.storage.is_local:
@@ -245,20 +264,26 @@ class _Rules:
         except FileNotFoundError:
             found = None
         if found is not None and not is_same(layout, path, found, changelog.data):
-            raise self.plan.conflict(f"{path} came meanwhile, and is not what snapshot {snapshot.id} leaves behind")
+            raise self.plan.conflict(
+                f"{path} was written concurrently, and differs from the changelog of snapshot {snapshot.id}"
+            )
         if created:
-            self.left.append(changelog)
-        if not is_there(self.storage, snapshot):
-            return  # the caller will see
+            self.written.append(changelog)
+        if not is_unchanged(self.storage, snapshot):
+            return  # the caller handles a snapshot that was deleted concurrently
         if found is None:
-            raise self.plan.conflict(f"{path}, which was just written, vanished")
+            raise self.plan.conflict(f"{path}, which was just written, was deleted")
         self.storage.put(f"{layout.own}{CHANGELOG}/LATEST", str(snapshot.id).encode())
 
-    def _take_back(self, changelog: Ref, *, replaced: bool) -> None:
-        """A changelog that we wrote while others took its snapshot away, unless it is theirs as well: if its successor
-        is gone, or the hint says that all up to it had their time. ``replaced``: another snapshot is in its place.
+    def _withdraw(self, changelog: Ref, *, replaced: bool) -> None:
+        """Delete a changelog that this run wrote while others deleted its snapshot.
+
+        It is kept if the other process needs it as well: its successor exists, and the hint does not say that it has
+        expired.
+
+        replaced : another snapshot has taken the snapshot's number.
         """
-        if changelog not in self.left:
+        if changelog not in self.written:
             return
         layout, number = self.plan.layout, changelog.id
         folder = f"{layout.own}{CHANGELOG}"
@@ -266,10 +291,10 @@ class _Rules:
         if follows and not replaced and self._earliest(folder) <= number:
             return
         self._remove(changelog)
-        self.left.remove(changelog)
+        self.written.remove(changelog)
         ids = [found for name in layout.names(CHANGELOG) if (found := numbered(name, "changelog-")) is not None]
         if ids:
-            # Paimon relies on that hint unless the next changelog is there.
+            # Paimon trusts that hint unless the next changelog exists.
             self.storage.put(f"{folder}/LATEST", str(max(ids)).encode())
 
     def _earliest(self, folder: str) -> int:
@@ -279,31 +304,33 @@ class _Rules:
             return 0
         return int(hint) if hint.isdigit() and len(hint) < _HINT else 0
 
-    def _outdate(self, files: Sequence[ExpiredFile]) -> None:
-        """Delete changelogs that are too old, oldest first, and move the hint."""
+    def _delete_changelogs(self, files: Sequence[ExpiredFile]) -> None:
+        """Delete changelogs that are too old, oldest first, and update the hint."""
         plan, known = self.plan, {file.path: file for file in files}
-        every = {**plan.rest.left, **plan.mine.changelogs}
-        outdated = set(plan.rest.outdated)
-        for number in sorted(outdated):
-            if number not in plan.mine.changelogs and every[number] not in self.left:
-                outdated = {each for each in outdated if each < number}
-                break  # somebody else has just left it: the next run finds it
+        every = {**plan.changelogs.to_write, **plan.branch.changelogs}
+        expired = set(plan.changelogs.to_delete)
+        for number in sorted(expired):
+            if number not in plan.branch.changelogs and every[number] not in self.written:
+                expired = {each for each in expired if each < number}
+                break  # another process has just written it: the next run handles it
             removed = self._remove(every[number])
             if removed is None:
-                raise plan.conflict(f"{every[number].path} is another one now")
+                raise plan.conflict(f"{every[number].path} was replaced")
             file = known.get(every[number].path)
-            if file is not None:  # else it was left by this very run
+            if file is not None:  # otherwise this run wrote it
                 self.sweep.count([file], removed)
-        first = min(every.keys() - outdated, default=None)
-        if first is not None and (outdated or self.left):
+        first = min(every.keys() - expired, default=None)
+        if first is not None and (expired or self.written):
             self.storage.put(f"{plan.layout.own}{CHANGELOG}/EARLIEST", str(first).encode())
 
     def _remove(self, ref: Ref) -> int | None:
-        """Delete the file of a snapshot or a changelog; how many were there. ``None``: it is not what was read any
-        more, and stays. On local disk that is certain: it is moved out of the way before it is looked at.
+        """Delete the file of a snapshot or a changelog.
+
+        Returns how many files were deleted: 0 if it was missing; ``None`` if it has changed since it was read, and is
+        kept. On local disk the check is exact: the file is renamed before it is compared.
         """
         if not self.storage.is_local:
-            if not is_there(self.storage, ref) and self.storage.exists(ref.path):
+            if not is_unchanged(self.storage, ref) and self.storage.exists(ref.path):
                 return None
             if not self.storage.exists(ref.path):
                 return 0
@@ -333,29 +360,29 @@ class _Rules:
                 raise
         return 1 if same else None
 
-    def _catch_up(self) -> None:
-        """Look again, and take in what anything new needs."""
+    def _recheck(self) -> None:
+        """Read the references again, and keep the files that new ones need."""
         try:
-            after = look(self.plan.layout, self.plan.ground)
+            after = read_references(self.plan.layout, self.plan.references)
         except DvMaintenanceError:
             if self._put_back():
                 raise self.plan.conflict(_ROLLED_BACK) from None
             raise
-        mine = after.branches[self.plan.layout.branch]
-        reason = moved(self.plan.mine, mine)
-        # Others may expire what they like, as long as they leave newer ones: those were read just now.
-        if reason and not (mine.newest > self.plan.mine.newest and self.plan.mine.newest not in mine.snapshots):
+        own = after.branches[self.plan.layout.branch]
+        reason = moved(self.plan.branch, own)
+        # Another expiry may delete any snapshots if newer ones remain: those have just been read.
+        if reason and not (own.newest > self.plan.branch.newest and self.plan.branch.newest not in own.snapshots):
             raise self.plan.conflict(_ROLLED_BACK if self._put_back() else reason)
-        self.plan.rely_on(after)
+        self.plan.retain_all(after)
 
     def _put_back(self) -> bool:
-        """The last snapshot that was deleted, if none is left: somebody rolled back to it at that very moment."""
+        """Restore the snapshot that was deleted last if none is left: a concurrent rollback targeted it."""
         if not self.removed or any(numbered(name, "snapshot-") for name in self.plan.layout.names(SNAPSHOT)):
             return False
         with suppress(FileExistsAlreadyError):
             path, data = self.removed[-1].path, self.removed[-1].data
             folder, _, name = path.rpartition("/")
-            # Whoever lists snapshots takes what is behind `snapshot-` for a number: nothing else may begin like that.
+            # Listings parse the text after `snapshot-` as a number: the staging name must not begin with it.
             self.storage.create(path, data, staging=f"{folder}/.{name}.{uuid4()}.tmp")
             self.removed.pop()
             self.sweep.deleted -= 1
@@ -363,7 +390,7 @@ class _Rules:
 
 
 def _move_back(access: Access, aside: str, place: str) -> None:
-    """Unless there is another one by now. Not every file system has links."""
+    """Move a file back unless its place is taken. Not every file system has links."""
     try:
         access.link(aside, place)
     except FileExistsError:
