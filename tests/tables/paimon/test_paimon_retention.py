@@ -73,9 +73,9 @@ def test_files_without_a_snapshot_are_kept_for_a_day() -> None:
     [
         ({}, HOUR - 1, "shorter than the table's own 1h .Paimon's default"),
         ({"snapshot.time-retained": "2 d"}, DAY, "own 2d .snapshot.time-retained"),
-        ({"snapshot.time-retained": "1h30m"}, None, "snapshot.time-retained: '1h30m' is no duration"),
+        ({"snapshot.time-retained": "1h30m"}, None, "snapshot.time-retained: '1h30m' is not a duration"),
         ({"snapshot.num-retained.min": "0"}, None, "num-retained.min: '0' is not a number"),
-        ({"snapshot.num-retained.min": "ten"}, 2 * HOUR, "'ten' is no number"),
+        ({"snapshot.num-retained.min": "ten"}, 2 * HOUR, "'ten' is not a number"),
         ({"snapshot.num-retained.max": "5"}, None, "num-retained.max: 5 is less than the 10"),
         ({"snapshot.num-retained.max": "99999999999"}, None, "is not a number"),
     ],
@@ -121,15 +121,18 @@ def test_changelogs_that_outlive_their_snapshots(options: dict[str, str], found:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"changelog.time-retained": "long"}, "changelog.time-retained: 'long' is no duration"),
+        ({"changelog.time-retained": "long"}, "changelog.time-retained: 'long' is not a duration"),
         ({"changelog.num-retained.min": "0"}, "changelog.num-retained.min: '0' is not a number"),
-        ({"changelog.num-retained.max": "many"}, "changelog.num-retained.max: 'many' is no number"),
+        ({"changelog.num-retained.max": "many"}, "changelog.num-retained.max: 'many' is not a number"),
         (
             {"changelog.num-retained.max": "5", "changelog.time-retained": "2 h"},
-            "changelog.num-retained.max: 5 is less than the 10",
+            "changelog.num-retained.max: 5 is less than the minimum of 10",
         ),
         ({"consumer.changelog-only": "yes"}, "consumer.changelog-only: 'yes' is neither true nor false"),
-        ({"changelog.time-retained": "2 h", "changelog-producer": "magic"}, "changelog-producer: 'magic' is none of"),
+        (
+            {"changelog.time-retained": "2 h", "changelog-producer": "magic"},
+            "changelog-producer: 'magic' is not one of",
+        ),
     ],
 )
 def test_changelogs_refused(options: dict[str, str], error: str) -> None:

@@ -613,7 +613,7 @@ def test_what_is_not_known(table: Lake, kind: str, change: str) -> None:
         (table.path / "manifest" / name).write_bytes(avro_file(schema, [entry]))
     if change == "version":
         rewrite(table, name, schema, _VERSION=9)
-        error = stopped(table, UnsupportedFeatureError, f"{name}: it is of format version 9")
+        error = stopped(table, UnsupportedFeatureError, f"{name}: it has format version 9")
         assert error.exit_code == 3
         return
     types = {"text": optional("string"), "files": {"type": "array", "items": "string"}, "number": optional("long")}
@@ -623,7 +623,7 @@ def test_what_is_not_known(table: Lake, kind: str, change: str) -> None:
     if change == "number":
         table.vacuum()
     else:
-        stopped(table, UnsupportedFeatureError, f"{name}: it has a field _NEW that is not known")
+        stopped(table, UnsupportedFeatureError, f"{name}: it has a field _NEW that is unknown")
 
 
 @pytest.mark.parametrize("path", ["snapshot/snapshot-1", "snapshot/snapshot-4", "tag/tag-t"])
@@ -663,7 +663,7 @@ def test_branches_that_nobody_can_tell_what_they_need(table: Lake) -> None:
         ({"changelog.time-retained": "ever"}, "changelog.time-retained"),
         ({"type": "format-table"}, "format-table"),
         ({"data-file.path-directory": "../other"}, "points outside the table"),
-        ({"snapshot.time-retained": "soon"}, "'soon' is no duration"),
+        ({"snapshot.time-retained": "soon"}, "'soon' is not a duration"),
     ],
 )
 def test_options_that_stop_it(table: Lake, options: dict[str, str], match: str) -> None:
