@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
+from answers import QUOTED, USUAL, Session
 
 from dv_maintenance.dml import catalyst, delete, keys, rows, session_time
 from dv_maintenance.engine.parquet import reader
@@ -28,13 +29,14 @@ Patch = Callable[["pytest.MonkeyPatch", "Answers"], None]
 @dataclass(frozen=True)
 class Mistake:
     """A DELETE's. ``table``: where it shows; ``leaves``: those that are asked about; ``about``: what conditions have in
-    them.
+    them; ``sessions``: those that ask.
     """
 
     table: str
     leaves: tuple[str, ...]
     patch: Patch
     about: str = ""
+    sessions: tuple[Session, ...] = USUAL[:2]
 
 
 def _char_as_it_is_stored(patch: pytest.MonkeyPatch, _: Answers) -> None:
@@ -42,15 +44,15 @@ def _char_as_it_is_stored(patch: pytest.MonkeyPatch, _: Answers) -> None:
         patch.setattr(module, "as_in_catalog", lambda stored, schema: stored)
 
 
-def _in_a_session_of(zone: str) -> Patch:
-    """What is skipped is told by another session than the rows are found in."""
+def _in_another_session(setting: str, value: str) -> Patch:
+    """What is skipped is decided in another session than the rows are found in."""
 
     def make(patch: pytest.MonkeyPatch, answers: Answers) -> None:
         right = delete.predicate_of
 
         def wrong(session: SparkSession, schema: pa.Schema, sql: str) -> Predicate:
             other = answers.spark.newSession()
-            other.conf.set("spark.sql.session.timeZone", zone)
+            other.conf.set(setting, value)
             return right(other, schema, sql)
 
         patch.setattr(delete, "predicate_of", wrong)
@@ -85,10 +87,16 @@ MISTAKES: Mapping[str, Mistake] = {
     "CHAR partitions compared as stored": Mistake("by char and decimal", ("`pc`",), _char_as_it_is_stored),
     "CHAR columns compared as stored": Mistake("current", ("`c4`",), _char_as_it_is_stored),
     "files skipped in another session's zone": Mistake(
-        "few values a file", ("`ts`",), _in_a_session_of("UTC"), "< TIMESTAMP'"
+        "few values a file", ("`ts`",), _in_another_session("spark.sql.session.timeZone", "UTC"), "< TIMESTAMP'"
     ),
     "files skipped by numbers that no FLOAT has": Mistake(
         "few values a file", ("`f32`",), _exact_numbers, "= 16777217"
+    ),
+    "names in double quotes taken for text": Mistake(
+        "few values a file",
+        ("`i32`",),
+        _in_another_session("spark.sql.ansi.doubleQuotedIdentifiers", "false"),
+        sessions=QUOTED,
     ),
     "times of partitions taken for UTC": Mistake("by time without a zone", ("`pts`",), _times_in_utc),
     "bounds that leave NaN out believed": Mistake("deltalake", ("`f64`", "`inf`"), _bounds_with_nan),

@@ -19,7 +19,19 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ALL", "CHEAP", "PAIRS", "READER", "USUAL", "Answers", "Difference", "Session", "Verdict", "spread"]
+__all__ = [
+    "ALL",
+    "CHEAP",
+    "PAIRS",
+    "QUOTED",
+    "READER",
+    "USUAL",
+    "Answers",
+    "Difference",
+    "Session",
+    "Verdict",
+    "spread",
+]
 
 ZONES = ("UTC", "America/New_York", "Asia/Kolkata", "Europe/Amsterdam")
 REBASE = ("CORRECTED", "EXCEPTION", "LEGACY")
@@ -35,17 +47,19 @@ CHEAP = {
 
 @dataclass(frozen=True, order=True)
 class Session:
-    """How somebody has set their session."""
+    """How somebody has set their session. ``quoted``: what stands in double quotes is a name, and no text."""
 
     zone: str
     ansi: bool
     rebase: str
     vectorized: bool
+    quoted: bool = False
 
     def settings(self) -> dict[str, str]:
         return {
             "spark.sql.session.timeZone": self.zone,
             "spark.sql.ansi.enabled": str(self.ansi).lower(),
+            "spark.sql.ansi.doubleQuotedIdentifiers": str(self.quoted).lower(),
             "spark.sql.parquet.datetimeRebaseModeInRead": self.rebase,
             "spark.sql.parquet.int96RebaseModeInRead": self.rebase,
             "spark.sql.parquet.enableVectorizedReader": str(self.vectorized).lower(),
@@ -55,7 +69,8 @@ class Session:
 
     def __str__(self) -> str:
         reader = "vectors" if self.vectorized else "rows"
-        return f"{self.zone}, {'ANSI' if self.ansi else 'not ANSI'}, {self.rebase}, {reader}"
+        names = ", quoted names" if self.quoted else ""
+        return f"{self.zone}, {'ANSI' if self.ansi else 'not ANSI'}, {self.rebase}, {reader}{names}"
 
 
 ALL = tuple(Session(*each) for each in product(ZONES, (True, False), REBASE, (True, False)))
@@ -71,6 +86,7 @@ USUAL = (
     Session("UTC", ansi=True, rebase="CORRECTED", vectorized=False),
     Session("Asia/Kolkata", ansi=False, rebase="EXCEPTION", vectorized=False),
 )
+QUOTED = (Session("UTC", ansi=True, rebase="CORRECTED", vectorized=True, quoted=True),)
 
 READER = Session("UTC", ansi=False, rebase="CORRECTED", vectorized=False)
 """Reads what others refuse."""

@@ -1,7 +1,7 @@
 """Maintenance never changes what a query returns: batteries of queries in real Spark before and after each verb.
 
 ``make deep`` asks every table after every verb, in every session. DVM_ANSWERS multiplies how many conditions are
-asked (0.2: a look).
+asked (8: a night).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from dv_maintenance.dml.merge import merge
 from dv_maintenance.dml.update import update
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.spark import SparkEngine
+from dv_maintenance.errors import DvMaintenanceError, UnsupportedFeatureError
 from dv_maintenance.maintenance.checkpoint import checkpoint
 from dv_maintenance.maintenance.convert import convert
 from dv_maintenance.maintenance.downgrade import downgrade
@@ -191,7 +193,9 @@ def _vacuum(kept: Kept, _: SparkSession) -> None:
 
 
 def _manifest(kept: Kept, _: SparkSession) -> None:
-    write_manifests(kept.table, LocalEngine(), purge_first=True)
+    mapped = kept.table.snapshot().properties.get("delta.columnMapping.mode", "none") != "none"
+    with pytest.raises(UnsupportedFeatureError, match="columnMapping") if mapped else nullcontext():
+        write_manifests(kept.table, LocalEngine(), purge_first=True)
 
 
 def _restore(kept: Kept, _: SparkSession) -> None:
@@ -232,8 +236,7 @@ VERBS: Mapping[str, Verb] = {
     "compact": _compact,
     "downgrade": _downgrade,
 }
-REWRITES = {"purge": 8, "zorder": 2, "compact": 2}
-"""Conditions on each leaf."""
+REWRITES = ("purge", "zorder", "compact")
 
 
 @pytest.mark.deep
@@ -249,13 +252,12 @@ def test_every_verb(keep: Keep, delta_spark: SparkSession, name: str) -> None:
         act(kept, delta_spark)
         if verb in REWRITES:
             sessions, turns = tuple(turns[:4]), turns[4:]
-            per_leaf = REWRITES[verb]
-            verdict = kept.judge(kept.battery.conditions(more(per_leaf), random_ones=more(5 * per_leaf)), sessions)
-            sample = draw.sample(kept.battery.conditions(1, random_ones=4), more(12))
+            verdict = kept.judge(kept.battery.conditions(more(1), random_ones=more(4)), sessions)
+            sample = draw.sample(kept.battery.conditions(1, random_ones=4), more(2))
             verdict += kept.judge(sample, sessions, skipping=True)
             verdict += kept.totals()
         else:
-            verdict = kept.judge(draw.sample(kept.battery.conditions(1, random_ones=4), more(12)))
+            verdict = kept.judge(draw.sample(kept.battery.conditions(1, random_ones=4), more(4)))
         print(name, verb, verdict)
         total += verdict
     print(f"{name}: {total.asked} answers compared")
@@ -269,7 +271,7 @@ def test_statements_on_every_kind(keep: Keep, delta_spark: SparkSession, name: s
     total = Verdict()
     for statement in STATEMENTS.values():
         statement(kept, delta_spark)
-        total += kept.judge(kept.battery.conditions(more(5), random_ones=20), PAIRS, aside=TOUCHED)
+        total += kept.judge(kept.battery.conditions(more(1), random_ones=more(10)), PAIRS, aside=TOUCHED)
     same(total)
 
 
@@ -278,9 +280,9 @@ def test_statements_on_every_kind(keep: Keep, delta_spark: SparkSession, name: s
 def test_converted_and_maintained(keep: Keep, delta_spark: SparkSession, name: str) -> None:
     kept = keep(name)
     assert convert(kept.table).converted
-    same(kept.judge(kept.battery.conditions(more(4), random_ones=10), PAIRS))
+    same(kept.judge(kept.battery.conditions(more(1), random_ones=more(10)), PAIRS))
     assert maintain(kept.table, LocalEngine()).verified
-    same(kept.judge(kept.battery.conditions(more(8), random_ones=30), PAIRS))
+    same(kept.judge(kept.battery.conditions(more(1), random_ones=more(10)), PAIRS))
 
 
 @pytest.mark.deep
@@ -289,7 +291,8 @@ def test_every_session(keep: Keep, name: str) -> None:
     """The full product of settings."""
     kept = keep(name)
     purge(kept.table, LocalEngine())
-    same(kept.judge(kept.battery.conditions(more(1)), ALL, each=len(ALL)))
+    some = random.Random(name).sample(kept.battery.conditions(1), more(10))
+    same(kept.judge(some, ALL, each=len(ALL)))
 
 
 @pytest.mark.deep
@@ -303,7 +306,7 @@ def test_random_tables_and_conditions(answers: Answers, tmp_path: Path, seed: in
     print("seed", seed)
     for verb in draw.sample(["purge", "compact", "zorder", "restore", "manifest"], 2):
         VERBS[verb](kept, answers.spark)
-        conditions = kept.battery.conditions(more(3), random_ones=more(60))
+        conditions = kept.battery.conditions(more(1), random_ones=more(20))
         same(kept.judge(conditions, tuple(draw.sample(ALL, 4))))
 
 
@@ -313,14 +316,19 @@ def test_random_tables_and_conditions(answers: Answers, tmp_path: Path, seed: in
 def wrong_deletes(kept: Kept, session: Session, conditions: list[str]) -> list[str]:
     """Those that take other rows than Spark finds, each with both figures."""
     own = kept.answers.session(session)
+    if session.quoted:
+        conditions = [each.replace("`", '"') for each in conditions]
     counts = kept.answers.true(session, kept.source, conditions)
     wrong = []
     for condition, found in zip(conditions, counts, strict=True):
         if found.startswith("fails"):
             continue
-        rows = delete(kept.table, own, condition, dry_run=True).rows_deleted
-        if rows != int(found.split()[0]):
-            wrong.append(f"[{session}] WHERE {condition}: Spark finds {found.split()[0]} rows, we {rows}")
+        try:
+            ours = str(delete(kept.table, own, condition, dry_run=True).rows_deleted)
+        except DvMaintenanceError as error:
+            ours = f"fail: {error}"
+        if ours != found.split()[0]:
+            wrong.append(f"[{session}] WHERE {condition}: Spark finds {found.split()[0]} rows, we {ours}")
     print(f"{len(wrong)} of {len(conditions)} DELETEs differ")
     return wrong
 
@@ -340,14 +348,20 @@ def test_a_delete_takes_the_rows_that_spark_takes(keep: Keep, name: str, session
 @pytest.mark.deep
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_of_conditions_are_found(keep: Keep, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """None is found before the mistake is made."""
     mistake = MISTAKES[name]
     kept = keep(mistake.table)
     conditions = kept.battery.conditions(80, leaves=lambda leaf: leaf.sql in mistake.leaves)
     conditions = [each for each in conditions if mistake.about in each][:16]
+
+    def judged() -> list[str]:
+        return [each for session in mistake.sessions for each in wrong_deletes(kept, session, conditions)]
+
+    assert not judged()
     mistake.patch(monkeypatch, kept.answers)
-    wrong = [each for session in USUAL[:2] for each in wrong_deletes(kept, session, conditions)]
+    wrong = judged()
     print(name, *wrong, sep="\n")
-    assert wrong, f"{len(conditions)} DELETEs in two sessions do not notice: {name}"
+    assert wrong, f"{len(conditions)} DELETEs do not notice: {name}"
 
 
 @pytest.mark.deep
