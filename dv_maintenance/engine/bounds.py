@@ -35,7 +35,7 @@ class BoundsCollector:
             column.add(batch)
 
     def found(self) -> tuple[ColumnStats, ...]:
-        """Of all batches added. Values as ``StatsCollector`` tells them."""
+        """The bounds of all batches added, with values in the form of ``StatsCollector``."""
         return tuple(column.found() for column in self._columns)
 
 
@@ -45,7 +45,7 @@ class _Bounds:
         self._nulls = 0
         self._least: Any = None
         self._greatest: Any = None
-        # Nobody is told half of the truth: one value without a place in the order, and there are no bounds.
+        # A single value outside the order leaves the column without bounds: partial bounds would be wrong.
         self._known = has_order(column.type)
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -73,7 +73,7 @@ class _Bounds:
 
 
 def _json(value: Any, zero: float) -> Any:
-    """``zero``: which of the two zeros stands for both, as readers need not take them for equal."""
+    """``zero``: which of the two zeros represents both, as readers may distinguish them."""
     if isinstance(value, float):
         # JSON has no infinity.
         return None if not math.isfinite(value) else value or zero

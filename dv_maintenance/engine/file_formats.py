@@ -79,7 +79,7 @@ def name_of(source: SourceFile) -> str:
 
 
 def writer_of(name: str) -> NewFormat:
-    """What writes files of the format ``name``. Raises RefusedError where there is no such writer."""
+    """The writer for files of the format ``name``. Raises RefusedError if there is none."""
     found = _FORMATS.get(name)
     if found is None or found.writer is None:
         raise RefusedError(

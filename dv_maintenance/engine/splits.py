@@ -80,7 +80,7 @@ def _spans(size: int, target_bytes: int) -> Iterator[tuple[int, Span]]:
     count = max(1, -(-size // target_bytes))
     for number in range(count):
         start, stop = size * number // count, size * (number + 1) // count
-        # The last goes on to the end, wherever that is: no row group may be left over.
+        # The last split extends to the end of the file: no row group may be left over.
         yield stop - start, Span(start, None if number == count - 1 else stop)
 
 

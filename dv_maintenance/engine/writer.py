@@ -96,7 +96,7 @@ class RollingWriter:
         self._finished.append(output)
 
     def _new_sums(self) -> RowSums | None:
-        # What Parquet's writer is told is what is in its files; those of the others have proven less.
+        # Parquet's writer is trusted to store the rows it was given; files of the others are read back.
         return None if self._task.format == "parquet" else RowSums()
 
     def _read_back(self, output: OutputFile, written: Fingerprint) -> None:

@@ -34,7 +34,7 @@ _OFFSET: Final = 0xFFFF_FFFF
 _AHEAD: Final = 2
 # By how much values of variable length may be larger than what a file has of them.
 _DECODED: Final = 4
-# Files from this version on can be asked for batches of so many bytes.
+# Files from this version on support batches limited by bytes.
 _BYTES_FROM: Final = (2, 1)
 
 

@@ -178,7 +178,7 @@ def _unwritten(field: pa.Field, what: str) -> RefusedError:
 
 
 class _Kept:
-    """A sink that Arrow's writer cannot close: how much is in it is asked for after that."""
+    """A sink that Arrow's writer cannot close: its size is needed afterwards."""
 
     closed = False
 

@@ -90,7 +90,7 @@ class FileCalendar:
 
     @classmethod
     def of(cls, footer: Any, uri: str) -> FileCalendar | None:
-        """By the keys of a footer; ``None`` where every value stands for itself.
+        """By the keys of a footer; ``None`` if no value needs a conversion.
 
         Versions are compared as Spark does it, as text. Without a version it is a reader's settings that decide; as by
         default in Spark 4, what is stored is what is meant.

@@ -56,7 +56,7 @@ class ParquetOutput:
         self._odd.append(odd)
 
     def bounds_with_nan(self, footer: Any) -> str | None:
-        """Which column the file's ``footer``, read back, tells bounds of where there is NaN; ``None``: of none."""
+        """The column with NaN for which the ``footer``, read back, has bounds; ``None`` if there is none."""
         for number, odd in enumerate(self._odd):
             for leaf in sorted(odd.nan):
                 chunk = footer.row_group(number).column(leaf)

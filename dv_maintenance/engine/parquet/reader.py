@@ -100,7 +100,7 @@ class SourceReader:
                 yield batch, batch.num_rows
 
     def _buffer_bytes(self) -> int:
-        """Read-ahead per column; 0 stands for whole column chunks."""
+        """Read-ahead per column; 0 means whole column chunks."""
         leaves = self.projection.leaves
         groups = (self.footer.row_group(group) for group in range(self.footer.num_row_groups))
         if max((compressed_bytes(group, leaves) for group in groups), default=0) <= _WHOLE_BYTES:

@@ -64,7 +64,7 @@ class ParquetFiles:
 
     def begin(self, uri: str, footer: Any, origins: Mapping[str, int]) -> ParquetFile:
         """``footer``, ``origins``: see ``RollingWriter.write``."""
-        # Of what is no Parquet nobody knows: Parquet gives a dictionary up where it does not pay.
+        # Unknown for other formats: Parquet drops a dictionary that does not pay off.
         repetitive = [
             path
             for path in self._paths

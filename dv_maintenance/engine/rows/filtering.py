@@ -39,7 +39,7 @@ class _NotHereError(Exception):
 
 
 def keep_matching(batch: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
-    """The batch without rows for which a bound ``predicate`` is not true, as far as that can be told here.
+    """The batch without rows for which a bound ``predicate`` is not true, as far as that can be decided here.
 
     Of a conjunction the parts that can be answered are. Floats are left to the caller: NaN compares in another way.
     """

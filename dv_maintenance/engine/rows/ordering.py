@@ -47,7 +47,7 @@ class Ordering:
 
     @classmethod
     def of(cls, task: ScanTask, columns: Sequence[str], storage: Storage) -> Self:
-        """For the live rows of the task's sources. Reads nothing but ``columns``, once. Raises as ``scan.scan``."""
+        """For the live rows of the task's sources. Reads only ``columns``, once. Raises as ``scan.scan``."""
         keys = replace(task, schema=pa.schema([task.schema.field(name) for name in columns]))
         step = max(1, sum(source.rows or 0 for source in task.sources) // _SAMPLE_ROWS)
         parts = [keys.schema.empty_table()]

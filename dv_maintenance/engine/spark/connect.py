@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["connect"]
 
-# PySpark itself goes on trying for ten minutes, and says nothing.
+# PySpark itself retries silently for ten minutes.
 _PATIENCE_SECONDS = 30
 
 
