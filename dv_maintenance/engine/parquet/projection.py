@@ -165,7 +165,7 @@ class _Binder:
             column = ".".join((*path, field.name))
             if not key:
                 raise DamagedTableError(f"column {column} has no field id, but the table finds its columns by them")
-            # To Spark, names that differ only in case are one column: reading such a column as null would lose its values.
+            # To Spark, names that differ only in case are one column: reading it as null would lose its values.
             hits = known.get(key) or folded.get(key.lower(), [])
             if len(hits) > 1:
                 raise DamagedTableError(f"{self.file} has more than one column {column}")
