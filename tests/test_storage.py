@@ -310,6 +310,6 @@ def test_an_answer_that_breaks_off_is_no_damage(
     sound = Storage(place or str(tmp_path))
     sound.put("f", bytes(200))
     assert len(read(sound)) in {100, 200}
-    with injected(ShortReads()), pytest.raises(StorageError, match=r"only \d+ of \d+ bytes of f came") as caught:
+    with injected(ShortReads()), pytest.raises(StorageError, match=r"only \d+ of \d+ bytes of f arrived") as caught:
         read(Storage(sound.uri))
     assert caught.value.to_json()["retryable"]

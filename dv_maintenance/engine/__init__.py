@@ -16,7 +16,7 @@ ENGINES = ("spark", "local")
 
 
 class Engine(Protocol):
-    """Runs tasks; holds what they need (a Spark session) between runs, and lets go of it on ``close()``."""
+    """Runs tasks. Keeps its resources (a Spark session) between runs, and releases them on ``close()``."""
 
     name: ClassVar[str]
 
@@ -27,20 +27,21 @@ class Engine(Protocol):
         storage_options: Mapping[str, str] | None = None,
         on_done: Callable[[RewriteResult], None] | None = None,
     ) -> list[RewriteResult]:
-        """Run every task; results in the order of the tasks. ``on_done`` gets each result once it is known, in any
-        order, in the calling thread.
+        """Run every task and return the results in the order of the tasks.
 
-        The first error of a task ends the run: what has not begun is dropped, what runs is stopped as far as possible,
-        and the error is raised as the class it was. Outputs of tasks that did finish stay in the storage, uncommitted:
-        whoever got them by ``on_done`` may commit or delete them, else they are orphans for vacuum.
+        on_done : called with each result as soon as it is known, in any order, in the calling thread.
+
+        The first error of a task ends the run: tasks that have not begun are dropped, running ones are stopped as far
+        as possible, and the error is raised with its original class. Outputs of finished tasks remain in the storage,
+        uncommitted: ``on_done`` may commit or delete them, otherwise vacuum deletes them as orphans.
 
         Raises
         ------
-        DvMaintenanceError : what ``engine.rewrite.rewrite`` raises, or the engine's own trouble.
+        DvMaintenanceError : the errors of ``engine.rewrite.rewrite``, and failures of the engine itself.
         """
 
     def close(self) -> None:
-        """Stop what this engine started, and nothing else."""
+        """Stop only what this engine started."""
 
 
 def get_engine(name: str) -> Engine:
@@ -48,7 +49,7 @@ def get_engine(name: str) -> Engine:
 
     Raises
     ------
-    UsageError : no engine has that name.
+    UsageError : the name is unknown.
     """
     if name == "spark":
         from dv_maintenance.engine.spark import SparkEngine
@@ -58,4 +59,4 @@ def get_engine(name: str) -> Engine:
         from dv_maintenance.engine.local import LocalEngine
 
         return LocalEngine()
-    raise UsageError(f"there is no engine {name!r}", next_step=f"choose one of {', '.join(ENGINES)}")
+    raise UsageError(f"unknown engine {name!r}", next_step=f"choose one of {', '.join(ENGINES)}")

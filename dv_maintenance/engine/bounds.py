@@ -20,7 +20,7 @@ _LONGEST = 4096
 
 
 class BoundsCollector:
-    """Statistics of one file's leaf columns: :meth:`add` each batch written, then ask for what was :meth:`found`.
+    """Statistics of one file's leaf columns: :meth:`add` each written batch, then get the result from :meth:`found`.
 
     Raises
     ------

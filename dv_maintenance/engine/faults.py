@@ -1,4 +1,4 @@
-"""What Arrow, the system and a storage client complain about, as our errors."""
+"""Errors of Arrow, the operating system and storage clients, as errors of this package."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, StorageError
 
-__all__ = ["about", "reading", "writing"]
+__all__ = ["decoding", "reading", "writing"]
 
 
 @contextmanager
 def reading(uri: str, kind: str = "Parquet") -> Iterator[None]:
-    """Around everything that touches a source file; ``kind``: what it should be."""
+    """Context for all access to a source file. ``kind``: the expected file format, for messages."""
     try:
         yield
     except FileNotFoundError as error:
@@ -25,7 +25,7 @@ def reading(uri: str, kind: str = "Parquet") -> Iterator[None]:
     except pa.ArrowMemoryError:
         raise
     except (pa.ArrowException, OSError) as error:
-        # Arrow's own complaints about bytes come without an errno; the system's about a disk have one.
+        # Arrow's own errors about bytes have no errno; the system's errors about a disk have one.
         if isinstance(error, OSError) and error.errno is not None:
             raise _storage(uri, error) from error
         raise DamagedTableError(
@@ -38,8 +38,8 @@ def reading(uri: str, kind: str = "Parquet") -> Iterator[None]:
 
 
 @contextmanager
-def about(uri: str) -> Iterator[None]:
-    """Around what takes the bytes of a file apart, and does not know which file it is."""
+def decoding(uri: str) -> Iterator[None]:
+    """Context for code that parses the bytes of a file without knowing its name: adds the name to its errors."""
     try:
         yield
     except DamagedTableError as damage:
@@ -52,7 +52,7 @@ def about(uri: str) -> Iterator[None]:
 
 @contextmanager
 def writing(uri: str) -> Iterator[None]:
-    """Around everything that touches an output file."""
+    """Context for all access to an output file."""
     try:
         yield
     except OSError as error:

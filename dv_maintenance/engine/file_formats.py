@@ -1,5 +1,5 @@
-"""How files of a format are read and written, by the format's name. Modules are imported on first use: each of them
-wants libraries of its own.
+"""Readers and writers of file formats, by the format's name. Modules are imported on first use: each of them needs
+libraries of its own.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = ["FileFormat", "format_of", "rewriter_of", "writer_of"]
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """A file format. Members are ``module:name`` below ``dv_maintenance.engine``, ``None`` where it has none.
+    """A file format. Members are ``module:name`` below ``dv_maintenance.engine``, ``None`` if the format has none.
 
-    title : as its makers write it.
+    title : the format's official spelling.
     reader : opens a source, see ``protocols.Reader``.
-    stored : the rows of a file that is always read whole, see ``protocols.StoredFile``.
-    writer : makes new files, see ``protocols.Format``.
-    rewriter : does a whole rewrite task with the format's own library; then rows of ours never reach a writer.
+    stored : opens a file that is always read whole, see ``protocols.StoredFile``.
+    writer : creates new files, see ``protocols.Format``.
+    rewriter : runs a whole rewrite task with the format's own library, without a writer.
     """
 
     title: str
@@ -50,7 +50,7 @@ class FileFormat:
         return found
 
     def open_stored(self) -> OpenStored:
-        """Of a format that has one."""
+        """The function that ``stored`` names. Only for formats that have one."""
         found: OpenStored = _member(str(self.stored))
         return found
 
@@ -64,7 +64,7 @@ _FORMATS: Final = {
 
 
 def format_of(source: SourceFile) -> FileFormat:
-    """The format of a source. Raises RefusedError for one that is not known, and names the file."""
+    """The format of a source. Raises RefusedError if it is unknown; the error names the file."""
     found = _FORMATS.get(name_of(source))
     if found is None:
         raise RefusedError(
@@ -91,7 +91,7 @@ def writer_of(name: str) -> NewFormat:
 
 
 def rewriter_of(task: RewriteTask) -> Rewrite | None:
-    """What does the whole of a task; ``None`` where rows are read and written here."""
+    """The function that runs the whole task; ``None`` if rows are read and written here."""
     for name in {name_of(source) for source in task.scan.sources}:
         found = _FORMATS.get(name)
         if found is not None and found.rewriter is not None:

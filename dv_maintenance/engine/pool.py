@@ -1,4 +1,4 @@
-"""Several tasks at a time, from threads that wait for whoever does the work."""
+"""Several tasks at a time, in threads that wait for the engine."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def run_all(
 ) -> list[RewriteResult]:
     """``run_one`` for each task, ``at_once`` of them at the same time; results in the order of the tasks.
 
-    On the first error no further task begins and ``stop`` is called to end those that run. Whatever finished all the
-    same still goes to ``on_done`` before the error is raised, so that its files are not forgotten.
+    On the first error no further task begins, and ``stop`` is called to end the running ones. Tasks that still finish
+    are passed to ``on_done`` before the error is raised, so that their files are known.
     """
     report = on_done or (lambda _: None)
     reported: set[Future[RewriteResult]] = set()

@@ -1,4 +1,4 @@
-"""What the readers and writers of each file format implement."""
+"""Protocols of the readers and writers of file formats."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["WHOLE", "Format", "NewFile", "Reader", "Span", "StoredFile"]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of a file's bytes, ``[start, stop)``. A row group belongs to the one that holds its middle, so spans
-    that cover a file share out its row groups before anyone has read the footer.
+    """A range of a file's bytes, ``[start, stop)``. A row group belongs to the span that contains its middle, so spans
+    that cover a file distribute its row groups before the footer is read.
     """
 
     start: int = 0
@@ -33,8 +33,11 @@ WHOLE = Span()
 
 
 class Reader(Protocol):
-    """An open source: ``rows`` (physical), ``purged`` (named by the DV) and ``size`` in bytes are known before any row
-    is read.
+    """An open source. All fields are known before any row is read.
+
+    rows : physical rows.
+    purged : rows that the DV names.
+    size : bytes.
     """
 
     @property
@@ -45,16 +48,22 @@ class Reader(Protocol):
     def size(self) -> int: ...
 
     def batches(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[pa.RecordBatch]:
-        """Live rows in file order, as batches of the task's schema: of the part of the file that belongs to ``span``,
-        without what the bound ``predicate`` can be told not to be true for.
+        """Live rows in file order, as batches of the task's schema.
+
+        span : only the part of the file that belongs to it.
+        predicate : rows for which this bound predicate is known not to be true may be omitted.
         """
 
     def live(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[LiveRows]:
-        """The ``batches``, with the place of their rows in the file."""
+        """The ``batches``, with the positions of their rows in the file."""
 
 
 class StoredFile(Protocol):
-    """An open file: the Arrow ``schema`` of what is in it, and its ``rows``."""
+    """An open file that is always read whole.
+
+    schema : Arrow schema of the file.
+    rows : physical rows.
+    """
 
     @property
     def schema(self) -> pa.Schema: ...
@@ -62,36 +71,36 @@ class StoredFile(Protocol):
     def rows(self) -> int: ...
 
     def check(self, fields: tuple[int, ...]) -> None:
-        """Raise RefusedError if these columns, by their places in the schema, would not be read exactly."""
+        """Raise RefusedError if these columns, by their index in the schema, would not be read exactly."""
 
     def batches(self, fields: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
         """All rows in order: these columns, in the order of the schema. Memory is bounded by a part of the file."""
 
 
 class NewFile(Protocol):
-    """A file being written. What is held of it in memory is bounded, whatever its size."""
+    """A file being written. Its memory is bounded, whatever the size of the file."""
 
-    def takes(self, footer: Any, origins: Mapping[str, int]) -> bool:
-        """Whether rows of this source may be added to what is in the file. Asked before each batch of it."""
+    def accepts(self, footer: Any, origins: Mapping[str, int]) -> bool:
+        """Whether rows of this source may be added to the file. Called before each batch of the source."""
 
     def add(self, batch: pa.RecordBatch) -> bool:
-        """Append rows; whether the file is as large as it is to be."""
+        """Append rows; whether the file has reached its target size."""
 
     def finish(self) -> OutputFile:
-        """Close the file and look at what the storage has.
+        """Close the file and check what the storage has.
 
         Raises
         ------
-        VerificationError : the stored file has not the size or the rows that were written.
+        VerificationError : the size or the row count of the stored file differs from what was written.
         StorageError : the storage failed.
         """
 
     def abandon(self) -> None:
-        """Close what is open. Raises nothing."""
+        """Close all resources. Raises nothing."""
 
 
 class Format(Protocol):
-    """Makes the files of one task; ``suffix``: what their names say of the compression."""
+    """Creates the files of one task. ``suffix``: the compression as part of their names."""
 
     suffix: str
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.engine.file_formats import rewriter_of
-from dv_maintenance.engine.parquet.calendars import Mark, heeds_keys
+from dv_maintenance.engine.parquet.calendars import CalendarKeys, readers_use_keys
 from dv_maintenance.engine.parquet.footer import BATCH_BYTES
 from dv_maintenance.engine.parquet.reader import SourceReader
 from dv_maintenance.engine.rows.ordering import Ordering
@@ -34,18 +34,18 @@ _PAUSE_SECONDS = 1.0
 
 
 def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> RewriteResult:
-    """Stream the live rows of the sources, in their order or the one that the task wants, into new files below
-    ``task.output_uri``. Fragments of a Lance table: see ``lance_rewrite.rewrite_fragments``, also for what it raises.
+    """Stream the live rows of the sources, in their order or the one that the task requests, into new files below
+    ``task.output_uri``. Fragments of a Lance table: see ``lance.rewrite.rewrite_fragments``, also for its errors.
 
-    Holds one row group at most, whatever the size of the files; to order rows, local disk holds them all. Every call
-    writes files of its own; when it fails it has deleted them again, as far as the storage lets it.
+    Memory holds one row group at most, whatever the size of the files; to order rows, local disk holds all of them.
+    Every call writes new files. After a failure it deletes them, as far as the storage allows.
 
     Raises
     ------
-    DamagedTableError : a source or its DV is missing, damaged or not what the log says.
-    VerificationError : rows got lost or doubled on the way, or a file did not arrive as written.
+    DamagedTableError : a source or its DV is missing or damaged, or contradicts the log.
+    VerificationError : rows were lost or duplicated, or a stored file differs from what was written.
     StorageError : the storage did not answer.
-    RefusedError : the compression codec is unknown, or dates of two calendars are to be put in one order.
+    RefusedError : the compression codec is unknown, or rows to be ordered have dates of two calendars.
     """
     if (by_library := rewriter_of(task)) is not None:
         return by_library(task, storage_options)
@@ -91,17 +91,17 @@ def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None)
 
 
 def _encodings(reader: Reader) -> tuple[Any, Mapping[str, int]]:
-    """What a writer wants to know of a file, see ``RollingWriter.write``."""
+    """What a writer needs from a source, see ``RollingWriter.write``."""
     return (reader.footer, reader.projection.origins) if isinstance(reader, SourceReader) else (None, {})
 
 
 @contextmanager
 def _sink(task: RewriteTask, scan: ScanTask, writer: RollingWriter, storage: Storage) -> Iterator[_Write]:
-    """The writer, behind what puts the rows in order where the task wants one."""
+    """A function that passes rows to the writer, in the order that the task requests, if any."""
     if not task.order_by:
         yield writer.write
         return
-    like: dict[Mark, tuple[Any, Mapping[str, int]]] = {}
+    like: dict[CalendarKeys, tuple[Any, Mapping[str, int]]] = {}
     seen: Any = None
     with Ordering.of(scan, task.order_by, storage) as ordering:
 
@@ -109,30 +109,31 @@ def _sink(task: RewriteTask, scan: ScanTask, writer: RollingWriter, storage: Sto
             nonlocal seen
             if footer is None or footer is not seen:
                 seen = footer
-                like.setdefault(Mark.of(footer, origins.values()), (footer, origins))
-                if Mark.SAID in like and Mark.UNSAID in like and heeds_keys(scan):
+                like.setdefault(CalendarKeys.of(footer, origins.values()), (footer, origins))
+                if CalendarKeys.PROLEPTIC in like and CalendarKeys.ABSENT in like and readers_use_keys(scan):
                     raise _two_calendars(task)
             ordering.add(batch)
 
         yield write
-        # Small against a file, so that files end where they should.
+        # Small compared with a file, so that files end close to their target size.
         for batch in ordering.batches(min(BATCH_BYTES, task.target_bytes // 8)):
-            # Rows of all sources are in every file: any source says as much of encodings, and the one whose dates are
-            # old says what calendar they are in.
-            writer.write(batch, *next(like[mark] for mark in (Mark.UNSAID, Mark.SAID, Mark.NONE) if mark in like))
+            # Every file has rows of all sources. So any of them can give the encodings; the calendar keys are those of
+            # a source with old dates.
+            strictest = (CalendarKeys.ABSENT, CalendarKeys.PROLEPTIC, CalendarKeys.IRRELEVANT)
+            writer.write(batch, *next(like[keys] for keys in strictest if keys in like))
 
 
 def _two_calendars(task: RewriteTask) -> RefusedError:
     return RefusedError(
         f"files to be ordered in {task.output_uri} hold dates before 1582 or timestamps before 1900, and only some of "
-        "them say in which calendar: Spark takes the others as its session is set to, so they can't share new files",
+        "them name the calendar: Spark reads the others by the settings of its session, so they can't share new files",
         next_step="let Spark rewrite the files without org.apache.spark.version in their footers, or order the table "
         "with its own engine",
     )
 
 
 def rewrite_retrying(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> RewriteResult:
-    """:func:`rewrite`, tried again from the start where the storage failed (its client has retried by then)."""
+    """:func:`rewrite`, repeated from the start if the storage failed (after the retries of its client)."""
     for attempt in range(1, _ATTEMPTS):
         try:
             return rewrite(task, storage_options)

@@ -23,7 +23,7 @@ def scan(task: ScanTask, storage_options: Mapping[str, str] | None = None) -> It
 
     Raises
     ------
-    DamagedTableError : a file or DV is missing or damaged, has another number of rows than the log promises, or a type
+    DamagedTableError : a file or DV is missing or damaged, its row count differs from that of the log, or it has a type
         that can't be read as the table's.
     StorageError : the storage did not answer.
     """
@@ -34,11 +34,11 @@ def scan(task: ScanTask, storage_options: Mapping[str, str] | None = None) -> It
 
 @contextmanager
 def open_source(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[Reader]:
-    """Open what a task reads and its DV, and check both against each other and the log.
+    """Open a source and its DV, and check both against each other and the log.
 
     Raises
     ------
-    As :func:`scan`, and RefusedError where a library that reads it is missing.
+    As :func:`scan`, and RefusedError if a library is missing.
     """
     if source.parts:
         from dv_maintenance.engine.rows.side_by_side import open_parts

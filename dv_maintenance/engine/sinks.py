@@ -1,4 +1,4 @@
-"""The end of a new file: whether the storage has what was written."""
+"""The end of a new file: a check that the storage has all bytes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["close_sink"]
 
 
 def close_sink(sink: pa.NativeFile, storage: Storage, uri: str) -> FileInfo:
-    """Close a new file, and look at what the storage has of it.
+    """Close a new file, and check its size in the storage.
 
     Raises
     ------
-    VerificationError : not as many bytes as were written.
+    VerificationError : the size differs from the bytes written.
     StorageError : the storage failed.
     """
     with writing(uri):

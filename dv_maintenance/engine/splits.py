@@ -1,4 +1,4 @@
-"""Files shared out among reading tasks: large ones cut into spans, small ones packed together."""
+"""Distributes files among reading tasks: large files are split into spans, small ones are packed together."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 __all__ = ["OPEN_COST", "ScanSplit", "plan_splits", "scan_split"]
 
 OPEN_COST: Final = 4 << 20
-"""What opening a file counts for, in bytes that could be read instead: many small files are work, too."""
+"""The cost of opening a file, in bytes that could be read instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanSplit:
-    """What one task reads: of each source of ``task``, the row groups in the span at the same place."""
+    """What one task reads: the row groups of each source of ``task`` in the span at the same index."""
 
     task: ScanTask
     spans: tuple[Span, ...]
 
 
 def plan_splits(tasks: Sequence[ScanTask], target_bytes: int) -> list[ScanSplit]:
-    """Splits of about ``target_bytes`` that together read what ``tasks`` of one table do, largest first.
+    """Splits of about ``target_bytes`` that together read the ``tasks`` of one table, largest first.
 
-    Sizes are those of the log; no file is opened. A file of more than ``target_bytes`` is cut into spans of equal size,
-    and how evenly they share its row groups is for its writer to say.
+    Sizes are those of the log; no file is opened. A file of more than ``target_bytes`` is split into spans of equal
+    size. How evenly they share its row groups depends on its writer.
     """
     pieces = [
         (size, replace(task, sources=(source,)), span)
         for task in tasks
         for source in task.sources
-        # What a library reads as a whole is one piece, whatever its size.
+        # A file that a library reads whole is one piece, whatever its size.
         for size, span in (_spans(source.size, target_bytes) if _can_be_cut(source) else [(source.size, WHOLE)])
     ]
     pieces.sort(key=lambda piece: -piece[0])
@@ -65,8 +65,8 @@ def plan_splits(tasks: Sequence[ScanTask], target_bytes: int) -> list[ScanSplit]
 def scan_split(
     split: ScanSplit, storage_options: Mapping[str, str] | None = None, predicate: Predicate | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Live rows of a split, as batches of its task's schema, none of them empty; with a bound ``predicate`` only rows
-    that it may be true for, as far as that can be told here. Raises as ``scan.scan``.
+    """Live rows of a split, as batches of its task's schema, none of them empty. With a bound ``predicate`` only rows
+    for which it may be true, as far as that can be decided here. Raises as ``scan.scan``.
     """
     for source, span in zip(split.task.sources, split.spans, strict=True):
         with open_source(source, split.task, Storage(source.uri, storage_options)) as reader:

@@ -1,8 +1,8 @@
-"""Statistics of a finished file, folded from its own footer.
+"""Statistics of a finished file, combined from its own footer.
 
-The Parquet writer has compared every value already; adding up its column chunks costs nothing. Two things it does not
-tell come from the rows themselves: NaN, which Parquet leaves out of its bounds though readers compare it
-(``odd_floats``), and null lists and maps, which a leaf below them can't tell from empty ones.
+The Parquet writer has already compared every value, so combining its column chunks costs nothing. Two facts come from
+the rows instead: NaN, which Parquet leaves out of its bounds although readers compare it (``special_floats``), and
+nulls of lists and maps, which the statistics of a leaf below them do not distinguish from empty ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Column", "StatsCollector", "has_order", "locate"]
 
 
 class StatsCollector:
-    """Statistics of one file's leaf columns: :meth:`add` each batch written, then :meth:`fold` the footer.
+    """Statistics of one file's leaf columns: :meth:`add` each written batch, then :meth:`fold` the footer.
 
     Raises
     ------
@@ -41,9 +41,12 @@ class StatsCollector:
                 self._nulls[column.name] += column.pick(batch).null_count
 
     def fold(self, footer: Any, nan: Collection[int], negative_zero: Collection[int] = ()) -> tuple[ColumnStats, ...]:
-        """``footer``: the ``pyarrow.parquet.FileMetaData`` of the file that holds all batches added; ``nan``: leaves in
-        which there is or may be NaN; ``negative_zero``: those in which there may be -0.0. A footer does not tell the
-        two zeros apart, and MIN and MAX are answered from statistics: where -0.0 may be the bound, there is none.
+        """The statistics of the whole file.
+
+        footer : ``pyarrow.parquet.FileMetaData`` of the file that has all added batches.
+        nan : leaves that have or may have NaN. They get no bounds.
+        negative_zero : leaves that may have -0.0. A footer does not distinguish the two zeros, and engines answer MIN
+            and MAX from statistics: a leaf whose bound may be -0.0 gets no bounds.
         """
         groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
         found = []
@@ -61,7 +64,12 @@ class StatsCollector:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A leaf column. ``indices``: child positions from the top down. ``leaf``: index of its first leaf in Parquet."""
+    """A leaf column.
+
+    name : path from the top down.
+    indices : child positions from the top down.
+    leaf : index of its first leaf in Parquet.
+    """
 
     name: tuple[str, ...]
     indices: tuple[int, ...]
@@ -69,7 +77,7 @@ class Column:
     type: pa.DataType
 
     def pick(self, batch: pa.RecordBatch) -> pa.Array:
-        """The column's values, null where one of its parents is."""
+        """The column's values, null if one of the parents is null."""
         array = batch.column(self.indices[0])
         return pc.struct_field(array, list(self.indices[1:])) if len(self.indices) > 1 else array
 
@@ -83,20 +91,20 @@ def locate(schema: pa.Schema, name: tuple[str, ...]) -> Column:
     for part in name:
         index = next((index for index, field in enumerate(fields) if field.name == part), None)
         if index is None:
-            raise UsageError(f"statistics are asked for column {'.'.join(name)}, which is not in the schema")
+            raise UsageError(f"statistics are requested for column {'.'.join(name)}, which is not in the schema")
         indices.append(index)
         leaf += sum(leaf_count(field.type) for field in fields[:index])
         found = fields[index].type
         fields = list(found) if types.is_struct(found) else []
     if found is None or types.is_struct(found):
-        raise UsageError(f"statistics are asked for {'.'.join(name) or 'no column'}, which is not a leaf column")
+        raise UsageError(f"statistics are requested for {'.'.join(name) or 'no column'}, which is not a leaf column")
     return Column(name, tuple(indices), leaf, found)
 
 
 def _bounds(chunks: Sequence[Any], type: pa.DataType) -> tuple[Any, Any]:
-    """Least and greatest value of all row groups as JSON; ``None`` for one that no row group or not every one tells.
+    """Minimum and maximum of all row groups as JSON; ``None`` if a row group with values has none.
 
-    Parquet drops the bounds of long strings instead of cutting them, so what is there is exact.
+    Arrow omits the bounds of long strings instead of truncating them, so existing bounds are exact.
     """
     filled = [chunk for chunk in chunks if chunk.num_values]
     if not filled or not has_order(type) or not all(chunk.has_min_max for chunk in filled):
@@ -107,7 +115,7 @@ def _bounds(chunks: Sequence[Any], type: pa.DataType) -> tuple[Any, Any]:
 
 
 def has_order(type: pa.DataType) -> bool:
-    """Whether a column of the type has a least and a greatest value."""
+    """Whether the values of a column of the type have a minimum and a maximum."""
     return bool(
         types.is_boolean(type)
         or types.is_signed_integer(type)

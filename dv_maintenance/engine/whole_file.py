@@ -1,4 +1,4 @@
-"""Files that are read from their start to their end, as no part of them is worth skipping: ORC and Avro."""
+"""Files that are always read whole, as skipping a part of them is not worthwhile: ORC and Avro."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["WholeReader", "open_whole"]
 
 
 class WholeReader:
-    """See ``protocols.Reader``. A file is never cut: it belongs to the span that begins with it."""
+    """See ``protocols.Reader``. A file is never split: it belongs to the span that begins with it."""
 
     def __init__(self, stored: StoredFile, source: SourceFile, task: ScanTask, storage: Storage) -> None:
         self._uri, self._stored = source.uri, stored
@@ -42,8 +42,8 @@ class WholeReader:
             yield live.batch
 
     def live(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[LiveRows]:
-        """See ``protocols.Reader``. Raises as ``scan.scan``; DamagedTableError where other rows come than are
-        counted.
+        """See ``protocols.Reader``. Raises as ``scan.scan``, and DamagedTableError if the file has another number of
+        rows than expected.
         """
         del predicate
         if span.start != 0 or self._shape.deleted(0, self.rows) == self.rows:

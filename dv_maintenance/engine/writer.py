@@ -1,5 +1,5 @@
-"""Rows into new files of about the wanted size; those of ORC and Avro are read back once they are there. How a file of
-a format comes to be: ``parquet_writer``, ``orc_writer``, ``avro_writer``.
+"""Writes rows into new files of about the wanted size. ORC and Avro files are read back once they are written. The
+writers of single files: ``parquet.writer``, ``orc.writer``, ``avro.writer``.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = ["RollingWriter", "as_optional"]
 
 
 class RollingWriter:
-    """Writes batches of one schema into files below ``task.output_uri``. Names are new in every attempt, so that a
-    retried or speculative task never meets its twin's files.
+    """Writes batches of one schema into files below ``task.output_uri``. Names are new in every attempt, so that
+    retried and speculative tasks never share files.
 
     Raises
     ------
     RefusedError : the format, its compression codec or a column's type can't be written.
-    VerificationError : by ``write`` and ``close``: a file does not hold what was written.
+    VerificationError : by ``write`` and ``close``: a file does not have the rows that were written.
     """
 
     def __init__(self, task: RewriteTask, schema: pa.Schema, storage: Storage) -> None:
@@ -51,16 +51,18 @@ class RollingWriter:
         self._sums = self._new_sums()
 
     def write(self, batch: pa.RecordBatch, footer: Any, origins: Mapping[str, int]) -> None:
-        """Append rows. ``footer`` and ``origins`` (see ``Projection``) are those of the file they come from: a new
-        file takes its encodings from the source that it begins with. Without a footer that one is not Parquet.
+        """Append rows of one source.
+
+        footer : of the source; ``None`` if it is not Parquet. A new file uses the encodings of its first source.
+        origins : see ``Projection``.
         """
         if not batch.num_rows:
             return
-        if self._file is not None and not self._file.takes(footer, origins):
+        if self._file is not None and not self._file.accepts(footer, origins):
             self._end(self._file)
         if self._file is None:
             self._file = self._begin(footer, origins)
-            self._file.takes(footer, origins)
+            self._file.accepts(footer, origins)
         if self._sums is not None:
             self._sums.add(batch)
         if self._file.add(batch):
@@ -73,7 +75,7 @@ class RollingWriter:
         return tuple(self._finished)
 
     def discard(self) -> None:
-        """Delete every file begun, as far as the storage lets us."""
+        """Delete every file begun, as far as the storage allows."""
         if self._file is not None:
             self._file.abandon()
         with suppress(Exception):
@@ -100,22 +102,22 @@ class RollingWriter:
         return None if self._task.format == "parquet" else RowSums()
 
     def _read_back(self, output: OutputFile, written: Fingerprint) -> None:
-        """Raise VerificationError where a file has other rows than it was given."""
+        """Raise VerificationError if the rows of a file differ from those that were written."""
         key = FileKey(output.uri)
         source = SourceFile(key, output.uri, output.size, output.rows, format=self._task.format)
         with open_source(source, ScanTask((source,), self._plain), self._storage) as reader:
             found = fingerprint(reader.batches())
         if found != written:
             raise VerificationError(
-                f"{output.uri} was written, and its {found.rows} rows are not the {written.rows} that were to be in it",
+                f"the {found.rows} rows read back from {output.uri} are not the {written.rows} that were written to it",
                 done="nothing was committed",
                 next_step="let Paimon compact the table, or set its file.format to parquet",
             )
 
 
 def as_optional(schema: pa.Schema) -> pa.Schema:
-    """The schema with every field nullable, map keys aside: a NOT NULL that a file breaks is not ours to judge, and
-    Spark writes its files the same way.
+    """The schema with every field nullable, except map keys: a rewrite does not enforce NOT NULL, and Spark writes its
+    files the same way.
     """
     return pa.schema([_optional(field) for field in schema], schema.metadata)
 

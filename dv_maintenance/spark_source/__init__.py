@@ -15,9 +15,9 @@ _PUSH_FILTERS = "spark.sql.python.filterPushdown.enabled"
 def register(spark: SparkSession, *, push_filters: bool = True) -> None:
     """Make the format ``dv_delta`` known to a session, classic or Connect.
 
-    Filters are handed down from PySpark 4.1 on, once the session allows it: the setting
-    ``spark.sql.python.filterPushdown.enabled`` is switched on. It concerns all Python data sources of the session;
-    ``push_filters=False`` leaves it alone and does without.
+    PySpark pushes filters down from 4.1 on, if the session allows it: this function enables the setting
+    ``spark.sql.python.filterPushdown.enabled``, which concerns all Python data sources of the session.
+    ``push_filters=False`` leaves the setting unchanged, and no filter is pushed down.
     """
     from dv_maintenance.spark_source.source import CAN_PUSH_FILTERS, DvDeltaFilteringSource, DvDeltaSource
 

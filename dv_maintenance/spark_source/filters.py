@@ -1,4 +1,4 @@
-"""From PySpark's filters to conditions that files are skipped by."""
+"""PySpark's filters as predicates that skip files."""
 
 from __future__ import annotations
 

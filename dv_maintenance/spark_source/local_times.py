@@ -21,12 +21,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def in_zone(table: QueryableTable, snapshot: Snapshot, tasks: list[ScanTask], options: ReadOptions) -> list[ScanTask]:
-    """The tasks with such values in the zone of the options.
+    """The tasks, with such values read in the zone of the options.
 
     Raises
     ------
-    UsageError : they give none.
-    RefusedError : a time before 1970 in another zone than UTC, of which Python and Java know different rules.
+    UsageError : the options name no zone.
+    RefusedError : a time before 1970 in a zone other than UTC: Python and Java have different rules for such times.
     """
     for column, texts in table.local_times(snapshot, options.columns or snapshot.schema.names).items():
         if options.time_zone is None:
@@ -54,7 +54,7 @@ def _instant(text: str, zone: str, snapshot: Snapshot) -> int:
         return (moment.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
     if moment.year < _EPOCH.year:
         raise RefusedError(
-            f"the partition value {text} is before 1970, and not everybody has the same rules for {zone} then",
+            f"the partition value {text} is before 1970, for which Python and Java have different rules in {zone}",
             table=snapshot.table,
             version=snapshot.version,
             next_step="leave the column out with the option 'columns', or read the table with delta-spark",

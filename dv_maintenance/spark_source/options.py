@@ -22,8 +22,13 @@ _NAME: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,]+?))\s*(?:,|$)")
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """``timestamp`` in epoch milliseconds; ``columns`` are ``None`` for all of them; ``storage_options`` without their
-    prefix, and never shown; ``time_zone`` as it is given.
+    """The options of one read.
+
+    timestamp : epoch milliseconds.
+    columns : ``None`` for all of them.
+    split_bytes : bytes that one Spark task reads.
+    storage_options : without their prefix; never shown.
+    time_zone : as given.
     """
 
     path: str
@@ -36,7 +41,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
-        """From Spark's options, whose names may come in any case.
+        """From Spark's options, whose names may be in any case.
 
         Raises
         ------
@@ -92,7 +97,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    """``a, `b, c` `` as names; inside of quotes a backtick is doubled."""
+    """``a, `b, c` `` as names; within quotes a backtick is doubled."""
     if not text.strip():
         raise UsageError("columns names no column", next_step="leave the option out to read all of them")
     names: list[str] = []

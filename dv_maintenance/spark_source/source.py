@@ -1,7 +1,7 @@
 """The data source itself: PySpark asks for a schema, then for splits on the driver, then for batches in its workers.
 
-The version is chosen once, when ``load`` asks for the schema, and travels with the pickled source: whatever is
-committed afterwards, a DataFrame goes on reading the same rows.
+The version is chosen once, when ``load`` asks for the schema, and is part of the pickled source: whatever is committed
+afterwards, a DataFrame reads the same rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["CAN_PUSH_FILTERS", "DvDeltaFilteringSource", "DvDeltaSource"]
 CAN_PUSH_FILTERS: Final = hasattr(spark, "Filter")
 """From PySpark 4.1 on."""
 
-# With this set, a Python worker that ends with an error tells Spark its message and no traceback (PySpark 4.1).
+# With this set, a Python worker that fails sends Spark its message without a traceback (PySpark 4.1).
 _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 
 
@@ -46,7 +46,7 @@ class Split(InputPartition):
 
 
 class DvDeltaReader(DataSourceReader):
-    """Holds little, as it is sent to every task; the files are looked up where the splits are made."""
+    """Holds little, as it is sent to every task; ``partitions`` looks the files up."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -78,7 +78,7 @@ class DvDeltaReader(DataSourceReader):
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         from dv_maintenance.engine.splits import scan_split
 
-        # Without any split PySpark asks all the same, for a partition of its own.
+        # Without any split PySpark still reads one partition of its own.
         if not isinstance(partition, Split):
             return
         with _plain_errors():
@@ -86,8 +86,8 @@ class DvDeltaReader(DataSourceReader):
 
 
 class DvDeltaFilteringReader(DvDeltaReader):
-    """Takes filters, to skip files and rows by. Spark applies each of them again: not every one can be taken to its
-    end here, and it costs little on the rows that are left.
+    """Skips files and rows by filters. Spark applies each filter again: not all of them can be evaluated completely
+    here, and a second evaluation costs little on the remaining rows.
     """
 
     def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:  # noqa: N802
@@ -118,7 +118,7 @@ class DvDeltaSource(DataSource):
             options = ReadOptions.parse(self.options)
             version: int | None = getattr(self, "_version", None)
             if version is None:
-                # The user brought the schema, so nobody has looked at the table yet.
+                # The user gave the schema, so the table has not been opened yet.
                 version = _open(options)[1].version
             pinned = replace(options, version=version, timestamp=None, columns=tuple(schema.names))
             return self._reader(pinned, schema)
@@ -135,8 +135,8 @@ def _open(options: ReadOptions) -> tuple[QueryableTable, Snapshot]:
 
     Raises
     ------
-    UsageError : no such version, or a time outside of the table's history.
-    What opening a table raises.
+    UsageError : no such version, or a time outside the table's history.
+    The errors of opening a table.
     """
     from dv_maintenance.tables import open_table
     from dv_maintenance.tables.capabilities import QueryableTable

@@ -16,12 +16,12 @@ __all__ = ["nullable", "spark_schema"]
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Every column may be null to Spark: NOT NULL is a rule for writers, and an optimiser that trusts it where a file
-    breaks it answers wrongly. Comments of columns are kept.
+    """A schema in which every column may be null: NOT NULL is a rule for writers, and an optimizer that trusts it
+    returns wrong results if a file violates it. Comments of columns are kept.
 
     Raises
     ------
-    UnsupportedFeatureError : a column's type that Spark gets no batches for.
+    UnsupportedFeatureError : a column has a type that this source can't pass to Spark.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_type
@@ -37,19 +37,19 @@ def spark_schema(schema: pa.Schema) -> StructType:
             type_ = from_arrow_type(field.type, prefer_timestamp_ntz=True)
         except (PySparkException, UnsupportedFeatureError):
             raise UnsupportedFeatureError(
-                f"column {field.name!r} has the type {kind or field.type}, which this source can't hand to Spark",
+                f"column {field.name!r} has the type {kind or field.type}, which this source can't pass to Spark",
                 features=(kind or str(field.type),),
                 next_step="leave the column out with the option 'columns'",
             ) from None
-        # By what is under this name Spark pads CHARs, and what they are compared with.
-        told = {"comment": metadata.get(b"comment"), "__CHAR_VARCHAR_TYPE_STRING": metadata.get(LIMITED)}
-        known = {key: value.decode() for key, value in told.items() if value and b"(n)" not in value}
+        # Spark pads CHARs, and values compared with them, by the entry of this name.
+        entries = {"comment": metadata.get(b"comment"), "__CHAR_VARCHAR_TYPE_STRING": metadata.get(LIMITED)}
+        known = {key: value.decode() for key, value in entries.items() if value and b"(n)" not in value}
         fields.append(StructField(field.name, type_, True, known or None))
     return StructType(fields)
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
-    """The same columns, found in files the same way, with nulls allowed at every level but map keys."""
+    """The same columns, found in files the same way, nullable at every level except map keys."""
     return pa.schema([_nullable(field) for field in schema], schema.metadata)
 
 

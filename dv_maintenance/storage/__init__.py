@@ -29,9 +29,10 @@ _PAGE = 1000  # what object stores list in one request
 
 
 class Storage(Place):
-    """Files of one table. Cheap to make, safe to share between threads, never shows its options.
+    """Files of one table. Cheap to create, safe to share between threads, never shows its options.
 
-    ``access``: how this one reaches its files; ``default_access`` when it was made. ``fence``: where it may write.
+    access : how this instance reaches its files; initially ``default_access``.
+    fence : where it may write.
     """
 
     default_access: ClassVar[Access] = Access()
@@ -74,7 +75,7 @@ class Storage(Place):
                 except FileNotFoundError:
                     raise
                 except Exception:
-                    # Object stores answer a range after the end with an error of their own; a file has no bytes there.
+                    # An object store reports a range after the end as an error; local disk returns no bytes.
                     if start >= store.head(key)["size"]:
                         return b""
                     raise
@@ -96,8 +97,10 @@ class Storage(Place):
         return True
 
     def list(self, prefix: str = "", *, after: str | None = None, staged: bool = False) -> list[FileInfo]:
-        """Every file below ``prefix`` (a folder), by name; with ``after``, only those that sort behind that path; with
-        ``staged`` also what is staged on local disk, see :func:`staged_for`.
+        """Every file below ``prefix`` (a folder), sorted by name.
+
+        after : only files whose path sorts after this one.
+        staged : also files staged on local disk, see :func:`staged_for`.
 
         On local disk a link to a folder is listed as a file of -1 bytes, and not followed. A missing folder is empty.
         Not for whole tables: see :meth:`walk`.
@@ -133,15 +136,15 @@ class Storage(Place):
                         try:
                             found = entry.stat()
                         except FileNotFoundError:
-                            continue  # removed while we looked, or a link to nowhere
+                            continue  # removed during the listing, or a dangling link
                         size = -1 if stat.S_ISDIR(found.st_mode) else found.st_size
                         yield FileInfo(name, size, found.st_mtime_ns // 1_000_000)
 
     def first_names(self, folder: str) -> tuple[tuple[str, ...], bool]:
-        """Names of the files right in a folder, and whether these are all of them.
+        """Names of the files directly in a folder, and whether the list is complete.
 
-        On local disk they are, in no order, and no file is looked at. In an object store they are those of a single
-        request: a thousand or so, which come first by name where the store lists by name. A missing folder is empty.
+        On local disk it is complete and unordered, and no file is inspected. In an object store it is the answer to a
+        single request: about a thousand names, the first ones if the store lists by name. A missing folder is empty.
         """
         if self._local_path(folder):
             try:
@@ -156,7 +159,7 @@ class Storage(Place):
         return tuple(name for name in names if "/" not in name), len(metas) < _PAGE
 
     def folders(self, path: str = "") -> tuple[str, ...]:
-        """Names of the folders right below a folder, sorted; none where it is missing. Links are not followed."""
+        """Names of the folders directly below a folder, sorted; none if it is missing. Links are not followed."""
         if self._local_path(path):
             try:
                 with storage_errors(path), self.access.scan(self.local(path)) as entries:
@@ -169,10 +172,10 @@ class Storage(Place):
         return tuple(sorted(prefix.rstrip("/").rsplit("/", 1)[-1] for prefix in found))
 
     def walk(self, *, skip: Any = None) -> Iterator[FileInfo]:
-        """Every file of the table, in no order. ``skip(name, is_dir)`` leaves out a file or a whole folder by its path.
+        """Every file of the table, unordered. ``skip(name, is_dir)`` leaves out a file or a whole folder by its path.
 
-        On local disk this is scandir, with the sizes left to whoever needs them: ``size`` and ``modified`` are -1
-        there (a stat of each file would triple the time of a walk; see :meth:`head`).
+        On local disk this is scandir, so ``size`` and ``modified`` are -1: a stat of each file would triple the time of
+        a walk. See :meth:`head`.
         """
         if self.is_local:
             yield from self._walk_local(skip)
@@ -231,11 +234,11 @@ class Storage(Place):
         return self.fence.beyond_link(path)
 
     def put(self, path: str, data: bytes, *, staging: str | None = None) -> None:
-        """Write all bytes, replacing what is there, as one atomic step. ``staging``: see :meth:`create`.
+        """Write all bytes, replacing an existing file, as one atomic step. ``staging``: see :meth:`create`.
 
         Raises
         ------
-        RefusedError : see :meth:`check_target`; by all that write or delete.
+        RefusedError : see :meth:`check_target`; every method that writes or deletes raises it.
         """
         self.check_target(path)
         store, key = self._at(path)
@@ -260,12 +263,12 @@ class Storage(Place):
     def create(self, path: str, data: bytes, *, staging: str | None = None) -> None:
         """Put-if-absent: exactly one of several racing writers wins.
 
-        ``staging``: where on local disk the bytes are until they are all there; by default beside ``path``, under its
-        name and ``#1``. Of no use elsewhere.
+        staging : path on local disk that holds the bytes until they are complete; by default ``path`` with ``#1``
+            appended. Ignored by object stores.
 
         Raises
         ------
-        FileExistsAlreadyError : somebody else has that name.
+        FileExistsAlreadyError : the name is taken.
         """
         self.check_target(path)
         if not self.is_local:
@@ -283,17 +286,17 @@ class Storage(Place):
             except FileExistsError as error:
                 raise FileExistsAlreadyError(f"{path} exists already") from error
             finally:
-                # Half of it is there when the disk is full. What can't be removed gives no reason to doubt the outcome.
+                # A full disk leaves a part of the file. If it can't be removed, the outcome is still certain.
                 with suppress(OSError):
                     self.access.unlink(staged)
 
     def prove_put_if_absent(self, folder: str, *, anyhow: bool = False) -> None:
-        """Once in a process, before the first commit to a store that nobody vouches for: put an object twice below
-        ``folder``, see :func:`guards.prove`. ``anyhow``: whatever the store, and again.
+        """Test the put-if-absent of an unknown store, once per process, before the first commit: put an object twice
+        below ``folder``, see :func:`guards.prove`. ``anyhow``: test any store, even if it was tested before.
 
         Raises
         ------
-        RefusedError : the store takes the second put.
+        RefusedError : the store accepts the second put.
         StorageError : it does not answer.
         """
         subject = StoreName.of(self.uri, self.options)
@@ -305,7 +308,7 @@ class Storage(Place):
             prove(subject, store, key, table=self.uri)
 
     def open_output(self, path: str) -> pa.NativeFile:
-        """A sink for Arrow; what is written shows up at the latest on close."""
+        """A sink for Arrow; the written bytes are visible on close at the latest."""
         import pyarrow as pa
 
         self.check_target(path)
@@ -320,8 +323,8 @@ class Storage(Place):
             return pa.PythonFile(Handle(path, self.access.open_writer(store, key)), mode="w")
 
     def delete(self, paths: Iterable[str]) -> int:
-        """Delete files in parallel; one that is gone already counts as deleted. Returns how many were there. A link is
-        deleted itself, not what it points to. Nothing is deleted where one of the paths is refused.
+        """Delete files in parallel, and return how many existed. A missing file is not an error. A link itself is
+        deleted, not its target. If one of the paths is refused, nothing is deleted.
         """
         paths = list(paths)
         folders: set[str] = set()
@@ -337,8 +340,8 @@ class Storage(Place):
             return sum(pool.map(self._delete_one, paths))
 
     def move(self, source: str, target: str) -> bool:
-        """Move a file of the table to a name that is free; ``False`` if it is gone. A rename on local disk, elsewhere a
-        copy and a delete: one that broke off may be run again.
+        """Move a file of the table to an unused name; ``False`` if the file does not exist. On local disk this is a
+        rename, elsewhere a copy and a delete: after a failure it may be repeated.
 
         Raises
         ------
@@ -394,7 +397,7 @@ class Storage(Place):
     def _at(self, path: str) -> tuple[Any, str]:
         """The obstore store that holds ``path``, and the key in it."""
         if self._local_path(path):
-            # One store for the whole disk: it works before the table's folder exists, and for files outside of it.
+            # One store for the whole disk: it works before the table's folder exists, and for files outside it.
             return self._store("file://"), self.local(path).lstrip("/")
         if "://" not in path:
             return self._store(self.uri), path
@@ -405,7 +408,7 @@ class Storage(Place):
         if root not in self._stores:
             try:
                 self._stores[root] = self.access.open_store(root, self.options)
-            except BaseException as error:  # pyo3's PanicException (an unknown option) is no Exception
+            except BaseException as error:  # pyo3's PanicException (an unknown option) is not an Exception
                 if isinstance(error, KeyboardInterrupt | SystemExit):
                     raise
                 raise UsageError(

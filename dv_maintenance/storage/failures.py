@@ -1,4 +1,4 @@
-"""What disks and object stores fail with, as our errors."""
+"""Failures of disks and object stores, as errors of this package."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class FileExistsAlreadyError(StorageError, FileExistsError):
     """A put-if-absent found the name taken."""
 
 
-class Cause(Exception):  # noqa: N818 - it stands for an error of somebody else's
-    """What a storage client said, redacted: causes are printed and stored with the errors that they led to."""
+class Cause(Exception):  # noqa: N818 - it represents an error of another library
+    """The error of a storage client, redacted: causes are printed and stored with the errors that they led to."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(redacted(f"{type(error).__name__}: {error}"))
@@ -24,7 +24,7 @@ class Cause(Exception):  # noqa: N818 - it stands for an error of somebody else'
 
 @contextmanager
 def storage_errors(path: str) -> Iterator[None]:
-    """Storage failures as our errors; FileNotFoundError stays what it is."""
+    """Raise storage failures as errors of this package; FileNotFoundError passes unchanged."""
     try:
         yield
     except (FileNotFoundError, DvMaintenanceError):
@@ -34,7 +34,7 @@ def storage_errors(path: str) -> Iterator[None]:
     except Exception as error:
         if _is_name_taken(error):
             raise FileExistsAlreadyError(f"{path} exists already") from error
-        # The text of a storage client's error may quote signed URLs: name the kind; the cause says the rest.
+        # The text of a storage client's error may quote signed URLs: the message only names its class.
         raise StorageError(
             f"storage failed on {path or 'the table'}: {type(error).__name__}",
             next_step="check the network, the permissions and the storage options, then run again",
@@ -51,24 +51,24 @@ def _is_name_taken(error: Exception) -> bool:
 
 
 def whole(data: bytes, expected: int, path: str) -> bytes:
-    """What was read of ``path``, if that is all of the ``expected`` bytes: an answer may break off, and that is no
-    damage to the file as long as its size says that there is more.
+    """``data``, read from ``path``, if it has all of the ``expected`` bytes. A response that breaks off does not mean
+    that the file is damaged.
 
     Raises
     ------
-    StorageError : there is more.
+    StorageError : bytes are missing, although the file has them.
     """
     if len(data) < expected:
         raise StorageError(
-            f"only {len(data)} of {expected} bytes of {path} came, though the file has them",
-            next_step="run again; if it comes back, check the network and what is between here and the store",
+            f"only {len(data)} of {expected} bytes of {path} arrived, although the file has all of them",
+            next_step="run again; if this happens again, check the network and any proxy in front of the store",
         )
     return data
 
 
 class Handle:
-    """An obstore reader or writer as the Python file that Arrow expects (``closed`` is a property there). What it fails
-    with in the middle is a StorageError, as when it is opened.
+    """An obstore reader or writer as the Python file that Arrow expects (with ``closed`` as a property). A failure
+    while reading or writing is a StorageError, as on opening.
     """
 
     def __init__(self, path: str, inner: Any) -> None:

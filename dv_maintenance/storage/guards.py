@@ -1,4 +1,4 @@
-"""What a table's writes are kept from: places outside of the table, and stores that would lose a commit."""
+"""Guards of a table's writes: nothing is written outside the table, nor to a store that could lose a commit."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ NO_NAMES: Final = frozenset({"", ".", ".."})
 
 
 class Fence:
-    """Nothing is written or deleted outside of the table's root, nor, on local disk, through a link to a folder below
-    it. The root itself may be reached through links. Who swaps a folder for a link between our look and the write is
-    not kept from it.
+    """Nothing is written or deleted outside the table's root, nor, on local disk, through a link to a folder below it.
+    The root itself may be reached through links. A folder that is replaced by a link between the check and the write is
+    not detected.
 
-    ``outside``: URIs of folders elsewhere that count as the table's own, since its options name them.
+    outside : URIs of external folders that belong to the table, since its options name them.
     """
 
     def __init__(self, uri: str, access: Access) -> None:
@@ -45,7 +45,7 @@ class Fence:
 
         Raises
         ------
-        RefusedError : it is outside of the table, or beyond a link.
+        RefusedError : it is outside the table, or beyond a link.
         """
         root, rest = self._below(path)
         if not NO_NAMES.isdisjoint(rest.split("/")):
@@ -66,21 +66,21 @@ class Fence:
         return RefusedError(
             f"nothing is written or deleted there: {problem}",
             table=self.uri,
-            next_step="put the folder itself in the place of the link, or take the path out of the table",
+            next_step="replace the link by the folder itself, or remove the path from the table",
         )
 
     def _below(self, path: str) -> tuple[str, str]:
-        """The local folder ("" if not on local disk) that ``path`` has to be below of, and the rest of the path."""
+        """The local folder that ``path`` must be below ("" if not on local disk), and the rest of the path."""
         if "://" not in path:
             return self._root, path
         for place in (self.uri, *self.outside):
             root = absolute_uri(place)
             if path.startswith(f"{root}/"):
                 return unquote(root[7:]) if root.startswith("file://") else "", unquote(path[len(root) + 1 :])
-        raise self.refused(f"{path} lies outside of the table")
+        raise self.refused(f"{path} lies outside the table")
 
     def _link(self, root: str, folder: str) -> str | None:
-        """The first link on the way from ``root`` (not looked at) down to ``folder``, itself included."""
+        """The first link between ``root``, which is not checked, and ``folder``, which is."""
         at = root
         for part in folder.split("/") if folder else ():
             at = f"{at}/{part}"
@@ -103,7 +103,10 @@ _OF_CLOUDS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class StoreName:
-    """A store, as far as its ways depend on it. ``endpoint``: where it is, redacted; ``None``: a cloud's own."""
+    """What identifies a store whose behaviour is tested.
+
+    endpoint : its address, redacted; ``None`` for a cloud's own.
+    """
 
     scheme: str
     bucket: str
@@ -124,7 +127,9 @@ class StoreName:
 
     @property
     def vouched_for(self) -> bool:
-        """Local disks and the clouds' own stores have put-if-absent; others have shown it in this process, or not."""
+        """Whether put-if-absent can be relied on: on local disks, in the clouds' own stores, and in stores that passed
+        the test in this process.
+        """
         return self.endpoint is None or self in _PROVEN
 
     def __str__(self) -> str:
@@ -135,16 +140,17 @@ _PROVEN: Final[set[StoreName]] = set()
 
 
 def probe_path(folder: str) -> str:
-    """Where to put what proves a store: no reader of a table looks at names that begin with a dot."""
+    """The path of the test object: readers of tables ignore names that begin with a dot."""
     return f"{folder}/.dvm-probe-{uuid4()}.tmp".lstrip("/")
 
 
 def prove(name: StoreName, store: Any, key: str, *, table: str) -> None:
-    """Put an object twice at ``key``, which must fail, and delete it.
+    """Put an object twice at ``key`` and delete it. The second put must fail.
 
     Raises
     ------
-    RefusedError : the store takes the second put. Anything of the store's own: it does not answer.
+    RefusedError : the store accepts the second put.
+    The store's own errors if it does not answer.
     """
     from obstore.exceptions import AlreadyExistsError
 
@@ -152,11 +158,12 @@ def prove(name: StoreName, store: Any, key: str, *, table: str) -> None:
         for data in (b"first", b"second"):
             store.put(key, data, mode="create")
     except AlreadyExistsError:
-        # An answer may have got lost, and the client have repeated the first put: that proves it as well.
+        # The response to the first put may have been lost, and the client may have repeated it: a failure proves the
+        # same then.
         _PROVEN.add(name)
         return
     finally:
-        with suppress(Exception):  # vacuum finds what stays
+        with suppress(Exception):  # vacuum finds an object that remains
             store.delete(key)
     raise RefusedError(
         f"the store at {name} ignores put-if-absent (If-None-Match): of two writers that commit the same version, one "

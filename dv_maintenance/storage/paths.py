@@ -1,8 +1,8 @@
 """Names of files: paths, URIs, and what logs call them.
 
 A *path* here is either relative to the table's root, decoded (``part one/a.parquet``), or an absolute, percent-encoded
-URI (``file:///data/t/part%20one/a.parquet``); the two are told apart by ``://``. Names in a Delta log are no paths, but
-percent-encoded: they have a type of their own, :class:`RawName`, since a path decoded once more is another file.
+URI (``file:///data/t/part%20one/a.parquet``); ``://`` distinguishes the two. Names in a Delta log are percent-encoded,
+and not paths: they have a type of their own, :class:`RawName`, since a path that is decoded twice is another file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["FileInfo", "Place", "RawName", "absolute_uri", "plain_uri", "staged_
 # Characters that Hadoop's Path.toUri leaves alone; everything else in a local path is percent-encoded in our URIs.
 _SAFE: Final = "/!$&'()*+,;=:@-._~"
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
-# What obstore stages bytes under on local disk, before they get their name.
+# The name under which obstore stages bytes on local disk.
 _STAGED = re.compile(r"(.+)#[0-9]+", re.DOTALL)
 
 
@@ -34,8 +34,8 @@ class FileInfo:
 
 
 class RawName:
-    """A name as a log spells it: a URI, absolute or relative to the table, percent-encoded. No string, so that neither
-    mypy nor the interpreter lets one pass for a path, or a path for one.
+    """A name as a log spells it: a percent-encoded URI, absolute or relative to the table. It is not a string, so that
+    neither mypy nor the interpreter accepts a name as a path, or a path as a name.
     """
 
     __slots__ = ("text",)
@@ -66,15 +66,15 @@ def absolute_uri(place: str) -> str:
 
 
 def plain_uri(text: str) -> str:
-    """The absolute, percent-encoded URI of a place that is spelled as Hadoop's ``Path.toString`` does it: nothing in it
-    is encoded, a ``%`` is a ``%``.
+    """The absolute, percent-encoded URI of a location in the spelling of Hadoop's ``Path.toString``, which encodes
+    nothing: a ``%`` is a ``%``.
     """
     return absolute_uri(text.replace("%", "%25") if "://" in text or text.startswith("file:") else text)
 
 
 def staged_for(path: str) -> str | None:
-    """The path that the bytes at ``path`` were staged for on local disk, by obstore, ours or another writer's; ``None``
-    if the name does not say so. Once it is old, such a file is what is left of a writer that was killed.
+    """The path that the file at ``path`` was staged for on local disk by obstore, in this or another writer; ``None``
+    if its name is not that of a staged file. An old staged file was left by a writer that was killed.
 
     >>> staged_for("index/index-1#2"), staged_for("index/index-1")
     ('index/index-1', None)
@@ -84,7 +84,7 @@ def staged_for(path: str) -> str | None:
 
 
 class Place:
-    """A table's root, ``uri``, and the ways to name what is below it."""
+    """A table's root, ``uri``, and conversions between the names of the files below it."""
 
     def __init__(self, place: str) -> None:
         _refuse_secrets(place)
@@ -95,7 +95,7 @@ class Place:
     def path_of(self, name: RawName) -> str:
         """The path of a name in a table log: percent-decoded if relative, one spelling of the URI if absolute.
 
-        A URI below this table's root becomes relative, so that one file has one path whichever way a log names it.
+        A URI below this table's root becomes relative, so that a file has one path, however a log names it.
         """
         raw = name.text
         if re.match(r"^[A-Za-z][A-Za-z0-9+.-]+:/", raw):
@@ -111,7 +111,7 @@ class Place:
 
         Raises
         ------
-        ValueError : it is none.
+        ValueError : ``uri`` is not an absolute URI.
         """
         if "://" not in uri:
             raise ValueError(f"{uri!r} is not an absolute URI")
@@ -134,11 +134,11 @@ class Place:
 
 
 def _refuse_secrets(place: str) -> None:
-    """A URI is printed, logged and stored in metadata: what is secret comes by options. Raises UsageError."""
+    """A URI is printed, logged and stored in metadata: secrets belong in options. Raises UsageError."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*:[^/]*@", place):
-        problem = "the table's URI has a password in it"
+        problem = "the table's URI contains a password"
     elif re.match(r"https?://.*\?", place, re.IGNORECASE):
-        problem = "the table's URI has a query in it, such as a token"
+        problem = "the table's URI contains a query, such as a token"
     else:
         return
     raise UsageError(problem, table=redacted(place), next_step="leave it out, and give it as a storage option")

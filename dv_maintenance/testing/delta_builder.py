@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from dv_maintenance.dv import DeletionVector, load
 from dv_maintenance.dv.delta import inline, pack
-from dv_maintenance.engine.parquet.odd_floats import OddFloats
+from dv_maintenance.engine.parquet.special_floats import SpecialFloats
 from dv_maintenance.engine.scan import scan
 from dv_maintenance.engine.stats import StatsCollector
 from dv_maintenance.errors import UsageError
@@ -221,7 +221,7 @@ class DeltaBuilder:
         schema = physical_schema(metadata)
         columns = [name for name in rows.column_names if name not in values]
         data = rows.select(columns).rename_columns(schema.names).cast(schema)
-        stats, odd = StatsCollector(schema, stats_columns(metadata)), OddFloats(schema)
+        stats, odd = StatsCollector(schema, stats_columns(metadata)), SpecialFloats(schema)
         for batch in data.to_batches():
             stats.add(batch)
             odd.add(batch)

@@ -286,7 +286,7 @@ def test_new_files_say_no_more_of_old_dates_than_their_sources(tmp_path: Path) -
     ]
     assert outputs(task_of(tmp_path, schema, modern, unsaid, order_by=("d",))) == [([D1, 7, 8], False, D1)]
     assert outputs(task_of(tmp_path, schema, modern, said, order_by=("d",))) == [([D1 + 2, 7], True, D1 + 2)]
-    with pytest.raises(RefusedError, match=r"only some of them say in which calendar"):
+    with pytest.raises(RefusedError, match=r"only some of them name the calendar"):
         outputs(task_of(tmp_path, schema, unsaid, said, order_by=("d",)))
 
 

@@ -81,7 +81,7 @@ def test_masks_are_made_for_more_than_a_batch_but_not_for_all(lake: Any, monkeyp
         live = list(reader.live())
     assert [at for each in live for at in each.positions().to_pylist()] == sorted(set(range(ROWS)) - deleted)
     assert all(each.positions().equals(each.batch["id"]) for each in live)
-    masks = [each.kept.buffers()[1].address for each in live if each.kept is not None]
+    masks = [each.live.buffers()[1].address for each in live if each.live is not None]
     assert (len(masks), len(set(masks))) == (4, 3)
 
 

@@ -15,7 +15,7 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dv_maintenance.engine.parquet.odd_floats import OddFloats
+from dv_maintenance.engine.parquet.special_floats import SpecialFloats
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.engine.stats import StatsCollector
 from dv_maintenance.errors import UsageError
@@ -27,7 +27,7 @@ EPOCH = dt.datetime(1970, 1, 1)
 def collect(table: pa.Table, *columns: tuple[str, ...], group_rows: int = 3) -> list[ColumnStats]:
     sink = pa.BufferOutputStream()
     collector = StatsCollector(table.schema, columns)
-    odd = OddFloats(table.schema)
+    odd = SpecialFloats(table.schema)
     with pq.ParquetWriter(sink, table.schema, store_schema=False, store_decimal_as_integer=True) as file:
         for start in range(0, table.num_rows, group_rows):
             [batch] = table.slice(start, group_rows).combine_chunks().to_batches()
@@ -184,7 +184,7 @@ def test_dots_in_names_lead_to_their_own_column() -> None:
 @pytest.mark.parametrize("column", [("gone",), ("s",), ("s", "gone"), ("i", "x"), ()], ids=str)
 def test_what_is_no_leaf_has_no_statistics(column: tuple[str, ...]) -> None:
     schema = pa.schema([("s", pa.struct([("x", pa.int64())])), ("i", pa.int64())])
-    with pytest.raises(UsageError, match="statistics are asked for"):
+    with pytest.raises(UsageError, match="statistics are requested for"):
         StatsCollector(schema, [column])
 
 

@@ -130,7 +130,7 @@ def test_an_error_of_the_caller_ends_a_run_too() -> None:
 
 def test_engines_have_names() -> None:
     assert [get_engine(name).name for name in ENGINES] == list(ENGINES)
-    with pytest.raises(errors.UsageError, match="no engine 'flink'"):
+    with pytest.raises(errors.UsageError, match="unknown engine 'flink'"):
         get_engine("flink")
 
 

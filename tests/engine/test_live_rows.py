@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dv_maintenance.engine.rows.live_rows import without
+from dv_maintenance.engine.rows.live_rows import filter_live
 
 ROWS = 1000
 
@@ -39,7 +39,7 @@ def test_deleted_rows_go_and_the_others_stay_as_they_are(every: int, first: int,
     whole = batch().slice(first, rows)
     stays = np.arange(rows) % every != 0
     mask = pa.array(np.concatenate([np.ones(first, bool), stays])).slice(first)
-    kept = without(whole, int(rows - stays.sum()), mask)
-    kept.validate(full=True)
-    assert kept.schema == whole.schema
-    assert kept.to_pylist() == [row for row, stay in zip(whole.to_pylist(), stays, strict=True) if stay]
+    live = filter_live(whole, int(rows - stays.sum()), mask)
+    live.validate(full=True)
+    assert live.schema == whole.schema
+    assert live.to_pylist() == [row for row, stay in zip(whole.to_pylist(), stays, strict=True) if stay]

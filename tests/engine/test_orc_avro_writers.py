@@ -124,7 +124,7 @@ def test_every_value_comes_back(tmp_path_factory: pytest.TempPathFactory, kind: 
     [whole] = table.to_batches()
     # As parts of something larger, which is how batches come.
     cut = data.draw(st.integers(0, len(found)))
-    assume(kind == "avro" or not any(orc_writer._loses(type_) for type_, _ in chosen))
+    assume(kind == "avro" or not any(orc_writer._is_lossy(type_) for type_, _ in chosen))
     work = task(tmp_path_factory.mktemp("t"), schema, kind, compression=data.draw(st.sampled_from(["zstd", "snappy"])))
     if kind == "orc" and any(holds_time(type_) for type_, _ in chosen):
         work = replace(work, compression="zlib")
@@ -162,7 +162,7 @@ def test_files_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ki
     batch = pa.record_batch([pa.array([1, None, 3])], ["c"])
     monkeypatch.setattr(avro_writer, "_values", wrong)
     monkeypatch.setattr(orc_writer, "_cast", wrong)
-    with pytest.raises(VerificationError, match="are not the 3 that were to be in it"):
+    with pytest.raises(VerificationError, match="are not the 3 that were written to it"):
         written(task(tmp_path, batch.schema, kind), batch)
 
 
@@ -231,7 +231,7 @@ def test_an_avro_file_is_written_in_blocks(tmp_path: Path, monkeypatch: pytest.M
     assert sum(sizes) == 20_000
     assert max(sizes) < 10_000
     monkeypatch.setattr("dv_maintenance.engine.avro.writer._MOST_BYTES", 10)
-    with pytest.raises(RefusedError, match="readers of Avro files take 10"):
+    with pytest.raises(RefusedError, match="readers of Avro files accept blocks of 10"):
         written(task(tmp_path, table.schema, "avro"), *table.to_batches())
 
 

@@ -14,8 +14,8 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dv_maintenance.engine.parquet.odd_floats import OddFloats
 from dv_maintenance.engine.parquet.output import ParquetOutput
+from dv_maintenance.engine.parquet.special_floats import SpecialFloats
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.errors import VerificationError
 from dv_maintenance.files.parquet_footer import encoded
@@ -67,7 +67,7 @@ def test_nan_is_found_wherever_it_is(row: dict[str, Any], leaves: set[int], arou
     rows = [EMPTY] * around + [{**EMPTY, **row}] + [EMPTY] * around
     batch = pa.RecordBatch.from_pylist(rows, NESTED)
     for part, expected in ((batch, leaves), (batch.slice(around), leaves), (batch.slice(around + 1), set())):
-        found = OddFloats(NESTED)
+        found = SpecialFloats(NESTED)
         found.add(part)
         assert found.nan == expected
 
@@ -79,7 +79,7 @@ def test_what_a_null_hides_is_no_nan() -> None:
     items = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), hidden, mask=none)
     masked = pa.Array.from_buffers(pa.float64(), 2, [pa.py_buffer(b"\x02"), hidden.buffers()[1]])
     batch = pa.record_batch([struct, items, masked], names=["s", "l", "d"])
-    found = OddFloats(batch.schema)
+    found = SpecialFloats(batch.schema)
     found.add(batch)
     assert found.nan == set()
 
@@ -132,7 +132,7 @@ def test_new_files_of_a_rewrite(lake: Any, monkeypatch: pytest.MonkeyPatch) -> N
     ("target", "stand_in", "says"),
     [
         ("parquet.output.without_claims", lambda footer, *_: footer, "bounds for s.x, which contains NaN"),
-        ("parquet.output.ParquetOutput.close", lambda output, _: output._writer.close(), "which calendar"),
+        ("parquet.output.ParquetOutput.close", lambda output, _: output._writer.close(), "calendar keys"),
     ],
     ids=["bounds", "calendar"],
 )

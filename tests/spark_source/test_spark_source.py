@@ -245,7 +245,7 @@ def test_tables_that_cannot_be_read(golden: Path, tmp_path: Path, load: Load, se
     with pytest.raises(Exception, match="no table found"):
         load(tmp_path)
     variant = golden / "delta" / "spark-variant-checkpoint"
-    with pytest.raises(Exception, match="can't hand to Spark"):
+    with pytest.raises(Exception, match="can't pass to Spark"):
         load(variant)
     assert load(variant, columns="id").count() == EXPECTED["spark-variant-checkpoint"]["expected"]["rows"]
     with pytest.raises(Exception, match="no path"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from dv_maintenance.engine.faults import about, reading
+from dv_maintenance.engine.faults import decoding, reading
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.avro.arrow_types import record_batch, stored_schema
 from dv_maintenance.files.avro.container import AvroFile
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["AvroStored", "open_avro"]
 
 _BUFFER = 1 << 20
-# Of small blocks so many records make a batch.
+# Records of a batch that is made of small blocks.
 _ROWS = 8192
 
 
 class AvroStored:
-    """See ``protocols.StoredFile``. Nothing in a file says how many rows it has: the log must.
+    """See ``protocols.StoredFile``. An Avro file does not record its row count: the log must.
 
     Raises
     ------
@@ -37,19 +37,19 @@ class AvroStored:
     def __init__(self, file: pa.NativeFile, source: SourceFile) -> None:
         self._uri = source.uri
         if source.rows is None:
-            raise DamagedTableError(f"nobody knows how many rows {source.uri} has")
+            raise DamagedTableError(f"the row count of {source.uri} is unknown")
         self.rows: int = source.rows
-        with about(self._uri):
+        with decoding(self._uri):
             self._avro = AvroFile(cast("BinaryIO", io.BufferedReader(file, _BUFFER)), file.size())
             self.schema: pa.Schema = stored_schema(self._avro.schema)
 
     def check(self, fields: tuple[int, ...]) -> None:
-        """Every value is as it was written."""
+        """Accepts all columns: every value is read exactly."""
 
     def batches(self, fields: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
         """See ``protocols.StoredFile``: memory is bounded by a block of the file."""
         schema = pa.schema([self.schema.field(index) for index in fields])
-        with about(self._uri), reading(self._uri, "Avro"):
+        with decoding(self._uri), reading(self._uri, "Avro"):
             records = []
             for block in self._avro.blocks(dict.fromkeys(schema.names)):
                 records += block

@@ -1,7 +1,7 @@
 """A new Avro data file, a block at a time.
 
-Format: Avro 1.11, with the schemas that Paimon gives its own data files (see ``files.avro.arrow_types``): every value
-may be null but keys, records are called after the way to them.
+Format: Avro 1.11, with the schemas of Paimon's own data files (see ``files.avro.arrow_types``): every value except keys
+may be null, and the name of a record is its path.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 __all__ = ["AvroFiles"]
 
-# Unpacked, as Avro's own writers: a block ends with the record that makes it larger.
+# Uncompressed size, as in Avro's own writers: a block ends with the record that exceeds it.
 _BLOCK_BYTES: Final = 64_000
-# What readers take at once, this tool's included.
+# The largest block that readers accept, this tool's included.
 _MOST_BYTES: Final = 256 << 20
-# Of a batch, so much is Python objects at a time.
+# Rows and bytes of a batch that are Python objects at a time.
 _ROWS: Final = 1024
 _BYTES: Final = 1 << 20
 _CODECS: Final = {"none": "null", "uncompressed": "null", "zstd": "zstandard"}
@@ -63,8 +63,8 @@ class AvroFiles:
 
     Raises
     ------
-    RefusedError : the compression codec is unknown, a column's type or name has no place in Avro files, or fastavro is
-        not installed.
+    RefusedError : the compression codec is unknown, Avro files can't have a column's type or name, or fastavro is not
+        installed.
     """
 
     suffix = ""
@@ -80,11 +80,11 @@ class AvroFiles:
             )
         self.text = json.dumps(_Names().record(list(schema), "record", "org.apache.paimon.avro.generated"))
         self.fastavro = library()
-        # Values come as plain ones: what they stand for is for readers to know.
+        # Values are written without logical types: the text of the schema gives readers their meaning.
         self.encoded = self.fastavro.parse_schema(spelled(parse_schema(self.text.encode())))
 
     def begin(self, uri: str, footer: Any, origins: Mapping[str, int]) -> AvroFile:
-        """The encodings of sources say nothing here."""
+        """The encodings of sources are ignored."""
         del footer, origins
         return AvroFile(self, uri)
 
@@ -101,7 +101,7 @@ class AvroFile:
         self._sink = files.storage.open_output(uri)
         self._sink.write(header_bytes(files.text, files.codec, self._sync))
 
-    def takes(self, footer: Any, origins: Mapping[str, int]) -> bool:
+    def accepts(self, footer: Any, origins: Mapping[str, int]) -> bool:
         """See ``protocols.NewFile``."""
         del footer, origins
         return True
@@ -111,7 +111,7 @@ class AvroFile:
 
         Raises
         ------
-        RefusedError : a row that is larger than a reader takes.
+        RefusedError : a row is larger than a reader accepts.
         """
         self._stats.add(batch)
         rows = max(1, min(_ROWS, _BYTES * batch.num_rows // max(batch.nbytes, 1)))
@@ -140,7 +140,7 @@ class AvroFile:
             return
         if self._block.tell() > _MOST_BYTES:
             raise RefusedError(
-                f"a row takes {self._block.tell()} bytes, and readers of Avro files take {_MOST_BYTES} at once",
+                f"a row takes {self._block.tell()} bytes, but readers of Avro files accept blocks of {_MOST_BYTES}",
                 next_step="let Paimon compact the table, or set its file.format to parquet",
             )
         with writing(self.uri):
@@ -154,13 +154,13 @@ class AvroFile:
 
 
 class _Names:
-    """Schemas whose records have names of their own, whatever their fields are called."""
+    """Schemas in which each record has a unique name, whatever its fields are called."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
     def record(self, fields: list[pa.Field], name: str, space: str = "") -> dict[str, Any]:
-        """A record of fields that may be null."""
+        """A record with nullable fields."""
         free = next(each for each in _numbered(name) if each not in self._taken)
         self._taken.add(free)
         found = [self._field(each, f"{name}_{each.name}") for each in fields]
@@ -169,7 +169,7 @@ class _Names:
     def _field(self, field: pa.Field, name: str) -> dict[str, Any]:
         if not _NAME.fullmatch(field.name):
             raise RefusedError(
-                f"the name {field.name!r} of a column or field is none that Avro files can have",
+                f"the name {field.name!r} of a column or field is not allowed in Avro files",
                 next_step="rename it, or set the table's file.format to parquet",
             )
         if field.nullable:
@@ -186,7 +186,7 @@ class _Names:
             digits = {"precision": type.precision, "scale": type.scale}
             return {"type": "bytes", "logicalType": "decimal", **digits}
         if types.is_timestamp(type) and type.unit in _UNITS:
-            # Paimon's way round, whatever Avro means by it.
+            # Paimon uses local- the other way round than Avro.
             local = "local-" if type.tz is not None else ""
             return {"type": "long", "logicalType": f"{local}timestamp-{_UNITS[type.unit]}"}
         if types.is_struct(type) and type.num_fields:
@@ -217,7 +217,7 @@ def _numbered(name: str) -> Any:
 
 
 def _records(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rows as fastavro writes them by a schema without logical types."""
+    """Rows in the form that fastavro writes with a schema without logical types."""
     names = batch.schema.names
     columns = [_values(column) for column in batch.columns]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -249,7 +249,7 @@ def _values(array: pa.Array) -> list[Any]:
 
 
 def _within(array: pa.Array, elements: pa.Array) -> pa.Array:
-    """Those elements that the lists of an array, which may be a slice, are made of."""
+    """The elements of the lists of an array, which may be a slice."""
     first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
     return elements.slice(first, last - first)
 
@@ -264,7 +264,7 @@ def _cut(array: pa.Array, elements: list[Any]) -> list[Any]:
 
 
 def _unscaled(array: pa.Decimal128Array) -> list[bytes | None]:
-    """Big-endian bytes, no more than there have to be. Python's own decimals round to the digits of their context."""
+    """Big-endian bytes, as few as possible. Python's own decimals would round to the digits of their context."""
     raw = memoryview(array.buffers()[1])[16 * array.offset : 16 * (array.offset + len(array))]
     numbers = [int.from_bytes(raw[at : at + 16], "little", signed=True) for at in range(0, len(raw), 16)]
     return [

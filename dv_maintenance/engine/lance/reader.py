@@ -1,5 +1,5 @@
-"""Live rows of a fragment of a Lance dataset, through Lance's own library, held against our own reading of its deletion
-file: which rows come, and at which positions, has to be just what the deletion file leaves.
+"""Live rows of a fragment of a Lance dataset, through Lance's own library. The rows and their positions are checked
+against the deletion file, which this package reads by itself: they must be exactly the rows that it leaves.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ __all__ = ["LanceReader", "open_fragment"]
 
 _ADDRESS: Final = "_rowaddr"
 _OFFSET: Final = 0xFFFF_FFFF
-# Batches that Lance decodes ahead. How many bytes it fetches ahead is left to it: buffers that are too small for what
-# is in a file have made some of its releases wait for ever.
+# Batches that Lance decodes ahead. How many bytes it fetches ahead is left to Lance: some releases wait for ever if a
+# buffer is too small for a file.
 _AHEAD: Final = 2
-# By how much values of variable length may be larger than what a file has of them.
+# The maximum ratio of decoded to stored size that is assumed for values of variable length.
 _DECODED: Final = 4
 # Files from this version on support batches limited by bytes.
 _BYTES_FROM: Final = (2, 1)
 
 
 class LanceReader:
-    """See ``protocols.Reader``. A fragment is never cut: it belongs to the span that begins with the file. Conditions
-    are left to the caller, as Lance compares in its own way.
+    """See ``protocols.Reader``. A fragment is never split: it belongs to the span that begins with the file. The caller
+    applies conditions, as Lance compares values by its own rules.
 
     Raises
     ------
-    DamagedDeletionVectorError : the deletion file is damaged, or not what the manifest says.
+    DamagedDeletionVectorError : the deletion file is damaged, or contradicts the manifest.
     """
 
     def __init__(self, source: SourceFile, task: ScanTask, storage: Storage) -> None:
@@ -91,10 +91,10 @@ class LanceReader:
 
         Raises
         ------
-        DamagedTableError : a file is missing or damaged, has a type that can't be read as the table's, or other rows
-            come than the deletion file leaves.
+        DamagedTableError : a file is missing or damaged, has a type that can't be read as the table's, or Lance returns
+            other rows than the deletion file leaves.
         StorageError : the storage did not answer.
-        RefusedError : there is no pylance, or an old one.
+        RefusedError : pylance is missing or too old.
         """
         del predicate
         if span.start != 0 or self.purged == self.rows:
@@ -118,17 +118,17 @@ class LanceReader:
     # -- Lance ---------------------------------------------------------------------------------------------------------
 
     def _scanned(self) -> Iterator[pa.RecordBatch]:
-        """Batches of at least one row, in order, with their addresses; of bounded bytes where rows are."""
+        """Batches of at least one row, in order, with row addresses. Their size is bounded if that of a row is."""
         with self._errors():
             dataset = open_dataset(Storage(self._fragment.dataset, self._storage.options), self._fragment.version)
             fragment = dataset.get_fragment(self._fragment.id)
             files = [] if fragment is None else fragment.metadata.files
             if fragment is None or (files and not _names(self._source.uri, files[0].path)):
                 raise DamagedTableError(
-                    f"there is no {self._name()} any more",
+                    f"{self._name()} no longer exists",
                     table=self._fragment.dataset,
                     version=self._fragment.version,
-                    next_step="read again: the table was recreated meanwhile",
+                    next_step="read again: the table was recreated concurrently",
                 )
             options: dict[str, int] = {"batch_size": batch_rows(self._row_bytes()), "batch_readahead": _AHEAD}
             if all((file.file_major_version, file.file_minor_version) >= _BYTES_FROM for file in files):
@@ -152,7 +152,7 @@ class LanceReader:
         return f"fragment {self._fragment.id} ({self._source.uri})"
 
     def _row_bytes(self) -> float:
-        """What a row may take decoded."""
+        """The estimated maximum of decoded bytes per row."""
         widths = [_width(field.type) for field in self._schema]
         variable = None in widths
         return sum(width or 0.0 for width in widths) + (_DECODED * self.size / max(self.rows, 1) if variable else 0)
@@ -166,7 +166,7 @@ class LanceReader:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _as_wanted(self, array: pa.Array, field: pa.Field) -> pa.Array:
-        """A column in the table's type: the same values, under another name of their type at most."""
+        """A column in the table's type: the same values, at most with another name for their type."""
         if array.type == field.type:
             return array
         storage = array.storage if isinstance(array, pa.ExtensionArray) else array
@@ -188,7 +188,7 @@ class LanceReader:
             f"Lance reads {what} from {self._name()}, which has {self.rows} rows, {deleted}",
             table=self._fragment.dataset,
             version=self._fragment.version,
-            next_step="look at the table with Lance's dataset.validate(), and restore an earlier version",
+            next_step="check the table with Lance's dataset.validate(), and restore an earlier version",
         )
 
 
@@ -203,7 +203,7 @@ def _names(uri: str, path: str) -> bool:
 
 
 def _width(type_: pa.DataType) -> float | None:
-    """Bytes of a value decoded; ``None`` where that depends on it."""
+    """Decoded bytes per value; ``None`` if they depend on the value."""
     if isinstance(type_, pa.BaseExtensionType):
         return _width(type_.storage_type)
     if types.is_null(type_):

@@ -1,5 +1,5 @@
-"""One rewrite task of a Lance table: Lance's library copies the rows, our own reading of its files says that none got
-lost.
+"""One rewrite task of a Lance table: Lance's library copies the rows, and this package checks by its own reading of the
+files that none is lost.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _THREADS: Final = 1
 
 def rewrite_fragments(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> RewriteResult:
     """Copy the live rows of the task's fragments, neighbours in one table, into new data files, in their order.
-    ``native`` of the result is Lance's own RewriteResult as JSON: what its commit takes.
+    ``native`` of the result is Lance's own RewriteResult as JSON, the input of its commit.
 
-    What was written before a failure stays in the storage without a name, as after any failed write of Lance.
+    Files written before a failure remain in the storage unreferenced, as after any failed write of Lance.
 
     Raises
     ------
-    DamagedDeletionVectorError : a deletion file that is damaged, or not what the manifest says: nothing was written.
+    DamagedDeletionVectorError : a deletion file is damaged, or contradicts the manifest; nothing was written.
     DamagedTableError : another file is missing or damaged.
-    VerificationError : Lance would rewrite other fragments than these, or its new files have other rows than it says.
+    VerificationError : Lance would rewrite other fragments, or its new files have other row counts than it reports.
     StorageError : the storage did not answer.
-    RefusedError : there is no pylance, or an old one.
+    RefusedError : pylance is missing or too old.
     """
     started = time.perf_counter()
     storage = Storage(task.output_uri, storage_options)
@@ -67,34 +67,34 @@ def rewrite_fragments(task: RewriteTask, storage_options: Mapping[str, str] | No
 
 
 def _deleted(source: SourceFile, storage: Storage) -> int:
-    """Rows that a deletion file names, after checks that Lance does not make: that there are as many as the manifest
-    says, none of them beyond the last row.
+    """The number of rows in a deletion file, after two checks that Lance does not make: the number equals that of the
+    manifest, and no row is beyond the last one.
     """
     return 0 if source.dv is None else load(source.dv, storage.get_range, rows=source.rows).cardinality
 
 
 def _lance_task(dataset: Any, ids: Sequence[int], task: RewriteTask) -> Any:
-    """What Lance plans when it may touch just these fragments, and any deleted row is a reason to."""
+    """The task that Lance plans if it may only touch these fragments, and any deleted row is a reason to."""
     from lance.optimize import Compaction, CompactionOptions
 
     options: CompactionOptions = {
         "excluded_fragment_ids": sorted({each.fragment_id for each in dataset.get_fragments()} - set(ids)),
         "materialize_deletions_threshold": 0.0,
-        # Our plan has counted the rows: what it put together is one task, and bytes alone part the new files.
+        # Our plan has chosen the fragments of a task by their rows: here only bytes limit the size of a new file.
         "target_rows_per_fragment": sum(source.rows or 0 for source in task.scan.sources) + 1,
         "max_bytes_per_file": task.target_bytes,
         "num_threads": _THREADS,
         "defer_index_remap": False,
     }
-    # Its own description of a task leaves its JSON out.
+    # pylance's type annotations of a task lack its method json().
     planned: Sequence[Any] = Compaction.plan(dataset, options).tasks
-    # By what it looks like as JSON: the library's own view of fragments has no place for counts that are not there.
+    # Through JSON: the library's own class of fragments can't represent missing counts.
     bodies = [json.loads(native.json()) for native in planned]
     found = [[each["id"] for each in body["task"]["fragments"]] for body in bodies]
     if found != [list(ids)]:
         raise VerificationError(
             f"{task.id}: asked to rewrite the fragments {list(ids)}, Lance would rewrite {found}",
-            next_step="report this together with the plan; the table is as it was",
+            next_step="report this together with the plan; the table is unchanged",
         )
     return planned[0]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import orc, types
 
-from dv_maintenance.engine.faults import about, reading
+from dv_maintenance.engine.faults import decoding, reading
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.files.orc_tail import writer_zones
 from dv_maintenance.tables.work import EXACT_INSTANTS
@@ -49,13 +49,13 @@ class OrcStored:
         """Refuse timestamps that would not be read as they were written.
 
         By default (``orc.timestamp-ltz.legacy.type``) Paimon writes timestamps with a local time zone shifted by the
-        time zone of its Java. A file tells that one only if it has timestamps without a zone, too; where it is UTC, it
-        comes to the same.
+        time zone of its JVM. A file records that zone only if it also has timestamps without a zone. In UTC there is no
+        shift.
 
         Raises
         ------
         RefusedError : names the column.
-        DamagedTableError : the file's end is damaged.
+        DamagedTableError : the end of the file is damaged.
         """
         chosen = [self.schema.field(index) for index in fields]
         timestamps = [field.name for field in chosen if _holds(field.type, zoned=False)]
@@ -67,7 +67,7 @@ class OrcStored:
             )
         if not timestamps:
             return
-        with about(self._uri):
+        with decoding(self._uri):
             zones = writer_zones(self._file)
         self._shifted = zones is None or not zones <= _UTC
         zoned = [field.name for field in chosen if _holds(field.type, zoned=True)]
@@ -85,7 +85,7 @@ class OrcStored:
 
         Raises
         ------
-        RefusedError : a timestamp that does not fit into 64 bits of nanoseconds, or one that is read in two ways.
+        RefusedError : a timestamp does not fit into 64 bits of nanoseconds, or ORC libraries read it differently.
         """
         for stripe in range(self._orc.nstripes):
             with reading(self._uri, "ORC"):
@@ -100,8 +100,8 @@ class OrcStored:
                     ) from error
             if self._shifted and any(_near_epoch(column) for column in batch.columns):
                 raise RefusedError(
-                    f"{self._uri} holds a timestamp within a day of 1970, written in a time zone other than UTC: by "
-                    "the libraries of ORC such may differ by a second",
+                    f"{self._uri} holds a timestamp within a day of 1970, written in a time zone other than UTC: ORC "
+                    "libraries read such values with a difference of a second",
                     next_step=_LEAVE_OUT.replace("it", "the column", 1),
                 )
             yield batch
@@ -114,21 +114,21 @@ def open_orc(file: pa.NativeFile, source: SourceFile, task: ScanTask) -> OrcStor
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:
-    """Raise UnicodeDecodeError where Arrow could not give a name."""
+    """Raise UnicodeDecodeError if a name is not valid text."""
     for field in fields:
         _ = field.name
         _check_names(field.type.field(index) for index in range(field.type.num_fields))
 
 
 def _holds(type_: pa.DataType, *, zoned: bool) -> bool:
-    """Whether a type is a timestamp, or has one in it; ``zoned``: one with a time zone."""
+    """Whether a type is or contains a timestamp. ``zoned``: with a time zone."""
     if types.is_timestamp(type_):
         return not zoned or type_.tz is not None
     return any(_holds(type_.field(index).type, zoned=zoned) for index in range(type_.num_fields))
 
 
 def timestamps_in(array: pa.Array) -> Iterator[pa.Array]:
-    """An array of timestamps, or all such that are nested in it."""
+    """The array itself if it holds timestamps, or else all arrays of timestamps nested in it."""
     if types.is_timestamp(array.type):
         yield array
     elif types.is_struct(array.type):
@@ -142,8 +142,8 @@ def timestamps_in(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def _near_epoch(array: pa.Array) -> bool:
-    """Whether an array has a timestamp with a part of a second in whose time zone it may be before 1970 and in UTC not,
-    or the other way round: seconds are rounded to zero on either side, and the sides differ by writer and reader.
+    """Whether an array has a timestamp with a fraction of a second that may be before 1970 in one of UTC and the
+    writer's time zone, and not in the other. Seconds are rounded towards zero: writers and readers disagree there.
     """
     return any(_is_near_epoch(each) for each in timestamps_in(array) if each.type.tz is None)
 
@@ -157,7 +157,7 @@ def _is_near_epoch(array: pa.Array) -> bool:
 
 @cache
 def range_is_checked() -> bool:
-    """Whether Arrow says so where a timestamp is out of its range. Older releases wrap around."""
+    """Whether Arrow reports timestamps that are out of its range. Older releases wrap around."""
     sink = pa.BufferOutputStream()
     orc.write_table(pa.table({"t": pa.array([253_402_300_799], pa.timestamp("s"))}), sink)
     try:

@@ -1,7 +1,7 @@
 """A new ORC file, a stripe at a time.
 
-Written as a Paimon writer in a JVM of the time zone UTC does: times are ints, timestamps are of UTC (those without a
-time zone, too, and each stripe says so), ids of columns are attributes where the schema has them.
+Written as by Paimon in a JVM in the time zone UTC: times are ints, timestamps are in UTC (also those without a time
+zone, and each stripe records it), column ids are attributes if the schema has them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OrcFiles"]
 
-# A stripe is held encoded until it is full: this is what bounds a worker's memory.
+# A stripe is held encoded until it is full: this bounds a worker's memory.
 _STRIPE_BYTES: Final = 64 << 20
 _LEAST_STRIPE: Final = 64 << 10
 _CODECS: Final = {
@@ -40,7 +40,7 @@ _CODECS: Final = {
     "zstd": "zstd",
 }
 _SECOND: Final = 1_000_000_000
-# Of the distinct values among all, up to which a dictionary is kept: as in Java.
+# The maximum share of distinct values for which a dictionary is kept, as in ORC's Java writer.
 _DICTIONARY: Final = 0.8
 
 
@@ -49,7 +49,7 @@ class OrcFiles:
 
     Raises
     ------
-    RefusedError : the compression codec is unknown, or a column's type has no place in ORC files.
+    RefusedError : the compression codec is unknown, or ORC files can't have a column's type.
     """
 
     suffix = ""
@@ -64,7 +64,7 @@ class OrcFiles:
             )
         self.codec = codec
         self.stored = pa.schema([_stored(field) for field in schema])
-        if lost := next((field.name for field in schema if _loses(field.type)), None):
+        if lost := next((field.name for field in schema if _is_lossy(field.type)), None):
             raise RefusedError(
                 f"column {lost} nests rows in rows and in arrays or maps: Arrow's ORC writer loses such values beside "
                 "nulls",
@@ -72,7 +72,7 @@ class OrcFiles:
             )
 
     def begin(self, uri: str, footer: Any, origins: Mapping[str, int]) -> OrcFile:
-        """The encodings of sources say nothing here."""
+        """The encodings of sources are ignored."""
         del footer, origins
         return OrcFile(self, uri)
 
@@ -86,13 +86,13 @@ class OrcFile:
         self._stats = BoundsCollector(files.schema, files.task.stats_columns)
         self._sink = files.storage.open_output(uri)
         self._writer: Any = orc.ORCWriter(
-            pa.PythonFile(_Kept(self._sink), mode="w"),
+            pa.PythonFile(_UnownedSink(self._sink), mode="w"),
             stripe_size=max(_LEAST_STRIPE, min(_STRIPE_BYTES, files.task.target_bytes // 4)),
             compression=files.codec,
             dictionary_key_size_threshold=_DICTIONARY,
         )
 
-    def takes(self, footer: Any, origins: Mapping[str, int]) -> bool:
+    def accepts(self, footer: Any, origins: Mapping[str, int]) -> bool:
         """See ``protocols.NewFile``."""
         del footer, origins
         return True
@@ -102,7 +102,7 @@ class OrcFile:
 
         Raises
         ------
-        RefusedError : a timestamp that others would not read as it is.
+        RefusedError : other readers would read a timestamp differently.
         """
         self._stats.add(batch)
         columns = [_cast(array, field) for array, field in zip(batch.columns, self._files.stored, strict=True)]
@@ -133,25 +133,25 @@ class OrcFile:
 
 
 def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
-    """As it is stored. Raises RefusedError for a timestamp that others would not read as it is."""
+    """The array as it is stored. Raises RefusedError for a timestamp that other readers would read differently."""
     try:
         found = array if array.type == field.type else array.cast(field.type)
     except pa.ArrowInvalid as error:
         raise _unwritten(field, "before 1677 or after 2262, which is not read from ORC files") from error
-    # Arrow rounds seconds to zero, and the rest of one before 1970 is below zero then: Java takes that for damage.
+    # Arrow rounds seconds towards zero. Before 1970 the fraction is then negative, which Java takes for damage.
     if any(_is_broken(each) for each in timestamps_in(found)):
         raise _unwritten(field, "before 1970 with a part of a second, which Arrow does not write as Java reads it")
     if _has_struct(found.type):
-        # Of a slice Arrow writes structs that are null as structs of nulls: a copy begins at 0, and all that is in it.
+        # Arrow writes null structs of a slice as structs of nulls. A copy has the offset 0, also in its children.
         found = found.take(np.arange(len(found)))
     return found
 
 
-def _loses(type: pa.DataType, in_struct: bool = False, in_list: bool = False) -> bool:
+def _is_lossy(type: pa.DataType, in_struct: bool = False, in_list: bool = False) -> bool:
     """Whether a struct is inside both a struct and a list or map, in either order."""
     if types.is_struct(type):
-        return (in_struct and in_list) or any(_loses(field.type, True, in_list) for field in type)
-    return any(_loses(each, in_struct, True) for each in _inner(type))
+        return (in_struct and in_list) or any(_is_lossy(field.type, True, in_list) for field in type)
+    return any(_is_lossy(each, in_struct, True) for each in _inner(type))
 
 
 def _has_struct(type: pa.DataType) -> bool:
@@ -177,7 +177,7 @@ def _unwritten(field: pa.Field, what: str) -> RefusedError:
     )
 
 
-class _Kept:
+class _UnownedSink:
     """A sink that Arrow's writer cannot close: its size is needed afterwards."""
 
     closed = False
@@ -195,11 +195,11 @@ class _Kept:
         self._sink.flush()
 
     def close(self) -> None:
-        """Whoever opened it does that."""
+        """Leaves the sink open: its owner closes it."""
 
 
 def _stored(field: pa.Field) -> pa.Field:
-    """The field as it is stored. Timestamps become those that Arrow reads, so that it says where one does not fit."""
+    """The field as it is stored. Timestamps get the type that Arrow reads, so that it reports values out of range."""
     kind = field.type
     if types.is_struct(kind):
         if not kind.num_fields:

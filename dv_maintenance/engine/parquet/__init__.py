@@ -1,1 +1,1 @@
-"""Parquet data files: which row groups to read, how values become those of the table, what new footers say."""
+"""Parquet data files: row groups to read, conversion of values to the table's types, footers of new files."""

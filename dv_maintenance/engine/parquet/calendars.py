@@ -1,9 +1,9 @@
-"""Calendars of Parquet files: which one a file's dates and timestamps are in, by Spark's keys in its footer, and from
-the hybrid of Julian and Gregorian that Spark 2 wrote to the proleptic Gregorian calendar that tables are in.
+"""Calendars of Parquet files. Spark's keys in a footer identify the calendar of the file's dates and timestamps. Spark
+2 wrote the hybrid of Julian and Gregorian calendar; tables use the proleptic Gregorian calendar.
 
-The rules are Spark's: ``DataSourceUtils.getRebaseSpec`` for the keys, ``RebaseDateTime`` for the values. A timestamp
-depends on a time zone, as Java tells local times of long ago by other offsets than the tz database does. What Spark
-adds to it in each zone is in ``legacy_zones.json``, made of Spark's own table (``scripts/legacy_zones``).
+The rules are Spark's: ``DataSourceUtils.getRebaseSpec`` for the keys, ``RebaseDateTime`` for the values. The conversion
+of a timestamp depends on a time zone, as Java's offsets for times long ago differ from those of the tz database. What
+Spark adds in each zone is in ``legacy_zones.json``, made from Spark's own table (``scripts/legacy_zones``).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = [
     "FIRST_DAY",
     "FIRST_MICRO",
     "PROLEPTIC",
+    "CalendarKeys",
     "FileCalendar",
-    "Mark",
     "dates_to_proleptic",
-    "heeds_keys",
     "may_be_ancient",
+    "readers_use_keys",
     "timestamps_to_proleptic",
 ]
 
@@ -47,9 +47,9 @@ _LEGACY_INT96: Final = b"org.apache.spark.legacyINT96"
 _ZONE: Final = b"org.apache.spark.timeZone"
 
 PROLEPTIC: Final = {_VERSION: b"3.1.0"}
-"""Keys for the footer of a file whose dates and timestamps are in the proleptic Gregorian calendar: the first release
-of Spark that takes those of every type for that. Without them readers before Spark 4 refuse dates before 1582 and
-timestamps before 1900, and those that are set to ``LEGACY`` shift them.
+"""Keys for the footer of a file whose dates and timestamps are in the proleptic Gregorian calendar. The version is the
+first release of Spark that wrote all types so. Without the keys, readers before Spark 4 refuse dates before 1582 and
+timestamps before 1900, and readers set to ``LEGACY`` shift them.
 """
 
 FIRST_DAY: Final = -141_427
@@ -77,23 +77,25 @@ _Zone = tuple[int, int, list[tuple[int, int]]]
 class FileCalendar:
     """How Spark reads a Parquet file with these keys.
 
-    ``hybrid``: dates and INT64 timestamps are in the hybrid calendar; ``hybrid_int96``: INT96 timestamps are.
-    ``zone``: of timestamps in it; ``None`` where the file names none, and each reader takes its own JVM's.
+    hybrid : whether dates and INT64 timestamps are in the hybrid calendar.
+    hybrid_int96 : whether INT96 timestamps are.
+    zone : time zone of timestamps in the hybrid calendar; ``None`` if the file names none, and each reader uses that
+        of its own JVM.
     """
 
     uri: str
     hybrid: bool
     hybrid_int96: bool
     zone: str | None
-    # The footer's ParquetSchema: what a leaf is stored as.
+    # The footer's ParquetSchema: the stored type of each leaf.
     _schema: Any
 
     @classmethod
     def of(cls, footer: Any, uri: str) -> FileCalendar | None:
         """By the keys of a footer; ``None`` if no value needs a conversion.
 
-        Versions are compared as Spark does it, as text. Without a version it is a reader's settings that decide; as by
-        default in Spark 4, what is stored is what is meant.
+        Versions are compared as text, as in Spark. Without a version the settings of a reader decide; here values are
+        read as they are stored, which is Spark 4's default.
         """
         keys = footer.metadata or {}
         version = keys.get(_VERSION)
@@ -107,10 +109,10 @@ class FileCalendar:
         return cls(uri, hybrid, hybrid_int96, None if zone is None else zone.decode(errors="replace"), footer.schema)
 
     def conversion(self, leaf: int, stored: pa.DataType, wanted: pa.DataType) -> Convert | None:
-        """How values of a leaf, read as ``stored``, become those of ``wanted``; ``None`` where the calendar makes no
-        difference, or where they can't.
+        """The conversion of a leaf's values from the type ``stored`` to ``wanted``; ``None`` if the calendar makes no
+        difference, or there is no conversion.
 
-        Timestamps without a time zone are proleptic: versions of Spark that have them write them so, whatever the keys.
+        Timestamps without a time zone are proleptic, whatever the keys: every Spark that has the type writes them so.
         """
         if types.is_dictionary(stored):
             inner = self.conversion(leaf, stored.value_type, wanted)
@@ -127,32 +129,32 @@ class FileCalendar:
         return None
 
 
-class Mark(Enum):
-    """What the dates and timestamps of a source ask of the footer of the file that they are written to."""
+class CalendarKeys(Enum):
+    """Which calendar keys the dates and timestamps of a source require in the footer of a new file."""
 
-    NONE = auto()
-    """They are the same in both calendars."""
-    SAID = auto()
-    """That it says that they are proleptic."""
-    UNSAID = auto()
-    """That it says as little as the source's, so that each reader goes on taking them as it is set to."""
+    IRRELEVANT = auto()
+    """Either: the values are the same in both calendars."""
+    PROLEPTIC = auto()
+    """The keys of ``PROLEPTIC``."""
+    ABSENT = auto()
+    """No keys, like the source: each reader still interprets the values by its own settings."""
 
     @classmethod
-    def of(cls, footer: Any, leaves: Iterable[int]) -> Mark:
-        """Of these leaves of a file; ``None`` for the footer of what is no Parquet file."""
+    def of(cls, footer: Any, leaves: Iterable[int]) -> CalendarKeys:
+        """For these leaves of a file. ``footer``: ``None`` if the file is not Parquet."""
         if footer is None:
-            return cls.SAID
+            return cls.PROLEPTIC
         schema = footer.schema
         temporal = [leaf for leaf in leaves if _is_temporal(schema.column(leaf))]
         groups = (footer.row_group(group) for group in range(footer.num_row_groups)) if temporal else ()
         if not any(may_be_ancient(group.column(leaf)) for group in groups for leaf in temporal):
-            return cls.NONE
-        return cls.SAID if _VERSION in (footer.metadata or {}) else cls.UNSAID
+            return cls.IRRELEVANT
+        return cls.PROLEPTIC if _VERSION in (footer.metadata or {}) else cls.ABSENT
 
 
-def heeds_keys(scan: ScanTask) -> bool:
-    """Whether readers of the table that is scanned look at the keys of a footer. Where they don't, nothing is unsaid:
-    they take every file for proleptic.
+def readers_use_keys(scan: ScanTask) -> bool:
+    """Whether readers of the scanned table use calendar keys. Other readers assume that every file is proleptic, so
+    absent keys mean the same to them.
     """
     return all(source.spark_keys for source in scan.sources)
 
@@ -175,8 +177,8 @@ def may_be_ancient(chunk: Any) -> bool:
 
 
 def dates_to_proleptic(array: pa.Array, uri: str) -> pa.Array:
-    """Days of the hybrid calendar as the days that have the same year, month and day in the proleptic one; what only
-    the first one has (1500-02-29) becomes the day after. ``uri``: for the error.
+    """Days of the hybrid calendar as the days with the same year, month and day in the proleptic one. A day that only
+    the hybrid calendar has (1500-02-29) becomes the next day. ``uri``: for the error.
 
     Raises
     ------
@@ -198,8 +200,8 @@ def timestamps_to_proleptic(array: pa.Array, zone: str | None, uri: str) -> pa.A
 
     Raises
     ------
-    RefusedError : there is one before 1900, and ``zone`` is none that Spark's table has; or one before the year 1,
-        which the table does not speak of. There each JVM has its own answer.
+    RefusedError : a timestamp is before 1900, and ``zone`` is not in Spark's table; or one is before the year 1, where
+        the table begins. Before that the result depends on the JVM.
     """
     micros = array.view(pa.int64())
     if not _any_before(micros, FIRST_MICRO):
@@ -228,17 +230,23 @@ def _any_before(values: pa.Array, first: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Seconds to add to a time from each of the ``switches`` on, in seconds since the epoch, ascending."""
+    """A step function of time.
+
+    switches : seconds since the epoch, ascending.
+    seconds : to be added to times from the switch at the same index on.
+    """
 
     switches: Any
     seconds: Any
 
 
 def _moved(values: pa.Array, table: _Table, unit: int, early: str) -> pa.Array:
-    """``values`` with what the table adds to them; ``unit``: of both, in a second. ``early``: why it is refused to say
-    that of values before the first switch.
+    """``values`` plus the seconds of the table.
+
+    unit : units of ``values`` per second.
+    early : reason of the refusal if a value is before the first switch.
     """
-    # What stands under a null is any number.
+    # The number under a null is arbitrary.
     numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
     places = np.searchsorted(table.switches, numbers // unit, side="right") - 1
     if places.min() < 0:
@@ -267,7 +275,7 @@ def _zone_table(zone: str) -> _Table | None:
 
 
 def _offset(zone: str) -> _Zone | None:
-    """Of a zone that is an offset, as Java takes it (``TimeZone.getTimeZone``): without GMT before it, it is GMT."""
+    """Of a zone that is an offset, by Java's rule (``TimeZone.getTimeZone``): without the prefix GMT it means GMT."""
     match = _OFFSET.fullmatch(zone)
     if match is None:
         return None
@@ -279,8 +287,8 @@ def _offset(zone: str) -> _Zone | None:
 
 @cache
 def _zones() -> dict[str, _Zone]:
-    """By name: by how much switches are later than in UTC, what is added to the difference of calendars, and the
-    switches after 1582.
+    """By zone name: how much later its switches are than those of UTC, what is added to the difference of the
+    calendars, and the switches after 1582.
     """
     body = json.loads(files("dv_maintenance.engine.parquet").joinpath("legacy_zones.json").read_text())
     return {name: (raw, local, later) for raw, local, later, names in body["zones"] for name in names}

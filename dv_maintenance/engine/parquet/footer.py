@@ -1,4 +1,4 @@
-"""What a Parquet footer says before any data is read: how many rows make a batch, which columns repeat themselves."""
+"""Estimates from a Parquet footer, before any data is read: rows per batch, columns with repeated values."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ MAX_BATCH_ROWS = 1 << 16
 
 _WIDTHS = {"BOOLEAN": 1 / 8, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _LENGTH_PREFIX = 4
-# A dictionary entry whose length the footer does not tell; and one so long that its writer left it out of the bounds.
+# Assumed bytes of a dictionary entry of unknown length, and of one so long that its writer omitted the bounds.
 _UNKNOWN_VALUE = 64
 _LONG_VALUE = 16 << 10
-# Below this many values a file says too little about the column that it will be merged into.
+# With fewer values a file is not representative of the column that it will be merged into.
 _EVIDENCE = 10_000
 _WORTHWHILE = 0.75
 
 
 def batch_rows(bytes_per_row: float) -> int:
-    """Rows of a batch of about BATCH_BYTES decoded; at least one row, however wide."""
+    """Rows of a batch of about BATCH_BYTES decoded bytes; at least one row, however wide."""
     return max(1, min(MAX_BATCH_ROWS, int(BATCH_BYTES / max(bytes_per_row, 1))))
 
 
 def row_bytes(group: Any, leaves: Iterable[int]) -> float:
     """Estimated decoded bytes per row of a row group's leaf columns.
 
-    The encoded size is a lower bound; a dictionary can hide any amount, so the value's width (from its type, or from
-    the lengths of the least and the greatest string) counts where it is larger.
+    The encoded size is a lower bound, as a dictionary can hide any amount. So the width of a value (from its type, or
+    from the lengths of the minimum and maximum string) is used if it is larger.
     """
     return sum((_decoded(group.column(leaf)) for leaf in leaves), 0.0) / max(int(group.num_rows), 1)
 
@@ -48,21 +48,21 @@ def compressed_bytes(group: Any, leaves: Iterable[int]) -> int:
 
 
 def middle(group: Any) -> int:
-    """The byte of the file at which half of a row group lies behind; 0 for one without columns."""
+    """The position in the file of the middle of a row group, in bytes; 0 for one without columns."""
     if not group.num_columns:
         return 0
     chunk = group.column(0)
-    # Writers without dictionaries put 0 there, or nothing.
+    # Writers without dictionaries set 0 there, or nothing.
     begin = min(chunk.dictionary_page_offset or chunk.data_page_offset, chunk.data_page_offset)
     size = sum(group.column(leaf).total_compressed_size for leaf in range(group.num_columns))
     return max(0, int(begin + size // 2))
 
 
 def dictionary_pays(metadata: Any, leaf: int) -> bool:
-    """Whether a file's leaf column is clearly smaller by its dictionaries than it would be without them.
+    """Whether dictionaries make a file's leaf column clearly smaller.
 
-    The footer does not say where a writer gave up on a dictionary half-way, but sizes do. Little data proves nothing:
-    then a dictionary is worth the try.
+    The footer does not record whether a writer abandoned a dictionary half-way, but the sizes show it. With little data
+    the answer is unknown, and a dictionary is worth the attempt.
     """
     chunks = [metadata.row_group(group).column(leaf) for group in range(metadata.num_row_groups)]
     values = sum(chunk.num_values for chunk in chunks)
@@ -76,7 +76,7 @@ def dictionary_pays(metadata: Any, leaf: int) -> bool:
 
 
 def _plain_width(chunk: Any) -> float | None:
-    """Bytes of one value in plain encoding; ``None`` where the footer has no hint."""
+    """Bytes of one value in plain encoding; ``None`` if the footer has no hint."""
     width = _WIDTHS.get(chunk.physical_type)
     if width is not None:
         return width

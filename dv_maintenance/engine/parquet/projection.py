@@ -1,8 +1,8 @@
-"""From the schema of one Parquet file to the schema of the table: which leaves to read, and how to shape them.
+"""From the schema of one Parquet file to the schema of the table: which leaves to read, and how to convert them.
 
-A file keeps the schema of the day it was written. Its columns are found by field id or by name at every level;
-what it lacks reads as null, what the table no longer has is not read, and narrower types are widened. All of that is
-decided on the two schemas, before a byte of data is read.
+A file keeps the schema with which it was written. Its columns are found by field id or by name at every level. Missing
+columns are read as null, columns that the table no longer has are not read, and narrower types are widened. The two
+schemas decide all of this, before any data is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIELD_ID = b"PARQUET:field_id"
 _SOURCE_NAME = b"dvm:source"
 _MATCH = b"dvm:match"
 
-# A variant is stored as these two. Where there is a typed_value as well, a part of it is in there, and only there.
+# The two fields of a stored variant. If there is a typed_value as well, it alone holds a part of the variant.
 _VARIANT = {"value", "metadata"}
 
 
@@ -34,10 +34,11 @@ _VARIANT = {"value", "metadata"}
 class Projection:
     """How batches of one file become batches of ``schema``.
 
-    ``leaves``: indexes of the Parquet leaf columns to read, ascending; batches must hold just these. ``fields``: those
-    of the file's columns that they are of, ascending.
-    ``origins``: for each leaf of ``schema`` that the file stores, by its dotted path in a Parquet schema, the index of
-    the file's leaf. ``hybrid``: those of the file's leaves whose values are in another calendar than the table's.
+    leaves : indexes of the Parquet leaf columns to read, ascending; batches must have exactly these.
+    fields : indexes of the file's columns that these leaves belong to, ascending.
+    origins : index of the file's leaf for each leaf of ``schema`` that the file stores, by its dotted path in a Parquet
+        schema.
+    hybrid : the file's leaves whose values are in another calendar than the table's.
     """
 
     schema: pa.Schema
@@ -61,15 +62,18 @@ class Projection:
         prunes: bool = True,
         calendar: FileCalendar | None = None,
     ) -> Projection:
-        """Match ``stored``, the Arrow schema of all of a file's leaves, with the wanted ``schema``. ``found_by``: where
-        its fields have the metadata that they are found by, if not in ``schema`` itself. ``prunes``: whether the file's
-        reader leaves out what is not read of a column, or has the whole of it. ``calendar``: of the file's dates and
-        timestamps, where it is not the table's.
+        """Match the schemas of a file and a task.
+
+        stored : Arrow schema of all the file's leaves.
+        schema : the wanted schema.
+        found_by : schema whose field metadata identifies the columns in files, if not ``schema`` itself.
+        prunes : whether the file's reader omits the unread parts of a column, or returns whole columns.
+        calendar : of the file's dates and timestamps, if it is not the table's.
 
         Raises
         ------
-        DamagedTableError : a type can't be widened, a name or id is there twice, or ids are asked for and missing.
-            Names ``file`` and the column.
+        DamagedTableError : a type can't be widened, a name or id occurs twice, or required ids are missing. Names
+            ``file`` and the column.
         RefusedError : a shredded variant.
         """
         binder = _Binder(match_by, file, prunes, calendar)
@@ -91,7 +95,7 @@ class Projection:
         return cls(schema, leaves, children.read, binder.origins, frozenset(binder.hybrid), tuple(columns))
 
     def __call__(self, batch: pa.RecordBatch | None, rows: int) -> pa.RecordBatch:
-        """``rows`` rows of ``schema``. ``batch`` may be ``None`` where there is nothing to read."""
+        """``rows`` rows of ``schema``. ``batch`` may be ``None`` if no column is read."""
         arrays = []
         for field, column in zip(self.schema, self._columns, strict=True):
             if isinstance(column, pa.Scalar):
@@ -105,8 +109,12 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class _Children:
-    """``found``: for each wanted field, its position among the children read and its conversion (``None``: the file
-    has no such field). ``leaves``: what to read for them, ascending, of the fields ``read``.
+    """The children of a column that are read.
+
+    found : for each wanted field, its position among the children read and its conversion; ``None`` if the file lacks
+        the field.
+    leaves : leaves to read for them, ascending.
+    read : the fields that these leaves belong to.
     """
 
     found: tuple[tuple[int, Convert] | None, ...]
@@ -137,7 +145,7 @@ class _Binder:
             for field, index in zip(wanted, matches, strict=True)
             if index is not None
         }
-        # The reader leaves out children without a leaf to read, so positions are ranks among those that have one.
+        # The reader omits children without a leaf to read, so positions are ranks among those that have one.
         whole = path and not self.prunes
         rank = {index: index if whole else position for position, index in enumerate(sorted(bound))}
         return _Children(
@@ -206,7 +214,7 @@ class _Binder:
                 f"column {'.'.join(path)} of {self.file} holds shredded variants, which can't be put together here",
                 next_step="use Spark 4.1 or newer for this table",
             )
-        # With no child of its own to read, any leaf will do to tell null structs from others.
+        # Without a child to read, any leaf shows which structs are null.
         leaves = children.leaves or [first]
         in_place = [(index, same) for index in range(stored.num_fields)]
         if stored == wanted and list(children.found) == in_place:
@@ -278,7 +286,7 @@ def _list_of(element: Convert, wanted: pa.DataType) -> Convert:
 
 
 def _rebased(array: pa.Array) -> tuple[pa.Array, int, int]:
-    """Offsets from zero, and the slice of the child values they speak of.
+    """Offsets from zero, and start and stop of the child values that they refer to.
 
     A sliced list array shares its parent's offsets and values; Arrow takes a validity mask only with offsets of their
     own.

@@ -31,8 +31,13 @@ _LEAST_BUFFER = 64 << 10
 
 
 class SourceReader:
-    """One open source file. Known before any row is read: ``rows`` (physical), ``purged`` (named by the DV), ``size``
-    in bytes, the Parquet ``footer`` and the ``projection`` onto the task's schema.
+    """One open source file. All fields are known before any row is read.
+
+    rows : physical rows.
+    purged : rows that the DV names.
+    size : bytes.
+    footer : ``pyarrow.parquet.FileMetaData``.
+    projection : onto the task's schema.
     """
 
     def __init__(self, file: pa.NativeFile, source: SourceFile, task: ScanTask, storage: Storage) -> None:
@@ -49,21 +54,21 @@ class SourceReader:
         self._parquet = _open(file, self.footer, buffer_bytes) if buffer_bytes else parquet
 
     def batches(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[pa.RecordBatch]:
-        """Live rows in file order: of all row groups, or of those whose middle lies in ``span`` and whose statistics
-        do not rule the bound ``predicate`` out. It is not applied to the rows.
+        """Live rows in file order, of the row groups whose middle is in ``span`` and whose statistics do not exclude
+        the bound ``predicate``. The predicate is not applied to rows.
         """
         for live in self.live(span, predicate):
             yield live.batch
 
     def live(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[LiveRows]:
-        """The ``batches``, with the place of their rows in the file."""
+        """The ``batches``, with the positions of their rows in the file."""
         first = 0
         widest = 0.0
         for group in range(self.footer.num_row_groups):
             metadata = self.footer.row_group(group)
             stop = first + metadata.num_rows
             if self._wants(metadata, first, span, predicate):
-                # What earlier row groups turned out to need corrects what this one's footer lets one expect.
+                # The bytes per row of earlier row groups correct the estimate from the footer.
                 expected = max(row_bytes(metadata, self.projection.leaves), widest)
                 for batch, rows in self._read(group, metadata.num_rows, batch_rows(expected)):
                     if batch is not None:
@@ -73,7 +78,7 @@ class SourceReader:
                     if live is not None:
                         yield live
                 if first != stop:
-                    raise DamagedTableError(f"row group {group} of {self._uri} does not have the rows its footer says")
+                    raise DamagedTableError(f"row group {group} of {self._uri} contradicts the row count of its footer")
             first = stop
 
     def _wants(self, group: Any, first: int, span: Span, predicate: Predicate | None) -> bool:
@@ -87,7 +92,7 @@ class SourceReader:
             for first in range(0, rows, at_once):
                 yield None, min(at_once, rows - first)
             return
-        # By leaf index, as dots in a column's name make paths ambiguous; ParquetFile itself takes paths only.
+        # By leaf index, as dots in a column's name make paths ambiguous; ParquetFile itself only accepts paths.
         batches = self._parquet.reader.iter_batches(
             at_once, row_groups=[group], column_indices=list(leaves), use_threads=False
         )
@@ -126,6 +131,6 @@ def _open(file: pa.NativeFile, footer: Any = None, buffer_bytes: int = 0) -> Any
         buffer_size=buffer_bytes,
         # Arrow's own read-ahead fetches the whole row group at once, and ignores the buffer size.
         pre_buffer=not buffer_bytes,
-        # In nanoseconds INT96 would wrap around outside of 1677 to 2262.
+        # In nanoseconds INT96 would wrap around outside 1677 to 2262.
         coerce_int96_timestamp_unit="us",
     )

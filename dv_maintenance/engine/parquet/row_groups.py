@@ -1,4 +1,4 @@
-"""Which row groups of a file may hold a row that fulfils a condition: decided from the statistics in its footer."""
+"""Which row groups of a file may have a row that fulfils a condition, by the statistics in its footer."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _UNKNOWN: Final = Bounds()
 
 
 def may_hold(group: Any, projection: Projection, predicate: Predicate) -> bool:
-    """Whether a row group, by its Parquet metadata, may hold a row that a bound ``predicate`` is true for. Deleted rows
-    only make that less likely.
+    """Whether, by its Parquet metadata, a row group may have a row for which a bound ``predicate`` is true. Deleted
+    rows only make that less likely.
     """
     return may_be_true(predicate, _bounds_in(group, projection))
 
 
 def _bounds_in(group: Any, projection: Projection) -> Callable[[Column], Bounds]:
     def bounds(column: Column) -> Bounds:
-        # By its dotted path a leaf of a struct could be taken for a column with a dot in its name.
+        # The dotted path of a struct's leaf may equal the name of a column with a dot in it.
         if len(column) != 1 or "." in column[0] or column[0] not in projection.origins:
             return _UNKNOWN
         leaf = projection.origins[column[0]]
@@ -41,9 +41,9 @@ def _bounds_in(group: Any, projection: Projection) -> Callable[[Column], Bounds]
 
 
 def _bounds_of(chunk: Any, type_: pa.DataType) -> Bounds:
-    """``type_`` is the table's, to which the file's may have been widened since.
+    """Bounds of a column chunk. ``type_``: the table's, to which the file's may have been widened since.
 
-    Writers cut long strings off, but outwards, and leave NaN out of the bounds of floats (Parquet: Statistics).
+    Writers truncate long strings, but outwards, and leave NaN out of the bounds of floats (Parquet: Statistics).
     """
     nans = bool(types.is_floating(type_))
     if not chunk.is_stats_set:
@@ -60,13 +60,13 @@ def _bounds_of(chunk: Any, type_: pa.DataType) -> Bounds:
 
 
 def _in_both_calendars(bounds: Bounds, chunk: Any) -> Bounds:
-    """Without the bounds, where values may be from before the calendars agree."""
+    """The bounds only if all values are from the time in which the calendars agree."""
     return replace(bounds, lower=None, upper=None) if may_be_ancient(chunk) else bounds
 
 
 def _bound(stats: Any, side: str, type_: pa.DataType) -> Any:
-    """``None`` where there is none, or none that compares as values of ``type_`` do: it belongs to a type that was
-    widened in a way that changes its form, is NaN, no UTF-8, or out of Python's range of dates.
+    """``None`` if there is no bound, or it does not compare like values of ``type_``: the widening of its type changed
+    its form, or it is NaN, not UTF-8, or out of Python's range of dates.
     """
     if not stats.has_min_max:
         return None

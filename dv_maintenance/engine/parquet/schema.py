@@ -1,4 +1,4 @@
-"""What a Parquet file that nobody has listed yet holds, read from its footer alone: columns, rows, statistics."""
+"""Columns, rows and statistics of a Parquet file that is not in a table yet, from its footer alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from dv_maintenance.engine.faults import reading
-from dv_maintenance.engine.parquet.calendars import Mark
+from dv_maintenance.engine.parquet.calendars import CalendarKeys
 from dv_maintenance.engine.parquet.projection import leaf_count
 from dv_maintenance.engine.stats import StatsCollector
 from dv_maintenance.errors import RefusedError
@@ -27,12 +27,13 @@ _UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.in
 def describe(storage: Storage, path: str) -> tuple[pa.Schema, OutputFile]:
     """The file's schema as tables have them, every field nullable, and the file.
 
-    Layouts that only Arrow tells apart are one type; a time in INT96 is an instant, as Spark writes them.
+    Layouts that only Arrow distinguishes are one type; a time in INT96 is an instant, as Spark writes it.
 
     Raises
     ------
-    DamagedTableError : it is no Parquet file. StorageError.
-    RefusedError : a type that tables don't have; names the column.
+    DamagedTableError : it is not a Parquet file.
+    StorageError : the storage did not answer.
+    RefusedError : a column has a type that tables don't have; names the column.
     """
     uri = storage.uri_of(path)
     with reading(uri), storage.open_input(path) as source:
@@ -92,9 +93,10 @@ class _Normal:
 
 
 def _stats(schema: pa.Schema, footer: Any) -> tuple[ColumnStats, ...]:
-    """Of the leaves that a footer says enough about: not of lists and maps, whose nulls it does not tell from empty
-    ones; no bounds of floats, as it leaves NaN out, of timestamps in other units than ours, nor of dates and timestamps
-    that are not the same in every calendar.
+    """Statistics of the leaves for which the footer is sufficient.
+
+    Omitted are lists and maps, as a footer does not distinguish null from empty ones, and the bounds of floats (NaN is
+    missing), of timestamps in other units than ours, and of dates and timestamps that differ between calendars.
     """
     found = []
     for name, leaf, kind in _leaves(schema):
@@ -103,13 +105,13 @@ def _stats(schema: pa.Schema, footer: Any) -> tuple[ColumnStats, ...]:
             continue
         (stats,) = StatsCollector(schema, [name]).fold(footer, {leaf} if types.is_floating(kind) else ())
         vague = types.is_timestamp(kind) and kind.unit != "us"
-        vague = vague or Mark.of(footer, [leaf]) is not Mark.NONE
+        vague = vague or CalendarKeys.of(footer, [leaf]) is not CalendarKeys.IRRELEVANT
         found.append(ColumnStats(name, stats.null_count) if vague else stats)
     return tuple(found)
 
 
 def _leaves(schema: pa.Schema) -> Iterator[tuple[tuple[str, ...], int, pa.DataType]]:
-    """Path, number and type of each leaf outside of lists and maps."""
+    """Path, number and type of each leaf outside lists and maps."""
 
     def walk(fields: Any, parent: tuple[str, ...], first: int) -> Iterator[tuple[tuple[str, ...], int, pa.DataType]]:
         for field in fields:

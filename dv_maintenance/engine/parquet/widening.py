@@ -1,8 +1,8 @@
 """Which leaf types of a Parquet file may be read as which type of the table, and how.
 
 A widening loses nothing: integers and decimals grow, float becomes double, a date becomes its midnight (protocol: Type
-Widening). Next to those stand spellings of one and the same value: dictionaries, large and view layouts, time units,
-text without its annotation, INT96 and other timestamps that do not say whether they are adjusted to UTC.
+Widening). Other conversions only change the representation of a value: dictionaries, large and view layouts, time
+units, text without its annotation, INT96 and other timestamps that lack the flag of adjustment to UTC.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Convert", "same", "widening"]
 
 Convert = Callable[[pa.Array], pa.Array]
 
-# Decimal digits that every value of an integer type fits in (protocol: Type Widening).
+# Decimal digits that hold every value of an integer type (protocol: Type Widening).
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 _PARQUET_INT32_BITS = 32
 
@@ -26,7 +26,7 @@ def same(array: pa.Array) -> pa.Array:
 
 
 def widening(source: pa.DataType, target: pa.DataType) -> Convert | None:
-    """How arrays of ``source`` become arrays of ``target``; ``None`` if they can't.
+    """The conversion of arrays of ``source`` to arrays of ``target``; ``None`` if there is none.
 
     The returned function raises ``pa.ArrowInvalid`` for a value that does not fit (such as 300 in a column of bytes).
     """
@@ -38,11 +38,11 @@ def widening(source: pa.DataType, target: pa.DataType) -> Convert | None:
     if types.is_null(source) or types.is_null(target):
         return lambda array: pa.nulls(len(array), target)
     if types.is_timestamp(source) and types.is_timestamp(target):
-        # Whether a file claims UTC never moves the stored number: Delta's and Paimon's writers have left the flag out
-        # (INT96 has none). A unit is converted; what a coarser one can't hold is an error, not a rounding.
+        # The flag of UTC never changes the stored number: Delta's and Paimon's writers have omitted it (INT96 has
+        # none). Units are converted; a value that a coarser unit can't hold is an error, and is not rounded.
         return lambda array: array.cast(pa.timestamp(target.unit, source.tz)).view(target)
     if _text(source) and _text(target):
-        # Unchecked, as the bytes stay what they are: foreign writers do put other encodings into strings.
+        # Unchecked, as the bytes do not change: other writers do store other encodings in strings.
         return lambda array: array.cast(target, safe=False)
     if types.is_int32(source) and types.is_time32(target) and target.unit == "ms":
         return lambda array: array.view(target)  # ORC has no times: milliseconds of the day

@@ -1,7 +1,7 @@
 """A new Parquet file, a row group at a time.
 
-Written as Spark and Delta's other writers do, so that every reader sees what it knows: all fields optional,
-timestamps as INT64 microseconds, field ids where the schema has them, no Arrow schema beside Parquet's own.
+The layout is that of Spark and Delta's other writers, which every reader knows: all fields optional, timestamps as
+INT64 microseconds, field ids if the schema has them, no Arrow schema beside Parquet's own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from dv_maintenance.engine.faults import writing
-from dv_maintenance.engine.parquet.calendars import PROLEPTIC, Mark, heeds_keys
+from dv_maintenance.engine.parquet.calendars import PROLEPTIC, CalendarKeys, readers_use_keys
 from dv_maintenance.engine.parquet.footer import dictionary_pays
 from dv_maintenance.engine.parquet.output import ParquetOutput
 from dv_maintenance.engine.sinks import close_sink
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetFiles"]
 
-# A row group is held decoded until it is full: this is what bounds a worker's memory.
+# A row group is held decoded until it is full: this bounds a worker's memory.
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1 << 20
 
@@ -56,9 +56,9 @@ class ParquetFiles:
 
     def __init__(self, task: RewriteTask, schema: pa.Schema, storage: Storage) -> None:
         self.task, self.schema, self.storage = task, schema, storage
-        self.heeds_keys = heeds_keys(task.scan)
+        self.readers_use_keys = readers_use_keys(task.scan)
         self.codec, self.suffix = _codec(task.compression)
-        # Bytes on disk per byte in memory, as measured on the last row group.
+        # Bytes on disk per byte in memory, measured on the last row group.
         self.shrink = 1.0
         self._paths = _leaf_paths(schema)
 
@@ -79,7 +79,7 @@ class ParquetFile:
     def __init__(self, files: ParquetFiles, uri: str, repetitive: list[str]) -> None:
         self.uri, self._files = uri, files
         self._rows = 0
-        self._mark = Mark.NONE
+        self._keys = CalendarKeys.IRRELEVANT
         self._seen: Any = None
         self._stats = StatsCollector(files.schema, files.task.stats_columns)
         self._pending: list[pa.RecordBatch] = []
@@ -95,17 +95,17 @@ class ParquetFile:
             write_page_index=True,
         )
 
-    def takes(self, footer: Any, origins: Mapping[str, int]) -> bool:
-        """See ``protocols.NewFile``: its footer can't speak for dates of which it is not said what calendar they are
-        in, and for others.
+    def accepts(self, footer: Any, origins: Mapping[str, int]) -> bool:
+        """See ``protocols.NewFile``. A footer has calendar keys or not: one file can't hold the dates of sources with
+        keys and of sources without.
         """
-        if not self._files.heeds_keys or (footer is not None and footer is self._seen):
+        if not self._files.readers_use_keys or (footer is not None and footer is self._seen):
             return True
-        mark = Mark.of(footer, origins.values())
-        if Mark.NONE not in (mark, self._mark) and mark is not self._mark:
+        keys = CalendarKeys.of(footer, origins.values())
+        if CalendarKeys.IRRELEVANT not in (keys, self._keys) and keys is not self._keys:
             return False
         self._seen = footer
-        self._mark = self._mark if mark is Mark.NONE else mark
+        self._keys = self._keys if keys is CalendarKeys.IRRELEVANT else keys
         return True
 
     def add(self, batch: pa.RecordBatch) -> bool:
@@ -124,7 +124,7 @@ class ParquetFile:
         self._flush()
         storage = self._files.storage
         with writing(self.uri):
-            self._output.close({} if self._mark is Mark.UNSAID else PROLEPTIC)
+            self._output.close({} if self._keys is CalendarKeys.ABSENT else PROLEPTIC)
         info = close_sink(self._sink, storage, self.uri)
         with writing(self.uri), storage.open_input(self.uri) as file:
             try:
@@ -142,8 +142,8 @@ class ParquetFile:
         if (column := self._output.bounds_with_nan(footer)) is not None:
             raise VerificationError(f"{self.uri} has bounds for {column}, which contains NaN: filters would miss rows")
         keys = footer.metadata or {}
-        if any((key in keys) is (self._mark is Mark.UNSAID) for key in PROLEPTIC):
-            raise VerificationError(f"{self.uri} does not say which calendar its dates are in as its sources do")
+        if any((key in keys) is (self._keys is CalendarKeys.ABSENT) for key in PROLEPTIC):
+            raise VerificationError(f"the calendar keys in the footer of {self.uri} differ from those of its sources")
 
     def abandon(self) -> None:
         """See ``protocols.NewFile``."""
@@ -154,7 +154,7 @@ class ParquetFile:
             self._sink.close()
 
     def _room(self) -> float:
-        """Decoded bytes that should make the next row group: what the file lacks, but neither huge nor tiny."""
+        """Decoded bytes for the next row group: those that the file still needs, within limits."""
         target = self._files.task.target_bytes
         most = min(ROW_GROUP_BYTES, target)
         lacking: float = (target - self._sink.tell()) / self._files.shrink

@@ -1,7 +1,7 @@
-"""Places of rows on a space-filling curve (Z-order), so that rows alike in several columns end up close to each other.
+"""Places of rows on a space-filling curve (Z-order): rows with similar values in several columns get similar places.
 
 Each column's values become ranks among quantiles, so that skew and unit do not matter, and the bits of the ranks are
-interleaved (Morton 1966). Of one column that is its own order.
+interleaved (Morton 1966). For one column the result is its own order.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _Numbers = Any
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """``boundaries``: of each column, ascending, the values at which its rank goes up."""
+    """``boundaries``: for each column the values at which its rank increases, ascending."""
 
     boundaries: tuple[pa.Array, ...]
 
     @classmethod
     def of_sample(cls, sample: pa.Table) -> Self:
-        """From some of the rows, by quantiles of each column."""
+        """From a sample of the rows, by quantiles of each column."""
         bits = _bits(sample.num_columns)
         return cls(tuple(_quantiles(column.combine_chunks(), 1 << bits) for column in sample.columns))
 
     def places(self, columns: Sequence[pa.Array]) -> _Numbers:
-        """The place of each row. Nulls come first, then NaN."""
+        """The place of each row. Nulls are first, then NaN."""
         bits, count = _bits(len(columns)), len(columns)
         places = np.zeros(len(columns[0]), np.uint64)
         for at, (column, boundaries) in enumerate(zip(columns, self.boundaries, strict=True)):
-            # Spread over all bits: a column of few values counts as much as one of many.
+            # Ranks use all bits: a column with few values has as much weight as one with many.
             ranks = (_ranks(column, boundaries) << bits) // (len(boundaries) + 1)
             for bit in range(bits):
                 places |= ((ranks >> bit) & 1).astype(np.uint64) << np.uint64(bit * count + count - 1 - at)
@@ -58,7 +58,7 @@ def _quantiles(values: pa.Array, count: int) -> pa.Array:
 
 
 def _ranks(values: pa.Array, boundaries: pa.Array) -> _Numbers:
-    """How many boundaries are at or below each value, for any type that Arrow sorts."""
+    """The number of boundaries at or below each value, for any type that Arrow sorts."""
     first = len(boundaries)
     order = _order(pa.concat_arrays([boundaries, values]))
     passed = np.cumsum(order < first)

@@ -1,4 +1,4 @@
-"""Rows of a batch that fulfil a condition, where Arrow compares as Spark does."""
+"""Rows of a batch that fulfil a condition, if Arrow compares as Spark does."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ _OPERATIONS: Final = {
 
 
 class _NotHereError(Exception):
-    """A condition that Arrow can't answer, or would answer in another way than Spark."""
+    """A condition that Arrow can't evaluate, or would evaluate differently from Spark."""
 
 
 def keep_matching(batch: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
     """The batch without rows for which a bound ``predicate`` is not true, as far as that can be decided here.
 
-    Of a conjunction the parts that can be answered are. Floats are left to the caller: NaN compares in another way.
+    The parts of a conjunction are decided one by one. Comparisons of floats are left to the caller, as Arrow compares
+    NaN by other rules.
     """
     for part in predicate.parts if isinstance(predicate, And) else (predicate,):
         try:
@@ -85,7 +86,7 @@ def _values(batch: pa.RecordBatch, column: tuple[str, ...]) -> pa.Array:
 
 
 def _scalar(value: Any, type_: pa.DataType) -> pa.Scalar:
-    """Of a value as ``predicate.comparable`` gives it."""
+    """The Arrow scalar of a value in the form of ``predicate.comparable``."""
     if types.is_floating(type_):
         raise _NotHereError
     if types.is_decimal(type_):

@@ -1,4 +1,4 @@
-"""Batches of live rows that know where in their file they are from, and the masks that make them."""
+"""Batches of live rows with their positions in the file, and the masks that select them."""
 
 from __future__ import annotations
 
@@ -12,50 +12,55 @@ import pyarrow.compute as pc
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.engine.parquet.footer import batch_rows
 
-__all__ = ["KeepMasks", "LiveRows", "pieces", "without"]
+__all__ = ["KeepMasks", "LiveRows", "filter_live", "pieces"]
 
-# Rows whose mask is worked out at once: for a single batch the calls would cost more than the bits, and the mask of a
+# Rows whose mask is computed at once: for a single batch the calls would cost more than the bits, and the mask of a
 # whole file has no bound.
 _AT_ONCE = 1 << 20
-# From one deleted row in so many on, the places of rows that stay are listed once for all columns. Below it each
-# column is copied in runs.
-_OFTEN = 4
+# If one of so many rows is deleted, or more, the indexes of the remaining rows are computed once for all columns. If
+# fewer are, each column is copied in runs.
+_DENSE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRows:
-    """``batch``: of the ``rows`` rows from physical position ``first`` on those for which ``kept`` is true (``None``:
-    all). ``places``: their positions, where whoever read them knew.
+    """A batch of live rows.
+
+    batch : the live ones of ``rows`` rows.
+    first : physical position of the first of these rows.
+    rows : number of rows, deleted ones included.
+    live : mask of the rows that are in ``batch``; ``None``: all.
+    known_positions : physical positions of the rows of ``batch``, if the reader knows them.
     """
 
     batch: pa.RecordBatch
     first: int
     rows: int
-    kept: pa.BooleanArray | None
-    places: pa.Int64Array | None = None
+    live: pa.BooleanArray | None
+    known_positions: pa.Int64Array | None = None
 
     def positions(self) -> pa.Int64Array:
-        """Of each row of ``batch``, its physical position in the file."""
-        if self.places is not None:
-            return self.places
+        """The physical position in the file of each row of ``batch``."""
+        if self.known_positions is not None:
+            return self.known_positions
         counted = pa.py_buffer(np.arange(self.first, self.first + self.rows, dtype=np.int64))
         positions = pa.Array.from_buffers(pa.int64(), self.rows, [None, counted])
-        return positions if self.kept is None else positions.filter(self.kept)
+        return positions if self.live is None else positions.filter(self.live)
 
 
-def without(batch: pa.RecordBatch, deleted: int, kept: pa.BooleanArray) -> pa.RecordBatch:
-    """The rows of ``batch`` for which ``kept`` is true: all but ``deleted`` ones."""
+def filter_live(batch: pa.RecordBatch, deleted: int, live: pa.BooleanArray) -> pa.RecordBatch:
+    """The rows of ``batch`` for which ``live`` is true. ``deleted``: the number of the others."""
     columns = [_without_bitmap(column) for column in batch.columns]
-    if deleted * _OFTEN >= batch.num_rows:
-        places = _places(kept)
-        columns = [pc.take(column, places, boundscheck=False) for column in columns]
+    if deleted * _DENSE >= batch.num_rows:
+        indexes = _indexes(live)
+        columns = [pc.take(column, indexes, boundscheck=False) for column in columns]
     else:
-        columns = [column.filter(kept) for column in columns]
+        columns = [column.filter(live) for column in columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Of bounded bytes, from a reader that does not keep to any; none of them empty."""
+    """A batch of any size in pieces of bounded bytes; none of them is empty."""
     if not batch.num_rows:
         return
     step = batch_rows(batch.nbytes / batch.num_rows)
@@ -63,18 +68,18 @@ def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, step)
 
 
-def _places(kept: pa.BooleanArray) -> pa.Int64Array:
-    """Where ``kept``, which has no nulls, is true."""
-    start, bits = kept.offset, np.frombuffer(kept.buffers()[1], np.uint8)
-    first, stop = start // 8, -(-(start + len(kept)) // 8)
-    mask = np.unpackbits(bits[first:stop], bitorder="little")[start % 8 :][: len(kept)]
-    places = np.flatnonzero(mask.view(bool))
-    return pa.Array.from_buffers(pa.int64(), len(places), [None, pa.py_buffer(places)])
+def _indexes(mask: pa.BooleanArray) -> pa.Int64Array:
+    """The indexes at which ``mask``, which has no nulls, is true."""
+    start, bits = mask.offset, np.frombuffer(mask.buffers()[1], np.uint8)
+    first, stop = start // 8, -(-(start + len(mask)) // 8)
+    flags = np.unpackbits(bits[first:stop], bitorder="little")[start % 8 :][: len(mask)]
+    indexes = np.flatnonzero(flags.view(bool))
+    return pa.Array.from_buffers(pa.int64(), len(indexes), [None, pa.py_buffer(indexes)])
 
 
 def _without_bitmap(column: pa.Array) -> pa.Array:
-    """Parquet's reader says of each value of an optional column that it is there, also where none is missing; Arrow
-    would filter that too, which takes as long as the values of a number.
+    """The column without a validity bitmap that has no nulls. Parquet's reader makes one for every optional column, and
+    to filter it takes Arrow as long as to filter the values of a number.
     """
     fixed = pa.types.is_primitive(column.type) or pa.types.is_string(column.type) or pa.types.is_binary(column.type)
     if column.null_count or not fixed or column.buffers()[0] is None:
@@ -84,7 +89,7 @@ def _without_bitmap(column: pa.Array) -> pa.Array:
 
 
 class KeepMasks:
-    """``DeletionVector.keep_mask`` for one short stretch after the other."""
+    """``DeletionVector.keep_mask`` for consecutive short ranges."""
 
     def __init__(self, dv: DeletionVector) -> None:
         self._dv = dv

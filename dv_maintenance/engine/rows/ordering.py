@@ -1,4 +1,6 @@
-"""Rows of any number put in an order within bounded memory: shared out to buckets on local disk, sorted one by one."""
+"""Orders any number of rows in bounded memory: rows are distributed to buckets on local disk, and buckets are sorted
+one by one.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,11 @@ __all__ = ["Ordering"]
 BUCKET_BYTES = 64 << 20
 # Files are open side by side.
 _MAX_BUCKETS = 256
-# Encoded bytes hide about so many decoded ones; buckets need not be exact.
+# Estimated decoded bytes per encoded byte; the size of buckets need not be exact.
 _DECODED = 4
 _SAMPLE_ROWS = 1 << 20
-# A bucket of so many times its size is one of equal places: there is nothing to sort, and no memory for it.
+# A bucket of so many times its intended size consists of equal places: it need not be sorted, and would not fit in
+# memory.
 _SKEWED = 8
 _PLACE = "place on the curve"
 
@@ -40,9 +43,10 @@ def _every(batch: pa.RecordBatch, step: int) -> pa.RecordBatch:
 
 
 class Ordering:
-    """Takes batches in any order and gives them back by their place on the curve, equal places by the columns' values.
+    """Takes batches in any order, and returns their rows by place on the curve, rows of equal places by the columns'
+    values.
 
-    Memory holds a bucket; what comes before that lies in a temporary folder, as large as the decoded rows.
+    Memory holds one bucket; a temporary folder holds all rows, decoded.
     """
 
     @classmethod
@@ -83,7 +87,7 @@ class Ordering:
         self._stack.close()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Share a batch of the schema out."""
+        """Distribute the rows of a batch of the schema."""
         places = self._curve.places([batch.column(name) for name in self._columns])
         batch = batch.append_column(_PLACE, arrow_numbers(places))
         buckets: Any = np.searchsorted(self._bounds, places, side="right")

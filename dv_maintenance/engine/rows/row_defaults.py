@@ -1,4 +1,4 @@
-"""Columns that a file stores for some rows only: the others have a value that follows from where they are."""
+"""Columns that a file stores for some rows only: the value of the other rows follows from their position."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""From stored rows of one file to live rows of a task: its columns, without what a deletion vector (DV) names and what
-is of a kind that does not count. The same for every file format.
+"""From stored rows of one file to live rows of a task, the same for every file format: the task's columns, without rows
+that a deletion vector (DV) names and rows of a kind that the task filters out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dv import load
 from dv_maintenance.engine.parquet.projection import Projection
-from dv_maintenance.engine.rows.live_rows import KeepMasks, LiveRows, without
+from dv_maintenance.engine.rows.live_rows import KeepMasks, LiveRows, filter_live
 from dv_maintenance.engine.rows.row_defaults import fill_defaults
 from dv_maintenance.errors import DamagedTableError
 
@@ -28,10 +28,14 @@ _KIND: Final = "\0kind"
 
 
 class RowShape:
-    """What becomes of the ``rows`` rows of a file with the columns of ``stored``. ``prunes``, ``calendar``: see
-    ``Projection.build``.
+    """Converts stored rows of one file to live rows of a task.
 
-    ``purged``: rows that the DV names. Raises as ``scan.scan``, also where the file has other rows than the log says.
+    stored : Arrow schema of the file.
+    rows : physical rows of the file.
+    prunes, calendar : see ``Projection.build``.
+    purged : rows that the DV names.
+
+    Raises as ``scan.scan``, also if the row count of the file differs from that of the log.
     """
 
     def __init__(
@@ -72,26 +76,28 @@ class RowShape:
         return 0 if self._dv is None else self._dv.range_cardinality(first, stop)
 
     def __call__(self, batch: pa.RecordBatch | None, rows: int, first: int) -> LiveRows | None:
-        """The table's view of ``rows`` rows from physical position ``first`` on, if any is alive. ``batch``: what the
-        projection reads of them, ``None`` where that is nothing.
+        """The live ones of ``rows`` rows, in the task's schema; ``None`` if no row is live.
+
+        batch : the columns that the projection reads; ``None`` if it reads none.
+        first : physical position of the first row.
 
         Raises
         ------
-        DamagedTableError : a value that can't be read as the table's, or a row of an unknown kind.
+        DamagedTableError : a value can't be read as the table's type, or a row is of an unknown kind.
         """
         deleted = self.deleted(first, first + rows)
         if deleted == rows:
             return None
-        kept = self._masks(first, first + rows) if deleted and self._masks is not None else None
-        if kept is not None and batch is not None:
-            batch = without(batch, deleted, kept)
-        live: LiveRows | None = LiveRows(self.projection(batch, rows - deleted), first, rows, kept)
+        live_mask = self._masks(first, first + rows) if deleted and self._masks is not None else None
+        if live_mask is not None and batch is not None:
+            batch = filter_live(batch, deleted, live_mask)
+        live: LiveRows | None = LiveRows(self.projection(batch, rows - deleted), first, rows, live_mask)
         if self._only is not None and live is not None:
             live = self._counting(live, self._only)
         return fill_defaults(live, self._row_defaults) if live is not None and self._row_defaults else live
 
     def _counting(self, live: LiveRows, only: RowFilter) -> LiveRows | None:
-        """The rows whose kind counts."""
+        """The rows of the kinds that the task keeps."""
         kinds = live.batch.column(live.batch.num_columns - 1)
         batch = live.batch.select(range(live.batch.num_columns - 1))
         mask = pc.is_in(kinds, value_set=pa.array(only.kept, kinds.type))
@@ -112,6 +118,6 @@ class RowShape:
 def _with_kind(schema: pa.Schema, only: RowFilter | None) -> pa.Schema:
     if only is None:
         return schema
-    # By its name also where other columns are found by their ids.
+    # By its name, even if other columns are found by their ids.
     found_by = {b"dvm:source": only.column.encode(), b"dvm:match": b"name"}
     return schema.append(pa.field(_KIND, pa.int8(), metadata=found_by))

@@ -1,4 +1,4 @@
-"""Rows that several files hold together, each of them other columns: read in step, and put together again."""
+"""Rows that several files hold together, each file some of the columns: read in parallel, and joined by position."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = ["SideBySide", "open_parts"]
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """See ``protocols.Reader``. Never cut: all of it belongs to the span that begins with the file. Memory is bounded
-    by a batch of each part.
+    """See ``protocols.Reader``. Never split: everything belongs to the span that begins with the file. Memory is
+    bounded by a batch of each part.
     """
 
     uri: str
@@ -85,7 +85,7 @@ def open_parts(
     storage: Storage,
     opener: Callable[[SourceFile, ScanTask, Storage], AbstractContextManager[Reader]],
 ) -> Iterator[SideBySide]:
-    """Open what makes up the rows of ``source``, each part with ``opener``, and check each by itself. Raises as
+    """Open the files that hold the rows of ``source``, each with ``opener``, which checks it. Raises as
     ``scan.open_source``.
     """
     with ExitStack() as opened:

@@ -19,7 +19,7 @@ from dv_maintenance.errors import DamagedTableError
 __all__ = ["scalar_of"]
 
 _MAX_DIGITS = 76
-# What Arrow stores dates and times as.
+# The types in which Arrow stores dates and times.
 _PHYSICAL = {32: pa.int32(), 64: pa.int64()}
 
 

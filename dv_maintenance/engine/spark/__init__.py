@@ -1,4 +1,4 @@
-"""Tasks on Spark: classic sessions, Spark Connect, and sessions of our own."""
+"""Tasks on Spark: classic sessions, Spark Connect, and sessions started here."""
 
 from dv_maintenance.engine.spark.engine import SparkEngine
 

@@ -1,4 +1,4 @@
-"""Arrow tables of the driver as rows of a session, whatever the session's settings are."""
+"""Arrow tables of the driver as DataFrames, whatever the session's settings."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ __all__ = ["rows_of"]
 
 _BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _DEFAULT: Final = "10000"
-# Another thread must not take our value for the session's own, nor restore the session's while we rely on ours.
+# Another thread must neither take this module's value for the session's own, nor restore the session's value while
+# this module's is needed.
 _SETTING: Final = Lock()
 
 
 def rows_of(session: SparkSession, table: pa.Table, schema: StructType | None = None) -> DataFrame:
-    """``session.createDataFrame(table, schema)``, also where Arrow batches have no limit (0 or less): Spark documents
-    that, but PySpark cuts the table by this number. There the setting has Spark's default for as long as that takes;
-    how the rows travel later, when the query runs, follows the session's own.
+    """``session.createDataFrame(table, schema)``, also for sessions without a limit of rows per Arrow batch (0 or
+    less). Spark documents that setting, but PySpark divides the table by it. So the setting temporarily has Spark's
+    default. A query that runs later uses the session's own value.
     """
     with _SETTING:
         limit = session.conf.get(_BATCH_ROWS, _DEFAULT) or _DEFAULT

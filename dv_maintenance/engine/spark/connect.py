@@ -23,7 +23,7 @@ def connect(url: str, conf: Mapping[str, str]) -> SparkSession:
     Raises
     ------
     RefusedError : a package that Spark Connect needs is missing, or no server answers.
-    UsageError : it is not a URL of that kind.
+    UsageError : ``url`` is not a URL of that kind.
     """
     from pyspark.sql import SparkSession
 

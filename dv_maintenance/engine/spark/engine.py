@@ -1,14 +1,14 @@
 """Tasks on Spark: it schedules, retries and distributes; Arrow does the work in the Python workers.
 
 A run is one Spark job per task: ``mapInArrow`` over a DataFrame of one row, the task's spec. No RDD is involved, so
-Spark Connect does as well as classic Spark. Many jobs are in flight at once, so Spark keeps every core busy with tasks
-that are its to place and to retry, and each result is here as soon as it is known. One job over all specs would not
-start tasks any sooner, and classic Spark hands out nothing before such a job has ended.
+it works on Spark Connect and classic Spark. Many jobs are in flight at once: Spark keeps every core busy, places and
+retries the tasks, and returns each result as soon as it is known. One job over all specs would not start tasks any
+sooner, and classic Spark returns nothing before such a job has ended.
 
-Errors differ by who can help. Trouble with the storage is retried by the worker itself, the same on every
-kind of cluster (``local[N]`` never retries a task). Any error raised on purpose comes back as data and is raised here
-as what it was. What remains (a lost executor, a worker out of memory) is for Spark to retry: a task is a pure function
-of storage with new file names in each attempt.
+There are three kinds of errors. The worker itself retries failures of the storage, the same on every kind of cluster
+(``local[N]`` never retries a task). An error raised on purpose is returned as data, and raised here with its original
+class. Spark retries the rest (a lost executor, a worker out of memory): a task is a pure function of storage with new
+file names in each attempt.
 
 Storage options reach the workers inside the pickled function, never as data: Spark shows data in plans and event logs.
 """
@@ -36,30 +36,30 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkEngine"]
 
-# More than this many tasks never run at the same time, however large the cluster: each costs the driver a thread.
+# The maximum number of tasks that run at the same time, however large the cluster: each costs the driver a thread.
 _JOBS_IN_FLIGHT = 128
-# How it shows that workers run a Python without our packages, of another version, or none.
+# Messages by which workers reveal a Python without our packages, of another version, or no Python.
 _UNFIT_WORKER = (
     "ModuleNotFoundError: ",
     "[PACKAGE_NOT_INSTALLED]",
     "[PYTHON_VERSION_MISMATCH]",
     "Cannot run program ",
 )
-# With a message, or Python's without one (MemoryError): a Java class alone says nothing.
+# An error with a message, or an error of Python without one (MemoryError). A Java class alone has no information.
 _RAISED = re.compile(
     r"^(?:: )?([\w.]*(?:Error|Exception|Interrupt): .+|\w*(?:Error|Exception|Interrupt))$", re.MULTILINE
 )
 
 
 class SparkEngine:
-    """See ``Engine``. Uses ``session``, or else the active session, or else starts one on ``master`` with ``conf`` when
-    it is first needed, and stops only that one.
+    """See ``Engine``. Uses ``session``, or else the active session, or else starts one on ``master`` with ``conf`` on
+    first use. Stops only a session that it started.
 
     Parameters
     ----------
     session : a classic or Connect session, left running.
     master : ``local[N]`` (default ``local[*]``), a cluster's URL, or ``sc://host`` for Spark Connect.
-    conf : Spark settings for a session started here; they win over the defaults.
+    conf : Spark settings for a session started here; they override the defaults.
 
     The workers need this package and its dependencies (not pandas) in their Python.
     """
@@ -91,7 +91,7 @@ class SparkEngine:
 
         Raises
         ------
-        RefusedError : there is no Java that Spark could run on.
+        RefusedError : there is no Java on which Spark could run.
         """
         from dv_maintenance.engine.spark.session import active_session, start_session
 
@@ -155,13 +155,13 @@ def _worker(options: dict[str, str]) -> _Worker:
 
 
 def _failure(text: str) -> DvMaintenanceError:
-    """What stopped Spark, from its message: something to install on the workers, or else anything."""
+    """The error for a failed job, from Spark's message: a missing package on the workers, or any other cause."""
     cause = _cause(text)
     if any(sign in text for sign in _UNFIT_WORKER):
         return RefusedError(
-            f"the Python of Spark's workers can't do the rewrite: {cause}",
+            f"the Python of Spark's workers can't run the rewrite: {cause}",
             next_step="install dv-maintenance there, on the Python version used here; the Spark setting "
-            "spark.sql.execution.pyspark.python says which Python the workers run",
+            "spark.sql.execution.pyspark.python selects the Python of the workers",
         )
     return DvMaintenanceError(
         f"Spark could not finish the rewrite: {cause}", next_step="see the logs of Spark's driver and executors"
@@ -169,6 +169,6 @@ def _failure(text: str) -> DvMaintenanceError:
 
 
 def _cause(text: str) -> str:
-    """The one line of a Java or Python stack trace that says what happened."""
+    """The line of a Java or Python stack trace that has the cause."""
     raised: list[str] = _RAISED.findall(text)
     return (raised[-1] if raised else text.strip().split("\n")[0])[:500]

@@ -1,4 +1,4 @@
-"""A Spark session for people who have none: local, quiet, bound to this machine, on the running interpreter."""
+"""A Spark session for users without one: local, quiet, bound to this machine, on the running interpreter."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _LOCAL = {
 
 
 def active_session() -> SparkSession | None:
-    """The session that somebody else has started in this thread, if any."""
+    """The session already started in this thread by other code, if any."""
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
 
 
 def start_session(master: str, conf: Mapping[str, str]) -> SparkSession:
-    """Start a session; ``conf`` wins over the defaults.
+    """Start a session; ``conf`` overrides the defaults.
 
     Raises
     ------
-    RefusedError : Java is missing or too old; for Spark Connect, which needs none here, as ``connect``.
+    RefusedError : Java is missing or too old; for Spark Connect, which needs no local Java, as ``connect``.
     UsageError : as ``connect``.
     """
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ def start_session(master: str, conf: Mapping[str, str]) -> SparkSession:
 
 
 def _retrying(master: str) -> str:
-    """Locally Spark gives a task one try only, and every so often its pipe to a Python worker breaks all the same."""
+    """Allow retries of tasks: local Spark makes only one attempt, but its pipe to a Python worker sometimes breaks."""
     found = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
     return f"local[{found[1] or 1},{_LOCAL_TRIES}]" if found else master
 
@@ -95,8 +95,8 @@ def _require_java() -> None:
 
 @contextmanager
 def _worker_python(master: str) -> Iterator[None]:
-    """Local workers run this very interpreter: PySpark would take the first python3 of the PATH, without our packages.
-    A cluster's Python is for its own settings to say.
+    """Local workers run this interpreter: PySpark would use the first python3 of the PATH, without our packages. A
+    cluster has settings of its own for its Python.
     """
     if not master.startswith("local") or "PYSPARK_PYTHON" in os.environ:
         yield

@@ -1,4 +1,4 @@
-"""What crosses the border between a Spark driver and its Python workers: specs one way, outcomes the other, as JSON."""
+"""Messages between a Spark driver and its Python workers, as JSON: specs to the workers, outcomes back."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def specs_of(task: RewriteTask) -> pa.Table:
 
 
 def run_specs(batches: Iterable[pa.RecordBatch], options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """The worker's side: batches of ``spec`` in, for each a row with the column ``outcome`` out. Imports no pandas."""
+    """The worker's side: from batches with the column ``spec`` to batches with ``outcome``. Does not import pandas."""
     for batch in batches:
         for spec in batch.column("spec"):
             yield pa.RecordBatch.from_arrays([_texts(_outcome(spec.as_py(), options))], names=["outcome"])
-            # The worker lives on: what a wide table made its pool grow to should not stay with it.
+            # The worker process is reused: the memory that a wide table needed should not remain in its pool.
             pa.default_memory_pool().release_unused()
 
 
@@ -45,7 +45,7 @@ def _outcome(spec: str, options: Mapping[str, str]) -> str:
 
 
 def result_of(outcome: str) -> RewriteResult:
-    """The driver's side. Raises the worker's error as the class it was."""
+    """The driver's side. Raises the worker's error with its original class."""
     body = json.loads(outcome)
     if body.keys() != _ERROR_KEYS:
         return RewriteResult.from_json(body)

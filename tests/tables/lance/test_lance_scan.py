@@ -389,7 +389,7 @@ def test_a_table_made_anew_meanwhile(made: Callable[..., str], pylance: ModuleTy
     tasks = table.scan_tasks(table.snapshot(1))
     shutil.rmtree(place)
     made()
-    with pytest.raises(DamagedTableError, match=r"no fragment 0 \(.*\) any more"):
+    with pytest.raises(DamagedTableError, match=r"fragment 0 \(.*\) no longer exists"):
         [*scan(tasks[0])]
     uncounted = replace(tasks[0].sources[0], rows=None)
     with pytest.raises(DamagedTableError, match="the number of rows of fragment 0"):

@@ -1,7 +1,7 @@
-"""Which leaf columns hold floats that a file's own account of them hides from filters.
+"""Leaf columns with special floats, which filters could miss because of the file's statistics or dictionaries.
 
-NaN: Parquet's writers leave it out of their bounds, and Spark takes it for greater than every number. Negative zero:
-Spark takes it for zero, and parquet-java, which looks a filter's value up in dictionaries, does not.
+NaN: Parquet's writers leave it out of bounds, but in Spark it is greater than every number. Negative zero: in Spark it
+equals zero, but not in parquet-java, which looks a filter's value up in dictionaries.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from pyarrow import types
 
 from dv_maintenance.engine.parquet.projection import leaf_count
 
-__all__ = ["OddFloats"]
+__all__ = ["SpecialFloats"]
 
 _Step = Callable[[pa.Array], pa.Array]
-# By width: floats, and integers of the same bits, whose least value negative zero is then.
+# By width: floats, and integers of the same bits, in which negative zero is the minimum.
 _WIDTHS = {16: (np.float16, np.int16), 32: (np.float32, np.int32), 64: (np.float64, np.int64)}
 
 
-class OddFloats:
-    """Of the batches :meth:`add`-ed so far: leaves of ``schema``, by their numbers in Parquet, that have a NaN, and
-    those that may have a negative zero.
+class SpecialFloats:
+    """Leaves of ``schema`` with special floats in the batches added so far.
+
+    nan : numbers (in Parquet) of the leaves that have a NaN.
+    negative_zero : numbers of those that may have a negative zero.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -53,8 +55,8 @@ class OddFloats:
 
 
 def _floats(type: pa.DataType) -> Iterator[tuple[int, Sequence[_Step]]]:
-    """Number of each leaf of floats below a type, and how to come by those of its values that a file has: what null
-    structs and lists hide is not among them.
+    """The number of each leaf of floats below a type, and the steps to its values in a file: values under null structs
+    and lists are not stored.
     """
     inner: list[tuple[pa.DataType, _Step]]
     if isinstance(type, pa.BaseExtensionType):
@@ -89,7 +91,7 @@ class _Child:
 def _has_nan(array: pa.Array) -> bool:
     values = _values(array, 0)
     with np.errstate(invalid="ignore"):
-        # The least of all is NaN where one is: a third of the time that it takes to ask each.
+        # The minimum is NaN if one value is: this takes a third of the time of a test of each value.
         if not np.isnan(values.min()):
             return False
     return not array.null_count or bool(pc.any(pc.is_nan(array)).as_py())
@@ -101,6 +103,6 @@ def _has_negative_zero(array: pa.Array) -> bool:
 
 
 def _values(array: pa.Array, form: int) -> np.ndarray[Any, Any]:
-    """What is stored, also where that is null."""
+    """The stored values, including those under nulls."""
     width = array.type.bit_width
     return np.frombuffer(array.buffers()[1], _WIDTHS[width][form], len(array), array.offset * width // 8)
