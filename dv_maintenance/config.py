@@ -26,6 +26,7 @@ __all__ = [
     "Location",
     "Size",
     "expand_env",
+    "load_documents",
     "load_yaml",
     "parse_yaml",
     "validate",
@@ -64,7 +65,16 @@ class Document:
 
 
 def load_yaml(path: str) -> Document:
-    """A YAML file as plain data, with lines. Raises UsageError."""
+    """A YAML file of one document as plain data, with lines. Raises UsageError."""
+    return parse_yaml(_read(path), source=path)
+
+
+def load_documents(path: str) -> list[Document]:
+    """Every document of a YAML file, at least one; see :func:`load_yaml`."""
+    return _parsed(_read(path), path, many=True) or [Document(None, path)]
+
+
+def _read(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             text = file.read(_MAX_YAML_BYTES + 1)
@@ -72,21 +82,32 @@ def load_yaml(path: str) -> Document:
         raise UsageError(f"cannot read {path}: {error.strerror}", next_step="check the path") from error
     if len(text) > _MAX_YAML_BYTES:
         raise UsageError(f"{path} is larger than {format_size(_MAX_YAML_BYTES)}, too large for a settings file")
-    return parse_yaml(text, source=path)
+    return text
 
 
 def parse_yaml(text: bytes | str, source: str) -> Document:
     """See :func:`load_yaml`. Refuses tags that build Python objects, and duplicate keys."""
+    return next(iter(_parsed(text, source, many=False)), Document(None, source))
+
+
+def _parsed(text: bytes | str, source: str, *, many: bool) -> list[Document]:
     import yaml
 
+    found: list[Document] = []
+    seen = [0]
     try:
         loader = yaml.SafeLoader(text)
         try:
-            root = loader.get_single_node()
-            lines: dict[Location, int] = {}
-            if root is not None:
-                _walk(root, (), lines, [0], source)
-            data = None if root is None else loader.construct_document(root)
+            while loader.check_node():
+                root = loader.get_node()
+                if root is None:
+                    break
+                if found and not many:
+                    line = root.start_mark.line + 1
+                    raise UsageError(f"{source} line {line}: a second document begins here", next_step="split the file")
+                lines: dict[Location, int] = {}
+                _walk(root, (), lines, seen, source)
+                found.append(Document(loader.construct_document(root), source, lines))
         finally:
             loader.dispose()
     except (yaml.YAMLError, RecursionError, ValueError, UnicodeDecodeError) as error:
@@ -101,7 +122,7 @@ def parse_yaml(text: bytes | str, source: str) -> Document:
             f"{source}{at} is not plain YAML: {problem}",
             next_step="put values that begin with * & ! | > % @ or ` into quotation marks",
         ) from None
-    return Document(data, source, lines)
+    return found
 
 
 def _walk(node: yaml.Node, location: Location, lines: dict[Location, int], seen: list[int], source: str) -> None:

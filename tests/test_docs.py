@@ -116,27 +116,12 @@ def test_yaml_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             assert document["type"] == "dv_maintenance.DvMaintainedTables"
             component = DvMaintainedTables.from_attributes_dict(attributes=document["attributes"])
             body = {**document["attributes"], "folders": []}
-            shown = {"name", "schedule", "sensor", "spark", "group_name", "owners", "tags"}
-            load_tables(WatchConfig.model_validate(without(body, shown, keep="path")), len(component.tables or ()))
+            load_tables(WatchConfig.model_validate(body), len(component.tables or ()))
     else:
         assert name == "dagster.yaml"
         from dagster._core.instance.config import dagster_instance_config
 
         dagster_instance_config(str(tmp_path))
-
-
-def without(value: Any, names: set[str], *, keep: str) -> Any:
-    """Plain data without what only the component knows; a table's ``name`` stays."""
-    if isinstance(value, list):
-        return [without(each, names, keep=keep) for each in value]
-    if not isinstance(value, dict):
-        return value
-    drop = names - {"name"} if keep in value else names
-    return {
-        key: item if key == "partitions" else without(item, names, keep=keep)
-        for key, item in value.items()
-        if key not in drop
-    }
 
 
 def load_tables(config: WatchConfig, count: int) -> None:

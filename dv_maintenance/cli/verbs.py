@@ -61,9 +61,9 @@ def watch(args: Namespace, out: Output) -> int:
 
     if not args.once:
         raise UsageError("only an orchestrator's sensor watches continuously", next_step="add --once to inspect once")
-    config = WatchConfig.load(args.tables)
-    out.hide(value for entry in config.tables for value in entry.storage_options.values())
-    found, _ = inspect_tables(config)
+    configs = WatchConfig.load_all(args.tables)
+    out.hide(value for config in configs for entry in config.tables for value in entry.storage_options.values())
+    found = [each for config in configs for each in inspect_tables(config)[0]]
     _print(of_inspections(found), out)
     return 1 if any(each.error for each in found) else 0
 

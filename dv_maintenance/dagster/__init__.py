@@ -1,5 +1,5 @@
 """The Dagster face: a table becomes an observable source asset with maintenance assets below it; a sensor and a
-schedule launch them. Faces decide nothing: what is due and what is done is up to ``dv_maintenance.maintenance``.
+schedule launch them. It decides nothing: ``dv_maintenance.service`` does.
 
 Names are loaded on first use, so that importing this package does not import Dagster.
 """

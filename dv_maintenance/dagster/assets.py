@@ -75,8 +75,10 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     key = naming.table_key(table)
     spec = dg.AssetSpec(
         key,
-        group_name=group,
+        group_name=table.group_name or group,
         description="The table. Its data version is the last version that changed what a query returns.",
+        owners=list(table.owners),
+        tags=dict(table.tags),
         metadata={"dagster/uri": table.path},
         # The format of a table that was not inspected yet is unknown unless it is given.
         kinds=_kinds(table.format),
@@ -223,7 +225,9 @@ def _spec(table: WatchedTable, job: Job, group: str, description: str) -> dg.Ass
     return dg.AssetSpec(
         naming.job_key(table, job),
         deps=[after],
-        group_name=group,
+        group_name=table.group_name or group,
+        owners=list(table.owners),
+        tags=dict(table.tags),
         description=description,
         kinds={"python" if job == "vacuum" else "spark"},
         metadata={"dagster/uri": table.path},

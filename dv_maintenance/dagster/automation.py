@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dv_maintenance.dagster import naming
+from dv_maintenance.service.settings import JOBS
 
 if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import Job, WatchedTable
 
 __all__ = ["build_dv_job", "build_dv_schedule"]
 
-_JOBS: tuple[Job, ...] = ("optimize", "vacuum", "manifest")
 _DESCRIPTION = "Looks at every table, then does its jobs (optimize, vacuum, manifest) as its settings say."
 
 
-def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance", jobs: Iterable[Job] = _JOBS) -> Any:
+def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance", jobs: Iterable[Job] = JOBS) -> Any:
     """Observe every table that has ``observe``, then do its own of the ``jobs``. One process: one Spark session a run.
     Without ``optimize`` nothing is observed.
 

@@ -1,15 +1,15 @@
-"""``dv_maintenance.DvMaintainedTables``: what Python users build, from YAML."""
+"""``dv_maintenance.DvMaintainedTables``: the tables of a YAML file as Dagster definitions."""
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of fields.
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import dagster as dg
 from pydantic import BaseModel, Field, PrivateAttr
 
-from dv_maintenance.config import Document, Location, validate
+from dv_maintenance.config import Document, Location
 from dv_maintenance.dagster.assets import build_dv_assets
 from dv_maintenance.dagster.automation import build_dv_job, build_dv_schedule
 from dv_maintenance.dagster.checks import build_dv_checks
@@ -18,18 +18,14 @@ from dv_maintenance.dagster.scaffolder import DvScaffolder
 from dv_maintenance.dagster.sensor import build_dv_sensor
 from dv_maintenance.dagster.translator import DvTranslator
 from dv_maintenance.errors import UsageError
+from dv_maintenance.service import settings
 from dv_maintenance.service.policies import Policy
-from dv_maintenance.service.tables_file import Job, WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 
 if TYPE_CHECKING:
     from dagster_shared.yaml_utils.source_position import SourcePositionTree
 
 __all__ = ["DvMaintainedTables"]
-
-# What only Dagster wants to know; the rest is for `WatchConfig`.
-_SHOWN = frozenset({"group_name", "owners", "tags"})
-
-_JOBS: tuple[Job, ...] = ("optimize", "vacuum", "manifest")
 
 
 def _as_it_is(context: dg.ResolutionContext, value: Any) -> Any:
@@ -37,73 +33,42 @@ def _as_it_is(context: dg.ResolutionContext, value: Any) -> Any:
     return value
 
 
-# Any: of a model that is not of its own making, Dagster refuses fields with constraints. In YAML it is a Policy.
+# Dagster accepts foreign models only without constraints on their fields. In YAML it is a Policy.
 PolicyAttributes = Annotated[Any, dg.Resolver(_as_it_is, model_field_type=Policy)]
 
 
-class TableSettings(dg.Model, dg.Resolvable):
-    """What tables may have in common."""
+class _Resolved(BaseModel):
+    """Keys with any value, which Dagster needs a resolver or a type for."""
 
-    format: str | None = Field(default=None, description="Found out unless given.")
-    storage_options: dict[str, str] | None = Field(
-        default=None, repr=False, description="Passed to the storage. Take secrets from {{ env.NAME }}."
-    )
-    policy: PolicyAttributes = Field(
-        default=None, description="When a file is worth rewriting, and when checks complain."
-    )
-    jobs: list[Literal["optimize", "vacuum", "manifest"]] | None = Field(default=None, description="Work to look for.")
+    policy: PolicyAttributes = Field(default=None, description=settings.Settings.model_fields["policy"].description)
     partitions: str | list[Any] | dict[str, Any] | None = Field(
-        default=None, description="Partition columns by which maintenance can be chosen; see the documentation."
-    )
-    observe: bool | None = Field(
-        default=None, description="false: the location has an asset of this key already; only its maintenance is added."
-    )
-    group_name: str | None = Field(default=None, description="Asset group of the table and its maintenance.")
-    owners: list[str] | None = Field(default=None, description="Email addresses, or team:NAME.")
-    tags: dict[str, str] | None = Field(default=None, description="Asset tags, on top of those of the defaults.")
-
-
-class TableAttributes(TableSettings):
-    """One table."""
-
-    path: str = Field(description="Path or URI; relative ones start at the YAML file's folder.")
-    name: str | None = Field(
-        default=None, description="Asset key, parts divided by slashes; else the path's last part."
+        default=None, description=settings.Settings.model_fields["partitions"].description
     )
 
 
-class FolderAttributes(TableSettings):
-    """Every table below a folder or prefix."""
-
-    path: str = Field(description="Folder or prefix; relative ones start at the YAML file's folder.")
-    name: str | None = Field(default=None, description="Goes in front of the tables' paths below the folder.")
-    include: list[str] | None = Field(default=None, description="Patterns of paths below the folder; all by default.")
-    exclude: list[str] | None = Field(default=None, description="Patterns of paths to leave out.")
+# The keys are those of the service; Dagster resolves their templates.
+class Settings(_Resolved, settings.Settings, dg.Resolvable):
+    pass
 
 
-class ScheduleAttributes(dg.Model, dg.Resolvable):
-    """When all tables are maintained, whatever the sensor saw."""
-
-    cron: str
-    vacuum_cron: str | None = Field(
-        default=None,
-        description="Vacuums have a job and a schedule of their own, so that no rewrite that fails holds them up.",
-    )
-    timezone: str = "UTC"
+class Table(_Resolved, settings.Table, dg.Resolvable):
+    pass
 
 
-class SensorAttributes(dg.Model, dg.Resolvable):
-    """How often the sensor looks at the tables' logs."""
-
-    every_seconds: int = Field(default=60, ge=1)
+class Folder(_Resolved, settings.Folder, dg.Resolvable):
+    pass
 
 
-class SparkAttributes(dg.Model, dg.Resolvable):
-    """The location's ``spark`` resource."""
+class Schedule(settings.Schedule, dg.Resolvable):
+    pass
 
-    master: str = Field(default="local[*]", description="Spark master, or sc://host:15002 for Spark Connect.")
-    conf: dict[str, str] = Field(default={})
-    engine: Literal["spark", "local"] = "spark"
+
+class Sensor(settings.Sensor, dg.Resolvable):
+    pass
+
+
+class Spark(settings.Spark, dg.Resolvable):
+    pass
 
 
 @dg.scaffold_with(DvScaffolder)
@@ -114,18 +79,16 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     """
 
     name: str = Field(
-        default="dv_maintenance", description="Name of the job; sensor and schedule have it in front of theirs."
+        default="dv_maintenance", description="Name of the job; names of the sensor and the schedule begin with it."
     )
-    defaults: TableSettings | None = Field(
-        default=None, description="Settings of every table that has none of its own."
-    )
-    tables: list[TableAttributes] | None = None
-    folders: list[FolderAttributes] | None = None
-    schedule: ScheduleAttributes | None = None
-    sensor: SensorAttributes | None = Field(default=SensorAttributes(), description="null: no sensor.")
-    spark: SparkAttributes | None = Field(
+    defaults: Settings | None = Field(default=None, description="Settings of every table that has none of its own.")
+    tables: list[Table] | None = None
+    folders: list[Folder] | None = None
+    schedule: Schedule | None = None
+    sensor: Sensor | None = Field(default=Sensor(), description="null: no sensor.")
+    spark: Spark | None = Field(
         default=None,
-        description="Left out, the location must have a resource spark: a SparkResource, or what has a spark_session.",
+        description="Without it, the location needs a resource spark: a SparkResource, or one with a spark_session.",
     )
 
     _source: Any = PrivateAttr(default=None)
@@ -133,12 +96,12 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     @classmethod
     def resolve_from_model(cls, context: dg.ResolutionContext, model: BaseModel) -> Self:
         made: Self = super().resolve_from_model(context, model)
-        # Where every key is in the YAML file: gone by the time the definitions are built.
+        # The line of every key: it is not available any more when the definitions are built.
         made._source = context.source_position_tree
         return made
 
     def get_translator(self) -> DvTranslator:
-        """How keys and specs differ from the usual."""
+        """Override it to change keys and specs."""
         return DvTranslator()
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -150,83 +113,55 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
         StorageError : a folder can't be listed.
         """
         document = self._document()
-        config = validate(WatchConfig, document, what="tables to maintain").rooted(_folder(context, document))
+        config = WatchConfig.of(document).rooted(_folder(context, document))
         located = config.located(document.where)
 
         translator = self.get_translator()
         tables = translator.tables(table for _, table in located)
-        assets = self._as_written(tables, [at for at, _ in located], document).assets(tables, build_dv_assets(tables))
-        apart = self.schedule is not None and self.schedule.vacuum_cron is not None
-        job = build_dv_job(tables, name=self.name, jobs=("optimize", "manifest") if apart else _JOBS)
-        jobs = [job, *([build_dv_job(tables, name=f"{self.name}_vacuum", jobs=("vacuum",))] if apart else [])]
+        assets = [
+            each
+            for (place, _), table in zip(located, tables, strict=True)
+            for each in _assets(table, document.where(place))
+        ]
+        scheduled = settings.scheduled_jobs(config.name, config.schedule)
+        jobs = [build_dv_job(tables, name=each.name, jobs=each.jobs) for each in scheduled]
+        schedules = [
+            build_dv_schedule(
+                job, name=f"{each.name}_schedule", cron_schedule=each.cron, execution_timezone=each.timezone
+            )
+            for each, job in zip(scheduled, jobs, strict=True)
+            if each.cron is not None
+        ]
         return dg.Definitions(
             assets=translator.assets(tables, assets),
             asset_checks=build_dv_checks(tables),
             jobs=jobs,
-            schedules=list(self._schedules(*jobs)),
-            sensors=list(self._sensors(tables)),
-            resources={} if self.spark is None else {"spark": SparkResource(**self.spark.model_dump())},
+            schedules=schedules,
+            sensors=list(_sensors(config, tables)),
+            resources={} if config.spark is None else {"spark": SparkResource(**config.spark.model_dump())},
         )
 
-    def _schedules(self, *jobs: Any) -> Iterator[dg.ScheduleDefinition]:
-        if self.schedule is None:
-            return
-        for job, cron in zip(jobs, (self.schedule.cron, self.schedule.vacuum_cron), strict=False):
-            yield build_dv_schedule(
-                job, name=f"{job.name}_schedule", cron_schedule=cron or "", execution_timezone=self.schedule.timezone
-            )
-
-    def _sensors(self, tables: list[WatchedTable]) -> Iterator[dg.SensorDefinition]:
-        if self.sensor is not None:
-            yield build_dv_sensor(
-                tables, name=f"{self.name}_sensor", minimum_interval_seconds=self.sensor.every_seconds
-            )
-
     def _document(self) -> Document:
-        """What ``WatchConfig`` has to know, with the lines it was written in."""
-        data: dict[str, Any] = {
-            key: [_given(each, without=_SHOWN) for each in entries]
-            for key, entries in (("tables", self.tables), ("folders", self.folders))
-            if entries is not None
-        }
-        if self.defaults is not None:
-            data["defaults"] = _given(self.defaults, without=_SHOWN)
+        """The settings as plain data, with the lines they were written in."""
+        data = self.model_dump(mode="json", exclude_unset=True)
         tree: SourcePositionTree | None = self._source
         if tree is None:
             return Document(data, type(self).__name__)
         return Document(data, tree.position.filename, dict(_lines(tree.children.get("attributes", tree), ())))
 
-    def _as_written(self, tables: list[WatchedTable], places: list[Location], document: Document) -> DvTranslator:
-        """Groups, owners and tags as this component's attributes say."""
-        shared = {} if self.defaults is None else _given(self.defaults, only=_SHOWN)
-        shown = {}
-        for table, place in zip(tables, places, strict=True):
-            entries: Any = getattr(self, str(place[0]))
-            own = _given(entries[place[1]], only=_SHOWN)
-            tags = {**(shared.get("tags") or {}), **(own.get("tags") or {})}
-            shown[table.name] = ({**shared, **own, "tags": tags}, document.where(place))
-        return _AsWritten(shown)
+
+def _assets(table: WatchedTable, where: str) -> list[dg.AssetsDefinition]:
+    """``where``: file and line of the table's entry, for errors in what only Dagster checks."""
+    try:
+        return build_dv_assets([table])
+    except (dg.DagsterInvalidDefinitionError, dg.DagsterInvariantViolationError) as error:
+        raise UsageError(f"{table.name}: {error} ({where})") from error
 
 
-class _AsWritten(DvTranslator):
-    def __init__(self, shown: Mapping[str, tuple[Mapping[str, Any], str]]) -> None:
-        self._shown = shown
-
-    def get_asset_spec(self, table: WatchedTable, job: Job | None, spec: dg.AssetSpec) -> dg.AssetSpec:
-        del job
-        shown, where = self._shown[table.name]
-        try:
-            if shown.get("group_name"):
-                spec = spec.replace_attributes(group_name=shown["group_name"])
-            return spec.merge_attributes(owners=shown.get("owners") or (), tags=shown["tags"])
-        except (dg.DagsterInvalidDefinitionError, dg.DagsterInvariantViolationError) as error:
-            raise UsageError(f"{table.name}: {error} ({where})") from error
-
-
-def _given(model: BaseModel, *, only: frozenset[str] | None = None, without: frozenset[str] = frozenset()) -> Any:
-    """What was given, and not null."""
-    values = model.model_dump(mode="json", exclude=set(without), exclude_unset=True)
-    return {key: value for key, value in values.items() if value is not None and (only is None or key in only)}
+def _sensors(config: WatchConfig, tables: list[WatchedTable]) -> Iterator[dg.SensorDefinition]:
+    if config.sensor is not None:
+        every = config.sensor.every_seconds
+        yield build_dv_sensor(tables, name=f"{config.name}_sensor", minimum_interval_seconds=every)
 
 
 def _lines(tree: "SourcePositionTree", location: Location) -> Iterator[tuple[Location, int]]:

@@ -18,6 +18,7 @@ from dv_maintenance.dagster.partitions import missing_partitions, partitions_def
 from dv_maintenance.service.evaluation import Limits, evaluate
 from dv_maintenance.service.observe import Observation, Observer
 from dv_maintenance.service.reports.health import of_inspection
+from dv_maintenance.service.settings import JOBS
 
 if TYPE_CHECKING:
     from dv_maintenance.service.checks import Finding
@@ -31,7 +32,6 @@ _BUDGET_SECONDS = 35.0
 _PATIENCE_SECONDS = 10.0
 # The daemon launches them one after the other before it turns to the next tick.
 _MAX_REQUESTS = 100
-_JOBS: tuple[Job, ...] = ("optimize", "vacuum", "manifest")
 # Ops that people put into jobs of their own and that rewrite files or take them out.
 _OPS = ("delete_rows", "purge_erased", "zorder", "restore", "engine_sql")
 
@@ -40,7 +40,7 @@ def build_dv_sensor(
     tables: Iterable[WatchedTable],
     *,
     name: str = "dv_accumulation",
-    jobs: Iterable[Job] = _JOBS,
+    jobs: Iterable[Job] = JOBS,
     minimum_interval_seconds: int = 60,
     budget_seconds: float = _BUDGET_SECONDS,
     description: str = "Looks at the tables' versions for work that piles up, and requests what is due.",
@@ -98,8 +98,8 @@ class _Dagster:
 
     def busy(self, table: WatchedTable) -> str | None:
         """Also jobs that this sensor does not look for, or that somebody made of our ops."""
-        assets = (naming.job_key(table, job).to_user_string() for job in _JOBS)
-        names = (*assets, *(naming.op_name(table, what) for what in (*_JOBS, *_OPS)))
+        assets = (naming.job_key(table, job).to_user_string() for job in JOBS)
+        names = (*assets, *(naming.op_name(table, what) for what in (*JOBS, *_OPS)))
         return next((self.at_work[name] for name in names if name in self.at_work), None)
 
     def failed_runs(self, request: RunRequest) -> int:

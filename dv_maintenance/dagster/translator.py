@@ -9,13 +9,12 @@ import dagster as dg
 
 from dv_maintenance.dagster import naming
 from dv_maintenance.errors import UsageError
+from dv_maintenance.service.settings import JOBS
 
 if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import Job, WatchedTable
 
 __all__ = ["DvTranslator"]
-
-_JOBS: tuple[Job, ...] = ("optimize", "vacuum", "manifest")
 
 
 class DvTranslator:
@@ -63,7 +62,7 @@ class DvTranslator:
         places: dict[dg.AssetKey, tuple[WatchedTable, Job | None]] = {}
         for table in tables:
             places[naming.table_key(table)] = (table, None)
-            places |= {naming.job_key(table, job): (table, job) for job in _JOBS}
+            places |= {naming.job_key(table, job): (table, job) for job in JOBS}
 
         def translate(spec: dg.AssetSpec) -> dg.AssetSpec:
             return self.get_asset_spec(*places[spec.key], spec) if spec.key in places else spec

@@ -26,8 +26,8 @@ class Outcome:
     ``reason`` : why, in a few words of Markdown; an orchestrator shows it first.
     ``numbers`` : by name; shares of 1 rounded to four digits, sizes in bytes, times in seconds.
     ``moments`` : epoch milliseconds by name.
-    ``tables`` : rows by name, the same keys in each row: ``plan`` has the first steps of the plan, ``steps`` the first
-        of those that were run.
+    ``tables`` : rows by name, the same keys in each row: ``plan`` has the first steps of the plan, ``rewrites``
+        the first of those that were run.
     ``picture`` : the share of deleted rows by partition, before and after where something was purged.
     ``texts`` : Markdown by name: the whole plan in words, the worst partitions.
     ``details`` : further facts in order, each a line of its own.

@@ -1,7 +1,9 @@
-"""``TABLES.yaml``: the tables to watch, with defaults for all and overrides per table, and folders of tables.
+"""The file of maintained tables, checked: defaults, overrides per table, folders of tables, and when to do what.
 
-Example::
+Every face reads the same file: ``TABLES.yaml``, or the ``defs.yaml`` of Dagster's component, whose ``attributes`` have
+the same keys. :mod:`~dv_maintenance.service.settings` describes each key. Example::
 
+    name: lake
     defaults:
       storage_options: {region: eu-central-1, secret_access_key: "${SECRET}"}
       policy: {max_deleted_ratio: 0.1}
@@ -11,42 +13,46 @@ Example::
         policy: {target_file_size: 512MiB}
         jobs: [optimize, vacuum, manifest]
         partitions: [{name: day, every: day, start: 2026-01-01}, region]
+        owners: ["team:sales"]
     folders:
       - path: s3://lake/raw
         exclude: ["*/scratch/*"]
+    schedule: {cron: "0 3 * * *", timezone: UTC}
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from dv_maintenance.config import Location, expand_env, load_yaml, validate
+from dv_maintenance.config import Document, Location, expand_env, load_documents, validate
 from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.maintenance.planning.partitioning import PartitioningSetting
 from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.service import settings
+from dv_maintenance.service.settings import Job
 from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables.find import FoundTable, find_tables
 from dv_maintenance.tables.registry import known_format
 
 __all__ = ["Job", "TablesFolder", "WatchConfig", "WatchedTable"]
 
-Job = Literal["optimize", "vacuum", "manifest"]
-
 # For these keys, a table's values extend the defaults instead of replacing them.
-_MERGED = ("policy", "checks", "storage_options")
+_MERGED: Final = ("policy", "checks", "storage_options", "tags")
+# Around the attributes of a component in a file of Dagster's.
+_COMPONENT: Final = frozenset({"type", "attributes"})
+# Dagster's templates; only environment variables mean something without Dagster.
+_TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_ENV: Final = re.compile(r"\s*env\.([A-Za-z_][A-Za-z0-9_]*)\s*")
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    format: str | None = None
-    """``None``: detected."""
-    storage_options: dict[str, Annotated[str, AfterValidator(expand_env)]] = Field(default_factory=dict, repr=False)
+class _Settings(settings.Settings):
+    storage_options: Mapping[str, Annotated[str, AfterValidator(expand_env)]] = Field(default_factory=dict, repr=False)
     """Passed to the storage; ``${NAME}`` is replaced by an environment variable."""
     policy: Policy = Field(default_factory=Policy)
     jobs: tuple[Job, ...] = ("optimize", "vacuum")
@@ -55,6 +61,15 @@ class _Settings(BaseModel):
     """``None``: always the whole table."""
     observe: bool = True
     """``False``: the asset of this name is defined elsewhere; only its maintenance is added."""
+    owners: tuple[str, ...] = ()
+    tags: Mapping[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_not_given(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        return {key: value for key, value in values.items() if value is not None}
 
     @field_validator("jobs")
     @classmethod
@@ -130,22 +145,51 @@ class TablesFolder(_Settings):
 
 
 class WatchConfig(BaseModel):
-    """The whole file. The listed entry wins for a table that is also found in a folder."""
+    """The whole file. The listed entry wins for a table that is also found in a folder.
+
+    name : of the job; names of sensors and schedules begin with it.
+    schedule : ``None``: jobs are started by hand.
+    sensor : ``None``: no sensor inspects the tables.
+    spark : ``None``: the face provides the engine.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    name: str = Field(default="dv_maintenance", min_length=1)
     defaults: _Settings = Field(default_factory=_Settings)
     tables: tuple[WatchedTable, ...] = ()
     folders: tuple[TablesFolder, ...] = ()
+    schedule: settings.Schedule | None = None
+    sensor: settings.Sensor | None = settings.Sensor()
+    spark: settings.Spark | None = None
 
     @classmethod
     def load(cls, path: str) -> WatchConfig:
-        """From a YAML file, with the folders' tables in ``tables``; relative paths start at the file's folder. Raises
-        UsageError that names the key, the file and the line.
+        """From a YAML file, with the folders' tables in ``tables``; relative paths start at the file's folder. Of
+        a file of Dagster's component the ``attributes`` are read. ``{{ env.NAME }}`` is replaced by an environment
+        variable anywhere in the file.
+
+        Raises
+        ------
+        UsageError : names the key, the file and the line.
+        StorageError : a folder can't be listed.
         """
-        document = load_yaml(path)
-        config = validate(cls, document, what="tables to watch")
-        return config.rooted(os.path.dirname(os.path.abspath(path))).with_found(document.where)
+        configs = cls.load_all(path)
+        if len(configs) != 1:
+            raise UsageError(f"{path} has {len(configs)} documents instead of one", next_step="split the file")
+        return configs[0]
+
+    @classmethod
+    def load_all(cls, path: str) -> list[WatchConfig]:
+        """Every document of a YAML file; see :meth:`load`."""
+        folder = os.path.dirname(os.path.abspath(path))
+        documents = [_without_dagster(each) for each in load_documents(path)]
+        return [cls.of(each).rooted(folder).with_found(each.where) for each in documents]
+
+    @classmethod
+    def of(cls, document: Document) -> WatchConfig:
+        """From plain data, without searching folders. Raises UsageError that names the key, the file and the line."""
+        return validate(cls, document, what="tables to maintain")
 
     def rooted(self, folder: str) -> WatchConfig:
         """The same with relative paths resolved against a folder."""
@@ -213,6 +257,38 @@ class WatchConfig(BaseModel):
         return self
 
 
+def _without_dagster(document: Document) -> Document:
+    """The keys that every face reads, from a file with or without Dagster's own around them."""
+    data, lines = document.data, document.lines
+    if isinstance(data, Mapping) and data.keys() >= _COMPONENT:
+        lines = {place[1:]: line for place, line in lines.items() if place[:1] == ("attributes",)}
+        document = Document(data["attributes"], document.source, lines)
+    return Document(_resolved(document.data, (), document), document.source, lines)
+
+
+def _resolved(value: Any, place: Location, document: Document) -> Any:
+    """Plain data with templates replaced by environment variables. Raises UsageError for any other template."""
+    if isinstance(value, Mapping):
+        return {key: _resolved(each, (*place, str(key)), document) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_resolved(each, (*place, at), document) for at, each in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def variable(match: re.Match[str]) -> str:
+        env = _ENV.fullmatch(match[1])
+        if env is None:
+            raise UsageError(
+                f"a template that only Dagster can resolve ({document.where(place)})",
+                next_step="use {{ env.NAME }} in files that other faces read",
+            )
+        if env[1] not in os.environ:
+            raise UsageError(f"environment variable {env[1]} is not set ({document.where(place)})")
+        return os.environ[env[1]]
+
+    return _TEMPLATE.sub(variable, value)
+
+
 def _jobs_of(format: str | None, jobs: tuple[Job, ...]) -> tuple[Job, ...]:
     """Without ``manifest`` where the format is known to have no symlink manifests."""
     known = known_format(format)
@@ -225,13 +301,14 @@ def _is_partitioned(format: str | None) -> bool:
     return known is None or known.partitions
 
 
-def _merged(defaults: Mapping[str, Any], table: Any) -> Any:
+def _merged(defaults: Mapping[str, Any], table: Any, *, top: bool = True) -> Any:
+    """``top``: of settings, where null means not given; below, such as in a policy, null is a value."""
     if not isinstance(table, Mapping):
         return table
-    merged = {**defaults, **table}
+    merged = {**defaults, **{key: each for key, each in table.items() if each is not None or not top}}
     for key in _MERGED:
         if isinstance(defaults.get(key), Mapping) and isinstance(table.get(key), Mapping):
-            merged[key] = _merged(defaults[key], table[key])
+            merged[key] = _merged(defaults[key], table[key], top=False)
     return merged
 
 

@@ -41,9 +41,10 @@ def test_every_name_is_a_function_with_a_home() -> None:
 def test_a_purge_has_its_plan_its_steps_and_its_numbers(table: Table) -> None:
     outcome = verbs.purge(table, LocalEngine)
     assert outcome.reason == "1 file was rewritten as 1, without their 5 deleted rows."
+    assert not outcome.numbers.keys() & outcome.tables.keys(), "a page shows both under their names"
     assert (outcome.numbers["rows_purged"], outcome.numbers["verified"]) == (5, True)
     assert [row["partition"] for row in outcome.tables["plan"]] == ["shop=a"]
-    assert [(row["files"], row["rows purged"]) for row in outcome.tables["steps"]] == [("1 -> 1", 5)]
+    assert [(row["files"], row["rows purged"]) for row in outcome.tables["rewrites"]] == [("1 -> 1", 5)]
     assert verbs.purge(table, LocalEngine).reason == "There was nothing to do."
 
 
@@ -61,7 +62,7 @@ def test_a_terminal_shows_every_fact_once() -> None:
         "It was done.",
         {"hidden": 1},
         moments={"out_of_use_before": 0},
-        tables={"plan": ({"files": 1},), "steps": ({"partition": "day=1", "files": "1 -> 2", "rows": 4000},)},
+        tables={"plan": ({"files": 1},), "rewrites": ({"partition": "day=1", "files": "1 -> 2", "rows": 4000},)},
         texts={"explanation": "# long"},
         details=("a detail",),
         lines={"kept": ("2 files: young",)},

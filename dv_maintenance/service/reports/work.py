@@ -147,7 +147,7 @@ def of_apply(plan: MaintenancePlan, report: ApplyReport) -> Outcome:
     return replace(
         outcome,
         numbers={**outcome.numbers, **work_numbers(steps)},
-        tables={**planned.tables, **({"steps": rows} if rows else {})},
+        tables={**planned.tables, **({"rewrites": rows} if rows else {})},
         texts=planned.texts,
         details=tuple(details),
         problems=report.problems,

@@ -1,0 +1,119 @@
+"""The settings of maintained tables as people write them in YAML: one file for every face.
+
+These models describe the keys. :class:`~dv_maintenance.service.tables_file.WatchConfig` checks what they mean, once the
+defaults are merged into each table. A face shows ``group_name``, ``owners`` and ``tags`` if it has such things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "JOBS",
+    "Folder",
+    "Job",
+    "Schedule",
+    "ScheduledJob",
+    "Sensor",
+    "Settings",
+    "Spark",
+    "Table",
+    "scheduled_jobs",
+]
+
+Job = Literal["optimize", "vacuum", "manifest"]
+JOBS: tuple[Job, ...] = ("optimize", "vacuum", "manifest")
+
+
+class _Written(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Settings(_Written):
+    """What tables may have in common."""
+
+    format: str | None = Field(default=None, description="Detected unless given.")
+    storage_options: Mapping[str, str] | None = Field(
+        default=None, repr=False, description="Passed to the storage. Take secrets from {{ env.NAME }}."
+    )
+    policy: Any = Field(default=None, description="When a file is worth rewriting, and when checks warn or fail.")
+    jobs: Sequence[Job] | None = Field(default=None, description="The jobs to watch for and to schedule.")
+    partitions: Any = Field(
+        default=None, description="Partition columns by which maintenance can be chosen; see the documentation."
+    )
+    observe: bool | None = Field(
+        default=None, description="false: an asset of this name exists already; only its maintenance is added."
+    )
+    group_name: str | None = Field(default=None, description="Group of the table and its maintenance.")
+    owners: Sequence[str] | None = Field(default=None, description="Email addresses, or team:NAME.")
+    tags: Mapping[str, str] | None = Field(default=None, description="Tags, added to those of the defaults.")
+
+
+class Table(Settings):
+    """One table."""
+
+    path: str = Field(description="Path or URI; relative ones start at the YAML file's folder.")
+    name: str | None = Field(
+        default=None, description="The table's name, its parts divided by slashes; by default the path's last part."
+    )
+
+
+class Folder(Settings):
+    """Every table below a folder or prefix."""
+
+    path: str = Field(description="Folder or prefix; relative ones start at the YAML file's folder.")
+    name: str | None = Field(default=None, description="Prefix of the tables' names.")
+    include: Sequence[str] | None = Field(
+        default=None, description="Patterns of paths below the folder; all by default."
+    )
+    exclude: Sequence[str] | None = Field(default=None, description="Patterns of paths to leave out.")
+
+
+class Schedule(_Written):
+    """When all tables are maintained, whatever a sensor found."""
+
+    cron: str
+    vacuum_cron: str | None = Field(
+        default=None,
+        description="Vacuums get a job and a schedule of their own, so that no rewrite that fails delays them.",
+    )
+    timezone: str = "UTC"
+
+
+class Sensor(_Written):
+    """How often the tables' logs are inspected."""
+
+    every_seconds: int = Field(default=60, ge=1)
+
+
+class Spark(_Written):
+    """The engine that rewrites run on."""
+
+    master: str = Field(default="local[*]", description="Spark master, or sc://host:15002 for Spark Connect.")
+    conf: Mapping[str, str] = Field(default_factory=dict, description="Spark settings of a session that is started.")
+    engine: Literal["spark", "local"] = "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledJob:
+    """One job over all tables. ``cron``: ``None``: started by hand only."""
+
+    name: str
+    jobs: tuple[Job, ...]
+    cron: str | None
+    timezone: str
+
+
+def scheduled_jobs(name: str, schedule: Schedule | None) -> list[ScheduledJob]:
+    """The jobs that a file describes, in order: one for everything, or vacuums apart."""
+    if schedule is None or schedule.vacuum_cron is None:
+        cron, timezone = (None, "UTC") if schedule is None else (schedule.cron, schedule.timezone)
+        return [ScheduledJob(name, JOBS, cron, timezone)]
+    return [
+        ScheduledJob(name, ("optimize", "manifest"), schedule.cron, schedule.timezone),
+        ScheduledJob(f"{name}_vacuum", ("vacuum",), schedule.vacuum_cron, schedule.timezone),
+    ]
