@@ -63,8 +63,8 @@ def convert(
 
     Raises
     ------
-    RefusedError : the format has no conversion, the files contradict each other, or they have columns that a table
-        can't hold; nothing was written.
+    RefusedError : the format has no conversion, the files contradict each other, they have columns that a table can't
+        hold, or a folder with files is a link; nothing was written.
     UsageError : there are no files, or the partition columns differ from those of the folders.
     DamagedTableError : a file is not a Parquet file.
     StorageError : the storage failed.
@@ -114,6 +114,14 @@ def _find(storage: Storage) -> tuple[list[str], int]:
 
     visible = sorted(info.path for info in storage.walk(skip=hidden))
     found = [path for path in visible if path.endswith(_SUFFIX)]
+    for path in visible:
+        # Spark reads the files beyond it, and a table must not refer to files outside of its root.
+        if not path.endswith(_SUFFIX) and storage.beyond_link(f"{path}/_") and storage.list(path):
+            raise RefusedError(
+                f"{path} is a link to a folder that holds files",
+                table=storage.uri,
+                next_step="put the folder itself in the place of the link, or remove the link",
+            )
     if not found:
         raise UsageError(
             f"the folder has no {_SUFFIX} files", table=storage.uri, next_step="name the folder that holds them"

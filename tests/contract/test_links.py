@@ -196,6 +196,22 @@ def test_no_table_is_made_beyond_a_link(tmp_path: Path) -> None:
     assert list(elsewhere.iterdir()) == []
 
 
+def test_a_linked_folder_is_not_left_out_of_a_conversion(tmp_path: Path) -> None:
+    """Spark reads its rows."""
+    place, elsewhere = tmp_path / "table", tmp_path / "elsewhere"
+    for folder in (place / "p=a", elsewhere):
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"id": [1]}), folder / "a.parquet")
+    (place / "p=b").symlink_to(elsewhere)
+    (place / "README").symlink_to(elsewhere / "a.parquet")
+    table = DeltaTable(Storage(str(place)))
+    with pytest.raises(RefusedError, match="p=b is a link to a folder that holds files"):
+        convert(table, {"p": pa.string()})
+    assert not (place / "_delta_log").exists()
+    (place / "p=b").unlink()
+    assert convert(table, {"p": pa.string()}).ignored == 1
+
+
 @pytest.mark.parametrize("kind", ["delta", "paimon"])
 def test_a_folder_in_quarantine_that_is_a_link_does_not_come_back(
     tmp_path: Path, templates: Callable[[str], Path], kind: str
