@@ -22,7 +22,7 @@ def _open(storage: Storage) -> Table:
 FORMAT = TableFormat(
     name="paimon",
     title="Paimon",
-    # No folder tells a Paimon table by its name alone. A schema file does, with snapshots or without.
+    # No folder name is unique to Paimon. A schema file is, with or without snapshots.
     marker="schema",
     marker_file=r"schema-\d+",
     open=_open,

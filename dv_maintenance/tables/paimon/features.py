@@ -1,7 +1,7 @@
-"""Options of a table that decide how it is read, and those that cannot be read here.
+"""Table options that decide how a table is read, and tables that cannot be read here.
 
-Source: CoreOptions of Paimon 2.1. An option that is not known here changes how data is written, not what a reader sees;
-those that do are named below.
+Source: CoreOptions of Paimon 2.1. Options that change what a reader sees are named below; all others only change how
+data is written.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from dv_maintenance.tables.paimon.rows.types import DataType
 __all__ = ["POSTPONE_BUCKET", "Options", "check_known_kind", "check_nanoseconds", "check_rows_readable", "delete_ratio"]
 
 POSTPONE_BUCKET: Final = -2
-"""Bucket of rows that no reader sees before they are compacted into a real one."""
+"""Bucket of rows that readers do not see until a compaction moves them to a real bucket."""
 
 _NEXT: Final = "read it with Paimon itself, for example through its Spark connector"
 _KINDS: Final = frozenset({"table", "materialized-table"})
 _DELETE_RATIO: Final = 0.2
-# Options of primary-key tables by which rows are sorted, bucketed or put together in another way.
+# Options of primary-key tables that change how rows are sorted, bucketed or merged.
 _OTHER_READS: Final = ("pk-clustering-override", "postpone.merge-on-read", "chain-table.enabled")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What of a table's options matters here."""
+    """The table options that matter for reading.
+
+    primary_key : whether the table has a primary key.
+    """
 
     values: Mapping[str, str]
     primary_key: bool
@@ -50,9 +53,10 @@ class Options:
 
     @property
     def hides_level_0(self) -> bool:
-        """Whether a batch reader skips level 0: files above it are read one by one, without merging. With deletion
-        vectors these name every row that another one replaces, whatever the merge engine; with first-row no second row
-        of a key gets above level 0.
+        """Whether a batch reader skips level 0, and reads the files above it one by one, without merging.
+
+        With deletion vectors, these name every replaced row, whatever the merge engine is. With first-row, only the
+        first row of a key gets above level 0.
         """
         if self.deletion_vectors:
             return self.primary_key and not self.flag("deletion-vectors.merge-on-read")
@@ -60,7 +64,7 @@ class Options:
 
     @property
     def merges(self) -> bool:
-        """Whether a reader has to merge files to know which rows there are."""
+        """Whether a reader must merge files to know which rows exist."""
         return self.primary_key and not self.hides_level_0
 
     @property
@@ -69,8 +73,8 @@ class Options:
 
 
 def delete_ratio(options: Options) -> float:
-    """From which share of deleted rows on Paimon's own compaction picks a file of an append table. What makes no sense
-    is what the option is without it.
+    """The share of deleted rows above which Paimon's own compaction picks a file of an append table. An invalid option
+    counts as the default.
     """
     try:
         found = float(options.values.get("compaction.delete-ratio-threshold", _DELETE_RATIO))
@@ -80,7 +84,7 @@ def delete_ratio(options: Options) -> float:
 
 
 def check_known_kind(schema: Schema, table: str) -> None:
-    """Refuse what looks like a table, but has no snapshots of files.
+    """Refuse a table of a kind that has no snapshots of files.
 
     Raises
     ------
@@ -89,12 +93,14 @@ def check_known_kind(schema: Schema, table: str) -> None:
     kind = schema.options.get("type", "table").strip().lower()
     if kind not in _KINDS:
         raise UnsupportedFeatureError(
-            f"it is a {kind!r}, which keeps no snapshots of its files", features=(f"type={kind}",), table=table
+            f"the table is of type {kind!r}, which keeps no snapshots of its files",
+            features=(f"type={kind}",),
+            table=table,
         )
 
 
 def check_rows_readable(schema: Schema, table: str, version: int) -> None:
-    """Refuse tables whose rows are not those of their files, minus those that deletion vectors name.
+    """Refuse tables whose rows are not simply the rows of their files without those that deletion vectors name.
 
     Raises
     ------
@@ -104,17 +110,17 @@ def check_rows_readable(schema: Schema, table: str, version: int) -> None:
     reason = None
     if options.merges:
         reason = (
-            "its level 0 is merged on read (deletion-vectors.merge-on-read), which this release does not do"
+            "its level 0 is merged on read (deletion-vectors.merge-on-read), which this release does not support"
             if options.deletion_vectors
             else "without deletion vectors the files of a primary-key table are merged on read, which this "
-            "release does not do"
+            "release does not support"
         )
     elif found := next((name for name in _OTHER_READS if options.primary_key and options.flag(name)), None):
-        reason = f"a primary-key table with {found} is read in another way, which this release does not know"
+        reason = f"a primary-key table with {found} is read in another way, which this release does not support"
     elif schema.options.get("scan.fallback-branch"):
-        reason = "partitions that it lacks are read from another branch (scan.fallback-branch)"
+        reason = "missing partitions are read from another branch (scan.fallback-branch)"
     elif options.flag("query-auth.enabled"):
-        reason = "which rows a reader may see is decided by its catalog (query-auth.enabled)"
+        reason = "its catalog decides which rows a reader may see (query-auth.enabled)"
     if reason:
         raise RefusedError(reason, table=table, version=version, next_step=_NEXT)
     blobs = [each.name for each in schema.fields if each.type.root == "BLOB"]
@@ -126,8 +132,8 @@ def check_rows_readable(schema: Schema, table: str, version: int) -> None:
 
 
 def check_nanoseconds(schema: Schema, file_format: str, table: str, version: int) -> None:
-    """Refuse nanoseconds of files that are not read to the nanosecond: in Parquet they are INT96, which is read to the
-    microsecond, and Avro has none. Those of partitions are kept to the microsecond, too.
+    """Refuse nanosecond columns that would lose precision. Parquet stores them as INT96, which is read to the
+    microsecond, and Avro has no nanoseconds. Partition values are read to the microsecond, too.
 
     Raises
     ------
@@ -150,7 +156,7 @@ def _holds_nanoseconds(type: DataType) -> bool:
 
 def _columns_refused(names: Sequence[str], what: str, table: str, version: int) -> RefusedError:
     return RefusedError(
-        f"the columns {', '.join(names)} hold {what}: these are not read by this release",
+        f"the columns {', '.join(names)} hold {what}, which this release does not read",
         table=table,
         version=version,
         next_step=f"leave them out with --columns, or {_NEXT}",

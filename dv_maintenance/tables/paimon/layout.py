@@ -1,4 +1,4 @@
-"""Where the files of a table are.
+"""The folders and file names of a table.
 
 Format: directory layout of Paimon's file store. A branch has schemas, snapshots and tags of its own, and shares data,
 manifests and index files with the table that it branched off.
@@ -22,31 +22,35 @@ CHANGELOG: Final = "changelog"
 MANIFEST: Final = "manifest"
 INDEX: Final = "index"
 _BRANCH: Final = re.compile(r"(.+)/branch/branch-([^/]+)")
-_NUMBER: Final = 18  # digits of the largest id that is taken for one
+_NUMBER: Final = 18  # most digits of an id
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``storage``: of the table's root. ``branch``: ``None`` is the main one. Paths are relative to the root."""
+    """The paths of one branch, relative to the table's root.
+
+    storage : of the table's root.
+    branch : ``None`` is the main branch.
+    """
 
     storage: Storage
     branch: str | None = None
 
     @property
     def own(self) -> str:
-        """What stands in front of the branch's own folders."""
+        """Path prefix of the branch's own folders."""
         return "" if self.branch is None else f"branch/branch-{self.branch}/"
 
     @property
     def uri(self) -> str:
-        """Of the table, or of the branch's folder."""
+        """URI of the table, or of the branch's folder."""
         return self.storage.uri if self.branch is None else self.storage.uri_of(self.own.rstrip("/"))
 
     def snapshot(self, version: int) -> str:
         return f"{self.own}{SNAPSHOT}/snapshot-{version}"
 
     def changelog(self, version: int) -> str:
-        """What a snapshot leaves behind where its changes outlive it."""
+        """The changelog of a snapshot, which may outlive it."""
         return f"{self.own}{CHANGELOG}/changelog-{version}"
 
     def schema(self, schema_id: int) -> str:
@@ -56,24 +60,24 @@ class Layout:
         return f"{MANIFEST}/{name}"
 
     def schemas(self) -> list[int]:
-        """Ids of the schemas, in no order; none where there is no table.
+        """Ids of the schemas, unordered; empty if there is no table.
 
         Raises
         ------
-        StorageError : the listing lacks a schema that is there, as a store's may for a while.
+        StorageError : the listing lacks an existing schema, as in an eventually consistent store.
         """
         found = [number for name in self.names(SCHEMA) if (number := numbered(name, "schema-")) is not None]
-        # An existing table is not to be taken for none, which is no error that goes away.
+        # An existing table must not be reported as missing, because that error is not retried.
         if not found and self.storage.exists(self.schema(0)):
             raise StorageError(
-                f"the store's listing of {self.own}{SCHEMA} lacks a schema that is there",
+                f"the store's listing of {self.own}{SCHEMA} lacks an existing schema",
                 table=self.uri,
                 next_step="run again in a moment",
             )
         return found
 
     def names(self, folder: str) -> tuple[str, ...]:
-        """Names of the files right in one of the branch's own folders, in no order."""
+        """Names of the files directly in one of the branch's own folders, unordered."""
         path = f"{self.own}{folder}"
         names, complete = self.storage.first_names(path)
         if not complete:
@@ -82,7 +86,7 @@ class Layout:
 
 
 def table_layout(storage: Storage) -> Layout:
-    """The layout of the table, or of the branch, that ``storage`` is the folder of."""
+    """The layout of the table or branch whose folder is ``storage``."""
     match = _BRANCH.fullmatch(storage.uri)
     if match is None:
         return Layout(storage)
@@ -90,7 +94,7 @@ def table_layout(storage: Storage) -> Layout:
 
 
 def numbered(name: str, prefix: str) -> int | None:
-    """The number after a prefix of a file's name.
+    """The number after the prefix of a file name; ``None`` if the name has another form.
 
     >>> numbered("snapshot-12", "snapshot-"), numbered("snapshot-12.tmp", "snapshot-"), numbered("LATEST", "snapshot-")
     (12, None, None)

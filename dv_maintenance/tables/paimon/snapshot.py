@@ -30,15 +30,19 @@ __all__ = ["PaimonSnapshot", "load_snapshot", "schema_at", "snapshot_file"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaimonSnapshot(Snapshot):
-    """One snapshot of a Paimon table. ``files``: schema ``files.FILES``, those that a batch reader opens; ``hidden``:
-    the other live ones, of the same schema (level 0 of a primary-key table with deletion vectors, and rows that wait
-    for a bucket). ``parts``: where several files make up the rows of one of ``files`` (data evolution), these, see
-    ``evolution.grouped``. ``properties``: the options that the newest schema has, those of the moment.
+    """One snapshot of a Paimon table.
 
-    ``file``: the snapshot's own file, ``None`` before the first. ``table_schema``: the one that ``schema`` is of.
-    ``live``: its files as manifests have them. ``index``: its index manifest, with cardinalities where a DV is of a
-    live file. ``partitions`` by their number in ``files``. ``dangling``: DVs of files that are not live, which no
-    reader applies.
+    files : the live files that a batch reader opens, schema ``files.FILES``.
+    properties : the options of the newest schema.
+    file : the snapshot's own file; ``None`` before the first snapshot.
+    table_schema : the schema file behind ``schema``.
+    hidden : the other live files, same schema (level 0 of a primary-key table with deletion vectors, and rows without a
+        bucket yet).
+    parts : with data evolution, the files that together hold the rows of one of ``files``, see ``evolution.grouped``.
+    live : the live files in the form of manifests.
+    index : the index manifest, with the cardinality of every DV of a live file.
+    partitions : by their number in ``files``.
+    dangling : DVs of files that are not live, which no reader applies.
     """
 
     file: SnapshotFile | None
@@ -58,24 +62,28 @@ class PaimonSnapshot(Snapshot):
 def load_snapshot(
     storage: Storage, version: int | None = None, *, known: PaimonSnapshot | None = None
 ) -> PaimonSnapshot:
-    """The table at a snapshot, also at one that only a tag kept, with the columns that it had then; by default the
-    newest snapshot with the columns of now, as Paimon's readers have it. Reads its manifests; index files only where
-    the manifest does not tell how many rows a DV names (writers before 1.0). ``known``: one of the same table that was
-    read before, which makes it cheaper.
+    """Load the table at a snapshot.
+
+    version : also one that only a tag kept, with the columns of that time; by default the newest snapshot with the
+        current columns, as in Paimon's readers.
+    known : an earlier snapshot of the same table, which saves reads.
+
+    Reads the manifests. Reads index files only if the manifest does not record how many rows a DV names (writers before
+    1.0).
 
     Raises
     ------
     TableNotFoundError : neither snapshots nor schemas.
     UsageError : no such snapshot.
-    UnsupportedFeatureError : what a reader must know and this one does not.
-    DamagedTableError : names the file that cannot be trusted.
+    UnsupportedFeatureError : the table needs a feature that this reader lacks.
+    DamagedTableError : a file is damaged; the message names it.
     RefusedError : fastavro is not installed.
     """
     layout = table_layout(storage)
     file = snapshot_file(layout, version)
     newest = newest_schema(layout)
     check_known_kind(newest, layout.uri)
-    # A reader who asks for no version sees the newest columns, even if nothing was written since they came.
+    # Without a version, readers see the newest columns, even if no snapshot has been written with them yet.
     of_now = version is None and file is not None and file.schema_id <= newest.id
     schema = newest if file is None or of_now else schema_at(layout, file, newest)
     if known is not None and (known.properties, known.table_schema.partition_fields()) != (
@@ -103,7 +111,11 @@ def load_snapshot(
     shown, hidden = files.filter(seen), files.filter(pc.invert(seen))
     notes = (
         *(() if options.primary_key else _over_ratio(shown, options)),
-        *(_upkeep(layout, file, index, options, waits=bool(hidden.num_rows)) if version is None and file else ()),
+        *(
+            _maintenance_notes(layout, file, index, options, waits=bool(hidden.num_rows))
+            if version is None and file
+            else ()
+        ),
     )
     return PaimonSnapshot(
         table=layout.uri,
@@ -128,7 +140,7 @@ def load_snapshot(
 
 
 def snapshot_file(layout: Layout, version: int | None) -> SnapshotFile | None:
-    """A snapshot's file, or what a tag kept of one that has expired. Raises as :func:`load_snapshot`."""
+    """The file of a snapshot, or that of a tag if the snapshot has expired. Raises as :func:`load_snapshot`."""
     try:
         return load_snapshot_file(layout, version)
     except UsageError:
@@ -139,12 +151,12 @@ def snapshot_file(layout: Layout, version: int | None) -> SnapshotFile | None:
 
 
 def schema_at(layout: Layout, file: SnapshotFile, known: Schema) -> Schema:
-    """The schema that a snapshot's columns are of; ``known``: one that was read before."""
+    """The schema of a snapshot's columns. ``known``: a schema that was read before."""
     return known if known.id == file.schema_id else read_schema(layout, file.schema_id)
 
 
 def _anchors(layout: Layout, entries: pa.Table, options: Options, version: int) -> pa.Int64Array | None:
-    """``None``: every file has rows of its own."""
+    """The anchor of each file with data evolution; ``None`` if every file has rows of its own."""
     if not options.data_evolution:
         return None
     try:
@@ -163,7 +175,7 @@ def _check_counts(layout: Layout, files: pa.Table, version: int) -> None:
     if pc.any(wrong).as_py():
         row = files.filter(wrong).slice(0, 1).to_pylist()[0]
         raise DamagedTableError(
-            f"{row['path']} has {row['physical_rows']} rows, and a deletion vector of {row['deleted_rows']} of them",
+            f"{row['path']} has {row['physical_rows']} rows, but its deletion vector names {row['deleted_rows']}",
             table=layout.uri,
             version=version,
             next_step="restore an earlier snapshot",
@@ -190,20 +202,22 @@ def _warnings(
         )
     if options.hides_level_0 and (taken := int(pc.sum(files["retractions"]).as_py() or 0)):
         warnings.append(
-            f"{taken} of the physical rows only take others back (-D): no reader sees them, though live rows count them"
+            f"{taken} of the physical rows are retractions (-D): no reader sees them, but live rows include them"
         )
     if dangling:
         warnings.append(
-            f"{len(dangling)} deletion vectors are of data files that are not live, the first of "
-            f"{dangling[0].data_file}: no reader applies them; what a lost race leaves"
+            f"{len(dangling)} deletion vectors belong to data files that are not live, the first to "
+            f"{dangling[0].data_file}: a lost race leaves such vectors, and no reader applies them"
         )
     if unmatched:
         warnings.append(f"{unmatched} entries of its manifests delete files that were never added")
     return warnings
 
 
-def _upkeep(layout: Layout, file: SnapshotFile, index: IndexManifest, options: Options, *, waits: bool) -> list[str]:
-    """Only of the newest snapshot. ``waits``: whether files wait for a compaction to be seen."""
+def _maintenance_notes(
+    layout: Layout, file: SnapshotFile, index: IndexManifest, options: Options, *, waits: bool
+) -> list[str]:
+    """Warnings about maintenance of the newest snapshot. ``waits``: whether files wait for a compaction."""
     return [
         *(last_compaction(layout, file) if waits else ()),
         *index_garbage(layout, index),

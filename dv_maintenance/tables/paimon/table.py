@@ -30,12 +30,14 @@ __all__ = ["PaimonTable"]
 
 @dataclass(frozen=True, slots=True)
 class PaimonTable:
-    """See ``dv_maintenance.tables.table.Table`` for what each method promises. The folder of a branch
-    (``TABLE/branch/branch-NAME``) is a table like any other.
+    """A Paimon table, or a branch of one (``TABLE/branch/branch-NAME``).
+
+    See ``dv_maintenance.tables.table.Table`` for what each method promises.
+
+    place : the folder of the table or of the branch.
     """
 
     place: Storage
-    """The table's folder, or a branch's."""
     format: ClassVar[str] = "paimon"
 
     @property
@@ -44,7 +46,7 @@ class PaimonTable:
 
     @property
     def storage(self) -> Storage:
-        """Of the table's root, also for a branch: that is what paths are relative to."""
+        """The storage of the table's root, also for a branch: paths are relative to it."""
         return self.layout.storage
 
     @property
@@ -230,7 +232,7 @@ class PaimonTable:
         return rows_query(name, cast("PaimonSnapshot", snapshot))
 
     def engine_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
-        """Of the snapshot, and of every tag."""
+        """The files of the snapshot and of every tag."""
         from dv_maintenance.tables.paimon.verbs.engine_sql import sources
 
         tagged = (self.snapshot(tag.snapshot.id) for tag in self.tags().values())
@@ -239,7 +241,7 @@ class PaimonTable:
     # -- tags and branches -------------------------------------------------------------------------------------------
 
     def tags(self) -> dict[str, Tag]:
-        """Those of the branch, by name."""
+        """The tags of the branch, by name."""
         from dv_maintenance.tables.paimon.log.refs import tags
 
         return tags(self.layout)
@@ -251,7 +253,7 @@ class PaimonTable:
         return consumers(self.layout)
 
     def branches(self) -> tuple[str, ...]:
-        """Names, without the main one."""
+        """Names of the branches, without the main one."""
         from dv_maintenance.tables.paimon.log.refs import branches
 
         return branches(self.layout)

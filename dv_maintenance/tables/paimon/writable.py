@@ -1,4 +1,4 @@
-"""Which tables may be changed natively, and what else changes the others."""
+"""Which tables this package may change, and what to use for the others."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _NEXT: Final = {
     "delete": "use DELETE in a Spark session with Paimon's connector",
     "update": "use UPDATE in a Spark session with Paimon's connector",
     "merge": "use MERGE INTO in a Spark session with Paimon's connector",
-    "manifest": "Paimon's readers know deletion vectors; others read what Paimon's Iceberg metadata names",
+    "manifest": "use a reader of Paimon, which applies deletion vectors, or one of Paimon's Iceberg metadata",
 }
 
 
 def check_writable(snapshot: PaimonSnapshot, operation: str) -> None:
-    """See ``Table.check_writable``.
+    """Refuse an operation that this package can't do right, see ``Table.check_writable``.
 
     Raises
     ------
-    RefusedError : the table, or the operation, is left to Paimon itself; with the reason.
-    UnsupportedFeatureError : rows that can't be read here.
+    RefusedError : the table or the operation is left to Paimon itself; with the reason.
+    UnsupportedFeatureError : its rows can't be read here.
     """
     reason = _WHOLE.get(operation) or next(_reasons(snapshot, operation), None)
     if reason:
@@ -50,7 +50,7 @@ def check_writable(snapshot: PaimonSnapshot, operation: str) -> None:
 
 
 def refused(snapshot: PaimonSnapshot, operation: str, reason: str = "") -> RefusedError:
-    """Why, and what else does it."""
+    """The refusal, with the reason and the alternative."""
     keeps = operation == "rewrite" and snapshot.options.data_evolution
     return RefusedError(
         f"no {operation} here: {reason or _WHOLE[operation]}",
@@ -64,16 +64,16 @@ _NO_NEW_ROWS: Final = "new rows of Paimon tables are not written by this tool"
 _WHOLE: Final = {
     "update": _NO_NEW_ROWS,
     "merge": _NO_NEW_ROWS,
-    "manifest": "readers without deletion vectors cannot read a Paimon table by such manifests",
+    "manifest": "symlink manifests do not make a Paimon table readable without deletion vectors",
 }
 
 
 def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
     options, files = snapshot.options, snapshot.files
     if options.primary_key:
-        yield "rows of a primary-key table are merged by Paimon alone"
+        yield "only Paimon can merge the rows of a primary-key table"
     if options.flag("row-tracking.enabled") or options.data_evolution:
-        yield "rows of the table have ids that a rewrite has to keep (row-tracking.enabled)"
+        yield "a rewrite would have to keep the ids of its rows (row-tracking.enabled)"
     bucket = snapshot.properties.get("bucket", "").strip()
     if bucket not in {"", str(_UNAWARE)} or _has_buckets(snapshot):
         yield "the table's rows are in buckets, whose order matters"
@@ -82,17 +82,17 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
     if any(name.startswith("file-index.") for name in snapshot.properties):
         yield "its files have indexes that a rewrite would lose (file-index.*)"
     if "data-file.external-paths" in snapshot.properties:
-        yield "its files are spread over other places (data-file.external-paths)"
+        yield "some of its files are outside the table (data-file.external-paths)"
     kinds = {file.kind for file in snapshot.index.files} - {DELETION_VECTORS}
     if kinds:
-        yield f"it has indexes that a rewrite would have to keep up with ({', '.join(sorted(kinds))})"
+        yield f"a rewrite would have to update its indexes ({', '.join(sorted(kinds))})"
     for column in snapshot.table_schema.fields:
         if what := next(filter(None, map(_unwritten, parts_of(column.type))), None):
             yield f"the column {column.name} holds {what}, which are not written here"
     if operation == "rewrite" and format_of(snapshot) not in WRITTEN:
         yield (
-            f"new files of the table are to be {format_of(snapshot)}, and what is written here is Parquet, ORC and "
-            "Avro (file.format)"
+            f"new files of the table must be {format_of(snapshot)}, but only Parquet, ORC and Avro are written here "
+            "(file.format)"
         )
     if operation == "delete" and not options.deletion_vectors:
         yield "deletion vectors are not enabled (deletion-vectors.enabled)"

@@ -1,4 +1,4 @@
-"""Tables whose new files are to be ORC or Avro: what a rewrite makes of them, and what is refused first."""
+"""Rewrites of tables whose new files are ORC or Avro, and the refusals before a rewrite."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def test_ids_of_columns_in_orc_files(tmp_path: Path) -> None:
 
 
 REFUSED: list[tuple[dict[str, str], str, str]] = [
-    ({"file.format": "lance"}, "parquet", "are to be lance"),
-    ({"file.format": "csv"}, "parquet", "are to be csv"),
+    ({"file.format": "lance"}, "parquet", "must be lance"),
+    ({"file.format": "csv"}, "parquet", "must be csv"),
     ({"file.format": "orc", "file.compression": "gzip"}, "orc", "'gzip'"),
     ({"file.format": "avro", "file.compression": "gzip"}, "avro", "'gzip'"),
     ({"file.format": "avro", "avro.codec": "lzo"}, "avro", "set avro.codec"),

@@ -45,7 +45,7 @@ def test_health(golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixtur
     assert [each["partition"] for each in found["partitions"]] == [{"pt": "a"}, {"pt": "b"}]
     assert main(["health", place, "--format", "paimon", "--version", "3"]) == 0
     assert main(["health", place, "--version", "9"]) == 2
-    assert "snapshots 1 to 5 are there" in capsys.readouterr().err
+    assert "snapshots 1 to 5 exist" in capsys.readouterr().err
 
 
 def test_history_and_read(golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -100,7 +100,7 @@ def warned(golden: Path, name: str) -> str:
 def test_warnings_of_golden_tables(golden: Path) -> None:
     assert "1 files with 20 rows" in warned(golden, "pk_dv_l0_hidden")
     assert "no batch query sees them" in warned(golden, "pk_dv_l0_hidden")
-    assert "1 deletion vectors are of data files that are not live" in warned(golden, "append_dv_dangling_entry")
+    assert "1 deletion vectors belong to data files that are not live" in warned(golden, "append_dv_dangling_entry")
     assert "4 files have more than 20% of their rows deleted" in warned(golden, "append_dv")
     assert "2 index files (668 B) are not used" in warned(golden, "append_dv")
     assert "1 files have deletion vectors that Paimon's compaction keeps" in warned(golden, "data_evolution_dv")
@@ -272,7 +272,7 @@ def test_retractions_are_told(tmp_path: Path) -> None:
     columns = {"id": "BIGINT NOT NULL", "v": "STRING"}
     written = PaimonWriter(tmp_path / "t", columns, primary_keys=["id"])
     written.append(rows_of(0, 4), level=3, _DELETE_ROW_COUNT=2)
-    assert "2 of the physical rows only take others back" in "\n".join(opened(written.path).snapshot().warnings)
+    assert "2 of the physical rows are retractions" in "\n".join(opened(written.path).snapshot().warnings)
 
 
 @pytest.mark.parametrize(("ratio", "over"), [("0.5", False), ("0.3", True), ("nonsense", True), ("7", True)])
@@ -304,7 +304,7 @@ def test_a_table_that_nobody_has_written_to(tmp_path: Path) -> None:
     assert health(snapshot).counts.live_rows == 0
     assert table.history() == []
     assert table.changes_since(0).commits == ()
-    with pytest.raises(UsageError, match="it has no snapshot yet"):
+    with pytest.raises(UsageError, match="the table has no snapshot yet"):
         table.snapshot(1)
 
 
@@ -331,7 +331,7 @@ def test_no_such_snapshot(written: PaimonWriter) -> None:
     (written.path / "snapshot/snapshot-1").unlink()
     table = opened(written.path)
     for version in (-1, 0, 1, 4):
-        with pytest.raises(UsageError, match=f"no snapshot {version}.*snapshots 2 to 3 are there"):
+        with pytest.raises(UsageError, match=f"no snapshot {version}.*snapshots 2 to 3 exist"):
             table.snapshot(version)
 
 
@@ -394,7 +394,7 @@ def test_a_late_listing_is_not_an_absent_table(tmp_path: Path, monkeypatch: pyte
     table = opened(PaimonWriter(tmp_path / "t").path)
     monkeypatch.setattr(Layout, "names", lambda self, folder: ())
     for look in (table.version, table.snapshot):
-        with pytest.raises(StorageError, match="lacks a schema that is there"):
+        with pytest.raises(StorageError, match="lacks an existing schema"):
             look()
 
 
@@ -422,8 +422,8 @@ def damage(written: PaimonWriter) -> DamagedTableError:
     [
         ({"id": 7}, "holds snapshot 7"),
         ({"id": None}, "id is missing"),
-        ({"id": True}, "id is no 64-bit integer"),
-        ({"schemaId": 2**64}, "schemaId is no 64-bit integer"),
+        ({"id": True}, "id is not a 64-bit integer"),
+        ({"schemaId": 2**64}, "schemaId is not a 64-bit integer"),
         ({"schemaId": 9}, "schema-9 does not exist"),
         ({"baseManifestList": "../x"}, "is not a file name"),
         ({"deltaManifestList": "gone"}, "manifest/gone: it does not exist"),
@@ -483,7 +483,7 @@ def test_unknown_fields_are_left_alone(sound: PaimonWriter) -> None:
     [
         ({"_FILE_NAME": "../../etc/passwd"}, "is not the name of a data file"),
         ({"_FILE_NAME": ".."}, "is not the name of a data file"),
-        ({"_ROW_COUNT": 1}, "has 1 rows, and a deletion vector of 2"),
+        ({"_ROW_COUNT": 1}, "has 1 rows, but its deletion vector names 2"),
     ],
 )
 def test_damaged_entries(tmp_path: Path, entry: dict[str, Any], why: str) -> None:
@@ -518,13 +518,13 @@ RANGES = "_DELETIONS_VECTORS_RANGES"
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        ({"_KIND": 1}, "no ADD"),
-        ({"_FILE_NAME": "a/b"}, "without the values"),
-        ({"_DELETIONS_VECTORS_RANGES": [None]}, "a range that says nothing"),
-        ({"_DELETIONS_VECTORS_RANGES": [{"f0": "x", "f1": 0, "f2": 5}]}, "a range without the values"),
+        ({"_KIND": 1}, "another kind than ADD"),
+        ({"_FILE_NAME": "a/b"}, "missing or invalid values"),
+        ({"_DELETIONS_VECTORS_RANGES": [None]}, "an empty range"),
+        ({"_DELETIONS_VECTORS_RANGES": [{"f0": "x", "f1": 0, "f2": 5}]}, "a range with missing or invalid values"),
         (
             {"_DELETIONS_VECTORS_RANGES": [{"f0": "x", "f1": 1, "f2": 5, "_CARDINALITY": -1}]},
-            "a range without the values",
+            "a range with missing or invalid values",
         ),
         ({"_DELETIONS_VECTORS_RANGES": [{"f0": "x", "f1": 1, "f2": 5}] * 2}, "x has two deletion vectors"),
     ],

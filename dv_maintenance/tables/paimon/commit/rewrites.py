@@ -1,8 +1,8 @@
-"""Commits of rewrites: one COMPACT snapshot in which new files hold the live rows of old ones.
+"""Commit rewrites: one COMPACT snapshot in which new files hold the live rows of old ones.
 
-Whether a replacement still holds is asked of the newest snapshot in every attempt, by the pair that Paimon's writers
-compare too: a data file, and the deletion vector (DV) that it has. Where others deleted rows of an input meanwhile the
-work is kept: these rows are deleted in the new files as well.
+Every attempt checks the replacements against the newest snapshot. It compares the same pair as Paimon's writers: a data
+file and its deletion vector (DV). If others deleted rows of an input concurrently, the work is kept: these rows are
+deleted in the new files as well.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class LiveFile:
 
 
 def live_files(snapshot: PaimonSnapshot, names: set[str]) -> dict[FileId, LiveFile]:
-    """Those with one of the ``names``."""
+    """The live files that have one of the ``names``, by their id."""
     dvs = {dv.id: dv for dv in snapshot.index.dvs}
     files = snapshot.files.filter(pc.is_in(snapshot.files["file_name"], value_set=strings(sorted(names))))
     found = {}
@@ -91,7 +91,7 @@ def commit_replacements(
     *,
     max_attempts: int = 10,
 ) -> CommitOutcome:
-    """See ``Table.commit``.
+    """Commit the replacements that are still valid, see ``Table.commit``.
 
     Raises
     ------
@@ -124,8 +124,11 @@ def commit_replacements(
 
 @dataclass(frozen=True, slots=True)
 class _Stay:
-    """A replacement as it can be committed now: inputs with the DVs that they have by now, and what is deleted of each
-    output. ``carried``: an input is not the logical file any more that it was.
+    """A replacement as it can be committed on the newest snapshot.
+
+    inputs : with their current DVs.
+    deleted : the deleted rows of each output.
+    carried : an input has another DV than planned, or is gone.
     """
 
     inputs: tuple[LiveFile, ...]
@@ -135,7 +138,7 @@ class _Stay:
 
 @dataclass(slots=True)
 class _Commit:
-    """What to commit, decided again in each attempt. ``live``: inputs that are live at the base snapshot."""
+    """The commit, decided again in each attempt. ``live``: inputs that are live at the base snapshot."""
 
     layout: Layout
     base: PaimonSnapshot
@@ -153,7 +156,7 @@ class _Commit:
         if not self.stay:
             return None
         files = [file for stay in self.stay.values() for file in stay.inputs if file.id not in self._entries]
-        # Of the snapshot of now: manifests of the base may have expired while files were written.
+        # From the newest snapshot: manifests of the base may have expired while files were written.
         self._entries |= added_entries(self.layout, now, {file.id: file.manifest for file in files})
         self._template = self._template or newest_template(self.layout, now)
         entries: list[Entry] = []
@@ -166,7 +169,7 @@ class _Commit:
             gone |= {file.id for file in stay.inputs}
             for output, deleted in zip(each.outputs, stay.deleted, strict=True):
                 if deleted and deleted.cardinality == output.rows:
-                    continue  # of no use to anybody
+                    continue  # a file without live rows
                 entry = self._addition(output, [self._entries[file.id] for file in stay.inputs])
                 entries.append(entry)
                 if deleted:
@@ -189,7 +192,7 @@ class _Commit:
         inputs: list[LiveFile | None] = []
         for key in each.inputs:
             if key not in self.live:
-                return f"{key.path} was not live when it was planned"
+                return f"{key.path} was not live at the planned snapshot"
             file = found.get(self.live[key].id)
             if file is None and self._compacted(now):
                 return f"another writer rewrote {key.path}, or may have"
@@ -201,28 +204,28 @@ class _Commit:
             return _Stay(left, none, carried=False)
         pairs = [(self.live[key], file) for key, file in zip(each.inputs, inputs, strict=True)]
         if any(old.dv is not None and not self._readable(old) for old, _ in pairs):
-            return "other writers deleted from its inputs, and what was deleted before has expired"
-        # An index file may have been rewritten for the sake of another DV in it.
+            return "other writers deleted rows of its inputs, and its planned deletion vectors have expired"
+        # An index file may have been rewritten because of another DV in it.
         if all(new is not None and self._dv(old) == self._dv(new) for old, new in pairs):
             return _Stay(left, none, carried=True)
         if not each.kept:
-            return "another writer deleted rows of its inputs, and it is not known which row went where"
+            return "another writer deleted rows of its inputs, and the place of each row in the new files is unknown"
         if not now.options.deletion_vectors:
-            return "another writer deleted rows of its inputs, and the table takes no deletion vectors any more"
+            return "another writer deleted rows of its inputs, and the table no longer allows deletion vectors"
         sources = []
         for (old, new), kept in zip(pairs, each.kept, strict=True):
             newer = None if new is None else self._dv(new)
             if newer is not None and self._dv(old) - newer:
-                return f"another writer brought rows of {old.key.path} back"
+                return f"another writer restored rows of {old.key.path}"
             sources.append(Source(kept, self._dv(old), newer))
         deleted = carry_over(sources, [output.rows for output in each.outputs])
         if all(dv.cardinality == output.rows for dv, output in zip(deleted, each.outputs, strict=True)):
-            return "other writers took out all of its rows"
+            return "other writers deleted all of its rows"
         return _Stay(left, tuple(deleted), carried=True)
 
     def _compacted(self, now: PaimonSnapshot) -> bool:
-        """Whether rows may live on in other files: what was taken out since the base by anything but a compaction is
-        deleted.
+        """Whether the rows of a removed file may be in other files: only a compaction moves rows, any other commit
+        since the base has deleted them.
         """
         if self._moved is None or self._moved[0] != now.version:
             self._moved = (now.version, _rows_moved(self.layout, self.base.version, now.version))
@@ -243,7 +246,7 @@ class _Commit:
         return self._dvs[file.dv.id]
 
     def _addition(self, output: OutputFile, inputs: Sequence[Entry]) -> Entry:
-        """The entry of a new file, written as the table's newest are."""
+        """The manifest entry of a new file, with the schema of the table's newest manifests."""
         template, schema, first = self._template, self.base.table_schema, inputs[0]
         assert template is not None, "templates are read before the first entry"
         values = {
@@ -275,7 +278,7 @@ class _Commit:
 
 
 def _rows_moved(layout: Layout, since: int, version: int) -> bool:
-    """Whether one of the snapshots after ``since`` is a compaction, or nobody knows what it was."""
+    """Whether one of the snapshots after ``since`` is a compaction, or has expired, so that its kind is unknown."""
     try:
         return version <= since or any(
             read_snapshot_file(layout, number).kind == _COMPACT for number in range(since + 1, version + 1)
@@ -296,13 +299,13 @@ def _reasons(lost: Mapping[str, str]) -> str:
 def _verify(
     layout: Layout, base: PaimonSnapshot, replacements: Sequence[Replacement], live: Mapping[FileKey, LiveFile]
 ) -> None:
-    """Refuse what can't be right, whatever others commit. Replacements with an input that is not live at ``base`` are
-    lost anyway and not looked at closer.
+    """Refuse replacements that are wrong whatever others commit. Those with an input that is not live at ``base`` are
+    not checked: they are lost anyway.
     """
     inputs = {key: Input(file.partition, file.rows, file.deleted_rows) for key, file in live.items()}
     check_replacements(layout.storage, base, replacements, inputs)
     for each in replacements:
-        # A partition and a bucket are more than the name of a partition.
+        # Compare partition and bucket, not only the name of the partition.
         if len({live[key].id[:2] for key in each.inputs if key in live}) > 1:
             raise wrong(base, f"replacement {each.id} has inputs of several partitions or buckets")
     outputs = [output for each in replacements for output in each.outputs]
@@ -311,11 +314,11 @@ def _verify(
 
 
 def _check_new(now: PaimonSnapshot, names: Sequence[str]) -> None:
-    """No VerificationError: after one of those new files are deleted, and this one is somebody's live file."""
+    """Refuse names of live files. Not by VerificationError: after one, new files are deleted, and this file is live."""
     if taken := live_files(now, set(names)):
         raise DamagedTableError(
             f"a new file has the name of a live one: {min(taken)[2]}",
             table=now.table,
             version=now.version,
-            next_step="look for it in the history: a commit of this run may have gone through",
+            next_step="search the history: a commit of this run may have succeeded",
         )

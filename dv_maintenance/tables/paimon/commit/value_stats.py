@@ -1,7 +1,7 @@
-"""Statistics of new data files and of the partitions in a manifest, as manifests have them.
+"""Statistics of new data files, and of the partitions in a manifest, in the form of Paimon's manifests.
 
-Format: SimpleStats of Paimon's manifests: least and greatest values as binary rows, and how many nulls. A value that is
-null in both rows of a column that is not all null is one that nobody knows, and readers then skip nothing by it.
+Format: SimpleStats of Paimon's manifests: minimum and maximum as binary rows, and null counts. If both bounds of a
+column are null although it has other values, the bounds are unknown, and readers do not skip by them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BOUNDED: Final = frozenset(
     {"BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "DATE", "CHAR", "VARCHAR"}
     | {"TIMESTAMP", "TIMESTAMP_LTZ"}
 )
-"""Types that have a least and a greatest value in statistics."""
+"""Types that have a minimum and a maximum in statistics."""
 _NESTED: Final = frozenset({"ARRAY", "MAP", "MULTISET", "ROW", "VARIANT", "VECTOR", "BLOB"})
 _MODE: Final = "metadata.stats-mode"
 _TRUNCATED: Final = re.compile(r"truncate\((\d{1,6})\)")
@@ -35,7 +35,7 @@ _DEFAULT_MODE: Final = "truncate(16)"
 
 
 def stats_columns(schema: Schema) -> tuple[tuple[str, ...], ...]:
-    """The columns that a rewrite has to report statistics of, see ``RewriteTask``: those that the table keeps any of
+    """The columns for which a rewrite must report statistics, see ``RewriteTask``: those for which the table keeps any
     (``metadata.stats-mode``, ``fields.NAME.stats-mode``, ``metadata.stats-keep-first-n-columns``).
     """
     first = schema.options.get("metadata.stats-keep-first-n-columns", "-1")
@@ -50,7 +50,7 @@ def _mode(schema: Schema, column: Field) -> str:
 
 
 def file_stats(schema: Schema, stats: Sequence[ColumnStats]) -> dict[str, Any]:
-    """The statistics of a file that was written with ``schema``: of all of its columns, unknown ones included."""
+    """The statistics of a file that was written with ``schema``, of all its columns; missing ones are null."""
     known = {each.column[0]: each for each in stats}
     types = [each.type for each in schema.fields]
     least: list[Any] = []
@@ -62,13 +62,13 @@ def file_stats(schema: Schema, stats: Sequence[ColumnStats]) -> dict[str, Any]:
         least.append(low)
         greatest.append(high)
         nulls.append(None if found is None else found.null_count)
-    # Types that no row of keys has are null here, whatever their slot would look like.
+    # Types without bounds are null here, so the layout of their slot does not matter.
     plain = [each if each.root in BOUNDED else DataType("BIGINT") for each in types]
     return _record(least, greatest, nulls, plain)
 
 
 def _bounds(stats: ColumnStats, type: DataType, mode: str) -> tuple[Any, Any]:
-    """Least and greatest value, both or none."""
+    """Minimum and maximum; both are ``None`` if either is unknown."""
     if type.root not in BOUNDED or mode == "counts" or stats.minimum is None or stats.maximum is None:
         return None, None
     least, greatest = _value(stats.minimum, type), _value(stats.maximum, type)
@@ -82,7 +82,7 @@ def _bounds(stats: ColumnStats, type: DataType, mode: str) -> tuple[Any, Any]:
 
 
 def _value(value: Any, type: DataType) -> Any:
-    """As :func:`encode_row` takes it."""
+    """The value in the form that :func:`encode_row` accepts."""
     match type.root:
         case "DECIMAL":
             return Decimal(value)
@@ -95,13 +95,13 @@ def _value(value: Any, type: DataType) -> Any:
 
 
 def _above(text: str, length: int) -> str | None:
-    """A text of at most so many characters that no shorter prefix of ``text`` is above; ``None`` if there is none."""
+    """An upper bound of ``text`` with at most ``length`` characters; ``None`` if none exists."""
     if len(text) <= length:
         return text
     kept = text[:length]
     while kept:
         last = ord(kept[-1]) + 1
-        # Surrogates are no characters, and Java compares by bytes of UTF-8, which sort as code points do.
+        # Surrogates are not characters, and Java compares UTF-8 bytes, which sort like code points.
         last = 0xE000 if 0xD800 <= last < 0xE000 else last
         if last <= 0x10FFFF:
             return kept[:-1] + chr(last)
@@ -110,11 +110,13 @@ def _above(text: str, length: int) -> str | None:
 
 
 def partition_stats(rows: Sequence[bytes], fields: Sequence[Field]) -> dict[str, Any]:
-    """The statistics of the partitions (rows as manifests have them) of a manifest's entries.
+    """The statistics of the partitions of a manifest's entries.
+
+    rows : partition rows in the binary form of manifests.
 
     Raises
     ------
-    DamagedTableError : a row is none of the table's.
+    DamagedTableError : a row does not fit the partition columns.
     """
     types = [each.type for each in fields]
     decoded = [decode_row(row, types) for row in rows]
@@ -123,7 +125,7 @@ def partition_stats(rows: Sequence[bytes], fields: Sequence[Field]) -> dict[str,
     nulls: list[int | None] = []
     for index in range(len(types)):
         values = [row[index] for row in decoded]
-        # Text sorts by code points, which is how its bytes do.
+        # Python sorts text by code points, the same order as its UTF-8 bytes.
         there = sorted(value for value in values if value is not None)
         nan = any(value != value for value in there)
         least.append(None if nan or not there else there[0])

@@ -1,4 +1,4 @@
-"""JSON files of a table, whose content need not be trusted."""
+"""Parse JSON files of a table, and validate their content."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _MAX_LONG = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The object in a JSON file. What is absent and what is null are the same. Every method raises DamagedTableError,
-    which names ``table`` and ``path``.
+    """The object in a JSON file. An absent value equals null.
+
+    Every method raises DamagedTableError, which names ``table`` and ``path``.
     """
 
     table: str
@@ -32,9 +33,9 @@ class Document:
         try:
             body = orjson.loads(data)
         except orjson.JSONDecodeError as error:
-            raise empty.damaged(f"it is no JSON ({error.msg})") from None
+            raise empty.damaged(f"the file is not JSON ({error.msg})") from None
         if not isinstance(body, dict):
-            raise empty.damaged("it is no JSON object")
+            raise empty.damaged("the file is not a JSON object")
         return cls(table, path, body)
 
     def damaged(self, reason: str, version: int | None = None) -> DamagedTableError:
@@ -50,7 +51,7 @@ class Document:
         found = self.body.get(name)
         # A bool is an int to Python.
         if found is not None and (type(found) is not int or not -_MAX_LONG <= found < _MAX_LONG):
-            raise self.damaged(f"{name} is no 64-bit integer")
+            raise self.damaged(f"{name} is not a 64-bit integer")
         return found
 
     def text(self, name: str) -> str:
@@ -63,7 +64,7 @@ class Document:
         return self._of(name, str)
 
     def file_name(self, name: str) -> str:
-        """The name of a file in a folder that the format fixes: no path."""
+        """The name of a file, without a folder: the format fixes the folder."""
         found = self.text(name)
         if not found or "/" in found or found in {".", ".."}:
             raise self.damaged(f"{name} is not a file name: {found[:100]!r}")

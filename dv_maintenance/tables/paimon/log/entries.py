@@ -27,7 +27,10 @@ FileId = tuple[bytes, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record and how it is written."""
+    """A manifest entry.
+
+    template : the Avro schema that it is written with.
+    """
 
     template: Template
     record: Mapping[str, Any]
@@ -43,11 +46,11 @@ class Entry:
 
 
 def read_whole(layout: Layout, name: str, version: int) -> tuple[Template, list[dict[str, Any]]]:
-    """A file of the folder of manifests, with all that its records have.
+    """Read a file of the manifest folder, with all fields of its records.
 
     Raises
     ------
-    DamagedTableError : names the file; also where it does not exist.
+    DamagedTableError : the file is damaged or missing; the message names it.
     RefusedError : fastavro is not installed.
     """
     try:
@@ -60,7 +63,7 @@ def read_whole(layout: Layout, name: str, version: int) -> tuple[Template, list[
 
 
 def newest_template(layout: Layout, snapshot: PaimonSnapshot) -> Template:
-    """How the newest manifest of a snapshot with files was written. Raises as :func:`read_whole`."""
+    """The Avro schema of the newest manifest of a snapshot that has files. Raises as :func:`read_whole`."""
     assert snapshot.file is not None, "a table with files has a snapshot"
     for name in (snapshot.file.delta_list, snapshot.file.base_list):
         if manifests := manifest_files(layout, name, snapshot.version):
@@ -69,11 +72,13 @@ def newest_template(layout: Layout, snapshot: PaimonSnapshot) -> Template:
 
 
 def added_entries(layout: Layout, snapshot: PaimonSnapshot, wanted: Mapping[FileId, int]) -> dict[FileId, Entry]:
-    """The entries that added the ``wanted`` files, each of which is in the manifest at a place of ``live.manifests``.
+    """The entries that added the ``wanted`` files.
+
+    wanted : file -> the position of its manifest in ``live.manifests``.
 
     Raises
     ------
-    DamagedTableError : a manifest that cannot be read, or that has changed.
+    DamagedTableError : a manifest cannot be read, or has changed.
     """
     found: dict[FileId, Entry] = {}
     for place in sorted(set(wanted.values())):
@@ -85,7 +90,7 @@ def added_entries(layout: Layout, snapshot: PaimonSnapshot, wanted: Mapping[File
                 found[entry.id] = entry
     if missing := set(wanted) - set(found):
         raise DamagedTableError(
-            f"no manifest adds the live file {min(missing)[2]} any more", table=layout.uri, version=snapshot.version
+            f"the live file {min(missing)[2]} is no longer in its manifest", table=layout.uri, version=snapshot.version
         )
     return found
 
@@ -95,7 +100,7 @@ def removal(entry: Entry) -> Entry:
 
 
 def written(entries: Sequence[Entry]) -> list[tuple[bytes, list[Mapping[str, Any]]]]:
-    """Manifests of the entries: one or more for each way of writing, each with its records."""
+    """The bytes of the manifests for the entries, each with its records: one or more per Avro schema."""
     groups: dict[Template, list[Mapping[str, Any]]] = {}
     for entry in entries:
         groups.setdefault(entry.template, []).append(entry.record)
@@ -111,11 +116,11 @@ _PER_MANIFEST: Final = 20_000
 
 
 def filled(values: Mapping[str, Any], types: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """A record of just the fields in ``types``: those without a value are null.
+    """A record with exactly the fields in ``types``; those without a value are null.
 
     Raises
     ------
-    UnsupportedFeatureError : a field that may not be null and is not known here.
+    UnsupportedFeatureError : an unknown field that may not be null.
     """
     record = {}
     for name, kind in types.items():

@@ -1,7 +1,7 @@
-"""What happened to a Paimon table, snapshot by snapshot.
+"""The history of a Paimon table, snapshot by snapshot.
 
-What a snapshot did to files is in its delta list. What it did to deletion vectors follows from comparing its index
-manifest, a whole state, with that of the snapshot before.
+The delta list of a snapshot records the changes of its files. The changes of its deletion vectors follow from comparing
+its index manifest, a whole state, with that of the previous snapshot.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _APPEND: Final = "APPEND"
 _COMPACT: Final = "COMPACT"
 _ANALYZE: Final = "ANALYZE"
 
-# Of a snapshot file, what a history tells as parameters and as metrics.
+# Fields of a snapshot file that a history reports as parameters and as metrics.
 _PARAMETERS: Final = {"commitUser": "commit_user", "commitIdentifier": "commit_identifier", "operation": "operation"}
 _METRICS: Final = {
     "totalRecordCount": "total_records",
@@ -46,11 +46,13 @@ _Dvs = dict[tuple[int, int, str], DvEntry]
 
 
 def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
-    """The snapshots that are still there, newest first, at most ``limit`` of them. Reads of each its file, its delta
-    and its index manifest, and index files where a DV of a writer before 1.0 came or went.
+    """The existing snapshots, newest first, at most ``limit``.
 
-    ``operation`` is Paimon's commit kind. Of a snapshot whose predecessor has expired nobody knows which of its
-    deletion vectors are new: its DV numbers are 0.
+    ``operation`` is Paimon's commit kind. If the predecessor of a snapshot has expired, its new deletion vectors can't
+    be determined, and its DV numbers are 0.
+
+    Reads the file, the delta and the index manifest of each snapshot, and index files if a DV of a writer before 1.0
+    was added or removed.
 
     Raises
     ------
@@ -58,47 +60,47 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
     TableNotFoundError, DamagedTableError, UnsupportedFeatureError, RefusedError : as ``snapshot.load_snapshot``.
     """
     if limit is not None and limit < 0:
-        raise UsageError(f"a limit of {limit} makes no sense", next_step="give 0 or more")
-    story = _Story.of(storage)
-    versions = all_versions(story.layout)[::-1]
+        raise UsageError(f"the limit {limit} is negative", next_step="give 0 or more")
+    reader = _SnapshotReader.of(storage)
+    versions = all_versions(reader.layout)[::-1]
     wanted = versions if limit is None else versions[:limit]
     found: list[HistoryEntry] = []
     after: SnapshotFile | None = None
-    for file in story.files(versions[: len(wanted) + 1] if wanted else []):
+    for file in reader.files(versions[: len(wanted) + 1] if wanted else []):
         if after is not None:
-            found.append(story.entry(after, file if file.id == after.id - 1 else None))
+            found.append(reader.entry(after, file if file.id == after.id - 1 else None))
         after = file
-    # The oldest one: there is none before it, or it is not asked for.
+    # The oldest one: it has no predecessor, or the predecessor is not requested.
     if after is not None and len(found) < len(wanted):
-        found.append(story.entry(after, None))
+        found.append(reader.entry(after, None))
     return found
 
 
 def changes_since(storage: Storage, version: int) -> Changes:
-    """Snapshots after ``version``. Those that have expired are not in ``commits``, and count as data-changing since
-    that can no longer be known.
+    """The snapshots after ``version``. Expired ones are not in ``commits``; they count as data-changing, since their
+    change is unknown.
 
     Raises
     ------
     UsageError : the table has no such snapshot.
     TableNotFoundError, DamagedTableError, UnsupportedFeatureError, RefusedError : as :func:`history`.
     """
-    story = _Story.of(storage)
-    versions = all_versions(story.layout)
+    reader = _SnapshotReader.of(storage)
+    versions = all_versions(reader.layout)
     newest = versions[-1] if versions else 0
     if not -1 <= version <= newest:
         raise UsageError(
             f"there is no snapshot {version}",
             table=storage.uri,
-            next_step=f"the newest is {newest}: was the table replaced or rolled back?",
+            next_step=f"the newest is {newest}: check whether the table was replaced or rolled back",
         )
     commits = []
     before: SnapshotFile | None = None
-    # With the one before the first, to compare with.
-    for file in story.files([each for each in versions if each >= version]):
+    # Includes the predecessor of the first, for comparison.
+    for file in reader.files([each for each in versions if each >= version]):
         if file.id > version:
             known = before if before is not None and before.id == file.id - 1 else None
-            commits.append(Change(file.id, file.timestamp, file.kind, story.data_changed(file, known)))
+            commits.append(Change(file.id, file.timestamp, file.kind, reader.data_changed(file, known)))
         before = file
     unseen = set(range(max(version, 0) + 1, newest + 1)) - {change.version for change in commits}
     changed = [change.version for change in commits if change.data_changed]
@@ -106,8 +108,10 @@ def changes_since(storage: Storage, version: int) -> Changes:
 
 
 def oldest_dv(storage: Storage, snapshot: PaimonSnapshot, limit: int) -> OldestDv | None:
-    """Since when a live file has a DV at the longest: goes back from the snapshot for as long as one of the files that
-    have one has one there. Each delete rewrites a file's DV, and those of other files with it: its id says little.
+    """When the oldest DV of a live file was committed.
+
+    Walks back as long as one of the files with a DV already has one. DV ids can't be compared: each delete rewrites the
+    DV of a file, and with it those of other files.
 
     Raises
     ------
@@ -117,18 +121,18 @@ def oldest_dv(storage: Storage, snapshot: PaimonSnapshot, limit: int) -> OldestD
     live = {dv.data_file for dv in snapshot.index.dvs if dv.id not in gone}
     if not live or snapshot.file is None:
         return None
-    story = _Story.of(storage)
-    versions = [each for each in all_versions(story.layout) if each < snapshot.version][::-1]
+    reader = _SnapshotReader.of(storage)
+    versions = [each for each in all_versions(reader.layout) if each < snapshot.version][::-1]
     newest_without, oldest_with = snapshot.version + 1, snapshot.file
     same = snapshot.file.index_manifest
-    for file in story.files(versions[:limit]):
+    for file in reader.files(versions[:limit]):
         if file.index_manifest != same:
             same = file.index_manifest
-            if not live & {dv.data_file for dv in story.dvs(file).values()}:
+            if not live & {dv.data_file for dv in reader.dvs(file).values()}:
                 newest_without = file.id
                 break
         oldest_with = file
-    # Where snapshots between the two are gone, it may have come with one of them.
+    # If snapshots between the two have expired, one of them may have added the DV.
     exact = newest_without == oldest_with.id - 1 or oldest_with.id == 1
     return OldestDv(oldest_with.timestamp, exact=exact)
 
@@ -138,8 +142,11 @@ def oldest_dv(storage: Storage, snapshot: PaimonSnapshot, limit: int) -> OldestD
 
 @dataclass(frozen=True, slots=True)
 class _DvDifference:
-    """DVs that appeared and disappeared, by how many rows the new ones name more than those of the same files did, and
-    whether a file that stays has another DV than before.
+    """How the DVs of two snapshots differ.
+
+    added, removed : number of DVs.
+    rows : rows that the new DVs name beyond the previous DVs of the same files.
+    of_staying : whether a file that stays live has another DV.
     """
 
     added: int = 0
@@ -149,22 +156,22 @@ class _DvDifference:
 
 
 @dataclass(slots=True)
-class _Story:
-    """What it takes to compare snapshots."""
+class _SnapshotReader:
+    """Compares snapshots of a table."""
 
     layout: Layout
     partitions: Partitions
     options: Options
 
     @classmethod
-    def of(cls, storage: Storage) -> _Story:
+    def of(cls, storage: Storage) -> _SnapshotReader:
         layout = table_layout(storage)
         schema = newest_schema(layout)
         options = Options(schema.options, bool(schema.primary_keys))
         return cls(layout, Partitions(schema.partition_fields(), schema.options), options)
 
     def files(self, versions: Sequence[int]) -> Iterator[SnapshotFile]:
-        """The snapshot files in the order asked for, without those that expire meanwhile."""
+        """The snapshot files in the given order, without those that expire during the read."""
         for version in versions:
             try:
                 yield read_snapshot_file(self.layout, version)
@@ -202,12 +209,12 @@ class _Story:
         return self._changed(file, delta, self._dv_difference(file, before, delta))
 
     def _changed(self, file: SnapshotFile, delta: pa.Table, dvs: _DvDifference | None) -> bool:
-        """Whether a query returns other rows than before. ``dvs``: ``None`` where nobody knows any more."""
+        """Whether a query returns other rows than before. ``dvs``: ``None`` if it is unknown."""
         if file.kind == _ANALYZE:
             return False
         touched = bool(delta.num_rows) or dvs is None or bool(dvs.added or dvs.removed)
         if self.options.hides_level_0:
-            # Level 0 is not seen: rows appear when a compaction takes them from there.
+            # Readers do not see level 0: rows become visible when a compaction moves them up.
             only_level_0 = not _count(pc.greater(delta["level"], integer(0)))
             if file.kind == _APPEND and only_level_0 and dvs is not None and not dvs.of_staying:
                 return False
@@ -218,8 +225,8 @@ class _Story:
             return touched
         if self.options.primary_key:
             return False
-        # Writers before 1.0 call a DELETE that only writes deletion vectors a COMPACT, too. What stays without a
-        # predecessor to compare with may be one of these, if it has no files.
+        # Writers before 1.0 also record a DELETE that only writes deletion vectors as COMPACT. Without a predecessor
+        # to compare with, a snapshot without files may be one of these.
         if dvs is None:
             return not delta.num_rows
         return dvs.of_staying
@@ -240,13 +247,13 @@ class _Story:
         gone = {key: dv for key, dv in olds.items() if dv.id not in kept}
         came = {key: dv for key, dv in news.items() if dv.id not in kept}
         counts_gone, counts_came = self._counts(gone, file.id), self._counts(came, file.id)
-        # An index file is rewritten for one of its DVs: the others are the same as before, elsewhere.
+        # An index file is rewritten because of one of its DVs: the others are unchanged in another place.
         moved = {
             key
             for key in gone.keys() & came.keys()
             if counts_gone[key] is not None and counts_gone[key] == counts_came[key]
         }
-        others = self._leaving(delta) | self._arriving(delta)
+        others = self._removed(delta) | self._added(delta)
         rows = sum((counts_came[key] or 0) - (counts_gone.get(key) or 0) for key in came.keys() - moved)
         return _DvDifference(
             added=len(came.keys() - moved),
@@ -255,16 +262,16 @@ class _Story:
             of_staying=bool(((came.keys() | gone.keys()) - moved) - others),
         )
 
-    def _leaving(self, delta: pa.Table) -> set[tuple[int, int, str]]:
-        """The data files that a snapshot takes out for good: not those that only change their level."""
+    def _removed(self, delta: pa.Table) -> set[tuple[int, int, str]]:
+        """The data files that a snapshot removes, without those that only change their level."""
         return _files(delta, DELETE) - _files(delta, ADD)
 
-    def _arriving(self, delta: pa.Table) -> set[tuple[int, int, str]]:
-        """The data files that a snapshot puts in: with DVs where deletes were carried over to them."""
+    def _added(self, delta: pa.Table) -> set[tuple[int, int, str]]:
+        """The data files that a snapshot adds; they have DVs if deletes were carried over to them."""
         return _files(delta, ADD) - _files(delta, DELETE)
 
     def _counts(self, dvs: _Dvs, version: int) -> dict[tuple[int, int, str], int | None]:
-        """Rows that each DV names; ``None`` where neither the manifest nor the index file says any more."""
+        """Rows that each DV names; ``None`` if neither the manifest nor the index file records it."""
         try:
             whole = counted(self.layout, list(dvs.values()), version)
             return {key: dv.cardinality for key, dv in zip(dvs, whole, strict=True)}
@@ -273,7 +280,7 @@ class _Story:
 
 
 def _files(delta: pa.Table, kind: int) -> set[tuple[int, int, str]]:
-    """Partition, bucket and name of what a delta adds, or deletes."""
+    """Partition, bucket and name of the files that a delta adds or deletes."""
     rows = delta.filter(pc.equal(delta["kind"], integer(kind)))
     return set(zip(*(rows[name].to_pylist() for name in ("partition", "bucket", "file_name")), strict=True))
 

@@ -1,7 +1,7 @@
-"""Index manifests: which deletion vectors a snapshot has, and in which index files they are.
+"""Index manifests: the deletion vectors of a snapshot, and their index files.
 
-Format: index manifest of Paimon's specification. It is the whole state, not a change of it. Next to deletion vectors it
-names hash indexes and global ones, which are nobody's business here but must be known to be in use.
+Format: index manifest of Paimon's specification. It holds the whole state, not a change. Beside deletion vectors it
+names hash indexes and global indexes. They are not read here, but their files are in use.
 """
 
 from __future__ import annotations
@@ -37,8 +37,12 @@ _WANTED: Final[Wanted] = {
 
 @dataclass(frozen=True, slots=True)
 class DvEntry:
-    """One DV. ``path``: of its index file, for the table's storage. ``length`` as ``dv.paimon`` takes it.
-    ``cardinality``: ``None`` by writers before 1.0.
+    """One DV.
+
+    path : of its index file, for the table's storage.
+    offset : in the index file, bytes.
+    length : bytes, as defined by ``dv.paimon``.
+    cardinality : ``None`` from writers before 1.0.
     """
 
     partition: int
@@ -51,13 +55,13 @@ class DvEntry:
 
     @property
     def id(self) -> str:
-        """Tells the DV from every other: an index file is never written again."""
+        """Identifies the DV: an index file is never rewritten in place."""
         return f"{self.path}:{self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexFileEntry:
-    """One index file, of whichever kind."""
+    """One index file of any kind."""
 
     kind: str
     partition: int
@@ -70,7 +74,7 @@ class IndexFileEntry:
 
 @dataclass(frozen=True, slots=True)
 class IndexManifest:
-    """``files`` and ``dvs`` in the order of the manifest."""
+    """An index manifest; ``files`` and ``dvs`` are in its order."""
 
     files: tuple[IndexFileEntry, ...] = ()
     dvs: tuple[DvEntry, ...] = ()
@@ -79,11 +83,11 @@ class IndexManifest:
 def read_index_manifest(
     layout: Layout, name: str | None, partitions: Partitions, options: Mapping[str, str], version: int
 ) -> IndexManifest:
-    """The index manifest of a snapshot; empty without a name. ``options``: of the table.
+    """Read the index manifest of a snapshot; empty without a name. ``options``: of the table.
 
     Raises
     ------
-    DamagedTableError : names the file; a data file that has two DVs.
+    DamagedTableError : the file is damaged, or a data file has two DVs; the message names the file.
     UnsupportedFeatureError : a newer format version.
     """
     if name is None:
@@ -122,12 +126,12 @@ def _file(
 ) -> IndexFileEntry:
     if record.get("_VERSION") != _VERSION:
         raise UnsupportedFeatureError(
-            f"it is of format version {record.get('_VERSION')}; known is {_VERSION}",
+            f"it has format version {record.get('_VERSION')}; known is {_VERSION}",
             features=(f"index manifest version {record.get('_VERSION')}",),
             next_step="use a newer release of this tool",
         )
     if record.get("_KIND") != 0:
-        raise DamagedTableError("it has an entry that is no ADD, though it is a whole state")
+        raise DamagedTableError("it has an entry of another kind than ADD")
     row, bucket, kind, name = (record.get(each) for each in ("_PARTITION", "_BUCKET", "_INDEX_TYPE", "_FILE_NAME"))
     size, rows, external = (record.get(each) for each in ("_FILE_SIZE", "_ROW_COUNT", "_EXTERNAL_PATH"))
     if (
@@ -142,7 +146,7 @@ def _file(
         or "/" in name
         or name == ".."
     ):
-        raise DamagedTableError("it has an entry without the values that it must have")
+        raise DamagedTableError("an entry has missing or invalid values")
     partition = partitions.code(row)
     if external:
         path = layout.storage.path_of_uri(plain_uri(external))
@@ -158,7 +162,7 @@ def _dvs(file: IndexFileEntry, ranges: Any) -> list[DvEntry]:
     found = []
     for each in ranges:
         if not isinstance(each, dict):
-            raise DamagedTableError(f"{file.name} has a range that says nothing")
+            raise DamagedTableError(f"{file.name} has an empty range")
         data_file, offset, length, count = (each.get(name) for name in ("f0", "f1", "f2", "_CARDINALITY"))
         if (
             not isinstance(data_file, str)
@@ -169,6 +173,6 @@ def _dvs(file: IndexFileEntry, ranges: Any) -> list[DvEntry]:
             or length < 0
             or (count is not None and count < 0)
         ):
-            raise DamagedTableError(f"{file.name} has a range without the values that it must have")
+            raise DamagedTableError(f"{file.name} has a range with missing or invalid values")
         found.append(DvEntry(file.partition, file.bucket, data_file, file.path, offset, length, count))
     return found

@@ -1,7 +1,7 @@
-"""What keeps snapshots and their files alive besides the history: tags, branches and consumers.
+"""Tags, branches and consumers, which keep snapshots and their files alive beside the history.
 
-Format: tags, branches and consumers of Paimon's specification. A tag is a copy of its snapshot, with a few fields more,
-and outlives it.
+Format: tags, branches and consumers of Paimon's specification. A tag is a copy of its snapshot with a few
+additional fields, and outlives it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ _BRANCH: Final = "branch-"
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """``created``: as the file spells it, ``None`` by writers before tags had a time. ``retained``: the same for how
-    long it is to stay.
+    """A tag.
+
+    created : creation time as the file spells it; ``None`` from writers before tags had a time.
+    retained : how long the tag is kept, in the same form.
     """
 
     name: str
@@ -37,8 +39,8 @@ def tags(layout: Layout) -> dict[str, Tag]:
 
     Raises
     ------
-    DamagedTableError, UnsupportedFeatureError : names the file of a tag that cannot be read: it may well keep files
-        alive.
+    DamagedTableError, UnsupportedFeatureError : a tag cannot be read, and may keep files alive; the message names its
+        file.
     """
     found = {}
     for name, document in _documents(layout, f"{layout.own}tag", _TAG):
@@ -53,7 +55,7 @@ def tags(layout: Layout) -> dict[str, Tag]:
 
 
 def tagged(layout: Layout, version: int) -> SnapshotFile | None:
-    """A snapshot that a tag kept. Raises as :func:`tags`."""
+    """A snapshot that a tag kept; ``None`` if none did. Raises as :func:`tags`."""
     return next((tag.snapshot for tag in tags(layout).values() if tag.snapshot.id == version), None)
 
 
@@ -72,8 +74,8 @@ def branches(layout: Layout) -> tuple[str, ...]:
 
 
 def _documents(layout: Layout, folder: str, prefix: str) -> list[tuple[str, Document]]:
-    """Files of a folder by what follows the prefix of their names. What vanishes meanwhile is left out: it keeps
-    nothing alive any more.
+    """Files of a folder, with the part of their names after the prefix. Files that are deleted during the read are
+    skipped: they no longer keep anything alive.
     """
     names, complete = layout.storage.first_names(folder)
     if not complete:

@@ -1,7 +1,7 @@
-"""Which snapshots of a table there are, and what each says.
+"""The snapshots of a table, and the content of each.
 
-Format: snapshot of Paimon's specification. Ids count from 1 without gaps, from the earliest that is still there. The
-hints LATEST and EARLIEST may be stale or missing. A table that nobody has written to has no snapshot: version 0 here.
+Format: snapshot of Paimon's specification. Ids count from 1 without gaps; the oldest may have expired. The hints
+LATEST and EARLIEST may be stale or missing. A table without a commit has no snapshot, which is version 0 here.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ LATEST: Final = "LATEST"
 _EARLIEST: Final = "EARLIEST"
 _MAX_VERSION: Final = 3
 _MAX_HINT: Final = 64
-# The newest snapshot is never expired, but it may be an old one by the time it is read.
+# The newest snapshot never expires, but by the time that it is read it may no longer be the newest.
 _ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """What a snapshot file says, also one of a tag or a changelog. ``timestamp``: epoch milliseconds. ``kind``: APPEND,
-    COMPACT, OVERWRITE or ANALYZE. Record counts are of physical rows, without regard to deletion vectors.
+    """The content of a snapshot file, or of the file of a tag or a changelog.
+
+    kind : APPEND, COMPACT, OVERWRITE or ANALYZE.
+    timestamp : epoch milliseconds.
+    body : the whole JSON object. Its record counts are of physical rows, regardless of deletion vectors.
     """
 
     id: int
@@ -52,14 +55,16 @@ class SnapshotFile:
 
 
 def latest_version(layout: Layout) -> int:
-    """The newest snapshot; 0 where there is none yet. One listing on local disk; elsewhere the hint and a look behind
-    it, and a listing only where the hint is wrong.
+    """The newest snapshot; 0 before the first.
+
+    Costs one listing on local disk. Elsewhere it reads the hint and checks for a successor, and lists only if the hint
+    is wrong.
 
     Raises
     ------
     TableNotFoundError : neither snapshots nor schemas are here.
     StorageError : as :meth:`Layout.schemas`.
-    DamagedTableError : a hint, but no snapshot.
+    DamagedTableError : there is a hint, but no snapshot.
     """
     if not layout.storage.is_local:
         hint = _hint(layout, LATEST)
@@ -70,9 +75,7 @@ def latest_version(layout: Layout) -> int:
 
 
 def all_versions(layout: Layout) -> list[int]:
-    """Every snapshot that is still there, oldest first; none in a table that is not written to yet. Raises as
-    :func:`latest_version`.
-    """
+    """Every existing snapshot, oldest first; empty before the first commit. Raises as :func:`latest_version`."""
     names = layout.names(SNAPSHOT)
     found = sorted(version for name in names if (version := numbered(name, "snapshot-")))
     if found:
@@ -99,13 +102,13 @@ def _hint(layout: Layout, name: str) -> int | None:
 
 
 def load_snapshot_file(layout: Layout, version: int | None = None) -> SnapshotFile | None:
-    """A snapshot by its id, the newest by default: one listing and one read. ``None``: version 0.
+    """Read a snapshot by its id, by default the newest; ``None`` for version 0. Costs one listing and one read.
 
     Raises
     ------
     TableNotFoundError, DamagedTableError : as :func:`latest_version`; a file that cannot be read.
     UsageError : no such snapshot.
-    UnsupportedFeatureError : of a newer format version.
+    UnsupportedFeatureError : the snapshot has a newer format version.
     """
     newest = 0
     for _ in range(_ATTEMPTS):
@@ -121,21 +124,21 @@ def load_snapshot_file(layout: Layout, version: int | None = None) -> SnapshotFi
         if version is not None:
             raise no_such_version(layout, version)
     raise DamagedTableError(
-        f"{layout.snapshot(newest)} is listed but cannot be read",
+        f"{layout.snapshot(newest)} is listed, but cannot be read",
         table=layout.uri,
         version=newest,
-        next_step="run again; if it stays so, check the permissions and the storage",
+        next_step="run again; if the error persists, check the permissions and the storage",
     )
 
 
 def no_such_version(layout: Layout, version: int) -> UsageError:
     versions = all_versions(layout)
-    there = f"snapshots {versions[0]} to {versions[-1]} are there" if versions else "it has no snapshot yet"
+    there = f"snapshots {versions[0]} to {versions[-1]} exist" if versions else "the table has no snapshot yet"
     return UsageError(f"there is no snapshot {version}", table=layout.uri, next_step=f"{there}, and those of tags")
 
 
 def read_snapshot_file(layout: Layout, version: int) -> SnapshotFile:
-    """Raises FileNotFoundError, and DamagedTableError or UnsupportedFeatureError that name the file."""
+    """Read a snapshot file. Raises FileNotFoundError, DamagedTableError, UnsupportedFeatureError."""
     path = layout.snapshot(version)
     found = parse_snapshot(Document.parse(layout.uri, path, layout.storage.get(path)))
     if found.id != version:
@@ -144,16 +147,16 @@ def read_snapshot_file(layout: Layout, version: int) -> SnapshotFile:
 
 
 def parse_snapshot(document: Document) -> SnapshotFile:
-    """A snapshot, or what a tag or a changelog kept of one. Fields that are not known are left alone.
+    """Parse the file of a snapshot, a tag or a changelog. Unknown fields are ignored.
 
     Raises
     ------
-    DamagedTableError, UnsupportedFeatureError : names the file.
+    DamagedTableError, UnsupportedFeatureError : the message names the file.
     """
     version = document.optional_integer("version") or 1
     if version > _MAX_VERSION:
         raise UnsupportedFeatureError(
-            f"{document.path} is of format version {version}; known are those up to {_MAX_VERSION}",
+            f"{document.path} has format version {version}; known are versions up to {_MAX_VERSION}",
             features=(f"snapshot version {version}",),
             table=document.table,
             next_step="use a newer release of this tool",
