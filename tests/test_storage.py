@@ -17,7 +17,7 @@ from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage, abs
 from dv_maintenance.storage.failures import storage_errors
 from dv_maintenance.testing.faults import Call, Fault
 from dv_maintenance.testing.faulty_access import injected
-from dv_maintenance.testing.grounds import Bucket
+from dv_maintenance.testing.locations import Bucket
 
 AWKWARD = ["a b", "a%20b", "é", "x#y?", "a=b&c", "a:b", "100%", "~t", "{z}", "[b]", "star*"]
 

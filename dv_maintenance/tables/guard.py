@@ -57,14 +57,16 @@ class VacuumGuard:
         """
         if self.max_deleted_share is not None:
             shares = _shares(files, of_files, of_bytes)
-            return _told(files, "", shares, self.max_deleted_share) if max(shares) > self.max_deleted_share else None
+            return (
+                _too_many(files, "", shares, self.max_deleted_share) if max(shares) > self.max_deleted_share else None
+            )
         if not _too_much(files, of_files, of_bytes):
             return None
         unknown = unexplained(files)
         if not _too_much(unknown, of_files, of_bytes):
             return None
         shares = _shares(unknown, of_files, of_bytes)
-        return _told(unknown, " that the table's history does not know", shares, DEFAULT_SHARE)
+        return _too_many(unknown, " that the table's history does not know", shares, DEFAULT_SHARE)
 
     def check(self, refusal: str | None, *, table: str, version: int) -> None:
         """Raises RefusedError: nothing was deleted."""
@@ -101,7 +103,7 @@ def _shares(files: Sequence[ExpiredFile], of_files: int, of_bytes: int | None) -
     return by_files, by_files if of_bytes is None else size / max(of_bytes, size, 1)
 
 
-def _told(files: Sequence[ExpiredFile], which: str, shares: tuple[float, float], allowed: float) -> str:
+def _too_many(files: Sequence[ExpiredFile], which: str, shares: tuple[float, float], allowed: float) -> str:
     return (
         f"the run would delete {len(files):,} files{which}, {shares[0]:.1%} of all files and {shares[1]:.1%} of the "
         f"bytes; max_deleted_share allows {allowed:.0%}"

@@ -1,4 +1,4 @@
-"""Tables that the contract and the histories are run on, as writers other than this product reach them.
+"""Tables for the contract and the histories, written by writers other than this product.
 
 Every table has the columns ``id`` (int64), ``p`` (string, the partition) and ``v`` (string): see :data:`Row`.
 """
@@ -25,16 +25,21 @@ __all__ = ["DeltaBackend", "LanceBackend", "MemoryBackend", "PaimonBackend", "Ro
 # id, partition, value.
 Row = tuple[int, str | None, str]
 
-# Longer than the clock by which file systems date files lags behind the one that writers ask.
+# Longer than the lag of a file system's clock for modification times against the system clock.
 _LAG_SECONDS = 0.01
 
 
 class TableBackend(ABC):
-    """One table of a format. ``supports``: what the format or this kind of table can do besides the common ground, of
-    ``partitions``, ``empty files`` (without a live row), ``manifests``, ``features`` (:meth:`forbid`) and
-    ``checkpoints``. ``styles``: ways to store a deletion vector. ``retention``: the table's own, in milliseconds.
-    ``first_version``: the number that versions begin with. ``forgets``: a vacuum removes versions, not only files of
-    theirs. ``purged``: what the history calls a purge. ``logs``: how paths begin of what is not data.
+    """One table of a format.
+
+    supports : optional abilities: ``partitions``, ``empty files`` (files without a live row), ``manifests``,
+        ``features`` (:meth:`forbid`) and ``checkpoints``.
+    styles : ways to store a deletion vector.
+    retention : the table's own, milliseconds.
+    first_version : the number of the first version.
+    forgets : whether a vacuum removes versions, not only their files.
+    purged : the operation of a purge in the history.
+    logs : path prefixes of files that are not data.
     """
 
     supports: frozenset[str] = frozenset()
@@ -47,7 +52,7 @@ class TableBackend(ABC):
 
     @abstractmethod
     def create(self) -> None:
-        """The first version, without rows."""
+        """Create the table, without rows."""
 
     @abstractmethod
     def append(self, partition: str | None, rows: Sequence[Row]) -> int:
@@ -55,39 +60,41 @@ class TableBackend(ABC):
 
     @abstractmethod
     def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:
-        """Delete the rows with these ids, some of which may be gone already, by deletion vectors and with one commit.
-        A file without live rows goes, unless ``keep_empty`` and there may be such. Returns the version.
+        """Delete the rows with these ids by deletion vectors, with one commit. Returns the version.
+
+        ids : rows that are already deleted are ignored.
+        keep_empty : keep files without live rows, if the format allows such files.
         """
 
     @abstractmethod
     def open(self) -> Table:
-        """The table as somebody who just came sees it."""
+        """The table, opened again."""
 
     @abstractmethod
     def engine(self) -> Engine:
-        """What rewrites files of this table."""
+        """The engine that rewrites files of this table."""
 
     def rows(self, version: int | None = None) -> list[Row]:
-        """What a query of this version returns, in no order."""
+        """The rows that a query of this version returns, unordered."""
         from dv_maintenance.maintenance.read import read
 
         _, batches = read(self.open(), version)
         return [(row["id"], row["p"], row["v"]) for batch in batches for row in batch.to_pylist()]
 
     def moment(self) -> int:
-        """A time, in epoch milliseconds, after all that was done and before all that will be."""
+        """A time, epoch milliseconds, after all past and before all future operations."""
         time.sleep(0.002)
         now = time.time_ns() // 1_000_000
         time.sleep(_LAG_SECONDS)
         return now
 
     def forbid(self) -> None:
-        """Let the table use a feature that nobody here can know. For backends whose ``supports`` names features."""
+        """Add an unknown feature to the table. For backends whose ``supports`` names features."""
         raise NotImplementedError
 
     def checkpoint(self, now: int) -> None:
-        """Do what the format does to keep its log short, at a time in epoch milliseconds. For backends whose
-        ``supports`` names checkpoints.
+        """Shorten the log in the format's own way, at a time in epoch milliseconds. For backends whose ``supports``
+        names checkpoints.
         """
         raise NotImplementedError
 
@@ -160,8 +167,8 @@ class DeltaBackend(TableBackend):
 
 
 class LanceBackend(TableBackend):
-    """A Lance dataset in a local folder, written by Lance's own library. ``options`` as ``lance.write_dataset`` takes
-    them. Lance has no partitions: ``p`` is a column like the others.
+    """A Lance dataset in a local folder, written by Lance's own library. ``options``: arguments of
+    ``lance.write_dataset``. Lance has no partitions: ``p`` is an ordinary column.
     """
 
     first_version: ClassVar[int] = 1
@@ -273,7 +280,7 @@ class MemoryBackend(TableBackend):
         self._table = MemoryTable(folder)
 
     def create(self) -> None:
-        """It begins with its version 0."""
+        """Nothing to do: the constructor creates version 0."""
 
     def append(self, partition: str | None, rows: Sequence[Row]) -> int:
         self._table.append(partition_name({"p": partition}), [(row, value) for row, _, value in rows])

@@ -1,6 +1,6 @@
-"""Random histories in which storage fails while maintenance is at work: see ``stateful`` and ``faults``.
+"""Random histories in which the storage fails during maintenance: see ``stateful`` and ``faults``.
 
-``DVM_FAULTS`` in the environment: how many histories.
+The environment variable ``DVM_FAULTS`` sets the number of histories.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ DISTURBED = settings(HISTORIES, max_examples=_COUNT or 1, stateful_step_count=20
 
 _SEEDS = st.integers(0, 2**32 - 1)
 _RATES = st.sampled_from([0.1, 0.03, 0.3])
-# Those that leave a table that histories can go on with: whose log is cleaned takes no lite vacuum for a while.
+# Verbs after which a history can continue: after a log cleanup, lite vacuums are refused for a while.
 _VERBS: Final = ("purge", "optimize", "zorder", "vacuum", "vacuum --lite", "checkpoint")
 
 
 class DisturbedHistories(TableHistories):
-    """Whatever the storage does, a verb has happened or has not, as it says, happens when it is run again, and leaves
-    nothing that a vacuum does not find once it is old.
+    """Whatever the storage does, a verb is done or not done, as it reports. It succeeds when it is run again, and
+    leaves only files that a vacuum finds once they are old.
     """
 
     @rule(seed=_SEEDS, rate=_RATES, name=st.sampled_from(_VERBS))
@@ -47,7 +47,7 @@ class DisturbedHistories(TableHistories):
         verb = next((each for each in verbs_of(backend) if each.name == name), None)
         if verb is None:
             return
-        # A listing that is late by a retention has nothing in common with one.
+        # A listing that is late by a whole retention does not occur in practice.
         late = {Fault.LATE_LIST} if "vacuum" in name else set[Fault]()
         if late:
             self._let_time_pass(0)
@@ -70,7 +70,7 @@ class DisturbedHistories(TableHistories):
         self._done()
 
     def _run(self, work: Callable[[], object], script: Faults, after: object = None) -> bool:
-        """Whether it was reported as done."""
+        """Run with faults. Returns whether the work was reported as done."""
         error = None
         with injected(script):
             try:
@@ -85,7 +85,7 @@ class DisturbedHistories(TableHistories):
 
     @invariant()
     def no_file_is_left_behind(self) -> None:
-        """Not before they are old: see ``teardown``."""
+        """Files are left until they are old: see ``teardown``."""
 
     def teardown(self) -> None:
         self._let_time_pass(0)

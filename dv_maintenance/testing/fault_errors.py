@@ -1,4 +1,4 @@
-"""What disks and object stores raise, fault by fault: the errors of the system and of obstore."""
+"""The errors that disks and object stores raise for each fault: those of the system and of obstore."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["DISK", "LOCAL_STORE", "REMOTE", "Errors"]
 
 
 class Errors:
-    """Of one kind of storage."""
+    """The errors of one kind of storage."""
 
     def of(self, fault: Fault) -> Exception:
         raise NotImplementedError

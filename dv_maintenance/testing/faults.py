@@ -1,4 +1,4 @@
-"""What goes wrong, and when: scripts of what real disks and object stores do on a bad day.
+"""Scripts of faults: what goes wrong, and when, as with real disks and object stores.
 
 ::
 
@@ -7,14 +7,19 @@
         purge(open_table(place), LocalEngine())
     print(script.injected)
 
-A script decides about each :class:`Call`; :mod:`~dv_maintenance.testing.faulty_access` plays it.
+A script decides about each :class:`Call`; :mod:`~dv_maintenance.testing.faulty_access` carries it out.
 
-What is promised under them: a table reads as before the verb or as after it; who gets no error finds the verb's work
-done; who gets one finds it not done, unless the error says that this is not known, or what was done; the same verb, run
-again, does the work; and a vacuum finds what was left behind. Listings may end with an error at any point, or lack what
-was written last for a while (``LATE_LIST``): a reader sees an older version then, and commits are safe, since
-put-if-absent decides and not a listing. Listings that lack older entries without an error are out of scope: no store in
-use has them.
+Promises under faults:
+
+* A table reads as before the verb or as after it.
+* Without an error, the verb's work is done. After an error it is not done, unless the error says that the outcome is
+  unknown, or what was done.
+* The same verb, run again, succeeds.
+* A vacuum finds the files that were left.
+
+Listings may end with an error at any point, or temporarily lack the newest files (``LATE_LIST``). Readers then see an
+older version. Commits are safe, since put-if-absent decides and not a listing. Listings that lack older entries without
+an error are out of scope: current stores do not produce them.
 """
 
 from __future__ import annotations
@@ -32,19 +37,19 @@ __all__ = ["Call", "Fault", "Faults", "Kill", "Killed", "Meanwhile", "Recorder",
 
 
 class Fault(StrEnum):
-    """What may happen to a call."""
+    """A fault that may happen to a call."""
 
-    FAIL = "fail"  # it fails, and nothing was done
+    FAIL = "fail"  # it fails without effect
     THROTTLE = "throttle"  # it is refused for now
     FORBID = "forbid"  # it is refused for lack of permission
     DELAY = "delay"  # it takes a while
-    DUPLICATE = "duplicate"  # it is carried out twice, and the second answer is what comes back
-    LOSE_ANSWER = "lose answer"  # it is carried out, and fails all the same
+    DUPLICATE = "duplicate"  # it is carried out twice, and the second answer is returned
+    LOSE_ANSWER = "lose answer"  # it is carried out, and still fails
     FULL = "full"  # there is no space
     FULL_HALFWAY = "full halfway"  # there is space for half of it
     CUT_LIST = "cut list"  # a listing fails in the middle
-    LATE_LIST = "late list"  # a listing lacks what was written last
-    SHORT_READ = "short read"  # less is read than was asked for
+    LATE_LIST = "late list"  # a listing lacks the newest file
+    SHORT_READ = "short read"  # less is read than requested
 
 
 _ANY: Final = frozenset({Fault.FAIL, Fault.THROTTLE, Fault.FORBID, Fault.DELAY})
@@ -52,7 +57,7 @@ _CHANGE: Final = _ANY | {Fault.DUPLICATE, Fault.LOSE_ANSWER}
 _WRITE: Final = _CHANGE | {Fault.FULL, Fault.FULL_HALFWAY}
 _LIST: Final = _ANY | {Fault.CUT_LIST, Fault.LATE_LIST}
 _STREAM: Final = _ANY | {Fault.FULL, Fault.FULL_HALFWAY}
-"""A stream knows what it wrote: nothing is sent twice."""
+"""A stream records what it wrote, so it sends nothing twice."""
 
 # What can happen to a call of each kind.
 _POSSIBLE: Final[Mapping[str, frozenset[Fault]]] = {
@@ -80,7 +85,12 @@ _READS: Final = frozenset({"read", "read range", "head", "list", "open input", "
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One step: the ``number`` of the call, beginning with 1, what it does, to which path or key."""
+    """One storage call.
+
+    number : counted from 1.
+    operation : what it does.
+    path : path or key.
+    """
 
     number: int
     operation: str
@@ -96,23 +106,26 @@ class Call:
 
 
 class Killed(BaseException):
-    """The process is dead: no code of it runs, and what does in a test has no effect on the storage."""
+    """The process is dead: code that still runs in a test has no effect on the storage."""
 
 
 class Script(Protocol):
-    """What happens to which call."""
+    """Decides what happens to each call."""
 
     def fault(self, call: Call) -> Fault | None:
-        """Raises Killed before the call: it has no effect, nor has any later one."""
+        """The fault of a call; ``None`` for none. Raises Killed: neither this nor any later call takes effect."""
 
     def done(self, call: Call) -> None:
-        """The call took effect, or was answered with an error. Raises Killed: no later one has."""
+        """The call took effect, or was answered with an error. Raises Killed: no later call takes effect."""
 
 
 @dataclass(slots=True)
 class Faults:
-    """Faults by chance, the same for the same ``seed`` and the same calls: of each call a share of ``rate``, until
-    there were ``most``. ``injected``: how many of which.
+    """Random faults, reproducible for the same ``seed`` and the same calls.
+
+    rate : share of calls that fail.
+    most : number of faults at most; ``None`` without a limit.
+    injected : fault -> how many were injected.
     """
 
     seed: int
@@ -140,7 +153,7 @@ class Faults:
 
 @dataclass(slots=True)
 class Recorder:
-    """No fault: only what was called."""
+    """No faults: only records the calls."""
 
     calls: list[Call] = field(default_factory=list)
 
@@ -151,8 +164,8 @@ class Recorder:
         """Nothing more to it."""
 
     def points(self) -> list[Call]:
-        """Calls before which the storage is as it never was before: those that change it. Of the writes to one file in
-        a row only the first, as a file that nobody names is as good with one page as with two.
+        """The calls that change the storage. Of consecutive writes to one file only the first counts: how much of an
+        uncommitted file is written does not matter.
         """
         found: list[Call] = []
         for call in self.calls:
@@ -164,7 +177,7 @@ class Recorder:
 
 @dataclass(slots=True)
 class Meanwhile:
-    """No fault, but ``work`` of somebody else's, once, before the call ``number``."""
+    """No fault, but ``work`` of another process, once, before the call ``number``."""
 
     number: int
     work: Callable[[], object]
@@ -179,8 +192,10 @@ class Meanwhile:
 
 @dataclass(slots=True)
 class Kill:
-    """Death at the call ``number``: ``before`` it, ``after`` it took effect, or ``halfway`` through, where it is
-    something that can be left half done. ``by_signal``: the process dies indeed.
+    """A kill at the call ``number``.
+
+    when : ``before`` the call, ``after`` it took effect, or ``halfway``, if the call can be left half done.
+    by_signal : kill the process for real.
     """
 
     number: int

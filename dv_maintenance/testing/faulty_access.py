@@ -1,8 +1,8 @@
-"""An :class:`~dv_maintenance.access.Access` that plays a script of faults: below all of the product, and of its errors.
+"""An :class:`~dv_maintenance.access.Access` that carries out a script of faults, below all code of the product.
 
-Faults reach every :class:`~dv_maintenance.storage.Storage` that is *made* while they are injected, by whomever, and no
-other: what is left over is looked at through storages made before or after. Out of reach: what Lance's own library
-reads and writes, other processes, and Spark's reading of keys and sources.
+Faults affect every :class:`~dv_maintenance.storage.Storage` that is *created* while they are injected, and no other, so
+tests check the result through storages created before or after. Not affected: reads and writes of Lance's own library,
+other processes, and Spark's reading of keys and sources.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DELAY: Final = 0.002  # seconds
 
 @contextmanager
 def injected(script: Script) -> Iterator[FaultyAccess]:
-    """Every storage made within has the faults of ``script``, as long as it lives."""
+    """Inject the faults of ``script`` into every storage that is created within."""
     before = Storage.default_access
     access = FaultyAccess(script, before)
     Storage.default_access = access
@@ -48,7 +48,7 @@ def injected(script: Script) -> Iterator[FaultyAccess]:
 
 
 class FaultyAccess(Access):
-    """Carries out what ``inner`` would, and disturbs it. ``over``: faults have ended, what died stays dead."""
+    """Disturbs the calls of ``inner``. ``over``: no more faults; a dead process stays dead."""
 
     def __init__(self, script: Script, inner: Access) -> None:
         self.script, self.inner = script, inner
@@ -68,8 +68,11 @@ class FaultyAccess(Access):
         undo: Callable[[], object] | None = None,
         cut: Callable[[bool], _T] | None = None,
     ) -> _T:
-        """One step. ``half`` does half of it, and ``undo`` takes that back if it lives to do so; ``cut`` answers with
-        half of it: as a listing that ends with an error there, or as all there is.
+        """Carry out one call, or its fault.
+
+        half : does half of the call.
+        undo : reverts ``half``, unless the process is dead.
+        cut : returns half of the result, with an error at the end or without.
         """
         call, fault = self._fault(operation, path)
         match fault:
@@ -77,7 +80,7 @@ class FaultyAccess(Access):
                 try:
                     result = effect()
                 except Exception:
-                    self._after(call)  # that something is not there is an answer, too
+                    self._after(call)  # an error such as a missing file is an answer, too
                     raise
             case Fault.DELAY:
                 time.sleep(_DELAY)
@@ -145,7 +148,7 @@ class FaultyAccess(Access):
     # -- local disk ----------------------------------------------------------------------------------------------------
 
     def read(self, path: str) -> bytes:
-        # Python reads on to the end: what is short there has failed.
+        # Python reads until the end of the file, so a short read is an error here.
         return self.call("read", path, lambda: self.inner.read(path), DISK)
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
@@ -250,7 +253,7 @@ class _Store:
 
     def put(self, key: str, data: bytes, **options: Any) -> Any:
         operation = "create" if options.get("mode") == "create" else "put"
-        # On disk the bytes are put beside their place first, under a name that nobody takes for an object's.
+        # On disk the bytes are staged beside the target first, under a name that is not an object's.
         staged = f"/{key}#1"
 
         def half() -> None:
@@ -278,7 +281,7 @@ class _Store:
 
 @dataclass(frozen=True, slots=True)
 class _Object:
-    """What a store answers to a GET."""
+    """The answer of a store to a GET."""
 
     data: bytes
     meta: Any
@@ -288,7 +291,7 @@ class _Object:
 
 
 class _Entries:
-    """What scandir gives, and a failure after it."""
+    """The entries of scandir, followed by a failure."""
 
     def __init__(self, entries: Iterable[os.DirEntry[str]], failure: Exception | None = None) -> None:
         self._entries = _cut([list(entries)], failure)
@@ -310,7 +313,7 @@ def _cut(batches: list[list[_T]], failure: Exception | None) -> Iterator[list[_T
 
 
 def _without_newest(found: list[_T], age: Callable[[_T], Any]) -> list[_T]:
-    """What is late was written lately: a folder's only file, such as a schema, is taken to be old."""
+    """All but the newest entry. The only file of a folder, such as a schema, counts as old."""
     if len(found) < 2:
         return found
     newest = max(found, key=age)
@@ -321,7 +324,7 @@ def _without_newest(found: list[_T], age: Callable[[_T], Any]) -> list[_T]:
 
 
 class _Input:
-    """A Python file for Arrow. Of a local file Arrow reads on by itself: what is short there has failed."""
+    """A Python file for Arrow. Arrow reads a local file until its end, so a short read is an error there."""
 
     def __init__(self, access: FaultyAccess, path: str, inner: Any, errors: Errors) -> None:
         self._access, self._path, self._inner, self._errors = access, path, inner, errors
@@ -353,7 +356,7 @@ class _Input:
 
 
 class _Output:
-    """A Python file for Arrow. Of a dead process, what was written is there; an object in a store never comes to be."""
+    """A Python file for Arrow. A dead process leaves what it wrote to a local file; an object is never created."""
 
     def __init__(self, access: FaultyAccess, path: str, inner: Any, errors: Errors) -> None:
         self._access, self._path, self._inner, self._errors = access, path, inner, errors

@@ -18,17 +18,20 @@ __all__ = ["InterferingEngine", "Moment", "TableHistory", "needed_files"]
 
 
 class Moment(NamedTuple):
-    """A time between two operations, in epoch milliseconds, and the version that was the newest one then."""
+    """A time between two operations, epoch milliseconds, and the newest version at that time."""
 
     time: int
     version: int
 
 
 class TableHistory:
-    """``rows``: by id, what the newest version must hold; ``versions``: the same by version, oldest first.
+    """A table and the rows that it must hold.
 
-    Rows change by :meth:`append` and :meth:`delete` only. Any other commit must leave them as they are: :meth:`sync`
-    takes note of such commits, and knows no other kind.
+    rows : id -> row of the newest version.
+    versions : version -> its ``rows``, oldest first.
+
+    Rows change by :meth:`append` and :meth:`delete` only. All other commits must keep them: :meth:`sync` records such
+    commits.
     """
 
     def __init__(self, backend: TableBackend) -> None:
@@ -42,18 +45,18 @@ class TableHistory:
 
     @property
     def table(self) -> Table:
-        """Reopened: nothing hangs on what an object remembers."""
+        """The table, reopened, so that no state is cached."""
         return self.backend.open()
 
     @property
     def version(self) -> int:
-        """The newest one that the model knows."""
+        """The newest version that the model knows."""
         return next(reversed(self.versions))
 
-    # -- what other writers do -------------------------------------------------------------------------------------
+    # -- other writers ----------------------------------------------------------------------------------------------
 
     def append(self, partition: str | None, count: int) -> int:
-        """Append ``count`` new rows as one file; ids go on from the last one. Returns the version."""
+        """Append ``count`` new rows as one file, with consecutive ids. Returns the version."""
         new = [(number, partition, f"value {number}") for number in range(self._ids, self._ids + count)]
         self._ids += count
         return self._changed(self.backend.append(partition, new), {**self.rows, **{row[0]: row for row in new}})
@@ -64,7 +67,7 @@ class TableHistory:
         return self._changed(version, {number: row for number, row in self.rows.items() if number not in ids})
 
     def delete_where(self, where: Callable[[int], bool], *, style: str = "", keep_empty: bool = False) -> int:
-        """Delete by a predicate on ids, asked for rows that are long gone as well. Returns the version."""
+        """Delete by a predicate on ids, which is also evaluated for deleted rows. Returns the version."""
         return self.delete([number for number in range(self._ids) if where(number)], style=style, keep_empty=keep_empty)
 
     def _changed(self, version: int, rows: dict[int, Row]) -> int:
@@ -74,7 +77,7 @@ class TableHistory:
         return version
 
     def changed(self, rows: Mapping[int, Row]) -> None:
-        """Somebody may have brought the table to these rows, with its newest commit if so."""
+        """Record that the newest commit may have changed the rows to ``rows``."""
         newest = self.table.version()
         if rows == self.rows or newest == self.version:
             self._note(newest + 1)
@@ -84,7 +87,7 @@ class TableHistory:
     # -- the model -------------------------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Take note of commits that changed no rows."""
+        """Record commits that changed no rows."""
         self._note(self.table.version() + 1)
 
     def _note(self, end: int) -> None:
@@ -95,7 +98,7 @@ class TableHistory:
                 self.needs(version)
 
     def needs(self, version: int) -> frozenset[str]:
-        """Paths of the files without which a version can't be read, as the table told when it was first asked."""
+        """Paths of the files that a version needs, as the table listed them at the first call."""
         if version not in self._needs:
             self._needs[version] = needed_files(self.table, version)
         return self._needs[version]
@@ -115,7 +118,7 @@ class TableHistory:
         return [rows[number] for number in sorted(rows)]
 
     def stored(self) -> frozenset[str]:
-        """Paths of all files but those that no table owns data in (logs, manifests)."""
+        """Paths of all stored files, except logs and manifests."""
         logs = self.backend.logs
         return frozenset(info.path for info in self.table.storage.walk(skip=lambda path, _: path.startswith(logs)))
 
@@ -129,7 +132,7 @@ class TableHistory:
 
 
 def needed_files(table: Table, version: int | None = None) -> frozenset[str]:
-    """Paths of the files without which a version can't be read, by the table's own word."""
+    """Paths of the files that a version needs, according to its scan tasks."""
     sources = [source for task in table.scan_tasks(table.snapshot(version)) for source in task.sources]
     names = [source.uri for source in sources] + [source.dv.uri for source in sources if source.dv]
     return frozenset(table.storage.path_of_uri(name) for name in names if name is not None)
@@ -137,7 +140,7 @@ def needed_files(table: Table, version: int | None = None) -> frozenset[str]:
 
 @dataclass
 class InterferingEngine:
-    """Another engine whose work is done when, once, somebody else gets in before it is committed."""
+    """Runs ``between`` once, after the work of ``inner`` and before its commit."""
 
     inner: Engine
     between: Callable[[], object]

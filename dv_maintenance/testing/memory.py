@@ -1,7 +1,7 @@
 """A small table format and its engine, for tests of everything above formats and engines.
 
 Rows are JSON values, data files are JSON files in a folder, versions live in this process. It keeps the promises of the
-``Table`` and ``Engine`` protocols and has hooks where a test wants other writers, or trouble, to come in.
+``Table`` and ``Engine`` protocols and has hooks with which a test adds other writers, or trouble.
 """
 # ruff: noqa: ARG002 - the protocol's arguments, used or not
 
@@ -52,7 +52,7 @@ class _File:
     rows: int
     deleted: frozenset[int]
     modified: int
-    counted: bool = True  # whether the log says how many rows there are
+    counted: bool = True  # whether the log records the number of rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,12 @@ class _Version:
 
 
 class MemoryTable:
-    """A table in ``folder``. ``now`` (epoch milliseconds) is its clock; ``before_commit`` runs at the start of a
-    commit, ``after_commit`` when it is done and before anybody hears of it. Without ``carries``, a delete that raced
-    with a rewrite can't be carried over.
+    """A table in ``folder``.
+
+    now : its clock, epoch milliseconds.
+    before_commit : runs at the start of a commit.
+    after_commit : runs after a commit, before it is reported.
+    carries : whether a delete that raced with a rewrite can be carried over.
     """
 
     format = "memory"
@@ -82,11 +85,11 @@ class MemoryTable:
         self.before_commit: Callable[[], None] = _nothing
         self.after_commit: Callable[[], None] = _nothing
         self.carries = True
-        self.snapshots = 0  # how often one was loaded
+        self.snapshots = 0  # how many were loaded
         self._numbers = itertools.count()
         self._versions = [_Version({}, self.now, "CREATE", True)]
 
-    # -- what other writers do -----------------------------------------------------------------------------------
+    # -- other writers --------------------------------------------------------------------------------------------
 
     def append(self, partition: str, rows: Sequence[Any], *, counted: bool = True) -> str:
         """Add a file with these rows, and return its path."""
@@ -123,7 +126,7 @@ class MemoryTable:
         return self.version()
 
     def rows(self, version: int | None = None) -> list[str]:
-        """Every live row as JSON, sorted: what a query returns."""
+        """Every live row as JSON, sorted, as a query returns them."""
         files = self._versions[self.version() if version is None else version].files
         return sorted(
             json.dumps([file.partition, row])
@@ -193,7 +196,7 @@ class MemoryTable:
         return Changes(version, self.version(), data[-1] if data else None, commits)
 
     def check_writable(self, snapshot: Snapshot, operation: str) -> None:
-        """Anything goes."""
+        """Every operation is allowed."""
 
     def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
         files = self._versions[snapshot.version].files
@@ -252,13 +255,13 @@ class MemoryTable:
         return CommitOutcome(version, tuple(stay), lost, 1, reason, tuple(rebased))
 
     def _now(self, key: FileKey) -> FileKey | None:
-        """The file under the DV that it has by now."""
+        """The file with its current DV."""
         return next((each for each in self._files if each.path == key.path), None)
 
     def _carry(
         self, replacement: Replacement, old: Mapping[FileKey, _File], now: Mapping[FileKey, FileKey | None]
     ) -> list[DeletionVector] | None:
-        """``None``: it is lost."""
+        """The replacement as it can be committed; ``None`` if it is lost."""
         if not self.carries or not replacement.kept or any(key not in old for key in replacement.inputs):
             return None
         of = DeletionVector.from_positions
@@ -287,12 +290,12 @@ class MemoryTable:
         if kept_for < _RETENTION and not allow_short_retention:
             raise RefusedError("a retention below the table's own", table=self.uri, version=self.version())
         cutoff = (self.now if now is None else now) - kept_for
-        # A file is needed by every version that was the newest one at the cutoff or later.
+        # Needed are the files of every version that was the newest at the cutoff or later.
         ends = [each.timestamp for each in self._versions[1:]] + [cutoff]
         needed = {
             key.path for each, end in zip(self._versions, ends, strict=True) if end >= cutoff for key in each.files
         }
-        # What no version has named yet may be about to be committed.
+        # A file that no version names may be about to be committed.
         named = {key.path for each in self._versions for key in each.files}
         gone = sorted((self.stored() & named) - needed)
         before = self.version()

@@ -1,7 +1,7 @@
-"""Random histories of a table, with maintenance in between, against a dict of rows (Hypothesis state machine).
+"""Random histories of a table with maintenance, compared with a dict of rows (Hypothesis state machine).
 
-A format's test file subclasses :class:`TableHistories`, says where a table is and who judges it, and hands
-``TestCase`` of that to pytest. ``HYPOTHESIS_PROFILE=deep`` in the environment makes it search for long.
+A format's test file subclasses :class:`TableHistories`, provides the table and its judges, and hands its ``TestCase``
+to pytest. ``HYPOTHESIS_PROFILE=deep`` in the environment makes the search longer.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PARTITIONS = st.sampled_from(["a", "b", None])
 _FILES = st.tuples(_PARTITIONS, st.integers(1, 8))
 # Every n-th row from the m-th on: few, many, or all of them.
 _SHARES = st.tuples(st.sampled_from([7, 5, 3, 2, 19, 1]), st.integers(0, 18))
-# How many moments ago the retention begins: everything that is past has expired, or not yet.
+# How many moments ago the retention begins: 0 lets everything before now expire.
 _AGO = st.integers(0, 5)
 _POLICIES = st.builds(
     Policy,
@@ -57,18 +57,18 @@ _POLICIES = st.builds(
 
 
 class TableHistories(RuleBasedStateMachine):
-    """Whatever happens to the table, every version inside the retention holds the rows that the model says, and the
-    files that it needs. What fell out of the retention may be gone, but never reads as something else.
+    """Every version inside the retention always holds the rows of the model and the files that it needs. A version
+    outside the retention may be unreadable, but never reads differently.
 
-    No clock is set: the retention begins at a *moment* between two operations of the past, and time passes by moving
-    it on to a later one.
+    No clock is set: the retention begins at a *moment* between two past operations, and time passes by moving it to a
+    later moment.
     """
 
     judges: ClassVar[Mapping[str, Judge]] = {}
     plans: Bundle[MaintenancePlan] = Bundle("plans")
 
     def backend(self, place: Path) -> TableBackend:
-        """The table that will be made at ``place``."""
+        """The table to create at ``place``."""
         raise NotImplementedError
 
     def __init__(self) -> None:
@@ -80,9 +80,7 @@ class TableHistories(RuleBasedStateMachine):
         self.cutoff = self.moments[0]
 
     def teardown(self) -> None:
-        """At the end of every history, a look at all its versions; then what is past goes, and so do the last deletion
-        vectors.
-        """
+        """At the end of a history, check all its versions, then expire the past and purge all deletion vectors."""
         try:
             self._check_versions()
             self.vacuum(lite=False, ago=0)
@@ -97,7 +95,7 @@ class TableHistories(RuleBasedStateMachine):
 
     @initialize(files=st.lists(_FILES, min_size=2, max_size=4), share=_SHARES, data=st.data())
     def begin(self, files: list[tuple[str | None, int]], share: tuple[int, int], data: st.DataObject) -> None:
-        """Most of what can go wrong takes rows and deletion vectors: no history is without."""
+        """Start every history with rows and deletion vectors, which most failures need."""
         for file in files:
             self.append(file)
         self.delete(share, data, keep_empty=True)
@@ -109,7 +107,7 @@ class TableHistories(RuleBasedStateMachine):
 
     @rule(share=_SHARES, data=st.data(), keep_empty=st.booleans())
     def delete(self, share: tuple[int, int], data: st.DataObject, keep_empty: bool) -> None:
-        """Of rows that are gone already, too."""
+        """Delete rows, some of which may be deleted already."""
         style = data.draw(st.sampled_from(self.history.backend.styles), "style")
         self.history.delete_where(_in(share), style=style, keep_empty=keep_empty)
         self._done()
@@ -117,7 +115,7 @@ class TableHistories(RuleBasedStateMachine):
     @precondition(lambda self: "checkpoints" in self.history.backend.supports)
     @rule(ago=_AGO)
     def checkpoint(self, ago: int) -> None:
-        """At the time when the retention begins at the cutoff, so that the log forgets what it may."""
+        """Write a checkpoint at the time when the retention begins at the cutoff, so the log drops what it may."""
         self._let_time_pass(ago)
         self.history.backend.checkpoint(self._now)
 
@@ -152,7 +150,7 @@ class TableHistories(RuleBasedStateMachine):
 
     @rule(plan=plans)
     def apply(self, plan: MaintenancePlan) -> None:
-        """Soon, late, or for the second time."""
+        """Apply a plan: soon, late, or for the second time."""
         saved = MaintenancePlan.from_json(json.loads(json.dumps(plan.to_json())))
         self._maintained(apply(self.history.table, self.history.backend.engine(), saved))
 
@@ -163,7 +161,7 @@ class TableHistories(RuleBasedStateMachine):
     @precondition(lambda self: "manifests" in self.history.backend.supports)
     @rule()
     def manifests(self) -> None:
-        """Refused as long as there are deletion vectors."""
+        """Write manifests; refused while deletion vectors exist."""
         dvs, files = self.history.live_dvs(), len(self.history.live_files())
         try:
             report = write_manifests(self.history.table, self.history.backend.engine())
@@ -175,7 +173,7 @@ class TableHistories(RuleBasedStateMachine):
     # -- time ------------------------------------------------------------------------------------------------------
 
     def _let_time_pass(self, ago: int) -> None:
-        """From now on the retention begins that many moments ago, but never before it began until now."""
+        """Move the beginning of the retention to ``ago`` moments before now, but never back."""
         self.cutoff = max(self.cutoff, self.moments[max(0, len(self.moments) - 1 - ago)])
 
     @rule(lite=st.booleans(), ago=_AGO)
@@ -188,15 +186,15 @@ class TableHistories(RuleBasedStateMachine):
         assert gone == {path for path in said.paths or () if not path.startswith(self.history.backend.logs)}
         assert len(said.paths or ()) == done.deleted
         self.history.sync()
-        # Nobody leaves files behind that a lite one could not know of.
+        # No writer here leaves files that a lite vacuum can't know of.
         assert not self.history.stored() & self._expired()
 
     def _done(self) -> None:
-        """Something was committed: a moment to which time may pass."""
+        """Record a commit, and a moment to which time may pass."""
         self.history.sync()
         self.moments.append(self.history.moment())
 
-    # -- what always holds -----------------------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------------------------
 
     @invariant()
     def the_newest_version_reads_as_the_model(self) -> None:
@@ -209,7 +207,7 @@ class TableHistories(RuleBasedStateMachine):
 
     @invariant()
     def no_file_is_left_behind(self) -> None:
-        """Nobody here writes what is not committed or deleted again."""
+        """Writers here commit every file or delete it again."""
         assert self.history.stored() <= self._needed(self._first, self.history.version + 1)
 
     @property

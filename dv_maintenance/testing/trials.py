@@ -1,4 +1,4 @@
-"""One verb on one table, disturbed again and again: by faults, or by death at each of its storage calls.
+"""One verb on one table, disturbed repeatedly: by faults, or by a kill at each of its storage calls.
 
 ::
 
@@ -6,10 +6,10 @@
     for point in trial.points():
         trial.kill(Kill(point.number))
 
-Each trial begins with the same files, and ends with all that must hold, whatever happened: the table reads as before or
-as after the verb, an error says what is true and may be retried (no fault is taken for damage), the verb runs to its
-end without faults, and a vacuum leaves nothing that no version needs. For a new format: give its verbs in
-``testing.verbs``, and what only its log can say as ``leftovers``.
+Each trial begins with the same files, and checks at the end what must hold in every case: the table reads as before or
+as after the verb; an error reports the truth and may be retried (a fault is never reported as damage); the verb
+succeeds without faults; and a vacuum leaves no file that no version needs. To add a format, list its verbs in
+``testing.verbs``, and pass ``leftovers`` for files that only its log can recognize.
 """
 
 from __future__ import annotations
@@ -29,28 +29,33 @@ from dv_maintenance.testing.history import TableHistory, needed_files
 if TYPE_CHECKING:
     from dv_maintenance.testing.backends import Row, TableBackend
     from dv_maintenance.testing.faults import Script
-    from dv_maintenance.testing.grounds import Ground
+    from dv_maintenance.testing.locations import TableLocation
     from dv_maintenance.testing.verbs import Verb
 
 __all__ = ["ORPHAN_AGE", "Trial"]
 
-# What an error says that is sure that there is nothing to see.
+# The ``done`` of an error which guarantees that nothing has changed.
 _NOTHING = re.compile(r"nothing was changed|(?!.*(?:not known|begun)).*nothing was committed")
 
 _HINT = re.compile(r"_last_|LATEST|EARLIEST|latest_version_hint")
 
-# Milliseconds in which a file that nothing names becomes an orphan, beyond a table's retention.
+# Milliseconds beyond a table's retention after which an unreferenced file is an orphan.
 ORPHAN_AGE: Final = 8 * 86_400_000
 
-# Of the paths of files those, besides data and DVs, that nothing needs once a vacuum is done with a table.
+# Filters paths down to files, besides data and DVs, that nothing needs after a vacuum.
 Leftovers = Callable[[Collection[str]], Iterable[str]]
 
 
 class Trial:
-    """``ground``: where the backend's table is, which is made here."""
+    """Disturbs ``verb`` on a table that it creates.
 
-    def __init__(self, backend: TableBackend, ground: Ground, verb: Verb, leftovers: Leftovers = lambda _: ()) -> None:
-        self.backend, self.ground, self.verb, self.leftovers = backend, ground, verb, leftovers
+    location : where the backend's table is.
+    """
+
+    def __init__(
+        self, backend: TableBackend, location: TableLocation, verb: Verb, leftovers: Leftovers = lambda _: ()
+    ) -> None:
+        self.backend, self.location, self.verb, self.leftovers = backend, location, verb, leftovers
         history = TableHistory(backend)
         for partition, rows in (("a", 6), ("a", 6), ("b", 4)):
             history.append(partition, rows)
@@ -61,12 +66,12 @@ class Trial:
         self.before = self._rows()
         self.version = self._version()
         self.wanted = sorted(verb.rows(history).values(), key=lambda row: row[0])
-        ground.save()
+        location.save()
         self._reset()
         self.files = self._files()
 
     def points(self, *, all_calls: bool = False) -> list[Call]:
-        """What the verb calls when nothing goes wrong; see ``Recorder.points``."""
+        """The calls of the undisturbed verb; see ``Recorder.points``."""
         self._reset()
         recorder = Recorder()
         with injected(recorder):
@@ -76,19 +81,19 @@ class Trial:
         return recorder.calls if all_calls else recorder.points()
 
     def kill(self, script: Kill) -> bool:
-        """Die at a call. Whether it came to that."""
+        """Die at a call. Returns whether the call was reached."""
         self._reset()
-        # Where an error was about to be raised, death comes while it is cleaned up after.
+        # If the verb was about to raise an error, the kill happens during its cleanup.
         with injected(script) as access, suppress(Killed, DvMaintenanceError):
             self.verb.run(self.backend, self.now)
-        self.look()
+        self._check()
         return access.dead is not None
 
     def survive(self, death: Callable[[], object]) -> None:
-        """Another process runs the verb, and dies at it."""
+        """Another process runs the verb, and dies during it."""
         self._reset()
         death()
-        self.look()
+        self._check()
 
     def interrupt(self, number: int, other: Verb) -> tuple[DvMaintenanceError | None, DvMaintenanceError | None]:
         """Another process runs a whole verb of maintenance at a call of this one. The errors of both, this one's first.
@@ -120,7 +125,7 @@ class Trial:
         return error, others[0]
 
     def disturb(self, script: Script) -> DvMaintenanceError | None:
-        """Run with faults. The error that the verb ended with."""
+        """Run with faults. Returns the error that the verb ended with."""
         self._reset()
         error = None
         with injected(script):
@@ -136,20 +141,20 @@ class Trial:
         elif _NOTHING.fullmatch(str(error.to_json()["done"])):
             assert (self._version(), self._rows()) == (self.version, self.before), error.to_json()
             assert self.files.items() <= self._files().items(), error.to_json()
-        self.look()
+        self._check()
         return error
 
     def version_after(self, script: Script) -> int | None:
-        """The newest version after a run with faults that the verb has to get over by itself."""
+        """The newest version after a run with faults from which the verb must recover by itself."""
         self._reset()
         with injected(script):
             self.verb.run(self.backend, self.now)
         version = self._version()
-        self.look()
+        self._check()
         return version
 
-    def look(self) -> None:
-        """What holds after whatever happened; then the verb is run to its end."""
+    def _check(self) -> None:
+        """Check what must hold in every case, then run the verb to its end."""
         if not self.verb.unreadable:
             assert self._rows() in (self.before, self.wanted)
         self._settle()
@@ -165,19 +170,19 @@ class Trial:
         table, stored = self.backend.open(), self.history.stored()
         needed = needed_files(table)
         assert not (gone := needed - stored), f"live files are gone: {sorted(gone)}"
-        assert not (left := stored - needed), f"vacuum leaves files behind: {sorted(left)}"
-        files = self.ground.files()
+        assert not (left := stored - needed), f"vacuum leaves files that no version needs: {sorted(left)}"
+        files = self.location.files()
         staged = [path for path in files if staged_for(path)]
-        assert not staged, f"vacuum leaves what was staged: {sorted(staged)}"
+        assert not staged, f"vacuum leaves staged files: {sorted(staged)}"
         more = set(self.leftovers(files))
-        assert not more, f"vacuum leaves files behind: {sorted(more)}"
+        assert not more, f"vacuum leaves files that no version needs: {sorted(more)}"
 
     def _reset(self) -> None:
-        self.ground.reset()
+        self.location.reset()
         self.now = self.backend.moment() + self.backend.retention
 
     def _rows(self) -> list[Row] | None:
-        """``None``: it is no table."""
+        """The live rows by id; ``None`` if the table does not exist."""
         try:
             return sorted(self.backend.rows(), key=lambda row: row[0])
         except TableNotFoundError:
@@ -190,6 +195,6 @@ class Trial:
             return None
 
     def _files(self) -> dict[str, bytes]:
-        """What is in which file, hints aside."""
-        files = self.ground.files()
+        """Path -> content of every file, without hints."""
+        files = self.location.files()
         return {path: data for path, data in files.items() if not _HINT.match(PurePosixPath(path).name)}

@@ -1,6 +1,6 @@
-"""Every verb of every format, small enough to be disturbed at each of its calls: what it starts from, how it runs, and
-what the table must hold then. No JVM: the rows that a DELETE, UPDATE or MERGE is about are found here; the product
-writes and commits.
+"""Every verb of every format, small enough to disturb each of its calls: its initial table, how it runs, and the rows
+that the table must hold afterwards. No JVM: the rows of a DELETE, UPDATE or MERGE are found here; the product writes
+and commits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["VERBS", "Verb", "deletion", "verbs_of"]
 
 # Rows by id, as ``TableHistory.rows``.
 Rows = Mapping[int, Row]
-# Rows that go, and rows that come: an id among both is an update.
+# Ids to delete, and rows to write: an id in both is an update.
 Change = Callable[[Rows], tuple[set[int], list[Row]]]
 
 _DELETED: Final = frozenset({1, 8, 13})
@@ -35,10 +35,15 @@ _CHANGED: Final = frozenset({2, 9, 14})
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """``prepare`` brings a table of three files and two DVs to where there is something to do. ``run`` carries the verb
-    out at a time in epoch milliseconds at which the retention has just passed for all that was there before; run for
-    the second time it changes nothing. ``rows`` are those of the table behind it, given those before. ``left``: whether
-    there is anything left to do. ``unreadable``: nobody can read the table in the middle of it.
+    """A verb under test.
+
+    run : carries out the verb at a time in epoch milliseconds at which the retention of all earlier changes has just
+        passed. A second run changes nothing.
+    needs : the ability that a backend needs; "" for none.
+    prepare : changes a table of three files and two DVs so that there is something to do.
+    rows : the rows of the table after the verb.
+    left : whether anything is left to do.
+    unreadable : the table can't be read while the verb runs.
     """
 
     name: str
@@ -51,7 +56,7 @@ class Verb:
 
 
 def verbs_of(backend: TableBackend) -> list[Verb]:
-    """Those that the backend's format has."""
+    """The verbs that the backend's format has."""
     can = backend.supports | _CAPABILITIES[type(backend).__name__]
     return [verb for verb in VERBS if not verb.needs or verb.needs in can]
 
@@ -69,7 +74,7 @@ _CAPABILITIES: Final = {
 def _engine() -> Any:
     from dv_maintenance.engine.local import LocalEngine
 
-    # One at a time: the same calls in the same order, whenever it is run.
+    # One thread, so that every run makes the same calls in the same order.
     return LocalEngine(1)
 
 
@@ -208,7 +213,7 @@ def _unlogged(history: TableHistory) -> None:
 
 
 def _changing(name: str, change: Change) -> Callable[[TableBackend, int], object]:
-    """An operation that takes rows out and puts rows in, by the product's own way from rows found to a commit."""
+    """An operation that deletes and writes rows, through the product's own path from found rows to a commit."""
 
     def run(backend: TableBackend, _: int) -> object:
         from dv_maintenance.dml import operation
@@ -277,7 +282,7 @@ _CAST: Final = re.compile(r"CAST\((\w+) AS STRING\) AS (\w+)")
 
 
 class _Frame:
-    """As much of a DataFrame as writing takes."""
+    """The part of a DataFrame that writing needs."""
 
     def __init__(self, actions: list[tuple[str, int | None, int | None]], rows: list[Row]) -> None:
         kinds, files, positions = zip(*actions, strict=True)
@@ -303,7 +308,7 @@ class _Frame:
         return self
 
     def selectExpr(self, *expressions: str) -> _Frame:  # noqa: N802
-        """All columns, and more of them as strings, which all that are cast here are."""
+        """All columns, and copies as strings of those that are cast: they are strings already."""
         for source, name in _CAST.findall(" ".join(expressions)):
             self._batch = self._batch.append_column(name, self._batch.column(source))
         return self
@@ -333,7 +338,7 @@ def _update(rows: Rows) -> tuple[set[int], list[Row]]:
 
 
 def _merge(rows: Rows) -> tuple[set[int], list[Row]]:
-    """Some go, some change, and there is a new one of an old partition, and one of a new one."""
+    """Delete and update rows, and insert one row into an existing partition and one into a new partition."""
     _, updated = _update(rows)
     return set(_DELETED), [*updated, (100, "a", "merged"), (101, "c", "merged")]
 

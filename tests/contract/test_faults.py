@@ -25,7 +25,7 @@ from dv_maintenance.tables.paimon.commit import publish as paimon_publish
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.faults import Call, Fault, Faults, Kill
 from dv_maintenance.testing.faulty_access import injected
-from dv_maintenance.testing.grounds import Bucket, Folder
+from dv_maintenance.testing.locations import Bucket, Folder
 from dv_maintenance.testing.trials import Trial
 from dv_maintenance.testing.verbs import Verb, verbs_of
 
@@ -82,11 +82,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def trial(tmp_path: Path, make: Make, verb: Verb, monkeypatch: pytest.MonkeyPatch) -> Trial:
     place = tmp_path / "table"
-    ground: Bucket | Folder = Folder(place)
+    location: Bucket | Folder = Folder(place)
     if make in IN_BUCKET:
-        ground = Bucket()
-        monkeypatch.setattr(Storage, "default_access", ground)
-    return Trial(make(str(place), verb.name), ground, verb, half_written)
+        location = Bucket()
+        monkeypatch.setattr(Storage, "default_access", location)
+    return Trial(make(str(place), verb.name), location, verb, half_written)
 
 
 def half_written(paths: Collection[str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from dv_maintenance.tables.delta.commit import dv_files
 from dv_maintenance.tables.delta.commit import publish as delta_publish
 from dv_maintenance.tables.paimon.commit import publish as paimon_publish
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
-from dv_maintenance.testing.grounds import Folder
+from dv_maintenance.testing.locations import Folder
 from dv_maintenance.testing.trials import Trial
 from dv_maintenance.testing.verbs import verbs_of
 

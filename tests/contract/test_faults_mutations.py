@@ -17,7 +17,7 @@ from dv_maintenance.tables.delta.commit.dv_files import CommitDvs
 from dv_maintenance.tables.paimon.commit import publish as paimon_publish
 from dv_maintenance.testing.backends import DeltaBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.faults import Call, Fault, Kill, Script
-from dv_maintenance.testing.grounds import Folder
+from dv_maintenance.testing.locations import Folder
 from dv_maintenance.testing.trials import Trial
 from dv_maintenance.testing.verbs import verbs_of
 

@@ -13,7 +13,7 @@ from dv_maintenance.tables.delta.commit import publish as delta_publish
 from dv_maintenance.tables.paimon.commit import publish as paimon_publish
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.faults import Call, Fault, Recorder
-from dv_maintenance.testing.grounds import Bucket, Folder, Ground
+from dv_maintenance.testing.locations import Bucket, Folder, TableLocation
 from dv_maintenance.testing.trials import Trial
 from dv_maintenance.testing.verbs import verbs_of
 
@@ -70,12 +70,12 @@ def test_it_is_known_again(
     bucket: bool,
 ) -> None:
     place: Path = tmp_path / "table"
-    ground: Ground = Folder(place)
+    location: TableLocation = Folder(place)
     if bucket:
-        ground = Bucket()
-        monkeypatch.setattr(Storage, "default_access", ground)
+        location = Bucket()
+        monkeypatch.setattr(Storage, "default_access", location)
     backend = make("s3://lake" if bucket else str(place))
-    trial = Trial(backend, ground, next(each for each in verbs_of(backend) if each.name == verb))
+    trial = Trial(backend, location, next(each for each in verbs_of(backend) if each.name == verb))
     undisturbed = trial.version_after(Recorder())
     for fault in faults:
         script = AtEachCommit(fault, folder)

@@ -68,9 +68,9 @@ class _Draft:
         return 0 if self.action == "remove" else self.size
 
     @property
-    def good(self) -> float:
-        """What queries save per byte that has to be read now: bytes never read again, and files and DVs never opened
-        again (at Spark's cost of opening).
+    def benefit(self) -> float:
+        """What queries save per byte that has to be read now: bytes that are no longer read, and files and DVs that are
+        no longer opened (at Spark's cost of opening).
         """
         saved = self.size - self.live_bytes + _OPEN_COST * (len(self.rows) + self.dvs - self.files_after)
         return saved / self.bytes_read if self.bytes_read else float("inf")
@@ -99,7 +99,7 @@ def build_plan(snapshot: Snapshot, policy: Policy | None = None, *, purge: bool 
     groups = _runs(snapshot, facts, why) if ordered else _by_partition(snapshot, facts, why)
     drafts, lone = _drafts(facts, why, groups, policy, target, ordered=ordered)
     # Python's sort is stable: equal files keep their order.
-    drafts.sort(key=lambda draft: -draft.good)
+    drafts.sort(key=lambda draft: -draft.benefit)
     chosen, cut = _within_limits(drafts, policy)
 
     stay = selected & (why == _KEEP)

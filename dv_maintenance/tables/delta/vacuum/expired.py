@@ -1,23 +1,23 @@
 """Which files of a Delta table nothing needs any more: a decision without side effects.
 
-What the log names, what storage lists and a cutoff go in; the files that may die come out. A file is *kept* if any of
-these holds, in this order:
+Input: the files that the log names, a listing of the storage, and a cutoff. Output: the files that may be deleted. A
+file is *kept* if any of these holds, in this order:
 
 1. a live logical file names it, as its data file or as the file of its deletion vector (DV), whatever its age;
 2. a tombstone inside the retention names it in the same way (``deletionTimestamp >= cutoff``), so that every version
-   inside the retention stays readable (protocol: Remove File; the time is the writer's, who may have taken it when a
-   long job began);
-3. the log names a file of the same base name by an absolute path that can't be told to be this one or another
-   (a symbolic link, another mount or endpoint of the same storage);
-4. it is protected: of a pinned version, a stream's or a clone's (see ``protected``);
+   inside the retention stays readable (protocol: Remove File; the time is the writer's, which may be the start of a
+   long job);
+3. the log names a file of the same base name by an absolute path, which may or may not be this file (a symbolic link,
+   another mount or endpoint of the same storage);
+4. it is protected: a pinned version, a stream or a clone needs it (see ``protected``);
 5. it is hidden, foreign or part of another table, see :class:`Scope` and :func:`kind_of`;
 6. it was modified at or after the cutoff: a writer may be about to commit it, or a change feed be about to read it.
 
-DVs are decided per *file*: one file holds many DVs and stays while any of them is needed. A replaced DV leaves the
-tombstone (data path, old DV) behind: the data path is still live, only the DV file dies.
+DVs are decided per *file*: one file holds many DVs, and is kept while any of them is needed. A replaced DV leaves the
+tombstone (data path, old DV): the data path is still live, and only the DV file expires.
 
-Change data (``_change_data``) is named by no state of the log, so only its age protects it, as in the reference
-implementation. The shallow clones of a table are recorded nowhere in it: their readers need a retention long enough.
+No state of the log names change data (``_change_data``), so only its age protects it, as in the reference
+implementation. A table does not record its shallow clones: their readers need a long enough retention.
 """
 
 from __future__ import annotations
@@ -69,14 +69,17 @@ _LOG = "_delta_log"
 _STAGED_LOG = re.compile(rf"{_LOG}/([0-9]{{20}}\.[^/]+|_last_checkpoint|_last_vacuum_info)#[0-9]+")
 _UUID_TEXT = 20  # Z85 characters
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-# Names that are not yet the path they stand for: escapes, absolute ones, and dots or empty parts to be resolved.
+# Names that differ from their path: escaped or absolute ones, and those with dots or empty parts to resolve.
 _NOT_PLAIN = r"[%:]|^/|//|(^|/)\.{1,2}(/|$)"
 
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """What somebody asked to keep: paths in the table with the reason, base names of files that can't be told to be in
-    it or not, and what is told of each reason.
+    """Files that the caller wants to keep.
+
+    paths : path in the table -> reason.
+    names : base name of a file that may be in the table or elsewhere -> reason.
+    reasons : the reasons to report, in order.
     """
 
     paths: Mapping[str, str] = field(default_factory=dict)
@@ -87,8 +90,8 @@ class Protected:
         found = self.paths.get(path)
         return self.names.get(path.rpartition("/")[2]) if found is None and self.names else found
 
-    def told(self, gone: AbstractSet[str] = frozenset()) -> tuple[str, ...]:
-        """Each reason, with the number of files; ``gone``: those of the paths that are not there any more."""
+    def summary(self, gone: AbstractSet[str] = frozenset()) -> tuple[str, ...]:
+        """Each reason, with its number of files. ``gone``: the paths that no longer exist."""
         counts = Counter([*self.paths.values(), *self.names.values()])
         lost = Counter(self.paths[path] for path in gone)
         return tuple(
@@ -102,8 +105,12 @@ NOTHING_PROTECTED = Protected()
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """What the log names: paths relative to the table, and base names for rule 3. ``past``: named by expired tombstones
-    only, so it belongs to this table whatever its name looks like.
+    """The files that the log names, as paths relative to the table.
+
+    live : named by live logical files.
+    recent : named by tombstones inside the retention.
+    elsewhere : base names for rule 3.
+    past : named by expired tombstones only, so they belong to this table whatever their names look like.
     """
 
     live: AbstractSet[str]
@@ -113,7 +120,7 @@ class Needed:
     protected: Protected = NOTHING_PROTECTED
 
     def reason(self, path: str) -> str | None:
-        """Why a file must stay whatever its age, or ``None``."""
+        """Why a file must be kept whatever its age; ``None`` if it need not."""
         if path in self.live:
             return LIVE
         if path in self.recent:
@@ -131,9 +138,9 @@ def needed_files(
     forgotten: AbstractSet[str] = frozenset(),
     protected: Protected = NOTHING_PROTECTED,
 ) -> Needed:
-    """Everything the newest snapshot and its tombstones (see ``replay.tombstones``) name, sorted by why.
+    """The files that the newest snapshot and its tombstones (see ``replay.tombstones``) name, grouped by reason.
 
-    ``forgotten``: paths removed inside the retention whose tombstones the log need not have any more.
+    forgotten : paths removed inside the retention whose tombstones the log may have dropped.
 
     Raises
     ------
@@ -149,10 +156,10 @@ def needed_files(
 
 
 def paths_of(storage: Storage, raw: pa.Array | pa.ChunkedArray, elsewhere: set[str]) -> set[str]:
-    """Paths in the table that names of a log may stand for; base names of all others go into ``elsewhere``.
+    """Paths in the table that names of a log may mean. Adds the base names of all others to ``elsewhere``.
 
-    Names are URIs, to be decoded once. Writers that forgot to encode exist, and so the literal name counts as well:
-    one that protects too much leaks a file, one that protects too little loses it.
+    Names are URIs, to be decoded once. Some writers forget to encode, so the literal name counts as well: protecting
+    too much leaks a file, protecting too little loses it.
     """
     plain = pc.invert(pc.match_substring_regex(raw, _NOT_PLAIN))
     paths = set(raw.filter(plain).to_pylist())
@@ -183,7 +190,7 @@ def dv_paths(storage: Storage, table: pa.Table, elsewhere: set[str]) -> set[str]
             else "a deletion vector has no pathOrInlineDv",
             table=storage.uri,
         )
-    # DVs share files: each file is looked at once.
+    # DVs share files: each file is decoded once.
     packed = pc.unique(names.filter(pc.equal(kinds, "u"))).to_pylist()
     absolute = pc.unique(names.filter(pc.equal(kinds, "p")))
     return _dv_files(packed) | paths_of(storage, absolute, elsewhere)

@@ -1,4 +1,4 @@
-"""What commits name while a vacuum deletes: looked at between its batches, from the commits alone."""
+"""The files that concurrent commits name while a vacuum deletes. Reads the commits between its batches."""
 
 from __future__ import annotations
 
@@ -21,24 +21,28 @@ __all__ = ["NamedSince"]
 
 @dataclass(slots=True)
 class NamedSince:
-    """Files that commits after ``version`` name, live or removed again: a removed one belongs to a version inside the
-    retention. ``named``: path -> the version that named it last. ``changed``: protocol or metadata were, so that what
-    is known of the table holds no more.
+    """Files that commits after ``version`` name, live or removed again: a removed file belongs to a version inside the
+    retention.
+
+    version : the newest version that was read.
+    named : path -> the version that named it last.
+    names : base names of the files that the log places outside the table.
+    changed : whether a commit changed protocol or metadata, which invalidates the vacuum's decisions.
     """
 
     storage: Storage
     version: int
     named: dict[str, int] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)  # base names of those that the log places outside the table
+    names: set[str] = field(default_factory=set)
     changed: bool = False
 
-    def look(self) -> None:
-        """Absorb what was committed since the last call.
+    def refresh(self) -> None:
+        """Read the commits since the last call.
 
         Raises
         ------
-        ConflictError : the log got shorter or lost a commit: it is another table by now. DamagedTableError,
-        StorageError.
+        ConflictError : the log got shorter or lost a commit, so the table was replaced.
+        DamagedTableError, StorageError : a commit cannot be read.
         """
         newest = latest_version(self.storage, known=self.version)
         if newest < self.version:

@@ -78,11 +78,11 @@ def vacuum(
 ) -> VacuumResult:
     """Delete data, DV and change files that no version inside the retention needs.
 
-    ``retention``: milliseconds; by default the table's ``delta.deletedFileRetentionDuration``, or one week. ``now``:
-    epoch milliseconds, by default the clock. ``lite`` looks at the files that commits removed instead of listing the
-    table: cheaper, but it never sees what was written and never committed.
-
-    ``clones``: places of shallow clones, which the log does not record; the files that they need are kept.
+    retention : milliseconds; by default the table's ``delta.deletedFileRetentionDuration``, or one week.
+    lite : check the files that commits removed instead of listing the table: cheaper, but files that were written and
+        never committed are not found.
+    now : epoch milliseconds; by default the clock.
+    clones : places of shallow clones, which the log does not record; the files that they need are kept.
 
     Nothing is committed if there is nothing to delete. A version outside the retention can't be read any more once its
     files are deleted.
@@ -106,7 +106,7 @@ def vacuum(
 
     rules = _Rules(storage, snapshot, retention, own, cutoff, lite, guard, clones)
     result = run(rules, guard, dry_run=dry_run, now=now)
-    # What is protected now is not to be forgotten by lite vacuums once it no longer is.
+    # Files that are protected now must be found by lite vacuums after their protection ends.
     if not dry_run and not any(rules.kept[reason] for reason in rules.protected.reasons):
         write_watermark(storage, rules.watermark)
     return result
@@ -114,13 +114,18 @@ def vacuum(
 
 @dataclass(slots=True)
 class _Rules:
-    """``asked``, ``own``: retention in milliseconds, as asked for and as the table has it; ``cutoff``: epoch
-    milliseconds. ``after``: the newest version in the end.
+    """Delta's part of a vacuum run.
+
+    requested : the caller's retention, milliseconds; ``None`` for the table's.
+    own : the table's retention, milliseconds.
+    cutoff : epoch milliseconds.
+    after : the newest version after the run.
+    gone : protected files that do not exist.
     """
 
     storage: Storage
     snapshot: DeltaSnapshot
-    asked: int | None
+    requested: int | None
     own: int
     cutoff: int
     lite: bool
@@ -134,11 +139,11 @@ class _Rules:
     protected: Protected = field(init=False)
     removed: pa.Table = field(init=False)
     past: AbstractSet[str] = field(init=False)
-    gone: set[str] = field(default_factory=set)  # protected, and not there
+    gone: set[str] = field(default_factory=set)
     since: NamedSince | None = None
 
     def __post_init__(self) -> None:
-        kept_for = self.own if self.asked is None else self.asked
+        kept_for = self.own if self.requested is None else self.requested
         self.after = self.snapshot.version
         self.watermark = read_watermark(self.storage, self.snapshot, self.cutoff)
         longer = kept_for > self.own
@@ -171,7 +176,7 @@ class _Rules:
         self.gone = {path for path in gone if scope.holds(path)}
 
     def totals(self, files: Sequence[ExpiredFile]) -> tuple[int, int]:
-        """As far as that is known without a look at each: live files, those inside the retention, and those to go."""
+        """Live files, files inside the retention, and files to delete, with sizes from the log."""
         recent = self.removed.filter(pc.greater_equal(self.removed["deletion_timestamp"], self.cutoff))
         size = sum(pc.sum(sizes).as_py() or 0 for sizes in (self.snapshot.files["size"], recent["size"]))
         listed = self.kept.total() - self.kept[FOREIGN]
@@ -184,18 +189,18 @@ class _Rules:
         return [file for file in unknown if file.path not in known]
 
     def result(self, files: Sequence[ExpiredFile], *, deleted: int, dry_run: bool) -> VacuumResult:
-        retention = self.own if self.asked is None else self.asked
+        retention = self.own if self.requested is None else self.requested
         expired = ExpiredFiles(self.version, self.cutoff, retention, tuple(files), dict(self.kept))
-        told = self.protected.told(self.gone)
-        return VacuumResult(expired, deleted, dry_run, self.version, self.after, protected=told)
+        protected = self.protected.summary(self.gone)
+        return VacuumResult(expired, deleted, dry_run, self.version, self.after, protected=protected)
 
     # -- deleting --------------------------------------------------------------------------------------------------
 
     def delete(self, files: Sequence[ExpiredFile], sweep: Sweep) -> None:
-        checked = self.asked is None or self.asked >= self.own
+        checked = self.requested is None or self.requested >= self.own
         start = {"retentionCheckEnabled": checked, "defaultRetentionMillis": self.own}
-        if self.asked is not None:
-            start["specifiedRetentionMillis"] = self.asked
+        if self.requested is not None:
+            start["specifiedRetentionMillis"] = self.requested
         sizes = {"numFilesToDelete": len(files), "sizeOfDataToDelete": sum(file.size for file in files)}
         commit_info_only(self.storage, START, start, sizes)
         failure: DvMaintenanceError | None = None
@@ -219,12 +224,12 @@ class _Rules:
             raise sweep.failed(failure, self, len(files))
 
     def _sweep(self, files: Sequence[ExpiredFile], sweep: Sweep) -> DvMaintenanceError | None:
-        """Delete what is still expired, as much as can be; the first failure."""
+        """Delete as many of the still expired files as possible; return the first failure."""
         version, expired = self._still_expired(files)
         since = self.since = NamedSince(self.storage, version)
 
         def still(batch: Sequence[ExpiredFile]) -> Sequence[ExpiredFile]:
-            since.look()
+            since.refresh()
             if since.changed:
                 since.changed = False
                 _, batch = self._still_expired(batch)
@@ -237,10 +242,10 @@ class _Rules:
         return failure
 
     def _still_expired(self, files: Sequence[ExpiredFile]) -> tuple[int, list[ExpiredFile]]:
-        """What the newest version, which comes first, does not need either: others may have brought files back."""
+        """The newest version, and the files that it does not need either: others may have restored some."""
         snapshot = load_snapshot(self.storage)
         check_writable(snapshot, "vacuum")
-        cutoff = self.cutoff - (0 if self.asked is not None else max(0, _own_retention(snapshot) - self.own))
+        cutoff = self.cutoff - (0 if self.requested is not None else max(0, _own_retention(snapshot) - self.own))
         removed = tombstones(self.storage, snapshot)
         needed = needed_files(self.storage, snapshot, removed, cutoff, self.forgotten, self.protected)
         still = []
@@ -253,11 +258,11 @@ class _Rules:
         return snapshot.version, still
 
     def _came_back(self, sweep: Sweep) -> DvMaintenanceError | None:
-        """Whether others brought files back that are gone, in any version up to the END."""
+        """The failure to report if a version up to the END names deleted files again; files set aside are put back."""
         since = self.since
         if since is None or not sweep.files:
             return None
-        since.look()
+        since.refresh()
         lost = [file.path for file in sweep.files if since.needs(file.path)]
         if not lost:
             return None
@@ -289,14 +294,14 @@ def _own_retention(snapshot: DeltaSnapshot) -> int:
         ) from None
 
 
-def _check_retention(snapshot: DeltaSnapshot, asked: int, own: int, allow_short: bool) -> None:
-    if asked < 0:
+def _check_retention(snapshot: DeltaSnapshot, requested: int, own: int, allow_short: bool) -> None:
+    if requested < 0:
         raise UsageError("the retention is negative", table=snapshot.table, next_step="give a duration such as 168h")
-    if asked < own and not allow_short:
+    if requested < own and not allow_short:
         from dv_maintenance.units import format_duration
 
         raise RefusedError(
-            f"a retention of {format_duration(asked)} is shorter than the table's own {format_duration(own)} "
+            f"a retention of {format_duration(requested)} is shorter than the table's own {format_duration(own)} "
             f"({RETENTION}): running writers would lose files that they are about to commit, running readers and time "
             "travel files that they still read",
             table=snapshot.table,
@@ -306,7 +311,7 @@ def _check_retention(snapshot: DeltaSnapshot, asked: int, own: int, allow_short:
         )
 
 
-# -- what there is -----------------------------------------------------------------------------------------------
+# -- files -------------------------------------------------------------------------------------------------------
 
 
 def _scope(snapshot: DeltaSnapshot) -> Scope:
@@ -317,8 +322,8 @@ def _scope(snapshot: DeltaSnapshot) -> Scope:
 
 
 def _stat(storage: Storage, infos: Sequence[FileInfo]) -> Iterator[FileInfo]:
-    """Sizes and times of files whose listing lacks them. Leaves out what is gone, and links and what lies beyond them:
-    who set them has plans.
+    """Sizes and times of files whose listing lacks them. Skips missing files, links and files behind links: whoever
+    created a link may still use its target.
     """
     if storage.is_local:
         # Not Storage.head: twenty times as fast, and it does not follow links.

@@ -1,4 +1,4 @@
-"""Where a table under trial lies, a folder or an object store in memory: saved once, and brought back at will."""
+"""The location of a table under test, a folder or an object store in memory, which can be saved and reset."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any, Protocol
 
 from dv_maintenance.access import Access
 
-__all__ = ["Bucket", "Folder", "Ground"]
+__all__ = ["Bucket", "Folder", "TableLocation"]
 
 
-class Ground(Protocol):
-    """Nothing but the table is there."""
+class TableLocation(Protocol):
+    """A place that holds only the table."""
 
     def save(self) -> None:
-        """Remember what is there."""
+        """Save all files."""
 
     def reset(self) -> None:
-        """Bring back what was saved, times included as far as the storage lets one."""
+        """Restore the saved files, with their times if the storage allows it."""
 
     def files(self) -> dict[str, bytes]:
-        """What is in which file."""
+        """Path -> content of every file."""
 
 
 class Folder:
-    """On local disk."""
+    """A folder on local disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,8 +45,8 @@ class Folder:
 
 
 class Bucket(Access):
-    """An object store in memory, with conditional puts and multipart uploads, in the place of every bucket. Its table
-    is at the root of one (``s3://lake``), and reaches it where this is ``Storage.default_access``.
+    """An object store in memory, with conditional puts and multipart uploads, that replaces every bucket. The table is
+    at the root of a bucket (``s3://lake``), and uses this store while it is ``Storage.default_access``.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Bucket(Access):
         self._saved = self.files()
 
     def reset(self) -> None:
-        """All of it is as new as if it were written now."""
+        """Restore the saved files, with the current time as their time."""
         for key in self.files():
             self.store.delete(key)
         for key, data in self._saved.items():
