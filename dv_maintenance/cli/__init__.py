@@ -1,7 +1,6 @@
-"""The ``dvm`` command: a thin face. Every verb parses, calls one function of a lower layer and prints what it returns.
+"""The ``dvm`` command. Each verb runs one verb of ``dv_maintenance.service`` and prints its outcome.
 
-Nothing heavy is imported before the verb is known, and then only what that verb needs: ``dvm health`` answers in
-under half a second.
+Nothing heavy is imported before the verb is known, and then only what that verb needs.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from dv_maintenance.cli.output import Output
     from dv_maintenance.cli.parser import parse
 
-    if argv is None:  # a process of our own
+    if argv is None:  # the whole process is this command
         _spare_the_garbage_collector()
     argv = sys.argv[1:] if argv is None else list(argv)
     with Output.opened(json="--json" in argv) as out:
@@ -43,14 +42,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return 130
         except BrokenPipeError:
-            # The reader has seen enough (`| head`): not a failure, and nobody is left to tell.
+            # The reader has closed the pipe (`| head`): not a failure.
             out.abandon()
             return 0
         except DvMaintenanceError as error:
             _trace_if_debugging(out)
             out.failure(error)
             return error.exit_code
-        except Exception as error:  # noqa: BLE001 - the last resort: one line instead of a traceback
+        except Exception as error:  # noqa: BLE001 (one line instead of a traceback)
             _trace_if_debugging(out)
             out.unexpected(error)
             return 1
@@ -58,8 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _spare_the_garbage_collector() -> None:
-    """What imports create lives to the end of the process. Looking through it again and again, and once more on the
-    way out, takes a tenth of a short command's time.
+    """Collect rarely, and not at exit: objects that imports create live until then, and searching them again and again
+    takes a tenth of a short command's time.
     """
     gc.set_threshold(100_000, 50, 50)
     atexit.register(gc.freeze)

@@ -1,4 +1,4 @@
-"""From the options of a command line to a table and an engine."""
+"""Opens the table, the engine and the policy that the options name."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ def open_table(args: Namespace, out: Output, *, default_format: str | None = Non
 
 
 def lean_memory() -> None:
-    """Arrow's buffers from the system's allocator, for this process.
+    """Let Arrow use the system's allocator in this process.
 
-    A log is read into large buffers that live shortly. Arrow's default allocator takes huge pages for them, and
-    clearing those costs more than the reading: a third of the CPU time of opening a million files.
+    A log is read into large, short-lived buffers. Arrow's default allocator gives them huge pages, and clearing these
+    costs a third of the CPU time of opening a million files.
     """
     pa.set_memory_pool(pa.system_memory_pool())
 
 
 def open_engine(args: Namespace) -> AbstractContextManager[Engine]:
-    """The engine of a verb, closed at the end. Spark starts with the first task, not before."""
+    """The engine of a verb, closed at the end. Spark starts with the first task."""
     from dv_maintenance.engine import get_engine
 
     return closing(get_engine(args.engine))
 
 
 def spark_engine(conf: Mapping[str, str]) -> AbstractContextManager[SparkEngine]:
-    """Spark with settings of its own, whatever ``--engine`` says."""
+    """Spark with these settings, whatever ``--engine`` is."""
     from dv_maintenance.engine.spark import SparkEngine
 
     return closing(SparkEngine(conf=conf))
 
 
 def load_policy(args: Namespace) -> Policy:
-    """The defaults, or --policy, with each --set on top."""
+    """The policy of --policy, or the defaults, changed by each --set."""
     from dv_maintenance.service.policies import load
 
     return load(args.policy, [f"{key}={value}" for key, value in args.overrides])

@@ -1,4 +1,4 @@
-"""``dvm doctor``: what this machine lacks, and how to get it. Reads versions without importing or starting anything."""
+"""``dvm doctor``: checks this machine, and says how to get what is missing. Imports nothing that it checks."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ from dv_maintenance.tables.registry import formats, known_format
 __all__ = ["doctor"]
 
 _PROJECT = "dv-maintenance"
-# Rows of a Spark task are spilled and new files are buffered here.
+# Spark tasks spill rows and buffer new files there.
 _TEMP_BYTES = 1 << 30
-# Where a probe object is in nobody's way.
+# Folders in which a probe object disturbs no reader.
 _PROBED = {"delta": "_delta_log", "lance": "_transactions", "paimon": "snapshot"}
 _FACES = {"dagster": "for assets, sensors and checks"}
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: what was ``found``, what is ``needed``, and ``how`` to get it if it is not ``ok``."""
+    """One check.
+
+    found, needed : versions or states, in words.
+    how : how to get what is needed; ``None`` if the check is ``ok``.
+    """
 
     name: str
     ok: bool
@@ -69,7 +73,7 @@ def _java() -> Check:
     how = (
         f"Debian, Ubuntu: apt-get install openjdk-{MIN_JAVA}-jre-headless; Fedora, RHEL: dnf install "
         f"java-{MIN_JAVA}-openjdk-headless; macOS: brew install openjdk@{MIN_JAVA}; set JAVA_HOME if 'java' is not on "
-        "the PATH. --engine local does without"
+        "the PATH. --engine local needs no Java"
     )
     return _checked(
         "java", (found or 0) >= MIN_JAVA, None if found is None else str(found), f"{MIN_JAVA} or newer", how
@@ -77,9 +81,9 @@ def _java() -> Check:
 
 
 def _requirements(kind: str | None) -> list[tuple[Requirement, str | None]]:
-    """What the installed package declares in its metadata; with what it is for, where it can be left out.
+    """The requirements in the installed package's metadata, each with its purpose if it is optional.
 
-    ``kind``: the format of the table at hand, whose extra can't.
+    ``kind``: the format of the table to check, whose extra is not optional.
     """
     declared = [Requirement(text) for text in metadata.requires(_PROJECT) or ()]
     base = [each for each in declared if each.marker is None or each.marker.evaluate({"extra": ""})]
@@ -95,7 +99,7 @@ def _requirements(kind: str | None) -> list[tuple[Requirement, str | None]]:
 
 
 def _package(requirement: Requirement, optional: str | None) -> Check:
-    """``optional``: what it is for; the package may be missing, but not be of a wrong version."""
+    """``optional``: its purpose; the package may then be missing, but not have a wrong version."""
     needed = _range(requirement.specifier) + (f" ({optional})" if optional else "")
     found: str | None = None
     try:
@@ -124,7 +128,7 @@ def _temp() -> Check:
         free = None
     found = f"{folder}, {'not writable' if free is None else bytes_text(free) + ' free'}"
     needed = f"writable, {bytes_text(_TEMP_BYTES)} free"
-    return _checked("temp", (free or 0) >= _TEMP_BYTES, found, needed, "point TMPDIR to a disk with room")
+    return _checked("temp", (free or 0) >= _TEMP_BYTES, found, needed, "point TMPDIR to a disk with enough space")
 
 
 def _table(args: Namespace, out: Output) -> tuple[Check, str | None]:
@@ -145,7 +149,7 @@ def _table(args: Namespace, out: Output) -> tuple[Check, str | None]:
 def _put_if_absent(args: Namespace, out: Output) -> Check:
     from dv_maintenance.cli.access import open_table
 
-    needed = "the second put of the same object fails"
+    needed = "the second put of one object fails"
     try:
         opened = open_table(args, out)
         if opened.storage.is_local:

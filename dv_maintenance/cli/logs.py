@@ -1,4 +1,4 @@
-"""The package's log on stderr: warnings, with ``-v`` what is being done, with ``-vv`` the details."""
+"""The package's log on stderr: warnings; with ``-v`` progress, with ``-vv`` details."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class _OnStderr(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            # Whatever sys.stderr is by then; storage options and secrets in URLs never show.
+            # Looked up late, as tests replace sys.stderr; storage options and secrets in URLs are redacted.
             sys.stderr.write(self.out.redacted(self.format(record)) + "\n")
-        except Exception:  # noqa: BLE001 (a log that can't be written must not end a run)
+        except Exception:  # noqa: BLE001 (a failing log must not end a run)
             self.handleError(record)
 
 
 @contextmanager
 def logged(out: Output, verbose: int) -> Iterator[None]:
-    """Within it, the package's log goes to stderr. ``verbose``: how often ``-v`` was given."""
+    """Send the package's log to stderr while it is open. ``verbose``: the number of ``-v`` options."""
     package = logging.getLogger("dv_maintenance")
     before = package.level
     handler = _OnStderr(out)

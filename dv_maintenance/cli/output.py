@@ -1,4 +1,4 @@
-"""The output of a verb: one JSON document or text for people on stdout, everything else on stderr."""
+"""The output of a verb: one JSON document or text on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Output", "bytes_text", "count", "dump_json", "percent", "table", "wr
 
 
 class Output:
-    """The two channels of one command. ``json``: the verb's document goes out as JSON, nothing else does."""
+    """The two channels of one command. ``json``: stdout receives one JSON document and nothing else."""
 
     def __init__(self, stream: IO[str], *, json: bool) -> None:
         self.json = json
@@ -27,8 +27,8 @@ class Output:
     @classmethod
     @contextmanager
     def opened(cls, *, json: bool) -> Iterator[Output]:
-        """For ``--json``, keep the real stdout for the document and point file descriptor 1 at stderr: a JVM or a
-        library that prints can't get between.
+        """With ``json``, keep the real stdout for the document and point file descriptor 1 at stderr, so that a JVM or
+        a library that prints can't damage the document.
         """
         if not (json and _is_real_stdout()):
             yield cls(sys.stdout, json=json)
@@ -40,14 +40,14 @@ class Output:
             with os.fdopen(os.dup(kept), "w", encoding="utf-8") as stream:
                 yield cls(stream, json=json)
         except BrokenPipeError:
-            pass  # raised by closing the stream; main() has dealt with the one that matters
+            pass  # from closing the stream; main() handles the one from writing
         finally:
             sys.stdout.flush()
             os.dup2(kept, 1)
             os.close(kept)
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Never print these in an error, whatever it quotes."""
+        """Never print these."""
         self._secrets = tuple(sorted((text for text in secrets if len(text) >= 8), key=len, reverse=True))
 
     def result(self, document: Mapping[str, Any], text: Callable[[], str]) -> None:
@@ -71,7 +71,7 @@ class Output:
         self.flush()
 
     def unexpected(self, error: Exception) -> None:
-        """A bug or the machine: one line, and how to see more."""
+        """An error outside the DvMaintenanceError family: one line, and how to see more."""
         message = self.redacted(" ".join(str(error).split()) or "no message")
         self.note(f"dvm: {type(error).__name__}: {message[:500]} (DVM_DEBUG=1 shows where)")
         if self.json:
@@ -81,7 +81,7 @@ class Output:
                     "message": message,
                     "table": None,
                     "version": None,
-                    "done": "not known",
+                    "done": "unknown",
                     "next_step": "run again with DVM_DEBUG=1 and report what it shows",
                     "retryable": False,
                 }
@@ -110,7 +110,7 @@ class Output:
         self._stream.flush()
 
     def abandon(self) -> None:
-        """Nobody reads any more: keep the interpreter's last flush from failing too."""
+        """The reader is gone: keep the interpreter's last flush from failing too."""
         if _is_real_stdout():
             nothing = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nothing, self._stream.fileno())

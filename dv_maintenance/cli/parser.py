@@ -1,18 +1,18 @@
 """The grammar of the command line: verbs, their options, and the values of options.
 
-argparse rather than a richer library: it takes a tenth of the time to import, and ``dvm health`` has none to spare.
+argparse rather than a richer library: it imports in a tenth of the time.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
 from dv_maintenance import __version__
+from dv_maintenance.cli.values import duration, instant, names, natural, pair, partition_types, share
 from dv_maintenance.errors import UsageError
 
 __all__ = ["parse"]
@@ -23,70 +23,17 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
     Raises
     ------
-    UsageError : the line makes no sense. SystemExit after ``--help`` and ``--version``.
+    UsageError : a verb, an option or a value is unknown or missing.
+    SystemExit : after ``--help`` and ``--version``.
     """
     args, unknown = _parser().parse_known_args(argv)
     if unknown:
-        # A misspelt --storage-option would be quoted with its secret: name options, never values.
+        # A misspelled --storage-option may hold a secret: quote options, never values.
         options = [word.split("=", 1)[0] for word in unknown if word.startswith("-")]
         what = f"unknown option {options[0]}" if options else f"{len(unknown)} argument(s) too many"
         raise UsageError(what, next_step=f"see 'dvm {args.verb_name} --help'")
     args.verb = _load(args.verb_path)
     return args
-
-
-def _duration(text: str) -> int:
-    """Milliseconds."""
-    from dv_maintenance.units import parse_duration
-
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _instant(text: str) -> int:
-    """Epoch milliseconds."""
-    from dv_maintenance.units import parse_instant
-
-    try:
-        return parse_instant(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not (equals and key):
-        # Without the text: it may be a secret.
-        raise argparse.ArgumentTypeError("expected KEY=VALUE")
-    return key, value
-
-
-def _natural(text: str) -> int:
-    if not re.fullmatch(r"\d{1,18}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return int(text)
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = 0
-    if not 0 < share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share above 0 and up to 1")
-    return share
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _partition_types(text: str) -> Any:
-    from dv_maintenance.cli.convert import partition_types
-
-    return partition_types(text)
 
 
 def _load(path: str) -> Callable[..., int]:
@@ -96,7 +43,7 @@ def _load(path: str) -> Callable[..., int]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse that raises our errors instead of printing and leaving."""
+    """argparse that raises UsageError instead of printing and exiting."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})
@@ -125,30 +72,34 @@ def _parser() -> _Parser:
     health = verb(
         "health", "verbs:health", "Deletion vectors, files and rows, in total and per partition", table, access
     )
-    health.add_argument("--version", type=_natural, metavar="N", help="an older version")
+    health.add_argument("--version", type=natural, metavar="N", help="an older version")
 
     read = verb("read", "rows:read", "The live rows of a table, deletion vectors applied", table, access)
-    read.add_argument("--version", type=_natural, metavar="N", help="an older version")
-    read.add_argument("--columns", type=_names, metavar="A,B", help="only these, in this order")
-    read.add_argument("--limit", type=_natural, metavar="N", help="at most so many rows")
+    read.add_argument("--version", type=natural, metavar="N", help="an older version")
+    read.add_argument("--columns", type=names, metavar="A,B", help="only these, in this order")
+    read.add_argument("--limit", type=natural, metavar="N", help="at most so many rows")
     read.add_argument("-o", "--output", metavar="FILE", help=".arrow, .parquet or .jsonl")
 
-    plan = verb("plan", "verbs:plan", "What a policy would do, and why; nothing is touched", table, access, policy)
+    plan = verb("plan", "verbs:plan", "What a policy would do, and why; changes nothing", table, access, policy)
     plan.add_argument("-o", "--output", metavar="FILE", help="write the plan there, for 'dvm apply --plan'")
 
-    apply = verb("apply", "verbs:apply", "Compact what a policy, or a saved plan, asks for", table, access, policy)
+    apply = verb("apply", "verbs:apply", "Plan by a policy and rewrite files; or run a plan", table, access, policy)
     apply.add_argument("--plan", metavar="FILE", help="run this plan instead of making one")
-    apply.add_argument("--dry-run", action="store_true", help="show the plan and stop")
+    apply.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
 
-    purge = verb("purge", "verbs:purge", "Every deletion vector out, even a lone one", table, access)
+    purge = verb("purge", "verbs:purge", "Purge every deletion vector, even a single one", table, access)
     purge.add_argument(
-        "--partition", action="append", default=[], metavar="K=V", help="only there, as health names it (repeatable)"
+        "--partition",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="only there, spelled as by health (repeatable)",
     )
 
-    vacuum = verb("vacuum", "verbs:vacuum", "Delete files that no version inside retention needs", table, access)
-    vacuum.add_argument("--retention", type=_duration, metavar="168h", help="instead of the table's own property")
-    vacuum.add_argument("--dry-run", action="store_true", help="list what would go and stop")
-    vacuum.add_argument("--lite", action="store_true", help="from the log alone, without listing the table")
+    vacuum = verb("vacuum", "verbs:vacuum", "Delete files that no version inside the retention needs", table, access)
+    vacuum.add_argument("--retention", type=duration, metavar="168h", help="overrides the table's own property")
+    vacuum.add_argument("--dry-run", action="store_true", help="list what would be deleted; change nothing")
+    vacuum.add_argument("--lite", action="store_true", help="use the log alone, without listing the table")
     vacuum.add_argument(
         "--allow-short-retention",
         action="store_true",
@@ -160,35 +111,35 @@ def _parser() -> _Parser:
         action="append",
         default=[],
         metavar="URI",
-        help="a shallow clone of the table, which it does not know of: what it needs stays (repeatable; Delta, Lance)",
+        help="a shallow clone, which the table does not know: keep the files that it needs (repeatable; Delta, Lance)",
     )
     vacuum.add_argument(
         "--clones-under",
         action="append",
         default=[],
         metavar="FOLDER",
-        help="look there for shallow clones of the table, and protect them (repeatable; Delta, Lance)",
+        help="find shallow clones of the table in this folder and protect them (repeatable; Delta, Lance)",
     )
     vacuum.add_argument(
         "--protect-version",
-        type=_natural,
+        type=natural,
         action="append",
         default=[],
         metavar="N",
-        help="a version that stays readable, whatever its age (repeatable)",
+        help="keep this version readable, whatever its age (repeatable)",
     )
     vacuum.add_argument(
         "--protect-stream",
         action="append",
         default=[],
         metavar="URI",
-        help="the checkpoint folder of a streaming reader: what it has yet to read stays (repeatable; Delta)",
+        help="the checkpoint folder of a streaming reader: keep what it has not read yet (repeatable; Delta)",
     )
     vacuum.add_argument(
         "--max-deleted-share",
-        type=_share,
+        type=share,
         metavar="0.5",
-        help="refuse to delete more of the files or bytes (default: half, of what history does not know); 1 allows all",
+        help="refuse to delete a larger share of files or bytes (default: half, of what history does not know); 1: any",
     )
 
     vacuum.add_argument(
@@ -196,16 +147,16 @@ def _parser() -> _Parser:
     )
     vacuum.add_argument(
         "--quarantine-retention",
-        type=_duration,
+        type=duration,
         default=7 * 86_400_000,
         metavar="7d",
-        help="delete what earlier runs set aside after so long (default: 7d)",
+        help="delete what earlier runs set aside after this time (default: 7d)",
     )
 
-    undelete = verb("undelete", "verbs:undelete", "Put back what vacuums set aside (--quarantine)", table, access)
-    undelete.add_argument("--since", type=_instant, metavar="T", help="only of vacuums from then on, ISO 8601")
-    undelete.add_argument("--until", type=_instant, metavar="T", help="only of vacuums up to then, ISO 8601")
-    undelete.add_argument("--dry-run", action="store_true", help="count what would come back and stop")
+    undelete = verb("undelete", "verbs:undelete", "Put back files that vacuums set aside (--quarantine)", table, access)
+    undelete.add_argument("--since", type=instant, metavar="T", help="only from vacuums since this time, ISO 8601")
+    undelete.add_argument("--until", type=instant, metavar="T", help="only from vacuums up to this time, ISO 8601")
+    undelete.add_argument("--dry-run", action="store_true", help="count what would be put back; change nothing")
 
     manifest = verb(
         "manifest", "verbs:manifest", "Symlink manifests for readers without deletion vectors", table, access
@@ -213,57 +164,55 @@ def _parser() -> _Parser:
     manifest.add_argument("--purge-first", action="store_true", help="purge deletion vectors if there are any")
 
     history = verb(
-        "history", "verbs:history", "Commits, newest first, with what they did to deletion vectors", table, access
+        "history", "verbs:history", "Commits, newest first, and their effect on deletion vectors", table, access
     )
-    history.add_argument("--limit", type=_natural, metavar="N", help="only the newest N")
+    history.add_argument("--limit", type=natural, metavar="N", help="only the newest N")
 
-    watch = verb("watch", "verbs:watch", "One look at many tables: what changed and what is due", access)
-    watch.add_argument("tables", metavar="TABLES.yaml", help="the file that lists them")
-    watch.add_argument("--once", action="store_true", help="look once (watching for ever is a Dagster sensor's job)")
+    watch = verb("watch", "verbs:watch", "Inspect many tables: what changed and what is due", access)
+    watch.add_argument("tables", metavar="TABLES.yaml", help="their file, or that of a Dagster component")
+    watch.add_argument("--once", action="store_true", help="inspect once (a Dagster sensor watches continuously)")
 
-    doctor = verb(
-        "doctor", "doctor:doctor", "What this machine lacks (Java, Spark, storage), and how to get it", access
-    )
-    doctor.add_argument("table", nargs="?", metavar="TABLE", help="also check that this table can be reached")
+    doctor = verb("doctor", "doctor:doctor", "Check Java, packages and storage; say how to get what is missing", access)
+    doctor.add_argument("table", nargs="?", metavar="TABLE", help="also check that this table can be read")
     doctor.add_argument(
         "--try-writing",
         action="store_true",
-        help="also put an object into the table's store, twice, which must fail, and delete it again",
+        help="also put an object into the table's store twice, which must fail, and delete it",
     )
 
-    if find_spec("dv_maintenance.cli.demo"):  # a wheel leaves it out: it runs the repository's code location
-        demo = verb("demo", "demo:demo", "Build tables with deletion vectors, maintain and compare them", access)
-        demo.add_argument("--rows", type=_natural, default=3_000_000, metavar="N", help="default: %(default)s")
+    if find_spec("dv_maintenance.cli.demo"):  # not in a wheel: it runs the repository's code location
+        demo = verb("demo", "demo:demo", "Build tables with deletion vectors, maintain them and compare", access)
+        demo.add_argument("--rows", type=natural, default=3_000_000, metavar="N", help="default: %(default)s")
         demo.add_argument("--dir", default="demo", metavar="PATH", help="where to build it (default: %(default)s)")
 
     changes = verb("changes", "rows:changes", "Rows that each version inserted, deleted or updated", table, access)
-    changes.add_argument("--from", type=_natural, required=True, dest="first", metavar="V", help="the first version")
-    changes.add_argument("--to", type=_natural, dest="last", metavar="V", help="the last version (default: newest)")
+    changes.add_argument("--from", type=natural, required=True, dest="first", metavar="V", help="the first version")
+    changes.add_argument("--to", type=natural, dest="last", metavar="V", help="the last version (default: newest)")
     changes.add_argument("-o", "--output", metavar="FILE", help=".arrow, .parquet or .jsonl")
 
-    restore = verb("restore", "verbs:restore", "Make an older version the newest again", table, access)
+    restore = verb("restore", "verbs:restore", "Make an older version the newest", table, access)
     point = restore.add_mutually_exclusive_group(required=True)
-    point.add_argument("--version", type=_natural, metavar="N", help="that version")
-    point.add_argument("--timestamp", type=_instant, metavar="T", help="the newest version at that time, ISO 8601")
-    restore.add_argument("--dry-run", action="store_true", help="show what would change and stop")
+    point.add_argument("--version", type=natural, metavar="N", help="that version")
+    point.add_argument("--timestamp", type=instant, metavar="T", help="the newest version at that time, ISO 8601")
+    restore.add_argument("--dry-run", action="store_true", help="show what would change; change nothing")
     restore.add_argument(
         "--vacuum-over",
-        type=_natural,
+        type=natural,
         action="append",
         default=[],
         metavar="N",
-        help="the vacuum that began with version N died before its VACUUM END (repeatable)",
+        help="the vacuum that began with version N was killed before its VACUUM END (repeatable)",
     )
 
-    downgrade = verb("downgrade", "verbs:downgrade", "Give deletion vectors up, for readers without", table, access)
+    downgrade = verb("downgrade", "verbs:downgrade", "Make the table readable without deletion vectors", table, access)
     downgrade.add_argument(
-        "--truncate-history", action="store_true", help="delete history in the end, for old writers too (takes a day)"
+        "--truncate-history", action="store_true", help="finally delete the history, for old writers too (takes a day)"
     )
-    downgrade.add_argument("--dry-run", action="store_true", help="show the steps and how far they are, and stop")
+    downgrade.add_argument("--dry-run", action="store_true", help="show each step and its state; change nothing")
 
-    checkpoint = verb("checkpoint", "verbs:checkpoint", "Sum the log up for its readers", table, access)
-    checkpoint.add_argument("--clean-log", action="store_true", help="delete what is out of the table's log retention")
-    checkpoint.add_argument("--dry-run", action="store_true", help="write nothing, count what would go")
+    checkpoint = verb("checkpoint", "verbs:checkpoint", "Write a checkpoint of the log", table, access)
+    checkpoint.add_argument("--clean-log", action="store_true", help="delete log files beyond the log retention")
+    checkpoint.add_argument("--dry-run", action="store_true", help="count what would be deleted; change nothing")
 
     rename = verb(
         "rename-manifests",
@@ -272,23 +221,28 @@ def _parser() -> _Parser:
         table,
         access,
     )
-    rename.add_argument("--dry-run", action="store_true", help="count what would be renamed and stop")
+    rename.add_argument("--dry-run", action="store_true", help="count what would be renamed; change nothing")
 
     delete = verb("delete", "verbs:delete", "Delete rows by deletion vectors", table, access)
     delete.add_argument("--where", metavar="SQL", help="a condition in Spark SQL")
     delete.add_argument("--keys", metavar="PATH", help="keys to delete: a table, or Parquet, CSV or JSON; with --on")
-    delete.add_argument("--on", type=_names, default=[], metavar="A,B", help="the columns that the keys are for")
-    delete.add_argument("--dry-run", action="store_true", help="count the rows and stop")
+    delete.add_argument("--on", type=names, default=[], metavar="A,B", help="the key columns, named alike in both")
+    delete.add_argument("--dry-run", action="store_true", help="count the rows; change nothing")
 
     update = verb(
         "update", "verbs:update", "Update rows: new files replace what deletion vectors delete", table, access
     )
     update.add_argument(
-        "--set", type=_pair, action="append", required=True, metavar="COL=SQL", help="column and value (repeatable)"
+        "--set",
+        type=pair,
+        action="append",
+        required=True,
+        metavar="COL=SQL",
+        help="column and value (repeatable)",
     )
     update.add_argument("--where", metavar="SQL", help="a condition in Spark SQL; every row without one")
 
-    merge = verb("merge", "verbs:merge", "Update, delete and insert rows as a source says", table, access)
+    merge = verb("merge", "verbs:merge", "Update, delete and insert rows by a source", table, access)
     merge.add_argument("--using", required=True, metavar="PATH", help="the source: a table, or Parquet, CSV or JSON")
     merge.add_argument("--on", required=True, metavar="SQL", help="which rows match: target.id = source.id")
     merge.add_argument(
@@ -296,13 +250,13 @@ def _parser() -> _Parser:
         action="append",
         required=True,
         metavar="CLAUSE",
-        help="MATCHED [AND ...] THEN UPDATE SET *, ... (repeatable, the first that holds counts)",
+        help="MATCHED [AND ...] THEN UPDATE SET *, ... (repeatable; the first that applies wins)",
     )
 
     engine_sql = verb(
         "engine-sql",
         "verbs:engine_sql",
-        "Maintenance by the table's own engine, checked by our reader",
+        "Maintenance by the table's own engine, checked by dvm's reader",
         table,
         access,
     )
@@ -311,31 +265,36 @@ def _parser() -> _Parser:
         "--catalog", metavar="NAME", help="the session's catalog that has a Paimon table, or catalog.database.table"
     )
     engine_sql.add_argument(
-        "--spark-conf", type=_pair, action="append", default=[], metavar="K=V", help="Spark setting (repeatable)"
+        "--spark-conf", type=pair, action="append", default=[], metavar="K=V", help="Spark setting (repeatable)"
     )
 
-    convert = verb("convert", "verbs:convert", "Make a table of a folder of Parquet files", table, access)
+    convert = verb("convert", "verbs:convert", "Turn a folder of Parquet files into a table", table, access)
     convert.add_argument(
-        "--partition-by", type=_partition_types, metavar="SQL", help="types of the folders' columns: 'day DATE, n INT'"
+        "--partition-by",
+        type=partition_types,
+        metavar="SQL",
+        help="types of the folders' columns: 'day DATE, n INT'",
     )
-    convert.add_argument("--dry-run", action="store_true", help="read every footer, write nothing")
+    convert.add_argument("--dry-run", action="store_true", help="read every footer; write nothing")
 
     zorder = verb("zorder", "verbs:zorder", "Order files by columns, so that filters on them skip more", table, access)
-    zorder.add_argument("--columns", type=_names, required=True, metavar="A,B", help="order by these, along a Z-curve")
+    zorder.add_argument("--columns", type=names, required=True, metavar="A,B", help="the columns of the Z-curve")
     zorder.add_argument(
-        "--partition", action="append", default=[], metavar="K=V", help="only there, as health names it (repeatable)"
+        "--partition",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="only there, spelled as by health (repeatable)",
     )
-    zorder.add_argument("--target-file-size", metavar="256MiB", help="instead of the table's own property")
-    zorder.add_argument("--dry-run", action="store_true", help="show the plan and stop")
+    zorder.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
+    zorder.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
     return parser
 
 
 def _json_option() -> _Parser:
     parser = _Parser(add_help=False)
     parser.add_argument("--json", action="store_true", help="print exactly one JSON document on stdout")
-    parser.add_argument(
-        "-v", "--verbose", action="count", default=0, help="say on stderr what is being done; -vv: in detail"
-    )
+    parser.add_argument("-v", "--verbose", action="count", default=0, help="log progress on stderr; -vv: in detail")
     return parser
 
 
@@ -346,13 +305,13 @@ def _table() -> _Parser:
 
 
 def _access() -> _Parser:
-    # Every verb takes these, so that a script can pass the same options to all; Spark starts only for what needs it.
+    # Every verb accepts these, so that a script can pass the same options to all. Spark starts only where it is needed.
     parser = _Parser(add_help=False)
     parser.add_argument("--format", metavar="NAME", help="detected unless given")
     parser.add_argument("--engine", choices=("spark", "local"), default="spark", help="default: %(default)s")
     parser.add_argument(
         "--storage-option",
-        type=_pair,
+        type=pair,
         action="append",
         default=[],
         metavar="K=V",
@@ -363,8 +322,14 @@ def _access() -> _Parser:
 
 def _policy() -> _Parser:
     parser = _Parser(add_help=False)
-    parser.add_argument("--policy", metavar="FILE", help="policy in YAML; the defaults otherwise")
+    parser.add_argument("--policy", metavar="FILE", help="policy in YAML; without it, the defaults apply")
     parser.add_argument(
-        "--set", type=_pair, action="append", default=[], dest="overrides", metavar="K=V", help="override (repeatable)"
+        "--set",
+        type=pair,
+        action="append",
+        default=[],
+        dest="overrides",
+        metavar="K=V",
+        help="override (repeatable)",
     )
     return parser

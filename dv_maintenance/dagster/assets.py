@@ -1,10 +1,10 @@
 """One table in Dagster: an observed asset for the table itself, and maintenance assets below it.
 
 ``<table>`` is an observable source asset. Its data version is the last version that changed what a query returns, so
-maintenance wakes nobody downstream. ``<table>/dv/optimize``, ``dv/vacuum`` and ``dv/manifest`` are one op each, in the
-table's pool from the plan to the last commit; they run a verb of ``dv_maintenance.service`` and decide nothing. Where
-the table says which ``partitions`` may be chosen, ``dv/optimize`` has them, and works on the chosen ones; a run that
-names none works on the whole table.
+maintenance triggers nothing downstream. ``<table>/dv/optimize``, ``dv/vacuum`` and ``dv/manifest`` are one op each. It
+holds a slot of the table's pool from the plan to the last commit, and runs a verb of ``dv_maintenance.service``. If the
+table has ``partitions``, ``dv/optimize`` is partitioned and works on the chosen ones; a run without partitions works on
+the whole table.
 """
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of ops.
@@ -37,18 +37,18 @@ except ImportError:  # dagster 1.11
 __all__ = ["GROUP", "build_dv_assets"]
 
 GROUP = "dv_maintenance"
-# What Dagster's page calls a format.
-# The resource that rewrites run on: a SparkResource, or whatever else has a `spark_session`.
+# The resource that rewrites run on: a SparkResource, or another one with a `spark_session`.
 _SPARK = "spark"
 # Dagster's tag of a run for one partition; a run over a range has none.
 _PARTITION_TAG = "dagster/partition"
-# Before 1.12.20 Dagster can't record that a partitioned asset was made for no partition: the run fails, its work done.
+# Before 1.12.20 Dagster can't record a run of a partitioned asset without a partition: the run fails after its work.
 _RECORDS_WHOLE_TABLE = Version(dg.__version__) >= Version("1.12.20")
 
 
 def build_dv_assets(tables: Iterable[WatchedTable], *, group_name: str = GROUP) -> list[dg.AssetsDefinition]:
-    """The assets of each table, one for itself and one for each of its ``jobs``. Opens none of them: a table need not
-    exist yet.
+    """The assets of each table, one for itself and one for each of its ``jobs``. Opens no table: it need not exist yet.
+
+    group_name : the group of tables without a ``group_name`` of their own.
 
     Needs a resource ``spark``. Ops of one table share a pool. A table with ``observe: false`` gets no asset of its own:
     the location has one of that key already.
@@ -105,7 +105,7 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
 
 
 def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
-    description = "Rewrites files whose deleted rows, or whose smallness, cost more than they are worth."
+    description = "Rewrites files with too many deleted rows, and merges small files."
     if table.partitions is not None:
         description = f"{description} {describe(table.partitions)}"
 
@@ -144,21 +144,21 @@ def _chosen(context: dg.AssetExecutionContext) -> list[str]:
 
 
 class VacuumRun(dg.Config):
-    """What one run of a vacuum is kept from, on top of the table's policy."""
+    """What one run of a vacuum protects, in addition to the table's policy."""
 
-    protect_versions: list[int] = Field(default=[], description="More versions that stay readable.")
+    protect_versions: list[int] = Field(default=[], description="More versions to keep readable.")
     protect_streams: list[str] = Field(default=[], description="More checkpoint folders of streaming readers.")
     protect: list[str] = Field(default=[], description="More shallow clones of the table.")
-    clones_under: list[str] = Field(default=[], description="More folders in which to look for its clones.")
+    clones_under: list[str] = Field(default=[], description="More folders to search for clones of the table.")
     max_deleted_share: float | None = Field(
-        default=None, description="Instead of the policy's: refuse to delete a larger share; 1 allows all."
+        default=None, description="Overrides the policy: refuse to delete a larger share; 1 allows any."
     )
     quarantine: bool | None = Field(
-        default=None, description="Instead of the policy's: set files aside rather than delete them."
+        default=None, description="Overrides the policy: set files aside instead of deleting them."
     )
     quarantine_retention: str | None = Field(
         default=None,
-        description="Instead of the policy's: delete what earlier runs set aside after so long, such as 7d.",
+        description="Overrides the policy: delete what earlier runs set aside after this time, such as 7d.",
     )
 
     def guards(self) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
 
 def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     description = (
-        "Manifests for readers that know no deletion vectors. Those that the policy left alone are purged first."
+        "Manifests for readers without deletion vectors. Deletion vectors that the policy left alone are purged first."
     )
 
     @dg.multi_asset(
@@ -216,11 +216,11 @@ def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
 
 
 def _spec(table: WatchedTable, job: Job, group: str, description: str) -> dg.AssetSpec:
-    """Downstream of the table, behind ``optimize`` where the table has that job: files that it takes out of use are
-    vacuum's business, and manifests are written of what it leaves.
+    """Downstream of the table, or of its ``optimize``: vacuum deletes the files that it replaces, manifests list those
+    that it writes.
     """
-    behind_optimize = job != "optimize" and "optimize" in table.jobs
-    after = naming.job_key(table, "optimize") if behind_optimize else naming.table_key(table)
+    after_optimize = job != "optimize" and "optimize" in table.jobs
+    after = naming.job_key(table, "optimize") if after_optimize else naming.table_key(table)
     within = table.policy.checks.maintained_within
     return dg.AssetSpec(
         naming.job_key(table, job),

@@ -18,17 +18,17 @@ _RUNS = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
-# A backfill has more runs to come while it is in one of these; not every Dagster has the last one.
+# In these states a backfill will start more runs; not every version of Dagster has the last one.
 _BACKFILLS = [status for status in BulkActionStatus if status.name in {"REQUESTED", "CANCELING", "FAILING"}]
 
-# The daemon starts a run again within seconds of its end, or never: it may miss one that it looks at too early, and
-# goes on saying that it will.
+# The daemon restarts a run within seconds of its end, or never: it can miss one that it inspects too early, whose tag
+# still says that it will be restarted.
 _RETRIED_WITHIN = timedelta(seconds=30)
 
 
 def at_work(instance: dg.DagsterInstance) -> dict[str, str]:
-    """The active run (``run 1a2b3c4d``) by asset key (``AssetKey.to_user_string()``), or by op name if the run is
-    one of a whole job.
+    """The active run (``run 1a2b3c4d``) by asset key (``AssetKey.to_user_string()``); for a run of a whole job, by op
+    name.
     """
     found = {key: f"backfill {backfill}" for backfill, key in _backfills(instance)}
     return found | {name: f"run {run[:8]}" for run, name in _runs(instance)}
@@ -50,7 +50,7 @@ def _runs(instance: dg.DagsterInstance) -> Iterator[tuple[str, str]]:
 
 
 def _about_to_be_retried(instance: dg.DagsterInstance) -> Iterator[dg.DagsterRun]:
-    """Failed runs that ``run_retries`` is about to start again: another run now would be one too many."""
+    """Failed runs that ``run_retries`` is about to restart: another run now would be a duplicate."""
     since = datetime.now(UTC) - _RETRIED_WITHIN
     failed = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY_TAG: "true"}, updated_after=since)
     for run in instance.get_runs(failed):

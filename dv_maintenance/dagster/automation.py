@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["build_dv_job", "build_dv_schedule"]
 
-_DESCRIPTION = "Looks at every table, then does its jobs (optimize, vacuum, manifest) as its settings say."
+_DESCRIPTION = "Observes every table, then does its jobs (optimize, vacuum, manifest) by its settings."
 
 
 def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance", jobs: Iterable[Job] = JOBS) -> Any:
-    """Observe every table that has ``observe``, then do its own of the ``jobs``. One process: one Spark session a run.
-    Without ``optimize`` nothing is observed.
+    """A job that observes every table with ``observe``, then does those of ``jobs`` that the table has. It runs in one
+    process with one Spark session. Without ``optimize`` in ``jobs`` nothing is observed.
 
-    Without ``optimize`` of tables with ``partitions``: Dagster has no job over assets that are partitioned differently.
+    It excludes ``optimize`` of tables with ``partitions``: Dagster has no job over assets with different partitions.
     """
     wanted = frozenset(jobs)
     keys = [key for table in tables for key in _keys(table, wanted)]
@@ -32,14 +32,14 @@ def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance"
         executor_def=dg.in_process_executor,
         description=_DESCRIPTION
         if "optimize" in wanted
-        else f"Of every table that has it: {', '.join(sorted(wanted))}.",
+        else f"Does for every table that has the job: {', '.join(sorted(wanted))}.",
     )
 
 
 def _keys(table: WatchedTable, jobs: frozenset[Job]) -> list[dg.AssetKey]:
     chosen = [job for job in table.jobs if job in jobs]
     together = [job for job in chosen if job != "optimize" or table.partitions is None]
-    # Selecting the asset of somebody else would run it.
+    # With `observe: false` the asset is another's: selecting it would run it.
     observed = table.observe and "optimize" in jobs
     return [*([naming.table_key(table)] if observed else []), *naming.job_keys(table, together)]
 
@@ -54,5 +54,5 @@ def build_dv_schedule(
         cron_schedule=cron_schedule,
         execution_timezone=execution_timezone,
         default_status=dg.DefaultScheduleStatus.STOPPED,
-        description="Nightly maintenance: vacuum has work when time has passed, whether anybody committed or not.",
+        description="Scheduled maintenance. Files expire with time, so a vacuum may have work without new commits.",
     )

@@ -1,7 +1,7 @@
 """Asset checks on the tables: the findings of ``service.checks`` as Dagster shows them.
 
-The checks sit on the table's own key and never block: a check that stopped a run would stop the very work that cures
-what it complains about. In a run that maintains the table too they come last, and report the state afterwards.
+The checks are on the table's own key and never block: a blocking check would stop the maintenance that it calls for.
+In a run that also maintains the table they come last and report the state afterwards.
 """
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of checks.
@@ -23,14 +23,14 @@ _ROWS_SHOWN = 50
 def build_dv_checks(tables: Iterable[WatchedTable]) -> list[dg.AssetChecksDefinition]:
     """The checks of each table, one op per table that reads its log once. Needs no Spark and opens nothing yet.
 
-    A check fails with severity WARN or ERROR by the limits in the table's policy, WARN where the log does not say. Of
-    a table that can't be read only ``readable`` is evaluated: it fails.
+    A check fails with severity WARN or ERROR by the limits in the table's policy, and with WARN if the log has no
+    answer. If the table can't be read, only ``readable`` is evaluated, and fails.
     """
     return [_checks(table) for table in tables]
 
 
 def check_result(table: WatchedTable, finding: Finding) -> dg.AssetCheckResult:
-    """A finding as the result of the check of that name. A severity of WARN stands with checks that passed, too."""
+    """A finding as the result of the check of that name. Checks that passed have the severity WARN, too."""
     error = finding.severity == "error"
     rows = [dg.TableRecord(dict(row)) for row in finding.rows[:_ROWS_SHOWN]]
     return dg.AssetCheckResult(
@@ -60,7 +60,7 @@ def _checks(table: WatchedTable) -> dg.AssetChecksDefinition:
         name=naming.op_name(table, "checks"),
         specs=specs,
         can_subset=True,
-        description="Holds the newest version against the limits of the policy, without Spark.",
+        description="Compares the newest version with the limits of the policy, without Spark.",
     )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         asked = [key.name for key in context.selected_asset_check_keys]

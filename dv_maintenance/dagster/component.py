@@ -73,9 +73,9 @@ class Spark(settings.Spark, dg.Resolvable):
 
 @dg.scaffold_with(DvScaffolder)
 class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
-    """Tables kept free of deletion vectors: their assets, checks, sensor, job and schedule.
+    """Maintained tables: their assets, checks, sensor, jobs and schedules.
 
-    Sensor and schedule start stopped. A subclass may override :meth:`get_translator` to change keys and specs.
+    Sensor and schedules start stopped. A subclass may override :meth:`get_translator` to change keys and specs.
     """
 
     name: str = Field(
@@ -105,7 +105,7 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
         return DvTranslator()
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Finds the tables of folders; opens none.
+        """Searches folders for tables; opens no table.
 
         Raises
         ------
@@ -171,7 +171,7 @@ def _lines(tree: "SourcePositionTree", location: Location) -> Iterator[tuple[Loc
 
 
 def _folder(context: dg.ComponentLoadContext, document: Document) -> str:
-    """Where relative paths start: the folder of the YAML file, or of the Python module."""
+    """The folder of the YAML file or of the Python module, where relative paths start."""
     if document.lines:
         return os.path.dirname(os.path.abspath(document.source))
     return str(context.path if context.path.is_dir() else context.path.parent)

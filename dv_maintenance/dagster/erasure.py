@@ -1,4 +1,4 @@
-"""The erasure job: rows deleted by keys, the files that held them purged, and when the last bytes may go."""
+"""The erasure job: delete rows by keys, purge the files that held them, and say when the last bytes can be deleted."""
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of ops.
 
@@ -25,12 +25,18 @@ def build_erasure_job(
     columns: Mapping[str, Sequence[str]] | None = None,
     name: str = "dv_erasure",
 ) -> dg.JobDefinition:
-    """A job that erases rows by keys from all these tables: delete them, then purge the files that held them, then say
-    from when on a vacuum may remove the old files, with which the last bytes go. In one process: one Spark session.
+    """A job that erases rows by keys from all these tables: it deletes them, purges the files that held them, and says
+    from when on a vacuum may delete the old files, which hold the last bytes. It runs in one process with one Spark
+    session. A table that fails does not stop the others.
 
-    Config: ``keys``, where the keys are; ``columns``, for each table by name the columns that the keys are for, in the
-    keys called the same (``columns`` here is its default); ``purge_all``, purge every deletion vector, for rows that
-    were deleted before by others too; ``dry_run``. A table that fails stops no other one.
+    columns : the default of the config's ``columns``.
+
+    Config::
+
+        keys       where the keys are: a table, or Parquet, CSV or JSON
+        columns    by table name, its key columns, which have the same names in the keys
+        purge_all  purge every deletion vector, also for rows that others deleted before
+        dry_run    only count the rows
     """
     watched = tuple(tables)
     names = [table.name for table in watched]
@@ -42,7 +48,7 @@ def build_erasure_job(
         name=f"{name}_report",
         ins={"erased": dg.In(list[dict[str, Any]])},
         out=dg.Out(dict, description="rows_deleted, and removable_from: epoch milliseconds, for all tables."),
-        description="What was erased, and from when on vacuums may remove the last bytes.",
+        description="What was erased, and from when on vacuums may delete the last bytes.",
     )
     def report(context: dg.OpExecutionContext, erased: list[dict[str, Any]]) -> dict[str, Any]:
         outcome = sum_up(erased)
@@ -57,7 +63,9 @@ def build_erasure_job(
     def config_of(config: dict[str, Any]) -> dict[str, Any]:
         missing = sorted({*names} ^ {*config["columns"]})
         if missing:
-            raise UsageError(f"'columns' must name the tables of this job, and no others: see {', '.join(missing)}")
+            raise UsageError(
+                f"'columns' must name exactly the tables of this job; missing or unknown: {', '.join(missing)}"
+            )
         configs: dict[str, Any] = {}
         for table, (delete, purge) in zip(watched, purges, strict=True):
             rows = {"keys": config["keys"], "on": config["columns"][table.name], "dry_run": config["dry_run"]}
@@ -67,9 +75,9 @@ def build_erasure_job(
 
     schema = {
         "keys": dg.Field(str, description="Where the keys are: a table, or Parquet, CSV or JSON."),
-        "columns": dg.Field({str: [str]}, description="For each table the columns that the keys are for.", **optional),
+        "columns": dg.Field({str: [str]}, description="The key columns of each table.", **optional),
         "purge_all": dg.Field(
-            bool, default_value=False, description="Purge every deletion vector: earlier deletes, by anybody, as well."
+            bool, default_value=False, description="Purge every deletion vector, also of earlier deletes."
         ),
         "dry_run": dg.Field(bool, default_value=False, description="Only count the rows."),
     }
@@ -81,11 +89,11 @@ def build_erasure_job(
 
 
 def _purge_erased(table: WatchedTable) -> dg.OpDefinition:
-    description = "Writes the files that held deleted rows without them, and says when the old ones may go."
+    description = "Rewrites the files that held deleted rows, and says when the old ones can be deleted."
     config = {"purge_all": dg.Field(bool, default_value=False)}
     settings = settings_of(table, "purge_erased", description, config, spark=True)
 
-    @dg.op(**settings, ins={"deleted": dg.In(dict, description="What the delete before it reported.")})
+    @dg.op(**settings, ins={"deleted": dg.In(dict, description="The report of the delete.")})
     def purge_erased(context: dg.OpExecutionContext, deleted: dict[str, Any]) -> dict[str, Any]:
         purge_all = context.op_config["purge_all"]
 

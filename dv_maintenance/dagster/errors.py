@@ -1,4 +1,4 @@
-"""Errors of this package in Dagster's terms: retry what may succeed later, fail at once what can't."""
+"""Errors of this package in Dagster's terms: retry those that may pass, fail at once on the others."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ MAX_RETRIES = 3
 
 @contextmanager
 def in_dagster_terms(retry_number: int) -> Iterator[None]:
-    """Raise RetryRequested for what is worth another try (5, 10, 20 seconds later), and Failure without retries for
-    the rest; a Failure carries what the command line prints, as metadata. ``retry_number``: the tries this step has
-    behind it.
+    """Raise RetryRequested (after 5, 10, 20 seconds) for a retryable error, and Failure without retries for any other.
+    A Failure has what the command line prints as metadata.
+
+    retry_number : earlier attempts of this step.
     """
     try:
         yield

@@ -15,7 +15,7 @@ from dv_maintenance.errors import redacted
 __all__ = ["shown_in"]
 
 _PACKAGE: Final = "dv_maintenance"
-# A code server evaluates several sensors at once: each sees the lines of its own work.
+# A code server evaluates several sensors at once; each gets only its own lines.
 _shown_in: ContextVar[logging.Logger | None] = ContextVar("dv_maintenance_log", default=None)
 
 
@@ -37,7 +37,7 @@ def _managed() -> bool:
 
 @contextmanager
 def shown_in(log: logging.Logger) -> Iterator[None]:
-    """Within it, INFO and above of ``dv_maintenance`` go to ``log`` too."""
+    """Send INFO and above of ``dv_maintenance`` to ``log`` too, while it is open."""
     package = logging.getLogger(_PACKAGE)
     if _FORWARD not in package.handlers:
         package.addHandler(_FORWARD)

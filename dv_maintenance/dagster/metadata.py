@@ -17,7 +17,7 @@ __all__ = ["of_columns", "of_partition", "of_table", "render", "table_of"]
 
 Metadata = dict[str, Any]
 
-# The page's header shows these two, the size in words.
+# The page's header shows these two.
 _HEADER: Final = {"live_rows": "dagster/row_count", "size_bytes": "dagster/size_bytes"}
 _HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _PARTITION: Final = {"live_rows": "dagster/partition_row_count"}

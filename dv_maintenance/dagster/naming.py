@@ -24,8 +24,8 @@ _PLAIN = re.compile(f"{_WORDS}(/{_WORDS})*")
 
 
 def table_key(table: WatchedTable) -> dg.AssetKey:
-    """A name such as ``sales/orders`` is a key of two parts. Dagster makes names of ops and outputs from keys: what it
-    takes in none of them, such as a blank, becomes an underscore.
+    """A name such as ``sales/orders`` is a key of two parts. Dagster derives names of ops and outputs from keys;
+    characters that these may not have, such as a space, become underscores.
     """
     return dg.AssetKey([_NOT_IN_KEYS.sub("_", part) for part in table.name.split("/") if part])
 
@@ -48,6 +48,6 @@ def pool(table: WatchedTable) -> str:
 
 
 def _slug(name: str) -> str:
-    """Letters, digits and underscores: ``a/b`` as ``a__b``; a hash keeps apart what that would make alike."""
+    """Letters, digits and underscores: ``a/b`` becomes ``a__b``. A hash distinguishes names that would become equal."""
     slug = re.sub(r"[^A-Za-z0-9_]", "_", name.replace("/", "__"))
     return slug if _PLAIN.fullmatch(name) else f"{slug}_{sha256(name.encode()).hexdigest()[:6]}"

@@ -9,11 +9,11 @@ __all__ = ["observed_before"]
 
 def observed_before(instance: dg.DagsterInstance, key: dg.AssetKey) -> tuple[int, int] | None:
     """The version and the data version of the table's last observation: where
-    :func:`~dv_maintenance.service.data_version.last_data_version` continues. ``None``: there is no observation, or the
-    data version is for somebody else to say.
+    :func:`~dv_maintenance.service.data_version.last_data_version` continues. ``None``: there is no observation, or
+    another asset reports the data version.
 
-    Without it a history would have to be read to its beginning, and one that a vacuum shortened does not say which
-    version was the last to change data.
+    Without it the history would have to be read to its beginning, and a history that a vacuum shortened does not show
+    which version was the last to change data.
     """
     for record in instance.fetch_observations(key, limit=1).records:
         observation = record.asset_observation

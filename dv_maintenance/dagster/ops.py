@@ -1,8 +1,8 @@
-"""Ops for jobs of one's own: delete rows, order files, restore, checkpoint, the engine's own SQL.
+"""Ops for custom jobs: delete rows, order files, restore, checkpoint, the engine's own SQL.
 
-Each is made for one watched table, holds a slot of that table's pool as its assets do, and takes what to do from the
-run's config; path and storage options stay in the code location. Its output is the report as the command line prints it
-with ``--json``, its metadata say the reason first, and an observation shows the table's page how the table is then.
+Each is made for one watched table and holds a slot of its pool, as the table's assets do. The run's config says what to
+do; path and storage options stay in the code location. Its output is the report that the command line prints with
+``--json``, its metadata begin with the reason, and an observation on the table's page shows the state afterwards.
 """
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of ops.
@@ -40,49 +40,49 @@ __all__ = [
 ]
 
 _SPARK: Final = "spark"
-_DRY_RUN: Final = "Only find out and say what would change."
+_DRY_RUN: Final = "Only report what would change."
 
 
 class DeleteRows(dg.Config):
-    """Which rows to delete: those of a condition, or those of a table of keys."""
+    """Which rows to delete: by a condition, or by a table of keys."""
 
     where: str | None = Field(default=None, description="A condition in Spark SQL; 'true' for every row.")
     keys: str | None = Field(
-        default=None, description="Where the keys are: a table, or Parquet, CSV or JSON. Goes with 'on'."
+        default=None, description="Where the keys are: a table, or Parquet, CSV or JSON. Needs 'on'."
     )
-    on: list[str] = Field(default=[], description="The columns that the keys are for, called the same in both.")
+    on: list[str] = Field(default=[], description="The key columns, named alike in both.")
     dry_run: bool = Field(default=False, description="Only count the rows.")
 
 
 class Zorder(dg.Config):
     """By which columns to order, and where."""
 
-    columns: list[str] = Field(description="Order rows by these, along a Z-curve; by one column it is a plain sort.")
-    partitions: list[str] = Field(default=[], description="Only there, as k=v/k=v; the whole table without any.")
-    target_file_size: str | None = Field(default=None, description="Such as 256MiB, instead of the table's own.")
+    columns: list[str] = Field(description="The columns of the Z-curve; one column is a plain sort.")
+    partitions: list[str] = Field(default=[], description="Only these, as k=v/k=v; by default the whole table.")
+    target_file_size: str | None = Field(default=None, description="Overrides the table's own, such as 256MiB.")
     dry_run: bool = Field(default=False, description="Only make the plan.")
 
 
 class Restore(dg.Config):
-    """Which version to bring back: one of the two."""
+    """Which version to restore: give one of ``version`` and ``timestamp``."""
 
     version: int | None = Field(default=None, description="That version.")
     timestamp: str | None = Field(default=None, description="The newest version at that time: ISO 8601 with a zone.")
     dry_run: bool = Field(default=False, description=_DRY_RUN)
     vacuums_over: list[int] = Field(
-        default=[], description="Versions at which vacuums began that died before their VACUUM END."
+        default=[], description="Versions at which vacuums began that were killed before their VACUUM END."
     )
 
 
 class Checkpoint(dg.Config):
-    """Whether to clean the log up as well."""
+    """Whether to clean the log as well."""
 
-    clean_log: bool = Field(default=False, description="Delete what is out of the table's log retention.")
+    clean_log: bool = Field(default=False, description="Delete log files older than the table's log retention.")
     dry_run: bool = Field(default=False, description=_DRY_RUN)
 
 
 class EngineSql(dg.Config):
-    """What the table's own engine is to run."""
+    """What the table's own engine runs."""
 
     job: Literal["optimize", "purge", "vacuum"] = Field(description="What to run on the whole table.")
     catalog: str | None = Field(
@@ -97,7 +97,7 @@ _Work = Callable[[dg.OpExecutionContext, Table, _ConfigT], Outcome]
 
 
 def delete_rows_op(table: WatchedTable) -> dg.OpDefinition:
-    """DELETE by a condition or by keys; config: :class:`DeleteRows`. Needs Spark. The rows' bytes stay in the files
+    """DELETE by a condition or by keys; config: :class:`DeleteRows`. Needs Spark. The rows' bytes remain in the files
     until a purge and a vacuum: see :func:`build_erasure_job`.
     """
     return _op(table, "delete_rows", DeleteRows, _delete_rows, "Deletes rows, by deletion vectors.")
@@ -110,17 +110,19 @@ def zorder_op(table: WatchedTable) -> dg.OpDefinition:
 
 def restore_op(table: WatchedTable) -> dg.OpDefinition:
     """Makes an older version the newest; config: :class:`Restore`. Moves no data, needs no Spark."""
-    return _op(table, "restore", Restore, _restore, "Makes an older version the newest again.", spark=False)
+    return _op(table, "restore", Restore, _restore, "Makes an older version the newest.", spark=False)
 
 
 def checkpoint_op(table: WatchedTable) -> dg.OpDefinition:
     """Writes a checkpoint of the log, and cleans the log; config: :class:`Checkpoint`. Needs no Spark."""
-    return _op(table, "checkpoint", Checkpoint, _checkpoint, "Sums the log up for its readers.", spark=False)
+    return _op(table, "checkpoint", Checkpoint, _checkpoint, "Writes a checkpoint of the log.", spark=False)
 
 
 def engine_sql_op(table: WatchedTable) -> dg.OpDefinition:
     """Maintenance by the table's own engine in Spark, for tables that are refused here; config: :class:`EngineSql`."""
-    return _op(table, "engine_sql", EngineSql, _engine_sql, "Maintenance by the table's engine, checked by our reader.")
+    return _op(
+        table, "engine_sql", EngineSql, _engine_sql, "Maintenance by the table's engine, checked by another reader."
+    )
 
 
 # -- what all of them share ----------------------------------------------------------------------------------------
@@ -137,7 +139,7 @@ def _op(
 ) -> dg.OpDefinition:
     settings = settings_of(table, what, description, config.to_config_schema(), spark=spark)
 
-    @dg.op(**settings, ins={"after": dg.In(dg.Nothing, description="What has to be done before, if anything.")})
+    @dg.op(**settings, ins={"after": dg.In(dg.Nothing, description="Ops that run before, if any.")})
     def op(context: dg.OpExecutionContext) -> dict[str, Any]:
         return run(context, table, lambda opened: work(context, opened, config(**context.op_config)))
 
@@ -149,7 +151,7 @@ def settings_of(table: WatchedTable, what: str, description: str, config: Any, *
         "name": naming.op_name(table, what),
         "description": description,
         "config_schema": config,
-        "out": dg.Out(dict, description="The report, as the command line prints it with --json."),
+        "out": dg.Out(dict, description="The report that the command line prints with --json."),
         "pool": naming.pool(table),
         "tags": {naming.TABLE_TAG: table.name},
         "required_resource_keys": {_SPARK} if spark else set(),

@@ -1,4 +1,4 @@
-"""A table's partitions as Dagster partitions. Which keys there are is up to ``service.partitions``."""
+"""A table's partitions as Dagster partitions, with the keys of ``service.partitions``."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def missing_partitions(
 
 def _of_column(table: WatchedTable, column: PartitionColumn) -> dg.PartitionsDefinition:
     if column.every is not None and column.start is not None:
-        # The window that holds the present counts too: it is where rows are deleted.
+        # Includes the current window: rows are deleted there.
         return _WINDOWS[column.every](start_date=window_start(column.every, column.start), end_offset=1)
     if column.values is not None:
         return dg.StaticPartitionsDefinition([escaped(value) for value in column.values])

@@ -18,22 +18,22 @@ __all__ = ["SparkResource", "engine_of"]
 
 
 class SparkResource(dg.ConfigurableResource["SparkResource"]):
-    """A lazy Spark session. One that is active already is used and left running; one started here is stopped.
+    """A lazy Spark session. An active session is used and left running; one started here is stopped.
 
-    Whatever has a ``spark_session`` can stand in for it (dagster-pyspark's ``PySparkResource``).
+    Any resource with a ``spark_session`` can replace it (dagster-pyspark's ``PySparkResource``).
     """
 
     master: str = Field(default="local[*]", description="Spark master, or sc://host:15002 for Spark Connect.")
     conf: dict[str, str] = Field(default_factory=dict, description="Spark settings of a session that is started.")
     engine: Literal["spark", "local"] = Field(
-        default="spark", description="local works in the op's own process, without Spark: for tests and tiny tables."
+        default="spark", description="local works in the op's own process, without Spark: for tests and small tables."
     )
 
     _engine: Any = PrivateAttr(default=None)
 
     @property
     def spark_session(self) -> SparkSession:
-        """The session, started by the first call."""
+        """The session; the first call starts it."""
         from dv_maintenance.engine.spark import SparkEngine
 
         engine = self.get_engine()

@@ -28,7 +28,7 @@ attributes:
 
 
 class DvScaffolder(dg.Scaffolder):
-    """Writes ``defs.yaml``; in the Python format, ``component.py`` with the same."""
+    """Writes ``defs.yaml``, or ``component.py`` in the Python format."""
 
     def scaffold(self, request: dg.ScaffoldRequest) -> None:
         if request.scaffold_format == "yaml":

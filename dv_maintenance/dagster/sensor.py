@@ -30,9 +30,9 @@ __all__ = ["build_dv_sensor"]
 # Dagster ends a tick after 60 seconds.
 _BUDGET_SECONDS = 35.0
 _PATIENCE_SECONDS = 10.0
-# The daemon launches them one after the other before it turns to the next tick.
+# The daemon launches them one by one before the next tick.
 _MAX_REQUESTS = 100
-# Ops that people put into jobs of their own and that rewrite files or take them out.
+# Ops of custom jobs that rewrite or remove files.
 _OPS = ("delete_rows", "purge_erased", "zorder", "restore", "engine_sql")
 
 
@@ -43,16 +43,17 @@ def build_dv_sensor(
     jobs: Iterable[Job] = JOBS,
     minimum_interval_seconds: int = 60,
     budget_seconds: float = _BUDGET_SECONDS,
-    description: str = "Looks at the tables' versions for work that piles up, and requests what is due.",
+    description: str = "Inspects new versions of the tables and requests the maintenance that is due.",
 ) -> dg.SensorDefinition:
-    """One sensor for all these tables, stopped until somebody starts it.
+    """One sensor for all these tables, stopped until a user starts it.
 
-    A tick costs one probe per table that did not change. A table gets at most one run at a time, for the jobs that are
-    due, and another only when it has a new version, or after a failure: three times at the same version. A vacuum has
-    runs of its own, which go first, and are counted on their own: a rewrite that fails, or takes the process with it,
-    keeps no disk from being cleaned up. ``jobs``: those to look for, of the tables' own. A sensor that looks for
-    ``optimize`` also observes the tables and evaluates their check ``readable``; one that does not leaves both to
-    another sensor.
+    A tick costs one probe per unchanged table. A table gets at most one run at a time, for the jobs that are due. It
+    gets another one only at a new version, or after a failure, up to three times at one version. A vacuum has runs of
+    its own, which come first and are counted separately: a rewrite that fails, or crashes the process, does not prevent
+    vacuums.
+
+    jobs : the jobs to watch for, among those of each table. A sensor for ``optimize`` also observes the tables and
+        evaluates their check ``readable``; other sensors do neither.
     """
     wanted = frozenset(jobs)
     chosen = (table.model_copy(update={"jobs": tuple(job for job in table.jobs if job in wanted)}) for table in tables)
@@ -97,7 +98,7 @@ class _Dagster:
         self.new_partitions: list[dg.AddDynamicPartitionsRequest] = []
 
     def busy(self, table: WatchedTable) -> str | None:
-        """Also jobs that this sensor does not look for, or that somebody made of our ops."""
+        """Includes jobs that this sensor does not watch for, and custom jobs made of these ops."""
         assets = (naming.job_key(table, job).to_user_string() for job in JOBS)
         names = (*assets, *(naming.op_name(table, what) for what in (*JOBS, *_OPS)))
         return next((self.at_work[name] for name in names if name in self.at_work), None)
@@ -122,7 +123,7 @@ class _Dagster:
     def record(self, table: WatchedTable, observation: Observation) -> None:
         if observation.snapshot is not None:
             self.new_partitions += missing_partitions(table, observation.snapshot, self.instance)
-        # Of an asset that somebody else makes, the data version is for them to say.
+        # With `observe: false` another asset reports the data version.
         tags = {"dagster/data_version": str(observation.data_version)} if table.observe else None
         entries = render(of_inspection(observation.inspection), reason="due")
         self.events.append(dg.AssetObservation(naming.table_key(table), metadata=entries, tags=tags))

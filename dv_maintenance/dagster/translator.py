@@ -18,7 +18,7 @@ __all__ = ["DvTranslator"]
 
 
 class DvTranslator:
-    """Subclass it and override what should differ.
+    """Subclass it and override its methods.
 
     Then build everything from :meth:`tables`, and pass the assets through :meth:`assets`::
 
@@ -32,13 +32,13 @@ class DvTranslator:
 
     def get_asset_spec(self, table: WatchedTable, job: Job | None, spec: dg.AssetSpec) -> dg.AssetSpec:
         """The spec to use for a table (``job`` is ``None``) or for one of its maintenance assets: group, owners, tags,
-        metadata, description. The key must stay: see :meth:`get_asset_key`. ``table`` is named by its key by now.
+        metadata, description. Do not change the key here: see :meth:`get_asset_key`. ``table.name`` is the key.
         """
         del table, job
         return spec
 
     def tables(self, tables: Iterable[WatchedTable]) -> list[WatchedTable]:
-        """The tables, named by their keys: names are what assets, sensors, jobs and checks go by.
+        """The tables, named by their keys: assets, sensors, jobs and checks use these names.
 
         Raises
         ------
@@ -50,7 +50,7 @@ class DvTranslator:
             if key in keys:
                 raise UsageError(
                     f"{table.name} and {keys[key].name} have the same key {key.to_user_string()}",
-                    next_step="make get_asset_key tell them apart",
+                    next_step="return different keys from get_asset_key",
                 )
             keys[key] = table
         return [table.model_copy(update={"name": "/".join(key.path)}) for key, table in keys.items()]
@@ -58,7 +58,7 @@ class DvTranslator:
     def assets(
         self, tables: Iterable[WatchedTable], assets: Iterable[dg.AssetsDefinition]
     ) -> list[dg.AssetsDefinition]:
-        """What ``build_dv_assets`` made of these tables, with this translator's specs."""
+        """The assets that ``build_dv_assets`` made of these tables, with this translator's specs."""
         places: dict[dg.AssetKey, tuple[WatchedTable, Job | None]] = {}
         for table in tables:
             places[naming.table_key(table)] = (table, None)

@@ -9,7 +9,6 @@ two themes.
 
 from __future__ import annotations
 
-import html
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -113,6 +112,8 @@ def fits_inline(markdown: str) -> bool:
 
 
 def _svg(bars: Sequence[Bar]) -> str:
+    import html
+
     shares = [_share(bar) for bar in bars]
     digits = max(map(len, shares))
     labels = [_label(bar.label) for bar in bars]

@@ -1,4 +1,4 @@
-"""The value of ``dvm convert --partition-by``: column types in Spark SQL."""
+"""Values of options, from text. Each function raises ArgumentTypeError, and imports what it needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,55 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["partition_types"]
+__all__ = ["duration", "instant", "names", "natural", "pair", "partition_types", "share"]
+
+
+def duration(text: str) -> int:
+    """Milliseconds."""
+    from dv_maintenance.units import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def instant(text: str) -> int:
+    """Epoch milliseconds."""
+    from dv_maintenance.units import parse_instant
+
+    try:
+        return parse_instant(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (equals and key):
+        # Without the text: it may be a secret.
+        raise argparse.ArgumentTypeError("expected KEY=VALUE")
+    return key, value
+
+
+def natural(text: str) -> int:
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
+def share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share above 0 and up to 1")
+    return share
+
+
+def names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def partition_types(text: str) -> dict[str, pa.DataType]:
