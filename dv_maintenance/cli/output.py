@@ -13,7 +13,7 @@ from dv_maintenance.errors import redacted
 if TYPE_CHECKING:
     from dv_maintenance.errors import DvMaintenanceError
 
-__all__ = ["Output", "bytes_text", "count", "dump_json", "percent", "table", "write_file"]
+__all__ = ["Output", "bytes_text", "count", "dump_json", "table", "write_file"]
 
 
 class Output:
@@ -174,10 +174,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, left: int | Con
 
 def count(number: int | None) -> str:
     return "?" if number is None else f"{number:,}"
-
-
-def percent(ratio: float | None) -> str:
-    return "?" if ratio is None else f"{ratio:.1%}"
 
 
 def bytes_text(size: int | None) -> str:

@@ -10,11 +10,9 @@ two themes.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote
 
 __all__ = ["INLINE", "Bar", "Picture", "bar_chart", "fits_inline"]
 
@@ -33,7 +31,7 @@ _FULL_AT_LEAST: Final = 0.1
 _TEXT_COLOUR: Final = "#737b8a"
 _BAR_COLOUR: Final = "#7269e4"
 # The rest would end a Markdown destination, start an entity or be no URI. Beyond ASCII the browser encodes by itself.
-_UNSAFE: Final = re.compile(r"[^A-Za-z0-9 \-._~/:=;,'()\u0080-\U0010ffff]")
+_UNSAFE: Final = r"[^A-Za-z0-9 \-._~/:=;,'()\u0080-\U0010ffff]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,9 @@ def _natural(text: str) -> list[tuple[int, int, str]]:
 
 def bar_chart(bars: Sequence[Bar], alt: str) -> str:
     """The bars from top to bottom as a Markdown image. ``alt``: plain words, without brackets."""
-    return f"![{alt}](<data:image/svg+xml,{_UNSAFE.sub(lambda found: quote(found[0], safe=''), _svg(bars))}>)"
+    from urllib.parse import quote
+
+    return f"![{alt}](<data:image/svg+xml,{re.sub(_UNSAFE, lambda found: quote(found[0], safe=''), _svg(bars))}>)"
 
 
 def fits_inline(markdown: str) -> bool:
@@ -153,6 +153,8 @@ def _label(text: str) -> str:
     """The label cut in the middle, as names differ at both ends, without characters that XML forbids or that change
     the direction of text.
     """
+    import unicodedata
+
     clean = "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(each)[0] == "C" else each for each in text)
     if len(clean) <= _LABEL:
         return clean
@@ -162,4 +164,6 @@ def _label(text: str) -> str:
 
 def _columns(text: str) -> int:
     """The width in characters: East Asian ones take two."""
+    import unicodedata
+
     return sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)

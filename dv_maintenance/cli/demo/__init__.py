@@ -1,4 +1,4 @@
-"""``dvm demo``: the whole product in a minute. Build five tables, let Dagster maintain them, compare."""
+"""``dvm demo``: build five tables, let Dagster maintain them, compare their rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 _MAX_ROWS = 20_000_000
-# Says that a folder is ours to delete when the demo runs again.
+# Marks a folder that the next demo may delete.
 _MARK = ".dvm-demo"
 # Written last: `make ui` looks for it.
 _REPORT = "report.json"
@@ -30,7 +30,7 @@ _REPORT = "report.json"
 
 def demo(args: Namespace, out: Output) -> int:
     if not 1000 <= args.rows <= _MAX_ROWS:
-        raise UsageError(f"{args.rows} rows make no demo", next_step=f"choose from 1000 to {_MAX_ROWS}")
+        raise UsageError(f"--rows {args.rows} is out of range", next_step=f"choose from 1000 to {_MAX_ROWS}")
     root = _checkout()
     folder = os.path.abspath(args.dir)
     left_out = _prepare(root, folder)
@@ -59,7 +59,7 @@ def _checkout() -> str:
 
 
 def _ui_command(root: str, folder: str, *, listed: bool) -> str:
-    """``listed``: the demo's own list of tables says which there are."""
+    """``listed``: the page needs the demo's own list of tables."""
     if folder == os.path.join(root, "demo") and not listed:  # what sensors/tables.yaml names
         return "make ui"
     home, tables = shlex.quote(f"DAGSTER_HOME={folder}/dagster"), shlex.quote(f"DVM_TABLES={folder}/tables.yaml")
@@ -67,8 +67,8 @@ def _ui_command(root: str, folder: str, *, listed: bool) -> str:
 
 
 def _prepare(root: str, folder: str) -> list[str]:
-    """An empty folder with the settings of ``sensors``. Replaces an earlier demo, and nothing else. Returns which
-    tables have to be left out, and why.
+    """Make an empty folder with the settings of ``sensors``, in place of an earlier demo. Returns the tables that are
+    left out, and why.
     """
     import yaml
 
@@ -76,7 +76,7 @@ def _prepare(root: str, folder: str) -> list[str]:
 
     if os.path.exists(folder) and os.listdir(folder):
         if not os.path.exists(os.path.join(folder, _MARK)):
-            raise RefusedError(f"{folder} is not empty and no demo made it", next_step="choose another --dir")
+            raise RefusedError(f"{folder} is not empty, and not from a demo", next_step="choose another --dir")
         shutil.rmtree(folder)
     os.makedirs(os.path.join(folder, "dagster"), exist_ok=True)
     write_file(os.path.join(folder, _MARK), "")
@@ -99,7 +99,7 @@ def _prepare(root: str, folder: str) -> list[str]:
 
 
 def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui: str) -> Report:
-    """The demo itself, act by act."""
+    """Build, maintain, compare, use again."""
     from dv_maintenance.cli.demo.report import Report, TableReport
     from dv_maintenance.cli.demo.tables import DEMO_TABLES
     from dv_maintenance.maintenance.planning.plan import build_plan
@@ -112,7 +112,7 @@ def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui
         DEMO_TABLES[name].build(table.path, round(rows * DEMO_TABLES[name].share))
     before = _states(watched)
     location.look(list(watched))
-    out.note("2/4  Dagster: the sensor looks, what it asks for is run, then the job for all tables ...")
+    out.note("2/4  Dagster: running what the sensor requests, then the job for all tables ...")
     started = time.perf_counter()
     runs = location.maintain()
     seconds = round(time.perf_counter() - started, 1)
@@ -120,11 +120,11 @@ def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui
     after = _states(watched)
     _compare(before, after, watched)
     plans = {name: build_plan(open_table(table.path).snapshot(), table.policy) for name, table in watched.items()}
-    out.note("4/4  The tables are used again, for something to do in Dagster's page ...")
+    out.note("4/4  Using the tables again, so that there is work in Dagster's page ...")
     for name, table in watched.items():
         DEMO_TABLES[name].use(table.path)
     location.look(list(watched))
-    looks = {each.name: each for each in inspect_tables(config)[0]}
+    inspections = {each.name: each for each in inspect_tables(config)[0]}
     return Report(
         tables=[
             TableReport(
@@ -134,7 +134,7 @@ def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui
                 after=after[name],
                 left_alone=[each for each in plans[name].left_alone if each.deleted_rows],
                 used=DEMO_TABLES[name].used,
-                due=looks[name],
+                due=inspections[name],
             )
             for name in watched
         ],
@@ -156,5 +156,5 @@ def _compare(before: Mapping[str, State], after: Mapping[str, State], watched: M
     for name, state in after.items():
         if (before[name].rows, before[name].content) != (state.rows, state.content):
             raise VerificationError(
-                "the table's content is not what it was", table=watched[name].path, version=state.version
+                "maintenance changed the table's content", table=watched[name].path, version=state.version
             )

@@ -1,7 +1,7 @@
-"""The repository's code location at work, in a process of its own: what Dagster and Spark print goes to a file.
+"""The repository's code location in a process of its own, whose output goes to a file.
 
-It does what the daemon does once somebody has started the sensor: ask it what is due, and run that. The daemon would
-start a process for every run; here all of them share one, and its Spark session.
+It does what the daemon does when the sensor is on: evaluate the sensor and run what it requests. The daemon would start
+a process for every run; here all runs share one process and its Spark session.
 """
 
 from __future__ import annotations
@@ -29,13 +29,17 @@ T = TypeVar("T")
 
 _SENSOR = "dv_accumulation"
 _JOB = "dv_maintenance"
-# Each round a table gets one run. Nobody else commits here: what is due after so many rounds will be due for ever.
+# A round is one run per table. Nobody else commits here: work that is left after so many rounds never ends.
 _MAX_ROUNDS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A Dagster run. ``asked_by``: the sensor or job. ``partitions``: as Dagster labels them, ``None`` for all."""
+    """A Dagster run.
+
+    asked_by : the sensor or job.
+    partitions : as Dagster labels them; ``None``: all.
+    """
 
     run_id: str
     asked_by: str
@@ -48,13 +52,15 @@ class Run:
 class Location:
     """``sensors.definitions`` of the checkout ``root`` on the tables of a file, with the Dagster instance in ``home``.
 
-    ``engine``: spark or local. ``log``: gets what would go to stdout and stderr. The process starts at once: meanwhile
-    there are tables to build.
+    engine : spark or local.
+    log : file for stdout and stderr.
+
+    The process starts at once, while the tables are built.
     """
 
     def __init__(self, root: str, *, home: str, tables: str, engine: str, log: str) -> None:
         self._log = log
-        # Spawned: a fork would take over threads of Arrow that no longer run.
+        # Spawned: after a fork, Arrow's threads no longer run.
         self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_write_to, initargs=(log,))
         self._ready = self._pool.submit(_open, root, home, tables, engine)
 
@@ -69,8 +75,8 @@ class Location:
         return self._call(_look, list(tables))
 
     def maintain(self) -> list[Run]:
-        """What the sensor asks for, until it asks for nothing more, then the job for all tables, which also vacuums
-        and writes manifests. Raises as :meth:`look`.
+        """Run what the sensor requests until it requests nothing, then the job for all tables, which also vacuums and
+        writes manifests. Raises as :meth:`look`.
         """
         return self._call(_maintain)
 
@@ -93,7 +99,7 @@ class Location:
 
 
 class _Side:
-    """What that process holds on to."""
+    """The state of that process."""
 
     current: ClassVar[_Side]
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from dv_maintenance.cli.output import bytes_text, count, percent, table
+from dv_maintenance.cli.output import bytes_text, count, table
+from dv_maintenance.service.text import percent
 
 if TYPE_CHECKING:
     from dv_maintenance.cli.demo.location import Run
@@ -34,8 +35,11 @@ _HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """``left_alone``: files that kept deleted rows, and why. ``used``: what happened to the table since; ``due``: the
-    look at it after that.
+    """One table.
+
+    left_alone : files that kept deleted rows, and why.
+    used : what happened to the table afterwards.
+    due : the inspection after that.
     """
 
     name: str
@@ -49,7 +53,11 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``seconds``: of all ``runs`` together. ``ui``: the command that opens Dagster's page."""
+    """The whole demo.
+
+    seconds : the time of all ``runs``.
+    ui : the command that opens Dagster's page.
+    """
 
     tables: Sequence[TableReport]
     runs: Sequence[Run]
@@ -73,13 +81,13 @@ class Report:
                 "",
                 table(_HEAD, [row for each in self.tables for row in _rows(each)], left=2),
                 "",
-                f"Every row is what it was. {len(self.runs)} Dagster runs took {self.seconds:.0f} s:",
+                f"No row changed. {len(self.runs)} Dagster runs took {self.seconds:.0f} s:",
                 *(f"  {_run(run)}" for run in self.runs),
                 *self._left_alone(),
                 "",
                 f"Manifests for readers without deletion vectors: {self.manifests}",
                 "",
-                "Since then the tables were in use, and there is work again:",
+                "The tables were used since, and have work again:",
                 *(f"  {each.name}: {each.used}; due: {', '.join(each.due.due)}" for each in self.tables),
                 "",
                 f"Open Dagster's page on http://127.0.0.1:3000 with: {self.ui}",

@@ -18,8 +18,12 @@ __all__ = ["State", "measure"]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The table at one moment. ``versions``: those that can be read; ``disk_bytes``: its folder; ``scan_seconds``: of
-    reading every row; ``content``: SHA-256 over all rows in the order of their key.
+    """The table at one moment.
+
+    versions : the number of readable versions.
+    disk_bytes : size of its folder.
+    scan_seconds : time to read every row.
+    content : SHA-256 of all rows in the order of their key.
     """
 
     version: int
@@ -63,8 +67,8 @@ def measure(table: Table, place: str) -> State:
 
 
 def _content(rows: pa.Table) -> str:
-    """SHA-256 of the rows, in the order of the first column, which is a key: files may come in any order. What the
-    table notes down about its columns, such as their names in files, is no content.
+    """SHA-256 of the rows in the order of the first column, which is a key, as the order of files is arbitrary.
+    Metadata of columns, such as their names in files, are not content.
     """
     plain = rows.cast(pa.schema([field.remove_metadata() for field in rows.schema]))
     ordered = plain.combine_chunks().sort_by(rows.column_names[0])
