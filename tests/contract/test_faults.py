@@ -1,11 +1,15 @@
 """Every verb of every format under faults, and killed at its storage calls; the whole of it is deep.
 
+A verb that dies at a call that only reads leaves what it leaves when it dies after the change before that call. So the
+deep form kills before, halfway through, and after every call that changes something.
+
 ``DVM_FAULTS`` in the environment: how many runs with faults each verb has in the deep form.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import multiprocessing
 import os
 import re
@@ -15,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext, suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,14 +27,16 @@ from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.commit import dv_files
 from dv_maintenance.tables.delta.commit import publish as delta_publish
 from dv_maintenance.tables.paimon.commit import publish as paimon_publish
+from dv_maintenance.tables.paimon.layout import Layout
+from dv_maintenance.tables.paimon.log.manifests import manifest_files
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.faults import Call, Fault, Faults, Kill
 from dv_maintenance.testing.faulty_access import injected
-from dv_maintenance.testing.locations import Bucket, Folder
+from dv_maintenance.testing.locations import Bucket, Folder, TableLocation
 from dv_maintenance.testing.trials import Trial
 from dv_maintenance.testing.verbs import Verb, verbs_of
 
-RUNS = int(os.environ.get("DVM_FAULTS", "100"))
+RUNS = int(os.environ.get("DVM_FAULTS", "40"))
 # Short forms kill at every so many of the calls, beginning with another one for each verb.
 SHARE = 20
 
@@ -82,29 +89,46 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def trial(tmp_path: Path, make: Make, verb: Verb, monkeypatch: pytest.MonkeyPatch) -> Trial:
     place = tmp_path / "table"
-    location: Bucket | Folder = Folder(place)
+    location: TableLocation = Folder(place)
     if make in IN_BUCKET:
         location = Bucket()
         monkeypatch.setattr(Storage, "default_access", location)
-    return Trial(make(str(place), verb.name), location, verb, half_written)
+    return trial_at(make(str(place), verb.name), location, verb)
 
 
-def half_written(paths: Collection[str]) -> Iterator[str]:
-    """Names under which our own writing begins."""
-    return (path for path in paths if path.endswith(".tmp"))
+def trial_at(backend: TableBackend, location: TableLocation, verb: Verb) -> Trial:
+    def leftovers(paths: Collection[str]) -> Iterator[str]:
+        """Names under which our own writing begins, and manifests that no snapshot of Paimon's names."""
+        yield from (path for path in paths if path.endswith(".tmp"))
+        if isinstance(backend, PaimonBackend):
+            yield from {path for path in paths if path.startswith("manifest/")} - named_manifests(backend, paths)
+
+    return Trial(backend, location, verb, leftovers)
 
 
-def kills(trial: Trial, *, every_call: bool) -> list[Kill]:
-    points = trial.points(all_calls=every_call)
-    found = [Kill(point.number) for point in points]
-    found += [Kill(point.number, "halfway") for point in points if Fault.FULL_HALFWAY in point.possible]
-    return found + ([Kill(point.number, "after") for point in points] if every_call else [])
+def named_manifests(backend: TableBackend, paths: Collection[str]) -> set[str]:
+    layout = Layout(backend.open().storage)
+    named: set[str] = set()
+    for path in paths:
+        if not re.fullmatch(r"snapshot/snapshot-\d+", path):
+            continue
+        snapshot = json.loads(layout.storage.get(path))
+        lists = [snapshot["baseManifestList"], snapshot["deltaManifestList"]]
+        manifests = [each.name for name in lists for each in manifest_files(layout, name, snapshot["id"])]
+        index = [snapshot["indexManifest"]] if "indexManifest" in snapshot else []
+        named |= {layout.manifest(name) for name in (*lists, *manifests, *index)}
+    return named
+
+
+def kills(points: list[Call], *whens: str) -> list[Kill]:
+    halfway = [Kill(point.number, "halfway") for point in points if Fault.FULL_HALFWAY in point.possible]
+    return [Kill(point.number, when) for point in points for when in whens] + halfway
 
 
 @pytest.mark.parametrize(("make", "verb"), CASES)
 def test_killed_at_some_of_its_calls(make: Make, verb: Verb, trial: Trial) -> None:
     first = sum(map(ord, f"{make.__name__}{verb.name}")) % SHARE
-    found = kills(trial, every_call=False)
+    found = kills(trial.points(), "before")
     for kill in found[first % max(1, len(found)) :: SHARE]:
         assert trial.kill(kill)
 
@@ -126,14 +150,20 @@ def dying(trial: Trial, make: Make, kill: Kill | None) -> ForkServerProcess:
     return processes.Process(target=run_and_die, args=(make, trial.backend.place, trial.verb.name, trial.now, kill))
 
 
-def sigkilled(trial: Trial, make: Make, kill: Kill) -> None:
+def sigkilled(trial: Trial, make: Make, kill: Kill) -> set[str]:
+    """Kill the process. Paths of the files that it left behind."""
+    left: set[str] = set()
+
     def die() -> None:
+        before = trial.location.files()
         process = dying(trial, make, kill)
         process.start()
         process.join(600)
         assert process.exitcode == -signal.SIGKILL, kill
+        left.update(trial.location.files().keys() - before.keys())
 
     trial.survive(die)
+    return left
 
 
 def killed_at_change(trial: Trial, make: Make, place: Path, number: int) -> bool:
@@ -184,18 +214,29 @@ def committing(points: list[Call]) -> Call:
     return (deciding or points)[-1]
 
 
-def case(make: Make, name: str) -> object:
+def case(make: Make, name: str, *marks: pytest.MarkDecorator) -> Any:
     verb = next(verb for verb in verbs_of(make("nowhere", "")) if verb.name == name)
-    return pytest.param(make, verb, id=f"{make.__name__}-{name}")
+    return pytest.param(make, verb, id=f"{make.__name__}-{name}", marks=marks)
 
 
-SIGNALLED = [
-    *(case(delta, name) for name in ("purge", "delete", "vacuum", "restore")),
-    *(case(paimon, name) for name in ("purge", "delete", "vacuum")),
-    *(case(lance, name) for name in ("delete", "vacuum")),
-]
+# Data files, deletion vectors, and what Paimon's snapshots are made of.
+UNCOMMITTED = [case(delta, "update"), case(paimon, "purge", pytest.mark.deep)]
+ON_DISK = [case for case in CASES if case.values[0] not in IN_BUCKET]
 # What a purge of Lance changes, Lance's own library writes: no call of ours to die at.
-WATCHED = [case(lance, "purge"), case(delta, "purge"), case(paimon, "purge")]
+SIGNALLED = [each for each in ON_DISK if each.id not in {"lance-purge", "lance-optimize"}]
+WATCHED = [
+    *(case(lance, name) for name in ("purge", "optimize", "delete")),
+    *(case(delta, name) for name in ("purge", "merge")),
+    *(case(paimon, name) for name in ("purge", "delete", "vacuum")),
+]
+
+
+@pytest.mark.parametrize(("make", "verb"), UNCOMMITTED)
+def test_vacuum_finds_what_a_killed_process_left(make: Make, verb: Verb, trial: Trial) -> None:
+    commit = committing(trial.points())
+    left = sigkilled(trial, make, Kill(commit.number))
+    assert any(path.endswith(".parquet") for path in left)
+    assert {delta: "deletion_vector", paimon: "manifest/"}[make] in " ".join(left)
 
 
 @pytest.mark.deep
@@ -203,11 +244,9 @@ WATCHED = [case(lance, "purge"), case(delta, "purge"), case(paimon, "purge")]
 def test_killed_by_a_signal(make: Make, verb: Verb, trial: Trial) -> None:
     points = trial.points()
     sample = {point.number: point for point in (points[0], points[len(points) // 2], committing(points), points[-1])}
-    found = [Kill(number, when) for number in sample for when in ("before", "after")]
-    found += [Kill(number, "halfway") for number, point in sample.items() if Fault.FULL_HALFWAY in point.possible]
-    for kill in found:
-        sigkilled(trial, make, kill)
-    print(f"\n{make.__name__} {verb.name}: {len(found)} kills by SIGKILL")
+    found = kills(list(sample.values()), "before", "after")
+    left = [sigkilled(trial, make, kill) for kill in found]
+    print(f"\n{make.__name__} {verb.name}: {len(found)} kills by SIGKILL, files left behind by {sum(map(bool, left))}")
 
 
 @pytest.mark.deep
@@ -215,7 +254,7 @@ def test_killed_by_a_signal(make: Make, verb: Verb, trial: Trial) -> None:
 def test_killed_when_something_changed_on_disk(make: Make, verb: Verb, trial: Trial, tmp_path: Path) -> None:
     killed = 0
     for number in range(1, 40):
-        died = [killed_at_change(trial, make, tmp_path / "table", number) for _ in range(3)]
+        died = [killed_at_change(trial, make, tmp_path / "table", number) for _ in range(2)]
         killed += sum(died)
         if not any(died):
             break
@@ -228,12 +267,12 @@ def test_killed_when_something_changed_on_disk(make: Make, verb: Verb, trial: Tr
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("make", "verb"), CASES)
-def test_killed_at_every_call(make: Make, verb: Verb, trial: Trial) -> None:
-    # A downgrade replays its log for each of some twenty commits: thousands of calls that only read.
-    found = kills(trial, every_call=not verb.name.startswith("downgrade"))
+def test_killed_at_every_change(make: Make, verb: Verb, trial: Trial) -> None:
+    calls = trial.points(all_calls=True)
+    found = kills([call for call in calls if call.changes], "before", "after")
     for kill in found:
         assert trial.kill(kill), kill
-    print(f"\n{make.__name__} {verb.name}: {len(found)} kills")
+    print(f"\n{make.__name__} {verb.name}: {len(calls)} calls, {len(found)} kills")
 
 
 @pytest.mark.deep
