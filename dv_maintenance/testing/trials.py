@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import DvMaintenanceError, RetryableError, TableNotFoundError
 from dv_maintenance.storage import Storage, staged_for
-from dv_maintenance.testing.faults import Call, Kill, Killed, Meanwhile, Recorder
+from dv_maintenance.testing.faults import Call, Killed, Meanwhile, Recorder
 from dv_maintenance.testing.faulty_access import injected
 from dv_maintenance.testing.history import TableHistory, needed_files
 
@@ -80,7 +80,7 @@ class Trial:
         self._settle()
         return recorder.calls if all_calls else recorder.points()
 
-    def kill(self, script: Kill) -> bool:
+    def kill(self, script: Script) -> bool:
         """Die at a call. Returns whether the call was reached."""
         self._reset()
         # If the verb was about to raise an error, the kill happens during its cleanup.
