@@ -93,7 +93,7 @@ def test_a_snapshot_that_is_there_is_taken_for_another_ones(tmp_path: Path, monk
             return False
         return True
 
-    monkeypatch.setattr(paimon_publish._Race, "_create", create)
+    monkeypatch.setattr(paimon_publish._Rules, "_create", create)
     assert not passes(subject, [Once(*repeated)])
 
 

@@ -1,24 +1,23 @@
-"""Publish one commit: read concurrent commits, put-if-absent, and retry if another writer was faster.
+"""Delta's rules of a commit: what was committed since the base, the bytes of the next version, its transaction id.
 
-In each attempt the caller's ``compose`` decides what to commit. This module handles versions, timestamps and storage
-failures.
+In each attempt the caller's ``compose`` decides what to commit. ``tables/publish.py`` runs the attempts.
 """
 
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from uuid import uuid4
 
 import orjson
 
 from dv_maintenance import __version__
-from dv_maintenance.errors import ConflictError, DvMaintenanceError, StorageError
+from dv_maintenance.errors import ConflictError, StorageError
 from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage
+from dv_maintenance.tables import publish as frame
 from dv_maintenance.tables.delta.commit.conflicts import Since
 from dv_maintenance.tables.delta.commit.unvacuumed import check_unvacuumed
 from dv_maintenance.tables.delta.features import check_writable
@@ -27,8 +26,9 @@ from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol
 from dv_maintenance.tables.delta.log.segment import commit_path, latest_version, read_commit
 from dv_maintenance.tables.delta.rows.row_tracking import PRESERVED, stored_columns
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+from dv_maintenance.tables.publish import Overtaken, Published, Rules
 
-__all__ = ["Compose", "Draft", "Published", "commit_body", "commit_times", "operation_info", "publish"]
+__all__ = ["Compose", "Draft", "commit_body", "commit_times", "operation_info", "publish"]
 
 _log = logging.getLogger(__name__)
 
@@ -55,14 +55,6 @@ class Draft:
 Compose = Callable[[Since], Draft | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A published commit. ``version``: ``None`` if nothing was left to commit; ``attempts``: put-if-absent attempts."""
-
-    version: int | None
-    attempts: int
-
-
 def publish(
     storage: Storage,
     base: DeltaSnapshot,
@@ -70,7 +62,7 @@ def publish(
     *,
     writes: str,
     max_attempts: int = 10,
-) -> Published:
+) -> Published[Draft]:
     """Commit what ``compose`` returns, on top of everything committed since ``base``.
 
     ``compose`` must be deterministic: the same history gives the same draft. ``writes``: the operation that the table's
@@ -84,17 +76,18 @@ def publish(
     UnsupportedFeatureError, RefusedError : the table may not be written, or no longer.
     """
     check_writable(base, writes)
-    race = _Race(storage, base, compose, writes)
-    published = race.run(max_attempts)
+    rules = _Rules(storage, base, compose, writes)
+    published = frame.publish(rules, max_attempts=max_attempts, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE)
     if published.version is not None:
-        _checkpoint_if_due(storage, published.version, race.metadata)
+        _checkpoint_if_due(storage, published.version, rules.metadata)
     return published
 
 
 @dataclass(slots=True)
-class _Race:
+class _Rules(Rules[Draft]):
     """One commit in progress. Its transaction id identifies the commit if the answer to a put got lost."""
 
+    recognises: ClassVar[bool] = True
     storage: Storage
     base: DeltaSnapshot
     compose: Compose
@@ -102,8 +95,6 @@ class _Race:
     transaction: str = field(default_factory=lambda: str(uuid4()))
     since: Since = field(init=False)
     checked: tuple[Protocol | None, Metadata | None] = (None, None)
-    tries: int = 0
-    unsure: bool = False  # the last put failed in a way that may have left its file behind
 
     def __post_init__(self) -> None:
         self.since = Since(
@@ -112,26 +103,9 @@ class _Race:
             in_commit_timestamp=self.base.in_commit_timestamp,
         )
 
-    def run(self, attempts: int) -> Published:
-        published: Published | None = None
-        failure: StorageError | None = None
-        for number in range(attempts):
-            if number:
-                _pause(number)
-            try:
-                published, failure = self.attempt(), None
-            except StorageError as error:
-                _log.warning("%s: try %d of %d to commit failed: %s", self.storage.uri, number + 1, attempts, error)
-                published, failure = None, error
-            if published is not None:
-                return published
-        try:
-            published = self.look()  # the last put may have made it
-        except StorageError as error:
-            failure = failure or error
-        if published is not None:
-            return published
-        raise self.defeat(attempts, failure)
+    @property
+    def table(self) -> str:
+        return self.storage.uri
 
     @property
     def protocol(self) -> Protocol:
@@ -141,36 +115,7 @@ class _Race:
     def metadata(self) -> Metadata:
         return self.since.metadata or self.base.metadata
 
-    def attempt(self) -> Published | None:
-        """Try to commit the next version. ``None``: another writer committed it first."""
-        if (published := self.look()) is not None:
-            return published
-        if (self.since.protocol, self.since.metadata) != self.checked:
-            check_writable(load_snapshot(self.storage, self.since.version), self.writes)
-            self.checked = (self.since.protocol, self.since.metadata)
-        draft = self.compose(self.since)
-        if draft is None:
-            return Published(None, self.tries)
-        if not draft.looked and any(mark.started for mark in self.since.vacuums):
-            check_unvacuumed(self.storage, self.since, draft.actions)
-        now = time.time_ns() // 1_000_000
-        times = commit_times(self.protocol, self.metadata, self.since.in_commit_timestamp, now)
-        body = commit_body({**times, **draft.info, "txnId": self.transaction}, draft.actions)
-        self.tries += 1
-        try:
-            self.storage.create(commit_path(self.since.version + 1), body)
-        except FileExistsAlreadyError:
-            # Another writer's, or this one: storage clients repeat a request whose answer got lost. `look` finds out.
-            _log.info("%s: version %d is taken, looking at what it changed", self.storage.uri, self.since.version + 1)
-            return None
-        except StorageError:
-            self.unsure = True
-            raise
-        _log.info("%s: committed version %d", self.storage.uri, self.since.version + 1)
-        return Published(self.since.version + 1, self.tries)
-
-    def look(self) -> Published | None:
-        """Absorb what was committed since the last call; ``Published`` if one of these commits is this one."""
+    def catch_up(self) -> int | None:
         newest = latest_version(self.storage, known=self.since.version)
         if newest < self.since.version:
             raise self._history_gone(f"its newest version is {newest}, before {self.since.version}")
@@ -180,23 +125,46 @@ class _Race:
             except FileNotFoundError:
                 raise self._history_gone(f"commit {version} was cleaned up") from None
             if _transaction(actions) == self.transaction:
-                return Published(version, self.tries)
+                return version
             self.since.absorb(actions, where=commit_path(version))
-        self.unsure = False
         return None
 
-    def defeat(self, attempts: int, failure: StorageError | None) -> DvMaintenanceError:
+    def draft(self) -> Draft | None:
+        if (self.since.protocol, self.since.metadata) != self.checked:
+            check_writable(load_snapshot(self.storage, self.since.version), self.writes)
+            self.checked = (self.since.protocol, self.since.metadata)
+        draft = self.compose(self.since)
+        if draft is not None and not draft.looked and any(mark.started for mark in self.since.vacuums):
+            check_unvacuumed(self.storage, self.since, draft.actions)
+        return draft
+
+    def create(self, draft: Draft) -> int:
+        now = time.time_ns() // 1_000_000
+        times = commit_times(self.protocol, self.metadata, self.since.in_commit_timestamp, now)
+        body = commit_body({**times, **draft.info, "txnId": self.transaction}, draft.actions)
         version = self.since.version + 1
-        if failure is None:
-            return ConflictError(
-                f"other writers were faster in all of {attempts} attempts, the last one for version {version}",
-                table=self.storage.uri,
-                version=self.since.version,
-                done=_NOTHING,
-                next_step="run again when the table is less busy; vacuum deletes the files that no commit names",
-            )
+        try:
+            self.storage.create(commit_path(version), body)
+        except FileExistsAlreadyError:
+            # Another writer's, or this one: storage clients repeat a request whose answer got lost. `catch_up` finds
+            # out.
+            raise Overtaken(f"version {version} is taken, looking at what it changed") from None
+        return version
+
+    def defeat(self, attempts: int) -> ConflictError:
+        return ConflictError(
+            f"other writers were faster in all of {attempts} attempts, the last one for version"
+            f" {self.since.version + 1}",
+            table=self.storage.uri,
+            version=self.since.version,
+            done=_NOTHING,
+            next_step="run again when the table is less busy; vacuum deletes the files that no commit names",
+        )
+
+    def failed(self, failure: StorageError, *, unknown: bool) -> StorageError:
+        version = self.since.version + 1
         failure.table, failure.version, failure.done = self.storage.uri, self.since.version, _NOTHING
-        if self.unsure:
+        if unknown:
             failure.done = f"it is not known whether version {version} was committed"
             failure.next_step = f"check whether {commit_path(version)} has the transaction id {self.transaction}"
         return failure
@@ -261,11 +229,6 @@ def commit_times(protocol: Protocol, metadata: Metadata, before: int | None, now
 def _transaction(actions: Sequence[Action]) -> str | None:
     infos = (action["commitInfo"] for action in actions if isinstance(action.get("commitInfo"), dict))
     return next((info.get("txnId") for info in infos), None)
-
-
-def _pause(number: int) -> None:
-    # Full jitter: losers of one race must not meet again in the next.
-    time.sleep(random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**number)))  # noqa: S311 - no secret
 
 
 def _checkpoint_if_due(storage: Storage, version: int, metadata: Metadata) -> None:

@@ -9,11 +9,9 @@ back.
 
 from __future__ import annotations
 
-import logging
-import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -23,6 +21,7 @@ import orjson
 from dv_maintenance.errors import ConflictError, DamagedTableError, StorageError, UsageError
 from dv_maintenance.files.avro.writer import Template, write_records
 from dv_maintenance.storage import FileExistsAlreadyError
+from dv_maintenance.tables import publish as frame
 from dv_maintenance.tables.paimon.commit.value_stats import partition_stats
 from dv_maintenance.tables.paimon.layout import SNAPSHOT, table_layout
 from dv_maintenance.tables.paimon.log.entries import Entry, filled, read_whole, written
@@ -30,15 +29,14 @@ from dv_maintenance.tables.paimon.log.manifests import ADD, DELETE
 from dv_maintenance.tables.paimon.log.snapshots import LATEST, latest_version, load_snapshot_file
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
 from dv_maintenance.tables.paimon.writable import check_writable
+from dv_maintenance.tables.publish import Overtaken, Published, Rules
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.paimon.commit.index_change import NewIndex
     from dv_maintenance.tables.paimon.layout import Layout
 
-__all__ = ["Draft", "Published", "publish"]
-
-_log = logging.getLogger(__name__)
+__all__ = ["Draft", "publish"]
 
 _BATCH: Final = 2**63 - 1
 """Commit identifier of all batch writers."""
@@ -62,21 +60,12 @@ class Draft:
     index: NewIndex | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """``version`` is ``None`` if there was nothing to commit. ``draft``: what was committed, on top of ``before``."""
-
-    version: int | None
-    attempts: int
-    draft: Draft | None = None
-
-
 Compose = Callable[[PaimonSnapshot], Draft | None]
 
 
 def publish(
     place: Storage, base: PaimonSnapshot, compose: Compose, *, writes: str, max_attempts: int = 10
-) -> Published:
+) -> Published[Draft]:
     """Commit what ``compose`` says of the newest snapshot, ``base`` at first if nobody has committed since.
 
     ``writes``: the operation that the table is checked for, again on every snapshot of others. Files of attempts that
@@ -89,67 +78,79 @@ def publish(
     DamagedTableError, UnsupportedFeatureError, RefusedError : of the newest snapshot; nothing was committed.
     """
     check_writable(base, writes)
-    race = _Race(place, table_layout(place), base, compose, writes)
-    for number in range(max_attempts):
-        if number:
-            # Full jitter: losers of one race must not meet again in the next.
-            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**number)))  # noqa: S311 - no secret
-        if (published := race.attempt(number + 1)) is not None:
-            return published
-    raise ConflictError(
-        f"other writers were faster in all of {max_attempts} attempts",
-        table=base.table,
-        version=base.version,
-        done=_NOTHING,
-        next_step="run again when the table is less busy",
-    )
+    rules = _Rules(place, table_layout(place), base, compose, writes, now=base)
+    return frame.publish(rules, max_attempts=max_attempts, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE)
 
 
 @dataclass(slots=True)
-class _Race:
+class _Rules(Rules[Draft]):
+    """One commit in progress. Its outcome is settled by reading the snapshot back, not by the history: a snapshot may
+    have expired before anybody looks for it there.
+    """
+
     place: Storage
     layout: Layout
-    now: PaimonSnapshot
+    base: PaimonSnapshot
     compose: Compose
     writes: str
+    now: PaimonSnapshot
     user: str = field(default_factory=lambda: f"dv-maintenance-{uuid4()}")
+    newest: int | None = None  # when the attempt began
 
-    def attempt(self, number: int) -> Published | None:
-        """``None``: somebody else took the number."""
-        newest = latest_version(self.layout)
-        try:
-            return self._attempt(number)
-        except DamagedTableError:
-            # Who is quick with commits expires what is read here.
-            if latest_version(self.layout) == newest:
-                raise
-            return None
+    @property
+    def table(self) -> str:
+        return self.place.uri
 
-    def _attempt(self, number: int) -> Published | None:
-        self.now = load_snapshot(self.place, known=self.now)
-        check_writable(self.now, self.writes)
-        draft = self.compose(self.now)
-        if draft is None:
-            return Published(None, number)
+    def catch_up(self) -> None:
+        self.newest = latest_version(self.layout)
+        with self._unless_expired():
+            self.now = load_snapshot(self.place, known=self.now)
+            check_writable(self.now, self.writes)
+
+    def draft(self) -> Draft | None:
+        with self._unless_expired():
+            return self.compose(self.now)
+
+    def create(self, draft: Draft) -> int:
         files = _Files(self.layout)
+        version = self.now.version + 1
+        path = self.layout.snapshot(version)
         try:
-            body = self._snapshot(draft, files)
+            with self._unless_expired():
+                body = self._snapshot(draft, files)
+                # Rolled back and written to up to the same number, the table would get back what was rolled back.
+                another = self._base_is_another()
         except BaseException:
             files.discard()
             raise
-        path = self.layout.snapshot(self.now.version + 1)
-        # Rolled back and written to up to the same number, the table would get back what was rolled back.
-        if self._base_is_another() or not self._create(path, body):
-            _log.info("%s: snapshot %d is taken, building on it", self.place.uri, self.now.version + 1)
+        if another or not self._create(path, body):
             files.discard()
-            return None
+            raise Overtaken(f"snapshot {version} is taken, building on it")
         if self._base_is_another():
             raise self._unsure(
                 path, f"snapshot {self.now.version} was rolled back and written again while it was built upon"
             )
-        self._point_to(self.now.version + 1)
-        _log.info("%s: committed snapshot %d", self.place.uri, self.now.version + 1)
-        return Published(self.now.version + 1, number, draft)
+        self._point_to(version)
+        return version
+
+    def defeat(self, attempts: int) -> ConflictError:
+        return ConflictError(
+            f"other writers were faster in all of {attempts} attempts",
+            table=self.base.table,
+            version=self.base.version,
+            done=_NOTHING,
+            next_step="run again when the table is less busy",
+        )
+
+    @contextmanager
+    def _unless_expired(self) -> Iterator[None]:
+        """A fast writer expires what is read here: files that are missing then are a lost race, not damage."""
+        try:
+            yield
+        except DamagedTableError as damage:
+            if latest_version(self.layout) == self.newest:
+                raise
+            raise Overtaken(f"what was read has expired: {damage.message}") from damage
 
     def _base_is_another(self) -> bool:
         """Whether the snapshot that is built upon is not the one that was read. One that is gone has expired."""

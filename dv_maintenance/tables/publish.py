@@ -1,0 +1,155 @@
+"""The frame of every commit: read what others committed, decide, create the next version, and try again if another
+writer was faster. A format contributes only its rules.
+
+What a failed call means is decided here. A commit whose outcome is unknown is neither repeated nor given up before the
+history was read: an own commit that another call made, or that a storage client repeated, counts as the success it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeVar
+
+from dv_maintenance.errors import StorageError
+
+__all__ = ["Overtaken", "Published", "Rules", "publish"]
+
+_log = logging.getLogger(__name__)
+
+DraftT = TypeVar("DraftT")
+
+
+class Overtaken(Exception):  # noqa: N818 - not an error: the next attempt builds on what the other writer committed
+    """Another writer was faster, so that this attempt is out of date. The text says what happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published(Generic[DraftT]):
+    """What came of a commit.
+
+    version : the new version, ``None`` if nothing was left to commit.
+    attempts : how often a version was to be created.
+    draft : what was committed.
+    """
+
+    version: int | None
+    attempts: int
+    draft: DraftT | None = None
+
+
+class Rules(ABC, Generic[DraftT]):
+    """A format's rules: what the next version holds, how a conflict is decided, how an own commit is recognised.
+
+    recognises : whether ``catch_up`` recognises an own commit. Only then is a failed call repeated: without that it
+        might commit twice, so a StorageError ends the commit.
+
+    Each method may raise Overtaken, and errors that end the commit.
+    """
+
+    recognises: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def table(self) -> str:
+        """The table's name in the log."""
+
+    @abstractmethod
+    def catch_up(self) -> int | None:
+        """Read what was committed since the last call; the version of the own commit if it is there."""
+
+    @abstractmethod
+    def draft(self) -> DraftT | None:
+        """What to commit on top of what ``catch_up`` read; ``None`` if nothing is left."""
+
+    @abstractmethod
+    def create(self, draft: DraftT) -> int:
+        """Create the next version, and return it. Overtaken: it exists already, and is not known to be the own one.
+        StorageError: it may exist or not.
+        """
+
+    @abstractmethod
+    def defeat(self, attempts: int) -> Exception:
+        """The error for ``attempts`` attempts in which another writer was faster."""
+
+    def failed(self, failure: StorageError, *, unknown: bool) -> StorageError:  # noqa: ARG002 - rules override it
+        """The error for a storage that kept failing. ``unknown``: the last version may have been created."""
+        return failure
+
+
+def publish(
+    rules: Rules[DraftT], *, max_attempts: int, first_pause: float = 0, longest_pause: float = 0
+) -> Published[DraftT]:
+    """Commit what ``rules`` decide, in ``max_attempts`` attempts.
+
+    ``first_pause``, ``longest_pause``: seconds between attempts, doubled each time, with full jitter.
+
+    Raises
+    ------
+    What ``rules`` raise; ``rules.defeat`` and ``rules.failed`` after the last attempt.
+    """
+    race = _Race(rules)
+    failure: StorageError | None = None
+    for number in range(max_attempts):
+        if number:
+            _pause(min(longest_pause, first_pause * 2**number))
+        try:
+            published, failure = race.attempt(), None
+        except Overtaken as other:
+            _log.info("%s: attempt %d of %d lost: %s", rules.table, number + 1, max_attempts, other)
+            failure = None
+        except StorageError as error:
+            if not rules.recognises:
+                raise
+            _log.warning("%s: try %d of %d to commit failed: %s", rules.table, number + 1, max_attempts, error)
+            failure = error
+        else:
+            return published
+    if rules.recognises:
+        try:
+            if (found := race.found()) is not None:  # the last attempt may have created it
+                return found
+        except StorageError as error:
+            failure = failure or error
+    raise rules.defeat(max_attempts) if failure is None else rules.failed(failure, unknown=race.unknown)
+
+
+@dataclass(slots=True)
+class _Race(Generic[DraftT]):
+    """One commit in progress.
+
+    last : what the last attempt was to commit.
+    unknown : the last attempt may have created its version, also where that version "exists already": nobody has looked
+        at the history since.
+    """
+
+    rules: Rules[DraftT]
+    last: DraftT | None = None
+    attempts: int = 0
+    unknown: bool = False
+
+    def attempt(self) -> Published[DraftT]:
+        if (found := self.found()) is not None:
+            return found
+        draft = self.rules.draft()
+        if draft is None:
+            return Published(None, self.attempts)
+        self.attempts += 1
+        self.last, self.unknown = draft, True
+        version = self.rules.create(draft)
+        _log.info("%s: committed version %d", self.rules.table, version)
+        return Published(version, self.attempts, draft)
+
+    def found(self) -> Published[DraftT] | None:
+        """The own commit, if an earlier attempt has made it after all."""
+        version = self.rules.catch_up()
+        self.unknown = False
+        return None if version is None else Published(version, self.attempts, self.last)
+
+
+def _pause(longest: float) -> None:
+    # Full jitter: losers of one race must not meet again in the next.
+    time.sleep(random.uniform(0, longest))  # noqa: S311 - no secret
