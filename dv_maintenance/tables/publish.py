@@ -1,8 +1,9 @@
 """The frame of every commit: read what others committed, decide, create the next version, and try again if another
 writer was faster. A format contributes only its rules.
 
-What a failed call means is decided here. A commit whose outcome is unknown is neither repeated nor given up before the
-history was read: an own commit that another call made, or that a storage client repeated, counts as the success it is.
+The frame decides what a failed call means. It reads the history before it repeats a commit whose outcome is unknown, or
+gives it up: a commit whose answer got lost, or whose request a storage client repeated, is a success. A commit whose
+outcome stays unknown raises a StorageError, never an error that says that nothing was committed.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import random
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from dv_maintenance.errors import StorageError
+from dv_maintenance.errors import ConflictError, StorageError
+
+if TYPE_CHECKING:
+    from dv_maintenance.errors import DvMaintenanceError
 
 __all__ = ["Overtaken", "Published", "Rules", "publish"]
 
@@ -29,10 +33,10 @@ class Overtaken(Exception):  # noqa: N818 - not an error: the next attempt build
 
 @dataclass(frozen=True, slots=True)
 class Published(Generic[DraftT]):
-    """What came of a commit.
+    """The outcome of a commit.
 
     version : the new version, ``None`` if nothing was left to commit.
-    attempts : how often a version was to be created.
+    attempts : attempts at creating a version, at least 1.
     draft : what was committed.
     """
 
@@ -44,8 +48,8 @@ class Published(Generic[DraftT]):
 class Rules(ABC, Generic[DraftT]):
     """A format's rules: what the next version holds, how a conflict is decided, how an own commit is recognised.
 
-    recognises : whether ``catch_up`` recognises an own commit. Only then is a failed call repeated: without that it
-        might commit twice, so a StorageError ends the commit.
+    recognises : whether ``catch_up`` recognises an own commit. Otherwise a repeated call might commit twice, so the
+        first StorageError ends the commit.
 
     Each method may raise Overtaken, and errors that end the commit.
     """
@@ -75,8 +79,10 @@ class Rules(ABC, Generic[DraftT]):
     def defeat(self, attempts: int) -> Exception:
         """The error for ``attempts`` attempts in which another writer was faster."""
 
-    def failed(self, failure: StorageError, *, unknown: bool) -> StorageError:  # noqa: ARG002 - rules override it
+    def failed(self, failure: StorageError, *, unknown: bool) -> DvMaintenanceError:
         """The error for a storage that kept failing. ``unknown``: the last version may have been created."""
+        if unknown:
+            failure.done = "it is not known whether the version was committed"
         return failure
 
 
@@ -89,15 +95,27 @@ def publish(
 
     Raises
     ------
-    What ``rules`` raise; ``rules.defeat`` and ``rules.failed`` after the last attempt.
+    What ``rules`` raise; ``rules.defeat`` or ``rules.failed`` after the last attempt.
     """
     race = _Race(rules)
+    try:
+        return _run(race, max_attempts, first_pause, longest_pause)
+    except ConflictError as error:
+        if not (rules.recognises and race.unknown):
+            raise
+        # It says that nothing was committed, and its catcher deletes the new files.
+        raise rules.failed(StorageError(error.message), unknown=True) from error
+
+
+def _run(race: _Race[DraftT], max_attempts: int, first_pause: float, longest_pause: float) -> Published[DraftT]:
+    rules = race.rules
     failure: StorageError | None = None
     for number in range(max_attempts):
         if number:
-            _pause(min(longest_pause, first_pause * 2**number))
+            # Full jitter: losers of one race must not meet again in the next.
+            time.sleep(random.uniform(0, min(longest_pause, first_pause * 2**number)))  # noqa: S311 - no secret
         try:
-            published, failure = race.attempt(), None
+            return race.attempt()
         except Overtaken as other:
             _log.info("%s: attempt %d of %d lost: %s", rules.table, number + 1, max_attempts, other)
             failure = None
@@ -106,8 +124,6 @@ def publish(
                 raise
             _log.warning("%s: try %d of %d to commit failed: %s", rules.table, number + 1, max_attempts, error)
             failure = error
-        else:
-            return published
     if rules.recognises:
         try:
             if (found := race.found()) is not None:  # the last attempt may have created it
@@ -121,9 +137,9 @@ def publish(
 class _Race(Generic[DraftT]):
     """One commit in progress.
 
-    last : what the last attempt was to commit.
-    unknown : the last attempt may have created its version, also where that version "exists already": nobody has looked
-        at the history since.
+    last : the draft of the last attempt.
+    unknown : the last attempt may have created its version, even if that version "exists already": the history was not
+        read since.
     """
 
     rules: Rules[DraftT]
@@ -136,7 +152,7 @@ class _Race(Generic[DraftT]):
             return found
         draft = self.rules.draft()
         if draft is None:
-            return Published(None, self.attempts)
+            return Published(None, max(1, self.attempts))
         self.attempts += 1
         self.last, self.unknown = draft, True
         version = self.rules.create(draft)
@@ -147,9 +163,4 @@ class _Race(Generic[DraftT]):
         """The own commit, if an earlier attempt has made it after all."""
         version = self.rules.catch_up()
         self.unknown = False
-        return None if version is None else Published(version, self.attempts, self.last)
-
-
-def _pause(longest: float) -> None:
-    # Full jitter: losers of one race must not meet again in the next.
-    time.sleep(random.uniform(0, longest))  # noqa: S311 - no secret
+        return None if version is None else Published(version, max(1, self.attempts), self.last)

@@ -105,6 +105,22 @@ def test_an_outcome_is_unknown_until_the_history_was_read(step: Exception) -> No
     assert rules.creates == 1
 
 
+def test_a_history_that_is_gone_after_a_lost_answer_leaves_the_outcome_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ConflictError says that nothing was committed, and its catcher deletes the new files."""
+    gone = ConflictError("the history is gone", done="nothing was committed")
+    rules = Recognising([lost()])
+
+    def cleaned_up(self: Recognising) -> None:
+        if self.creates:
+            raise gone
+
+    monkeypatch.setattr(Recognising, "catch_up", cleaned_up)
+    with pytest.raises(StorageError, match="the history is gone") as caught:
+        publish(rules, max_attempts=3)
+    assert caught.value.done == "unknown"
+    assert rules.creates == 1
+
+
 def test_a_history_that_was_read_says_that_nothing_was_committed() -> None:
     with pytest.raises(StorageError, match="got lost") as caught:
         publish(Recognising([lost(), lost()]), max_attempts=2)

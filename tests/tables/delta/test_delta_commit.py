@@ -606,6 +606,21 @@ def test_where_nobody_can_look_the_outcome_is_called_unknown(builder: DeltaBuild
     assert transaction in (caught.value.next_step or "")
 
 
+def test_an_own_commit_that_may_have_been_cleaned_up_is_called_unknown(builder: DeltaBuilder, place: str) -> None:
+    """A ConflictError would say that nothing was committed, and its catcher deletes the new files."""
+    base, parts = plan(builder)
+
+    def cleaned_up(storage: Storage, path: str, data: bytes, number: int) -> None:
+        storage.create(path, data)
+        builder.append(pa.table({"id": [1000], "day": ["mon"]}, schema=SCHEMA))
+        storage.delete([path])
+        raise StorageError("timed out")
+
+    with pytest.raises(StorageError, match="commit 3 was cleaned up") as caught:
+        commit_replacements(Faulty(place, cleaned_up), base, parts, operation=OPTIMIZE)
+    assert "not known whether version 3" in (caught.value.done or "")
+
+
 # -- times, checkpoints, empty commits ---------------------------------------------------------------------------
 
 

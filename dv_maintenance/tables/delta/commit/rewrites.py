@@ -71,7 +71,7 @@ def commit_replacements(
         version=published.version,
         committed=tuple(commit.stay),
         lost=tuple(commit.lost),
-        attempts=max(1, published.attempts),
+        attempts=published.attempts,
         reason=_reasons(commit.lost),
         rebased=tuple(
             Rebased(

@@ -79,7 +79,7 @@ def commit_changes(
     with commit.dvs.cleaned_up():
         published = publish(storage, base, commit.compose, writes=commit.name.lower(), max_attempts=max_attempts)
         commit.dvs.keep = published.version is not None
-    return replace(commit.outcome, version=published.version, attempts=max(1, published.attempts))
+    return replace(commit.outcome, version=published.version, attempts=published.attempts)
 
 
 class _Conflict(Exception):  # noqa: N818 - no error: the operation is run again

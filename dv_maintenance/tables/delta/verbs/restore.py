@@ -101,9 +101,7 @@ def restore(
     before = work.now.version
     if published.version is not None:
         _look_once_more(work, published.version)
-    return work.result(
-        before, before if published.version is None else published.version, attempts=max(1, published.attempts)
-    )
+    return work.result(before, before if published.version is None else published.version, attempts=published.attempts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def commit_deletes(
     commit = _Commit(layout, base, _deletions(layout, base, changes.deleted))
     published = publish(place, base, commit.compose, writes="delete", max_attempts=max_attempts)
     if published.version is None:
-        return ChangesOutcome(None, max(1, published.attempts), conflict=commit.conflict)
+        return ChangesOutcome(None, published.attempts, conflict=commit.conflict)
     whole = sum(each.deleted is None for each in commit.deletions)
     return ChangesOutcome(
         published.version,

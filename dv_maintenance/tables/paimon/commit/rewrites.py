@@ -111,7 +111,7 @@ def commit_replacements(
         version=published.version,
         committed=tuple(commit.stay) if held else (),
         lost=tuple(commit.lost),
-        attempts=max(1, published.attempts),
+        attempts=published.attempts,
         reason=_reasons(commit.lost),
         rebased=tuple(
             Rebased(name, tuple(file.key for file in stay.inputs), tuple(dv.cardinality for dv in stay.deleted))
