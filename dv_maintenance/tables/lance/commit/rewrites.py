@@ -8,7 +8,6 @@ commit the replacement as a Rewrite operation ourselves.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +25,7 @@ from dv_maintenance.tables.lance.log.manifest import Fragment
 from dv_maintenance.tables.lance.rows.files import deletions_of
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot, load_snapshot
 from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.publish import Overtaken, Rules, publish
 from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["commit"]
 
-_log = logging.getLogger(__name__)
+# Pairs of a source fragment as it was read, and as it is now; None: it is gone.
+_Sources = list[tuple[Fragment, Fragment | None]]
 
 # Operations that keep the rows of a fragment in place, or delete them.
 _HARMLESS: Final = frozenset({"Append", "Delete", "Update", "ReserveFragments", "CreateIndex", "UpdateConfig"})
@@ -90,8 +91,8 @@ class _Done:
     rebased: Rebased | None = None
 
 
-class _NotCarriedError(Exception):
-    """Why concurrent deletes cannot be carried over to the new fragments."""
+class _LostError(Exception):
+    """Why the replacement is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,9 @@ class _Prepared:
 
 
 @dataclass(slots=True)
-class _Commit:
+class _Commit(Rules[_Sources]):
+    """The commit of one replacement. Lance itself creates the version, or refuses if another writer was faster."""
+
     storage: Storage
     base: LanceSnapshot
     replacement: Replacement
@@ -115,36 +118,52 @@ class _Commit:
     max_attempts: int
     at_plan: dict[int, DeletionVector] = field(default_factory=dict)  # deletions of the fragments when they were read
     prepared: _Prepared | None = None
+    attempts: int = 0
+    use_lance: bool = field(init=False)
+    now: LanceSnapshot = field(init=False)
+    rebased: Rebased | None = None
+
+    def __post_init__(self) -> None:
+        self.use_lance = bool(self.replacement.native)
 
     def run(self) -> _Done:
-        attempts, use_lance = 0, bool(self.replacement.native)
-        while attempts < self.max_attempts:
-            attempts += 1
-            now = load_snapshot(self.storage)
-            sources = self._sources(now)
-            if (reason := self._not_carriable(now, sources)) is not None:
-                return _Done(self.replacement.id, attempts, reason=reason)
-            untouched = all(new is not None and new.deletion == old.deletion for old, new in sources)
-            try:
-                if use_lance and untouched:
-                    version, rebased = self._commit_by_lance(), None
-                else:
-                    version, rebased = self._commit_by_us(now, sources)
-            except _NotCarriedError as error:
-                return _Done(self.replacement.id, attempts, reason=str(error))
-            except ConflictError:
-                # After a concurrent delete or a new index Lance refuses its own result.
-                _log.info("%s: attempt %d lost against another writer", self.storage.uri, attempts)
-                use_lance = False
-                continue
-            return _Done(self.replacement.id, attempts, version, rebased=rebased)
-        return _Done(self.replacement.id, attempts, reason=f"lost {attempts} attempts against other writers")
+        try:
+            published = publish(self, max_attempts=self.max_attempts)
+        except _LostError as error:
+            return _Done(self.replacement.id, self.attempts, reason=str(error))
+        return _Done(self.replacement.id, self.attempts, published.version, rebased=self.rebased)
 
-    def _sources(self, now: LanceSnapshot) -> list[tuple[Fragment, Fragment | None]]:
-        """Pairs of a source fragment as it was read, and as it is now (``None`` if it is gone).
+    @property
+    def table(self) -> str:
+        return self.storage.uri
 
-        They are in the table's order, which is the order of their rows in the new fragments.
-        """
+    def catch_up(self) -> None:
+        self.attempts += 1
+        self.now = load_snapshot(self.storage)
+
+    def draft(self) -> _Sources:
+        sources = self._sources(self.now)
+        if (reason := self._not_carriable(self.now, sources)) is not None:
+            raise _LostError(reason)
+        return sources
+
+    def create(self, draft: _Sources) -> int:
+        untouched = all(new is not None and new.deletion == old.deletion for old, new in draft)
+        try:
+            if self.use_lance and untouched:
+                return self._commit_by_lance()
+            version, self.rebased = self._commit_by_us(self.now, draft)
+        except ConflictError as error:
+            # After a concurrent delete or a new index Lance refuses its own result.
+            self.use_lance = False
+            raise Overtaken(error.message) from error
+        return version
+
+    def defeat(self, attempts: int) -> _LostError:
+        return _LostError(f"lost {attempts} attempts against other writers")
+
+    def _sources(self, now: LanceSnapshot) -> _Sources:
+        """In the table's order, which is the order of their rows in the new fragments."""
         wanted = set(self.replacement.inputs)
         olds = [old for key, old in zip(_keys(self.base), self.base.fragments, strict=True) if key in wanted]
         live = {(each.id, _first(each)): each for each in now.fragments}
@@ -263,7 +282,7 @@ class _Commit:
         try:
             return carry_over(found, outputs)
         except ValueError as error:  # an older version was restored
-            raise _NotCarriedError(str(error)) from error
+            raise _LostError(str(error)) from error
 
     # -- Lance ---------------------------------------------------------------------------------------------------------
 
