@@ -28,7 +28,7 @@ SOUND = names_in("lance", (name for name, facts in EXPECTED.items() if "versions
 DAMAGED = {
     "bad_arrow_schema": "its columns are",
     "bad_count_mismatch": "it holds 5990 positions, the log says 6000",
-    "bad_garbage_arrow": "no Arrow IPC file",
+    "bad_garbage_arrow": "not an Arrow IPC file",
     "bad_missing_deletion": "does not exist",
     "bad_offset_out_of_range": "position 1000000 is beyond",
     "bad_truncated_bitmap": "truncated",

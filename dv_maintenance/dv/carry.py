@@ -1,4 +1,4 @@
-"""Deletes that raced with a rewrite, carried over to the files that it wrote."""
+"""Carry deletes that raced with a rewrite over to the files that it wrote."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _fresh(source: Source) -> DeletionVector:
     if source.newer is None:
         return DeletionVector.from_ranges([(0, source.kept)])
     if source.older - source.newer:
-        raise ValueError("rows are back that were deleted when the file was read")
+        raise ValueError("rows that were deleted when the file was read have been restored")
     fresh = source.newer.carry_over(source.older)
     if fresh and fresh.max() >= source.kept:
         raise ValueError(f"row {fresh.max()} of {source.kept} kept rows is deleted")

@@ -1,4 +1,4 @@
-"""From a reference to a deletion vector, whatever its wire format."""
+"""Load a deletion vector from a reference, for any wire format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _READERS = {
 
 
 def load(ref: DvRef, fetch: Fetch, *, rows: int | None = None) -> DeletionVector:
-    """Read a DV and hold it against what the log says: its cardinality, and ``rows``, the data file's physical rows.
+    """Read a DV and check it against the log: its cardinality, and ``rows``, the data file's physical rows.
 
     Raises
     ------

@@ -63,7 +63,7 @@ def serialize(dv: DeletionVector) -> bytes:
 
 
 def deserialize(data: bytes) -> DeletionVector:
-    """The set that a bitmap holds, be it portable or in the legacy native layout. The bytes need not be trusted.
+    """The set in a bitmap, in the portable or the legacy native layout. The bytes are validated.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def _portable_of_native(data: bytes) -> bytes:
         length = _int32(data, at)
         at += 4
         if roaring.bitmap_end(data, at) != at + length:
-            raise DamagedDeletionVectorError(f"bitmap {key} does not have the {length} bytes that its length says")
+            raise DamagedDeletionVectorError(f"bitmap {key} is shorter than its length of {length} bytes")
         parts += [struct.pack("<I", key), data[at : at + length]]
         at += length
     if at != len(data):

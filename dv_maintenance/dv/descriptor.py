@@ -71,7 +71,7 @@ class DvDescriptor:
 
     @classmethod
     def from_json(cls, body: Any) -> DvDescriptor:
-        """From a log's object, whose values are not trusted. ``maxRowIndex``, never meant to be stored, is ignored.
+        """Parse and validate the object of a log. ``maxRowIndex`` is ignored: it was never meant to be stored.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class DvDescriptor:
 
 
 EMPTY = DvDescriptor("i", "", None, 0, 0)
-"""No row is deleted. Writers leave the descriptor out instead; readers may meet it."""
+"""The descriptor of an empty DV. Writers omit it; readers must accept it."""
 
 
 def dv_file_path(prefix: str, uuid: UUID) -> str:

@@ -1,4 +1,4 @@
-"""The frame around a bitmap in a file: Delta, Paimon and Iceberg's Puffin files have the same one.
+"""The frame around a bitmap in a file: the same in Delta, Paimon and Iceberg's Puffin files.
 
 ``int32 BE size, magic and bitmap, int32 BE CRC-32 of magic and bitmap``; ``size`` counts magic and bitmap.
 """
@@ -26,7 +26,7 @@ def framed(*parts: bytes | memoryview) -> tuple[bytes | memoryview, ...]:
 
 
 def unframed(frame: bytes, size: int, says: str) -> bytes:
-    """Magic and bitmap of the frame that ``frame`` begins with. ``size``: how many bytes they have, as ``says``.
+    """Magic and bitmap of the frame at the beginning of ``frame``. ``size``: their bytes according to ``says``.
 
     Raises
     ------

@@ -44,11 +44,11 @@ MAX_OFFSET = 2**32 - 1
 """The largest row offset that either kind can hold."""
 
 _SCHEMA: Final = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
-# What stands in front of the only bucket of a 64-bit bitmap: how many there are, and its key.
+# The header before the only bucket of a 64-bit bitmap: number of buckets, and its key.
 _ONE_BUCKET: Final = struct.pack("<QI", 1, 0)
 
 _CHUNK: Final = 64 * 1024 * 1024
-# A bitset of every offset has 512 MB. Arrays of so many offsets are never written.
+# A bitset of every offset takes 512 MB. Arrays of so many offsets are never written.
 _MAX_SIZE: Final = 1024 * 1024 * 1024
 
 
@@ -66,7 +66,7 @@ def read_bitmap(ref: DvRef, fetch: Fetch) -> DeletionVector:
 
 
 def _whole(ref: DvRef, fetch: Fetch) -> bytes:
-    """All bytes of a file of unknown size: one fetch where the count foretells the size, and it is not huge."""
+    """All bytes of a file of unknown size: one fetch if the count bounds the size, and it is not huge."""
     if ref.uri is None:
         raise DamagedDeletionVectorError("deletion files are never inline")
     # An offset takes at most 10 bytes: alone in its container of a bitmap. 4 in an array.
@@ -75,7 +75,7 @@ def _whole(ref: DvRef, fetch: Fetch) -> bytes:
     size = len(parts[0])
     while len(parts[-1]) == wanted:
         if size > _MAX_SIZE:
-            raise DamagedDeletionVectorError(f"the file has more than {_MAX_SIZE} bytes, which no deletion file has")
+            raise DamagedDeletionVectorError(f"the file exceeds {_MAX_SIZE} bytes, the limit of a deletion file")
         wanted = _CHUNK
         parts.append(fetch(ref.uri, size, wanted))
         size += len(parts[-1])
@@ -88,7 +88,7 @@ def decode(codec: str, data: bytes) -> DeletionVector:
 
 
 def decode_array(data: bytes) -> DeletionVector:
-    """The set that an Arrow IPC file holds. The bytes need not be trusted.
+    """The set in an Arrow IPC file. The bytes are validated.
 
     Raises
     ------
@@ -104,10 +104,10 @@ def decode_array(data: bytes) -> DeletionVector:
             raise DamagedDeletionVectorError(f"it has {count} record batches, not one")
         batch = reader.get_batch(0)
         batch.validate(full=True)
-    # Arrow reports damage by what it met first: a bad seek, a size it can't allocate, text that is not UTF-8.
+    # Arrow reports the first symptom of damage: a bad seek, a size it can't allocate, text that is not UTF-8.
     except (pa.ArrowException, OSError, MemoryError, ValueError, OverflowError) as error:
         if not data.startswith(b"ARROW1"):
-            raise DamagedDeletionVectorError("it is no Arrow IPC file: the magic number is missing") from error
+            raise DamagedDeletionVectorError("it is not an Arrow IPC file: the magic number is missing") from error
         if not data.endswith(b"ARROW1"):
             raise DamagedDeletionVectorError(
                 f"truncated: the Arrow IPC file does not end with its magic number after {len(data)} bytes"
@@ -119,12 +119,12 @@ def decode_array(data: bytes) -> DeletionVector:
     offsets = np.frombuffer(column.buffers()[1] or b"", np.uint32)[column.offset : column.offset + len(column)]
     dv = DeletionVector.from_positions(offsets)
     if len(dv) != len(offsets):
-        raise DamagedDeletionVectorError(f"{len(offsets) - len(dv)} of {len(offsets)} offsets are there twice")
+        raise DamagedDeletionVectorError(f"{len(offsets) - len(dv)} of {len(offsets)} offsets are duplicates")
     return dv
 
 
 def decode_bitmap(data: bytes) -> DeletionVector:
-    """The set that a portable 32-bit roaring bitmap holds. The bytes need not be trusted.
+    """The set in a portable 32-bit roaring bitmap. The bytes are validated.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Paimon's deletion vectors: many to an index file, in one of two encodings that only their magic numbers tell apart.
+"""Paimon's deletion vectors: many per index file, in one of two encodings, which differ in their magic numbers.
 
 Format: deletion vector index file of Paimon's table specification. A file is one version byte, the same for both
 encodings, and then per DV ``int32 BE size, magic and bitmap, int32 BE CRC-32 of magic and bitmap``; ``size`` counts
@@ -8,7 +8,7 @@ magic and bitmap. The index manifest says where in the file each DV is, and how 
 - 64-bit: magic 1681511377, little-endian; a portable 64-bit roaring bitmap. The manifest's length is that of all of
   it, ``size + 8``.
 
-Paimon's own readers skip the checksum; here it is held against the bytes.
+Paimon's own readers skip the checksum; here it is verified.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ MAX_POSITION: Final = {32: 2**31 - 1, 64: (2**31 - 2) << 32 | 0x80000000}
 
 FILE_VERSION: Final = 1
 EMPTY_FILE: Final = bytes([FILE_VERSION])
-"""The index file of a bucket that has no DV any more."""
+"""The index file of a bucket without DVs."""
 
 _MAGIC_32: Final = struct.pack(">i", 1581511376)
 _MAGIC_64: Final = struct.pack("<i", 1681511377)
-# What stands in front of the only bucket of a 64-bit bitmap: how many there are, and its key.
+# The header before the only bucket of a 64-bit bitmap: number of buckets, and its key.
 _ONE_BUCKET: Final = struct.pack("<QI", 1, 0)
 
 _MAX_SIZE: Final = 2**31 - 1
@@ -92,7 +92,7 @@ def _encoded(dv: DeletionVector, bits: int) -> tuple[bytes, memoryview]:
 
 
 def decode(data: bytes) -> DeletionVector:
-    """The set that magic and bitmap hold, in either encoding. The bytes need not be trusted.
+    """The set in magic and bitmap, in either encoding. The bytes are validated.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def read(ref: DvRef, fetch: Fetch) -> DeletionVector:
     if ref.uri is None:
         raise DamagedDeletionVectorError("Paimon's deletion vectors are never inline")
     offset = _checked(ref.offset or 0, ref.size)
-    # Which of the two lengths it is, only the magic tells: 8 bytes too many do no harm.
+    # Only the magic number decides which length it is: 8 bytes too many do no harm.
     end = offset + ref.size + FRAME
     if ref.size > _PROBE_ABOVE and not fetch(ref.uri, offset + ref.size - 1, 1):
         raise DamagedDeletionVectorError(f"truncated: the file ends before byte {offset + ref.size}")
@@ -170,7 +170,7 @@ def _from_frame(frame: bytes, length: int) -> DeletionVector:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where a DV is in its file, as the index manifest says it: ``_DELETIONS_VECTORS_RANGES``."""
+    """The place of a DV in its file, as in ``_DELETIONS_VECTORS_RANGES`` of the index manifest."""
 
     offset: int
     length: int
@@ -179,7 +179,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """The bytes of an index file and where its DVs are, in their order."""
+    """The bytes of an index file, and the places of its DVs in order."""
 
     data: bytes
     ranges: tuple[Range, ...]

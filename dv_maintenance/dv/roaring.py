@@ -1,4 +1,4 @@
-"""Portable roaring bytes: checked before they are trusted, made from bits and positions, and unpacked into bits.
+"""Portable roaring bytes: validate them, make them from bits and positions, and unpack them into bits.
 
 pyroaring does set algebra well, but checks the structure of bytes only loosely (array order, cardinalities and runs
 are taken on faith) and builds sets value by value. This module works on whole containers instead. A container holds the
@@ -134,7 +134,7 @@ def _check_bitsets(bucket: _Bucket) -> None:
     chosen = bucket.is_bitset
     counted = _true_counts(bucket.words, bucket.starts[chosen] * 2)
     if counted != bucket.cardinalities[chosen].tolist():
-        raise DamagedDeletionVectorError("a bitset container has another cardinality than its header says")
+        raise DamagedDeletionVectorError("a bitset container has another cardinality than in its header")
 
 
 def _check_runs(bucket: _Bucket) -> None:
@@ -151,11 +151,11 @@ def _check_runs(bucket: _Bucket) -> None:
         raise DamagedDeletionVectorError("the runs of a container overlap or are not ascending")
     totals = np.add.reduceat(last - first + 1, np.cumsum(counts) - counts)
     if (totals != bucket.cardinalities[bucket.is_run]).any():
-        raise DamagedDeletionVectorError("a run container has another cardinality than its header says")
+        raise DamagedDeletionVectorError("a run container has another cardinality than in its header")
 
 
 def bitmap_end(data: Bytes, at: int) -> int:
-    """Where the 32-bit bitmap that begins at ``at`` ends, by its headers."""
+    """The end of the 32-bit bitmap that begins at ``at``, according to its headers."""
     return _bucket(data, at, 0).end
 
 
@@ -182,7 +182,7 @@ def unpack_bits(data: bytes, first: int, count: int) -> npt.NDArray[np.uint8]:
         for number, start in zip(numbers.tolist(), bucket.starts[chosen].tolist(), strict=True):
             containers[number] = bucket.words[start : start + _BITSET_WORDS]
         positions = bucket.array_positions() - first * CONTAINER
-        # Distinct bits, so adding is setting; `add.at` is much the faster.
+        # Distinct bits, so adding sets them; `add.at` is much faster.
         np.add.at(bits, positions >> 3, _bit(positions))
     return bits[:-8]
 
@@ -251,7 +251,7 @@ def _bucket(data: Bytes, at: int, key: int) -> _Bucket:
     end = int(ends[-1]) if count else payload
     _need(data, end)
     if has_offsets:
-        # Redundant, and most readers skip them; but some don't, and two readers must not see two sets.
+        # Redundant, and most readers skip them. Some do not, and all readers must see the same set.
         offsets = np.frombuffer(data, "<u4", count, headers + 4 * count)
         if (offsets != ends - sizes - at).any():
             raise DamagedDeletionVectorError("container offsets contradict the containers' sizes")

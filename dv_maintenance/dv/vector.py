@@ -20,9 +20,9 @@ MAX_POSITION = 2**63 - 1
 
 Positions = npt.NDArray[np.uint64]
 
-# Work that goes through positions one stretch at a time holds at most this many of them (8 bytes each).
+# Algorithms that process positions in stretches hold at most this many at a time (8 bytes each).
 _WINDOW = 1 << 22
-# Wider than this, a range is cut out of a copy; building it as a bitmap of its own would cost memory by its width.
+# A wider range is cut out of a copy: a bitmap of its own would take memory proportional to its width.
 _WIDE = 1 << 32
 
 
@@ -36,7 +36,8 @@ class DeletionVector:
 
     _bitmap: BitMap64
 
-    # -- making ----------------------------------------------------------------------------------------------------
+    # -- constructors
+    # ----------------------------------------------------------------------------------------------------
 
     @classmethod
     def empty(cls) -> DeletionVector:
@@ -90,7 +91,7 @@ class DeletionVector:
 
     @classmethod
     def from_portable(cls, data: bytes) -> DeletionVector:
-        """From portable 64-bit roaring bytes, which need not be trusted.
+        """From portable 64-bit roaring bytes, which are validated.
 
         Raises
         ------
@@ -103,7 +104,7 @@ class DeletionVector:
         """Portable 64-bit roaring bytes, run-optimised."""
         return BitMap64(self._bitmap, optimize=True).serialize()
 
-    # -- asking ----------------------------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------------------------
 
     @property
     def cardinality(self) -> int:
@@ -114,7 +115,7 @@ class DeletionVector:
         return len(self._bitmap)
 
     def __bool__(self) -> bool:
-        """Without counting."""
+        """Whether any row is deleted, without counting."""
         return bool(self._bitmap)
 
     def __contains__(self, position: int) -> bool:
@@ -171,7 +172,7 @@ class DeletionVector:
             yield begin, end
 
     def keep_mask(self, start: int, stop: int) -> pa.BooleanArray:
-        """One value per row of ``[start, stop)``: ``True`` where the row stays. No nulls; the offset may not be 0."""
+        """One value per row of ``[start, stop)``: ``True`` if the row is kept. No nulls; the offset may not be 0."""
         part = self._within(start, stop)
         first = start // roaring.CONTAINER
         count = -(-stop // roaring.CONTAINER) - first
@@ -221,9 +222,9 @@ class DeletionVector:
             low += _WINDOW
 
     def _within(self, start: int, stop: int) -> BitMap64:
-        """The bitmap of the positions in ``[start, stop)``; the own one where that is all. Not to be changed."""
+        """The bitmap of the positions in ``[start, stop)``; its own if that is all. Callers must not change it."""
         _check_range(start, stop)
-        # Least and greatest position cost a walk over all containers: too much for one row group after the other.
+        # Minimum and maximum walk all containers: too expensive for each row group.
         wide = stop - start > _WINDOW
         if not self or (wide and start <= self._bitmap.min() and self._bitmap.max() < stop):
             return self._bitmap

@@ -21,7 +21,7 @@ _FEW = 16
 
 
 def encode(data: bytes) -> str:
-    """The text of ``data``. Padding to whole groups of 4 bytes is the caller's business.
+    """The text of ``data``. The caller pads to whole groups of 4 bytes.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def encode(data: bytes) -> str:
 
 
 def decode(text: str) -> bytes:
-    """The bytes that ``text`` stands for.
+    """Decode ``text``.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def decode(text: str) -> bytes:
         to more than 2^32-1.
     """
     if len(text) % 5:
-        raise DamagedDeletionVectorError(f"Z85 text of {len(text)} characters is not made of groups of 5")
+        raise DamagedDeletionVectorError(f"Z85 text of {len(text)} characters is not a multiple of 5")
     illegal = set(text) - _DIGIT_OF.keys()
     if illegal:
         raise DamagedDeletionVectorError(f"{min(illegal)!r} is not a Z85 character")
@@ -64,4 +64,4 @@ def decode(text: str) -> bytes:
 
 def _check(group: int) -> None:
     if group > _LARGEST:
-        raise DamagedDeletionVectorError(f"a Z85 group stands for {group}, above the largest legal {_LARGEST}")
+        raise DamagedDeletionVectorError(f"a Z85 group has the value {group}, above the largest legal {_LARGEST}")

@@ -33,7 +33,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("kind", "first", "second"), PAIRS)
-def test_one_at_each_call_of_the_other(tmp_path: Path, kind: str, first: str, second: str) -> None:
+def test_a_verb_at_each_call_of_another(tmp_path: Path, kind: str, first: str, second: str) -> None:
     backend: TableBackend = KINDS[kind](str(tmp_path / "table"))
     verbs = {verb.name: verb for verb in verbs_of(backend)}
     trial = Trial(backend, Folder(tmp_path / "table"), verbs[first])

@@ -81,7 +81,9 @@ def test_a_lost_answer_that_is_not_read_back(tmp_path: Path, monkeypatch: pytest
     assert not any(passes(subject, [Once(*each)]) for each in lost)
 
 
-def test_a_snapshot_that_is_there_is_taken_for_another_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mutation_that_takes_its_own_snapshot_for_another_writers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     subject = trial(tmp_path, "purge", PaimonBackend)
     repeated = (Fault.DUPLICATE, "link", "snapshot-")
     assert passes(subject, [Once(*repeated)])
@@ -97,7 +99,9 @@ def test_a_snapshot_that_is_there_is_taken_for_another_ones(tmp_path: Path, monk
     assert not passes(subject, [Once(*repeated)])
 
 
-def test_a_deletion_vector_that_is_written_behind_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mutation_that_writes_a_deletion_vector_after_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     subject = trial(tmp_path, "delete")
     kills = each_kill(subject)
     assert passes(subject, kills)
@@ -130,7 +134,7 @@ def test_a_cleanup_where_it_is_not_known_what_was_committed(tmp_path: Path, monk
     assert not passes(subject, [Once(*unknown, then=True)])
 
 
-def test_a_wish_that_is_remembered_before_it_is_granted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mutation_that_records_success_before_the_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = trial(tmp_path, "delete")
     failed = (Fault.FAIL, "put", "deletion_vector")
     assert passes(subject, [Once(*failed)])
@@ -145,7 +149,7 @@ def test_a_wish_that_is_remembered_before_it_is_granted(tmp_path: Path, monkeypa
     assert not passes(subject, [Once(*failed)])
 
 
-def test_an_error_that_says_nothing_of_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mutation_that_hides_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dv_maintenance.maintenance import downgrade
 
     @contextmanager

@@ -68,7 +68,7 @@ SHORT = {(DeltaBackend, "delete", True), (PaimonBackend, "delete", False)}
         for bucket in (False, True)
     ],
 )
-def test_it_is_known_again(
+def test_an_own_commit_is_recognized(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     make: Callable[[str], TableBackend],

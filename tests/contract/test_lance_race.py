@@ -1,4 +1,4 @@
-"""Purges of a Lance table while others delete from it: no row lost or back, no rewrite in vain, nothing left behind."""
+"""Purges of a Lance table while others delete from it: no row is lost or reappears, no rewrite is wasted."""
 
 from __future__ import annotations
 

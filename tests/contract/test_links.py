@@ -165,7 +165,9 @@ CASES = [
 @pytest.mark.parametrize(
     ("kind", "verb", "link"), [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.deep) for case in CASES]
 )
-def test_verbs_pass_no_link(tmp_path: Path, templates: Callable[[str], Path], kind: str, verb: str, link: str) -> None:
+def test_verbs_do_not_follow_links(
+    tmp_path: Path, templates: Callable[[str], Path], kind: str, verb: str, link: str
+) -> None:
     place, elsewhere = tmp_path / "table", tmp_path / "elsewhere"
     shutil.copytree(templates(kind), place)
     backend = BACKENDS[kind][0](str(place))
@@ -213,9 +215,7 @@ def test_a_linked_folder_is_not_left_out_of_a_conversion(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["delta", "paimon"])
-def test_a_folder_in_quarantine_that_is_a_link_does_not_come_back(
-    tmp_path: Path, templates: Callable[[str], Path], kind: str
-) -> None:
+def test_a_link_in_quarantine_is_not_restored(tmp_path: Path, templates: Callable[[str], Path], kind: str) -> None:
     place = tmp_path / "table"
     shutil.copytree(templates(kind), place)
     (batch,) = (place / "_dvm_quarantine").iterdir()

@@ -50,8 +50,8 @@ def backend(request: pytest.FixtureRequest, s3: S3) -> TableBackend:
 
 
 @pytest.mark.parametrize("backend", [delta_on, paimon_on], indirect=True)
-def test_of_many_runs_at_once_one_does_the_work(backend: TableBackend) -> None:
-    """Put-if-absent decides: all of them rewrite, one commits, and the others leave nothing behind."""
+def test_one_of_many_concurrent_runs_does_the_work(backend: TableBackend) -> None:
+    """Put-if-absent decides: all of them rewrite, one commits, and the others leave no files."""
     table = TableHistory(backend)
     table.append("a", 10)
     table.delete([1, 2])
@@ -71,7 +71,7 @@ def test_of_many_runs_at_once_one_does_the_work(backend: TableBackend) -> None:
     assert table.stored() == table.needs(table.version) | table.needs(table.version - 1)
 
 
-def test_what_was_never_committed_goes_with_its_time(backend: TableBackend) -> None:
+def test_uncommitted_files_expire(backend: TableBackend) -> None:
     table = TableHistory(backend)
     table.append("a", 10)
     orphans = ["p=a/part-0.parquet", f"deletion_vector_{uuid4()}.bin"]

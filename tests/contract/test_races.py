@@ -1,4 +1,4 @@
-"""Maintenance against writers that never wait for it: no row is lost, none comes back, and nothing stays behind."""
+"""Maintenance against writers that never wait for it: no row is lost, none reappears, and no file is left."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_a_large_file_that_is_gone_costs_no_list_of_its_rows() -> None:
 @pytest.mark.parametrize(
     ("sources", "outputs", "problem"),
     [
-        ([(5, [1], [2])], [5], "rows are back"),
+        ([(5, [1], [2])], [5], "have been restored"),
         ([(5, [], [])], [4], "more than the 4 rows"),
         ([(5, [], [])], [4, 2], "kept 5 rows, the new files have 6"),
         ([(5, [], [5])], [5], "row 5 of 5"),

@@ -348,7 +348,7 @@ def test_an_unknown_codec() -> None:
     [
         ("", 40, "holds 0 bytes, the descriptor says 40"),
         ("00000", 0, "holds 4 bytes, the descriptor says 0"),
-        ("0000", 4, "groups of 5"),
+        ("0000", 4, "a multiple of 5"),
         ("00~00", 4, "not a Z85 character"),
         ("#####", 4, "above the largest"),
         ("00000", 4, "unknown magic number 0"),

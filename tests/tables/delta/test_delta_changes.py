@@ -1,4 +1,4 @@
-"""The change data feed: what went in and out between versions, however the log tells it."""
+"""The change data feed: rows inserted and deleted between versions, for every form of the log."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def logged(builder: DeltaBuilder, version: int) -> list[dict[str, Any]]:
 
 
 def rewrite(builder: DeltaBuilder, version: int, change: Any) -> None:
-    """Write a commit anew with each of its actions changed in place."""
+    """Rewrite a commit with each of its actions changed in place."""
     actions = logged(builder, version)
     for action in actions:
         change(action)
@@ -86,7 +86,7 @@ def write(builder: DeltaBuilder, version: int, actions: list[dict[str, Any]]) ->
 # -- what the log says -------------------------------------------------------------------------------------------------
 
 
-def test_deletion_vectors_tell_by_their_difference(builder: DeltaBuilder, place: str) -> None:
+def test_changes_of_deletion_vectors_are_their_difference(builder: DeltaBuilder, place: str) -> None:
     delete(builder, 1, 2)
     delete(builder, 5)
     assert seen(place, 2) == [("delete", 2, 1), ("delete", 2, 2), ("delete", 3, 5)]
@@ -105,7 +105,7 @@ def test_rows_that_a_restore_brings_back_are_inserts(builder: DeltaBuilder, plac
     ]  # fmt: skip
 
 
-def test_a_file_that_goes_takes_only_its_live_rows_along(builder: DeltaBuilder, place: str) -> None:
+def test_a_removed_file_deletes_only_its_live_rows(builder: DeltaBuilder, place: str) -> None:
     delete(builder, *range(4))
     delete(builder, *range(10))
     assert seen(place, 3) == [("delete", 3, number) for number in range(4, 10)]
@@ -157,7 +157,7 @@ def test_a_remove_without_partition_values_is_refused(tmp_path: Path) -> None:
         seen(builder.storage.uri, 2)
 
 
-def test_rows_are_counted_in_the_file_where_statistics_do_not_tell(place: str) -> None:
+def test_rows_are_counted_in_the_file_if_statistics_lack_them(place: str) -> None:
     builder = DeltaBuilder(place).create(SCHEMA)
     builder.append(rows(range(6)), statistics=False)
     delete(builder, 4)
@@ -212,13 +212,13 @@ def test_the_feed_leads_from_each_version_to_the_next(history: list[tuple[str, A
 
 
 @pytest.mark.parametrize(("first", "last"), [(3, None), (0, 3), (2, 1), (-1, None)])
-def test_versions_that_make_no_range(builder: DeltaBuilder, place: str, first: int, last: int | None) -> None:
+def test_invalid_version_ranges(builder: DeltaBuilder, place: str, first: int, last: int | None) -> None:
     delete(builder, 1)
     with pytest.raises(UsageError):
         read_changes(open_table(place), first, last)
 
 
-def test_cleaned_up_versions_are_not_known_any_more(builder: DeltaBuilder, place: str) -> None:
+def test_cleaned_up_versions_are_unknown(builder: DeltaBuilder, place: str) -> None:
     delete(builder, 1)
     builder.checkpoint()
     delete(builder, 2)
@@ -229,7 +229,7 @@ def test_cleaned_up_versions_are_not_known_any_more(builder: DeltaBuilder, place
     assert seen(place, 2) == [("delete", 2, 1), ("delete", 3, 2)]
 
 
-def test_a_vacuumed_file_is_told_apart_from_a_bad_request(builder: DeltaBuilder, place: str) -> None:
+def test_a_vacuumed_file_and_a_bad_request_are_different_errors(builder: DeltaBuilder, place: str) -> None:
     delete(builder, *range(10))
     for file in Path(place).glob("*.parquet"):
         file.unlink()
@@ -262,14 +262,14 @@ def test_copies_that_nobody_recorded_are_refused(builder: DeltaBuilder, place: s
     assert len(seen(place, 1, 1)) == 10
 
 
-def test_updates_without_copies_are_told_as_delete_and_insert(builder: DeltaBuilder, place: str) -> None:
+def test_updates_without_copies_are_reported_as_delete_and_insert(builder: DeltaBuilder, place: str) -> None:
     copy_on_write(builder, {"numCopiedRows": "0"}, "UPDATE")
     feed, _ = read_changes(open_table(place), 1)
     assert feed.inferred == (2,)
     assert len(seen(place, 2)) == 19
 
 
-def test_with_a_feed_files_are_taken_at_their_word(place: str) -> None:
+def test_with_a_feed_change_files_are_trusted(place: str) -> None:
     builder = DeltaBuilder(place).create(SCHEMA, properties={"delta.enableChangeDataFeed": "true"})
     builder.append(rows(range(10)))
     copy_on_write(builder, {})
@@ -341,7 +341,7 @@ def test_what_a_replaced_table_drops_has_the_schema_before(builder: DeltaBuilder
         read_changes(open_table(place), 2)
 
 
-def test_columns_of_the_feed_itself_are_taken(place: str) -> None:
+def test_column_names_of_the_feed_are_reserved(place: str) -> None:
     DeltaBuilder(place).create(pa.schema([("_change_type", pa.string())]))
     with pytest.raises(RefusedError, match="_change_type"):
         read_changes(open_table(place), 0)

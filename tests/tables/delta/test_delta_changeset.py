@@ -230,7 +230,7 @@ def test_blind_appends_may_have_come_later(others: Others) -> None:
     assert outcome.version == base.version + 2
 
 
-def test_rows_that_others_added_by_more_than_an_append_are_looked_at(others: Others) -> None:
+def test_rows_that_others_added_by_an_update_are_checked(others: Others) -> None:
     base = load_snapshot(others.builder.storage)
     changes = RowChanges(deletions(others, {30}))
     asked: list[list[str]] = []
@@ -348,7 +348,7 @@ def test_a_dv_file_that_fails_to_be_written_is_written_again(
     no_orphans(others.place)
 
 
-def test_what_was_begun_is_deleted_when_it_fails_to_the_end(others: Others, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_failed_commit_are_deleted(others: Others, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dv_files, "_INLINE", 0)
     storage = FailingDvs(others.place, ["after"] * 10)
     changes = RowChanges(deletions(others, {15, 30}))

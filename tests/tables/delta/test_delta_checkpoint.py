@@ -88,7 +88,9 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("write", KINDS)
-def test_every_kind_says_what_the_commits_say(log: RawLog, expected: tuple[object, ...], write: object) -> None:
+def test_every_kind_of_checkpoint_holds_the_state_of_the_commits(
+    log: RawLog, expected: tuple[object, ...], write: object
+) -> None:
     write(log)
     log.commit(1)
     snapshot = load_snapshot(log.storage)

@@ -282,7 +282,7 @@ def test_protected_checkpoints_are_not_added_to(tmp_path: Path, before: str, ref
     assert builder.storage.exists(checkpoint_path(3)) != refused
 
 
-def test_a_feature_we_do_not_know_may_belong_into_the_checkpoint(tmp_path: Path) -> None:
+def test_an_unknown_feature_refuses_a_checkpoint(tmp_path: Path) -> None:
     builder = DeltaBuilder(str(tmp_path)).create(SCHEMA, features=["unheardOf"])
     with pytest.raises(UnsupportedFeatureError, match="unheardOf"):
         builder.checkpoint()

@@ -1,4 +1,4 @@
-"""Checkpoints on demand, and logs that begin later: never behind what must stay, never half of what is protected."""
+"""Checkpoints on demand, and log cleanup: it never deletes a needed version, and never half of a protected range."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START = 20_000 * DAY  # a midnight, in epoch milliseconds
 
 
 class Days:
-    """One commit a day at noon, of one row each; checkpoints where told."""
+    """One commit a day at noon, of one row each; checkpoints where requested."""
 
     def __init__(self, place: str, checkpoints: tuple[int, ...] = (), **properties: str) -> None:
         self.now = START + DAY // 2
@@ -73,7 +73,7 @@ def test_the_newest_checkpoint_before_the_cutoff_stays(tmp_path: Path, day: floa
         assert sorted(reader(tmp_path)["id"].to_pylist()) == list(range(1, 9))
 
 
-def test_nothing_goes_without_an_old_checkpoint(tmp_path: Path) -> None:
+def test_no_log_file_expires_without_an_old_checkpoint(tmp_path: Path) -> None:
     Days(str(tmp_path), logRetentionDuration=TWO)
     assert clean(tmp_path, 8) == (0, 0)
     assert versions(tmp_path) == set(range(9))
@@ -91,7 +91,7 @@ def test_a_dry_run_counts(tmp_path: Path) -> None:
     assert versions(tmp_path) == set(range(9))
 
 
-def test_a_protected_beginning_goes_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_protected_range_is_deleted_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     builder = Days(str(tmp_path), (2, 4, 6), logRetentionDuration=TWO).builder
     metadata = load_snapshot(builder.storage).metadata.to_json()
     metadata["configuration"]["delta.requireCheckpointProtectionBeforeVersion"] = "5"
@@ -113,7 +113,7 @@ def test_an_interval_that_means_nothing_is_refused(tmp_path: Path) -> None:
         clean(tmp_path, 99)
 
 
-def test_a_checkpoint_that_cannot_be_read_is_no_beginning(tmp_path: Path) -> None:
+def test_an_unreadable_checkpoint_does_not_begin_a_log(tmp_path: Path) -> None:
     Days(str(tmp_path), (4,), logRetentionDuration=TWO)
     path = tmp_path / "_delta_log" / f"{4:020d}.checkpoint.parquet"
     path.write_bytes(path.read_bytes()[:-20])
@@ -123,7 +123,7 @@ def test_a_checkpoint_that_cannot_be_read_is_no_beginning(tmp_path: Path) -> Non
     assert versions(tmp_path) == set(range(9))
 
 
-def test_what_belongs_to_an_old_version_goes_along(tmp_path: Path) -> None:
+def test_files_of_an_old_version_are_deleted_with_it(tmp_path: Path) -> None:
     Days(str(tmp_path), (4,), logRetentionDuration=TWO)
     log = tmp_path / "_delta_log"
     old = [

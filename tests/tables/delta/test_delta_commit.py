@@ -166,7 +166,7 @@ def test_the_actions_of_a_purge(builder: DeltaBuilder) -> None:
     }
 
 
-def test_what_a_file_carries_goes_onto_its_remove(builder: DeltaBuilder) -> None:
+def test_a_remove_has_the_fields_of_its_add(builder: DeltaBuilder) -> None:
     (add, *_) = bodies(builder.storage, 2, "add")
     tagged = {**add, "tags": {"x": "y", "z": None}, "baseRowId": 7, "defaultRowCommitVersion": 1}
     builder.commit([{"add": tagged}])
@@ -276,7 +276,7 @@ def test_inputs_that_the_base_does_not_have_are_lost(builder: DeltaBuilder) -> N
     assert "no longer live" in outcome.reason
 
 
-def test_a_file_that_came_back_is_live(builder: DeltaBuilder, place: str) -> None:
+def test_a_restored_file_is_live(builder: DeltaBuilder, place: str) -> None:
     base, parts = plan(builder)
     (add, *_) = bodies(builder.storage, 2, "add")
     dropped = {key: add[key] for key in ("path", "deletionVector", "partitionValues")}
@@ -401,7 +401,7 @@ def test_gates(builder: DeltaBuilder, spoil: Callable[[list[Replacement], Storag
     assert latest_version(builder.storage) == 2
 
 
-def test_a_live_file_is_no_output(builder: DeltaBuilder) -> None:
+def test_a_live_file_cannot_be_an_output(builder: DeltaBuilder) -> None:
     base, parts = plan(builder)
     _live_output(parts, builder.storage)
     # Not a VerificationError: what fails verification is deleted, and this file is live.
@@ -420,7 +420,7 @@ def test_rows_are_not_compared_where_the_log_does_not_count_them(place: str) -> 
     assert load_snapshot(builder.storage).files["physical_rows"].to_pylist() == [90]
 
 
-def test_an_output_that_somebody_else_added_is_no_output(builder: DeltaBuilder) -> None:
+def test_a_file_of_another_writer_cannot_be_an_output(builder: DeltaBuilder) -> None:
     base, parts = plan(builder)
     (add, *_) = bodies(builder.storage, 1, "add")
     path = builder.storage.path_of_uri(parts[0].outputs[0].uri)
@@ -562,7 +562,7 @@ def test_a_put_with_an_unknown_outcome_commits_once(
     assert ids(place) == LIVE
 
 
-def test_our_commit_is_found_behind_others(builder: DeltaBuilder, place: str) -> None:
+def test_our_commit_is_found_among_later_commits(builder: DeltaBuilder, place: str) -> None:
     base, parts = plan(builder)
 
     def overtaken(storage: Storage, path: str, data: bytes, number: int) -> None:
@@ -580,7 +580,7 @@ def test_our_last_put_is_looked_for(builder: DeltaBuilder, place: str) -> None:
     assert outcome.version == 3
 
 
-def test_a_storage_that_never_answers_is_no_conflict(builder: DeltaBuilder, place: str) -> None:
+def test_a_storage_without_answers_is_not_a_conflict(builder: DeltaBuilder, place: str) -> None:
     base, parts = plan(builder)
 
     def down(storage: Storage, path: str, data: bytes, number: int) -> None:
@@ -594,7 +594,7 @@ def test_a_storage_that_never_answers_is_no_conflict(builder: DeltaBuilder, plac
     assert latest_version(builder.storage) == 2
 
 
-def test_where_nobody_can_look_the_outcome_is_called_unknown(builder: DeltaBuilder, place: str) -> None:
+def test_an_unreadable_log_makes_the_outcome_unknown(builder: DeltaBuilder, place: str) -> None:
     base, parts = plan(builder)
     storage = Faulty(place, _after)
     storage.reads_fail = True

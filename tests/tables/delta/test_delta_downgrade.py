@@ -132,7 +132,7 @@ def test_three_checkpoints_stand_before_the_feature_goes(builder: DeltaBuilder, 
     assert drop["operationParameters"] == {"featureName": "deletionVectors", "truncateHistory": False}
 
 
-def test_old_vacuums_are_told_of_the_files(builder: DeltaBuilder, place: str) -> None:
+def test_old_vacuums_see_the_files_of_the_checkpoint(builder: DeltaBuilder, place: str) -> None:
     run(place)
     snapshot = load_snapshot(builder.storage)
     removed = tombstones(builder.storage, snapshot).to_pylist()
@@ -171,7 +171,7 @@ def test_what_another_writer_undoes_is_done_again(builder: DeltaBuilder, place: 
     assert live(place) == LIVE - Counter([5])
 
 
-def test_traces_behind_the_fence_keep_the_feature(builder: DeltaBuilder, place: str) -> None:
+def test_traces_after_the_fence_keep_the_feature(builder: DeltaBuilder, place: str) -> None:
     """Deletion vectors that came and went while the last commit was on its way: the fence stands before them."""
     for name in FAST[:4]:
         take(place, name)
@@ -213,7 +213,7 @@ def test_writers_that_never_stop(builder: DeltaBuilder, place: str, monkeypatch:
 # -- the way that truncates history ------------------------------------------------------------------------------------
 
 
-def test_history_waits_a_day_and_goes(builder: DeltaBuilder, place: str) -> None:
+def test_history_is_truncated_after_a_day(builder: DeltaBuilder, place: str) -> None:
     report = run(place, truncate_history=True)
     assert (report.finished, report.taken) == (False, ("disable", "purge", "protect", "fence"))
     fence = load_snapshot(builder.storage)
@@ -297,7 +297,7 @@ def test_nothing_is_begun_that_cannot_be_finished(builder: DeltaBuilder, place: 
     assert load_snapshot(builder.storage).version == 4
 
 
-def test_a_dry_run_tells_the_steps(builder: DeltaBuilder, place: str) -> None:
+def test_a_dry_run_lists_the_steps(builder: DeltaBuilder, place: str) -> None:
     report = run(place, dry_run=True)
     assert [(step.name, step.state) for step in report.steps][:2] == [("disable", "due"), ("purge", "later")]
     assert (report.finished, report.taken, report.version_after) == (False, (), 3)

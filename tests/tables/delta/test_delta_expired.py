@@ -203,7 +203,7 @@ def test_iceberg_metadata_is_hidden_where_the_table_is_also_one(table: LogWriter
     assert expired(table) == {path}
 
 
-def test_a_needed_dv_that_cannot_be_made_out_stops_everything(table: LogWriter) -> None:
+def test_an_unparsable_needed_dv_stops_the_vacuum(table: LogWriter) -> None:
     path, dv = table.data(OLD), {**table.dv(OLD), "pathOrInlineDv": "too short"}
     table.commit(add(path), remove(path, RECENT, dv), at=RECENT)
     with pytest.raises(DamagedTableError, match="too few"):

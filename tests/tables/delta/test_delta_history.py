@@ -1,4 +1,4 @@
-"""History and changes, told from commits alone."""
+"""History and changes, read from commits alone."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_limit(log: RawLog) -> None:
         history(log.storage, -1)
 
 
-def test_changes_behind_a_version(log: RawLog) -> None:
+def test_changes_after_a_version(log: RawLog) -> None:
     changes = changes_since(log.storage, 3)
     assert (changes.since, changes.version, changes.data_version) == (3, 6, None)
     assert changes.commits == (

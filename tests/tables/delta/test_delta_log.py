@@ -179,7 +179,7 @@ def test_a_damaged_compacted_log_is_left_aside(log: RawLog, body: bytes, checkpo
         load_snapshot(log.storage)
 
 
-def test_what_else_is_in_a_line_means_nothing(log: RawLog) -> None:
+def test_unknown_actions_of_a_line_are_ignored(log: RawLog) -> None:
     """Protocol: readers ignore actions and fields that they do not know; so does delta-spark."""
     lines = [
         {**PROTOCOL, "note": ["of", "whom"]},
@@ -217,7 +217,7 @@ def test_links_to_folders_are_named(log: RawLog, tmp_path: Path) -> None:
         load_snapshot(log.storage)
 
 
-def test_commits_behind_a_version(log: RawLog) -> None:
+def test_commits_after_a_version(log: RawLog) -> None:
     commits(log, 0, 4)
     assert [file.start for file in commit_files(log.storage, 2)[0]] == [3, 4]
     assert commit_files(log.storage, 4) == ([], 4)

@@ -40,7 +40,7 @@ def manifests(path: Path) -> dict[str, list[str]]:
 def test_an_unpartitioned_table_has_one_manifest(tmp_path: Path) -> None:
     table = LogWriter(tmp_path / "a table", at=NOW)
     assert write(table) == ManifestResult(0, (f"{ROOT}/manifest",), 0)
-    assert (table.path / ROOT / "manifest").read_bytes() == b"", "empty, but there: an empty table is no error"
+    assert (table.path / ROOT / "manifest").read_bytes() == b"", "an empty table has an empty manifest"
 
     elsewhere = "s3a://bucket/a%20b/c.parquet"
     names = ["b.parquet", encoded("x y.parquet"), table.storage.uri_of("z%.parquet"), elsewhere]

@@ -60,7 +60,7 @@ class Others:
         self.next_id = 1000
 
     def delete(self, ids: set[int]) -> None:
-        """By deletion vectors; files of which nothing is left go."""
+        """By deletion vectors; files without live rows are removed."""
         if ids & self.live:
             self.builder.delete(lambda rows: pc.is_in(rows["id"], pa.array(sorted(ids), pa.int64())))
             self.live -= ids

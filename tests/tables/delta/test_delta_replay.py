@@ -172,7 +172,7 @@ def test_num_records_is_what_json_says(texts: list[str | None], start: int, leng
 
 
 def test_a_number_is_not_ended_by_the_text_after_it() -> None:
-    """Of statistics that were cut off, the next string's first character is no comma or brace."""
+    """After truncated statistics, the next string must not begin with a comma or a brace."""
     assert num_records(strings(['{"numRecords":7', "}" + "x" * 20])).to_pylist() == [None, None]
 
 

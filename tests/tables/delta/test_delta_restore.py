@@ -230,7 +230,7 @@ def test_missing_data_files_are_named(builder: DeltaBuilder, place: str) -> None
 
 
 def test_missing_deletion_vectors_are_named(builder: DeltaBuilder, place: str) -> None:
-    """What a vacuum that knows no deletion vectors leaves behind: with it deleted rows would come back."""
+    """The files that a vacuum without knowledge of deletion vectors leaves: with them, deleted rows would reappear."""
     purge(open_table(place), LocalEngine())
     for path in Path(place).glob("deletion_vector_*.bin"):
         path.unlink()

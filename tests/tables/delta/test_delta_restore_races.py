@@ -144,7 +144,7 @@ def test_one_in_the_middle_of_the_other(tmp_path: Path, inner: Callable[[Storage
 
 def test_a_vacuum_that_is_not_in_the_log_is_undone(tmp_path: Path) -> None:
     """It decided what to delete before the restore, and deletes at every moment of it."""
-    told = set()
+    outcomes = set()
     for call in range(1, calls_of(tmp_path / "alone", restores) + 1):
         folder = tmp_path / str(call)
         table = make(folder)
@@ -157,8 +157,8 @@ def test_a_vacuum_that_is_not_in_the_log_is_undone(tmp_path: Path) -> None:
         assert lost(folder) == set()
         snapshot = load_snapshot(Storage(str(folder)))
         assert snapshot.files.num_rows == 1
-        told.add((snapshot.version, begun.error.done))
-    assert told == {
+        outcomes.add((snapshot.version, begun.error.done))
+    assert outcomes == {
         (2, None),
         (4, "version 3 restored version 1, version 4 took that back: the table is as it was at version 2"),
     }
@@ -238,9 +238,9 @@ def test_a_vacuum_sees_what_comes_back_between_its_batches(tmp_path: Path) -> No
         begun.finish()
         gone = lost(folder)
         if load_snapshot(table.storage).version == version:
-            continue  # it was over, and nothing of it comes behind this
+            continue  # it was over, and does nothing after this
         if gone:
-            # Either it was too late already, or between a look and the delete behind it.
+            # Either it was too late already, or between a check and the delete after it.
             assert isinstance(begun.error, DamagedTableError)
             assert f"version {version} names {len(gone)} files" in begun.error.message
             assert len(gone) <= FILES + 1 - there + 2
@@ -320,7 +320,7 @@ def test_files_that_go_while_they_become_a_table(tmp_path: Path) -> None:
 
     parquet(tmp_path / "alone")
     calls = Process(str(tmp_path / "alone"), convert_to).finish().storage.calls
-    told = set()
+    outcomes = set()
     for call in range(1, calls - 1):
         folder = tmp_path / str(call)
         paths = parquet(folder)
@@ -331,5 +331,5 @@ def test_files_that_go_while_they_become_a_table(tmp_path: Path) -> None:
         if (folder / "_delta_log").exists():
             assert lost(folder) == set()
             assert load_snapshot(Storage(str(folder))).files["path"].to_pylist() == ["0.parquet"]
-        told.add(begun.error.done if isinstance(begun.error, RefusedError) else type(begun.error))
-    assert "version 0 made a table of all of them, version 1 removed these again: it holds the others" in told
+        outcomes.add(begun.error.done if isinstance(begun.error, RefusedError) else type(begun.error))
+    assert "version 0 made a table of all of them, version 1 removed these again: it holds the others" in outcomes

@@ -61,7 +61,7 @@ def test_column_ids_are_not_handed_out_twice() -> None:
     assert key not in restored_metadata(metadata(), metadata(configuration=now)).configuration
 
 
-def test_who_the_table_is_stays() -> None:
+def test_the_identity_of_the_table_is_kept() -> None:
     old = metadata(id="old", name="then", created_time=1, partition_columns=("p",))
     merged = restored_metadata(old, metadata(name="now", created_time=2))
     assert (merged.id, merged.created_time, merged.name, merged.partition_columns) == ("now", 2, "then", ("p",))

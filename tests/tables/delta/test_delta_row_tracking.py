@@ -161,7 +161,7 @@ def test_a_file_without_a_base_row_id_is_damage_where_rows_are_tracked(builder: 
 # -- decisions -----------------------------------------------------------------------------------------------------
 
 
-def test_who_numbers_and_who_stores() -> None:
+def test_which_tables_number_rows_and_which_store_the_numbers() -> None:
     feature = Protocol(1, 7, None, frozenset({"rowTracking"}))
 
     def metadata(**configuration: str) -> Metadata:
@@ -189,7 +189,7 @@ def test_the_first_id_is_zero_and_no_file_shares_any() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rowIdHighWaterMark": "4"}'])
-def test_a_mark_that_is_none(text: str) -> None:
+def test_an_invalid_high_water_mark(text: str) -> None:
     with pytest.raises(DamagedTableError, match="high-water mark"):
         numbered([], text, 7)
 

@@ -316,7 +316,7 @@ def test_what_killed_writers_left_staged_in_the_log_goes_with_the_retention(tabl
 
 
 def test_a_file_that_came_back_meanwhile_is_not_deleted(table: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody restores an expired file between the first look and the deletion."""
+    """Another process restores an expired file between the plan and the deletion."""
     (past,) = [
         path for path in paths(vacuum(table.storage, dry_run=True, lite=True, now=NOW)) if path.endswith("parquet")
     ]
@@ -604,7 +604,7 @@ def test_delta_spark_reads_on_travels_and_vacuums_on(delta_spark: SparkSession, 
     table = open_table(str(path))
     times = {entry.version: entry.timestamp for entry in table.history()}
     now = times[3] + 10_000
-    # Version 2 is the newest one at the cutoff: it and what came behind it stay readable.
+    # Version 2 is the newest one at the cutoff: it and later versions stay readable.
     table.vacuum(retention=now - times[2], allow_short_retention=True, now=now)
     assert ids(2) == {n for n in range(60) if n % 2 and n % 3}
 

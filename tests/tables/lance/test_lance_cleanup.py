@@ -106,7 +106,7 @@ def test_golden(name: str, golden_copy: Callable[[str], Path], pylance: ModuleTy
     assert {each["version"] for each in dataset.version_refs()} == kept - {None} | {dataset.version}
     if not bad:
         assert {version: rows(pylance, place, version) for version in kept} == before
-        if not name.startswith("historic"):  # of which Lance finds fault with one before, and with both for old names
+        if not name.startswith("historic"):  # Lance rejects one of them before, and both under old names
             dataset.validate()
             assert files(place) == named_by(dataset)
     assert opened(place).vacuum(now=now).expired.files == ()

@@ -244,7 +244,7 @@ def test_conflicts_leave_nothing_behind(
         monkeypatch.setattr(Storage, "put", racing)
     else:
         others()
-        if what != "restore":  # of other fragments: only Lance tells
+        if what != "restore":  # of other fragments: only Lance decides
             monkeypatch.setattr(Storage, "put", lambda *_: pytest.fail("nothing need be written"))
     outcome = commit(table, base, {0: [1, 2]})
     assert outcome.version is None

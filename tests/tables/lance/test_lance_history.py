@@ -188,7 +188,7 @@ def test_without_transactions_manifests_are_compared(eventful: Path, tmp_path: P
     assert [(entry.files_added, entry.dvs_added, entry.rows_deleted_by_dvs) for entry in entries] == [
         (entry.files_added, entry.dvs_added, entry.rows_deleted_by_dvs) for entry in whole
     ]
-    # A rewrite cannot be told from a change, config can.
+    # A rewrite looks like a change; a change of the configuration does not.
     assert [entry.version for entry in entries if not entry.data_changed] == [12, 11, 8, 5]
     assert {commit.version: commit.data_changed for commit in changes_of(table, 4)} == {
         entry.version: entry.data_changed for entry in entries if entry.version > 4

@@ -66,7 +66,7 @@ def test_vacuum_protects_clones(
     assert json.loads(capsys.readouterr().out)["kept"]["in a clone that is protected"] == 2
     assert rows(pylance, clone) == before
     assert main(["vacuum", str(golden_copy("delta/table-with-dv-small")), "--protect", str(clone)]) == 3
-    assert str(clone) in capsys.readouterr().err, "a Lance table is no clone of a Delta table"
+    assert str(clone) in capsys.readouterr().err, "a Lance table cannot be a clone of a Delta table"
 
 
 def test_vacuum_finds_clones(

@@ -65,7 +65,7 @@ def test_all_are_renamed(place: Path, pylance: ModuleType, before: list[pa.Table
 
 @pytest.mark.parametrize("broken", ["create", "delete"])
 @pytest.mark.parametrize("after", [0, 1, 7, NEWEST - 1])
-def test_an_interrupted_run_is_gone_on_with(
+def test_an_interrupted_run_is_continued(
     place: Path, pylance: ModuleType, before: list[pa.Table], monkeypatch: pytest.MonkeyPatch, broken: str, after: int
 ) -> None:
     calls: list[object] = []
@@ -92,7 +92,7 @@ def test_an_interrupted_run_is_gone_on_with(
     check_renamed(pylance, place, before)
 
 
-def test_what_lance_left_half_way_is_gone_on_with(place: Path, pylance: ModuleType, before: list[pa.Table]) -> None:
+def test_an_interrupted_run_of_lance_is_continued(place: Path, pylance: ModuleType, before: list[pa.Table]) -> None:
     for version in (2, 5, NEWEST):
         (place / "_versions" / manifest_name(version, "V1")).rename(place / "_versions" / manifest_name(version, "V2"))
     assert opened(place).rename_manifests().renamed == NEWEST - 3
@@ -123,7 +123,7 @@ def test_not_beside_writers(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("scheme", ["V1", "V2"])
-def test_a_writer_that_comes_meanwhile_is_told_of(place: Path, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+def test_a_concurrent_writer_is_reported(place: Path, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
     new = place / "_versions" / manifest_name(NEWEST + 1, scheme)
     body = (place / "_versions" / f"{NEWEST}.manifest").read_bytes()
     rename = naming._rename

@@ -1,4 +1,4 @@
-"""Preflight: every fault of every deletion file, told apart."""
+"""Preflight: every fault of every deletion file, with its kind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def opened(path: Path) -> LanceTable:
     [
         ("bad_arrow_schema", "unreadable", "its columns are (row_id: int64)"),
         ("bad_count_mismatch", "count", "it holds 5990 offsets, the manifest says 6000"),
-        ("bad_garbage_arrow", "unreadable", "no Arrow IPC file"),
+        ("bad_garbage_arrow", "unreadable", "not an Arrow IPC file"),
         ("bad_missing_deletion", "missing", "does not exist"),
         ("bad_offset_out_of_range", "offset", "1 of its offsets, up to 1000000, are past the fragment's 12000 rows"),
         ("bad_truncated_bitmap", "unreadable", "truncated"),
@@ -80,7 +80,7 @@ def change_fragment(path: Path, id: int, change: Callable[[list[Record]], list[R
 
 
 def inner(number: int, *more: Record) -> Callable[[list[Record]], list[Record]]:
-    """Fields of an embedded message anew."""
+    """Fields of an embedded message, encoded again."""
 
     def change(fields: list[Record]) -> list[Record]:
         numbers = [n for n, _ in more]
@@ -139,7 +139,7 @@ def test_without_counts_the_files_alone_are_compared(path: Path) -> None:
     assert [(fault.fragment, fault.kind) for fault in opened(path).preflight()] == [(2, "offset")]
 
 
-def test_a_data_file_that_cannot_tell(path: Path) -> None:
+def test_a_data_file_without_a_row_count(path: Path) -> None:
     change_fragment(path, 2, lambda fields: without(fields, 4))
     shutil.rmtree(path / "data")
     (fault,) = opened(path).preflight()

@@ -78,7 +78,7 @@ def test_a_table_without_refs(golden: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"version": "2"}', '{"version": true}', '{"version": 2, "branch": 3}'])
-def test_damaged_tags_are_not_passed_over(pylance: ModuleType, tmp_path: Path, text: str) -> None:
+def test_damaged_tags_are_errors(pylance: ModuleType, tmp_path: Path, text: str) -> None:
     pylance.write_dataset(pa.table({"id": [1]}), str(tmp_path / "t")).tags.create("keep", 1)
     (tmp_path / "t" / "_refs" / "tags" / "keep.json").write_text(text)
     with pytest.raises(DamagedTableError, match=r"_refs/tags/keep\.json"):
@@ -86,7 +86,7 @@ def test_damaged_tags_are_not_passed_over(pylance: ModuleType, tmp_path: Path, t
 
 
 @pytest.mark.parametrize("text", ["{", '{"parentBranch": null}', '{"parentBranch": 3, "parentVersion": 2}'])
-def test_damaged_branches_are_not_passed_over(pylance: ModuleType, tmp_path: Path, text: str) -> None:
+def test_damaged_branches_are_errors(pylance: ModuleType, tmp_path: Path, text: str) -> None:
     pylance.write_dataset(pa.table({"id": [1]}), str(tmp_path / "t")).create_branch("b")
     (tmp_path / "t" / "_refs" / "branches" / "b.json").write_text(text)
     with pytest.raises(DamagedTableError, match=r"_refs/branches/b\.json"):

@@ -32,7 +32,7 @@ def test_refused(line: str, golden_copy: Callable[[str], Path], capsys: pytest.C
     assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
 
 
-def test_told_all_the_same(golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_shown_as_well(golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     place = str(golden_copy("lance/array_small"))
     assert main(["health", place]) == 0
     assert "11.1%" in capsys.readouterr().out

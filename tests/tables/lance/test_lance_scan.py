@@ -381,7 +381,7 @@ def test_damaged_data_files(version: str, harm: str, what: str, made: Callable[.
     assert main(["read", place, "--json"]) == 5
 
 
-def test_a_table_made_anew_meanwhile(made: Callable[..., str], pylance: ModuleType) -> None:
+def test_a_table_that_was_recreated_concurrently(made: Callable[..., str], pylance: ModuleType) -> None:
     import shutil
 
     place = made()

@@ -298,7 +298,7 @@ def test_forgotten_counts_are_found_again(golden_copy: Callable[[str], Path], na
 
 
 def test_forgotten_counts_and_a_damaged_file(golden_copy: Callable[[str], Path]) -> None:
-    for name, reason in (("bad_garbage_arrow", "no Arrow IPC file"), ("bad_missing_deletion", "does not exist")):
+    for name, reason in (("bad_garbage_arrow", "not an Arrow IPC file"), ("bad_missing_deletion", "does not exist")):
         path = golden_copy(f"lance/{name}")
         forget_counts(path)
         with pytest.raises(DamagedDeletionVectorError, match=reason) as caught:

@@ -43,7 +43,7 @@ def test_the_newest_and_all_of_them(tmp_path: Path, scheme: str) -> None:
     assert (file.version, file.scheme, manifest.version, manifest.path) == (9, scheme, 9, file.path)
 
 
-def test_what_is_no_version_of_the_history(tmp_path: Path) -> None:
+def test_files_that_are_not_versions_of_the_history(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path / "t"))
     put(storage, 3)
     for name in (
@@ -77,8 +77,8 @@ def test_the_hint_is_only_a_hint(pylance: ModuleType, tmp_path: Path, hint: byte
     assert table.version() == table.version(known=2) == pylance.dataset(str(tmp_path / "t")).version == 3
 
 
-def test_a_gap_behind_what_was_seen(pylance: ModuleType, tmp_path: Path) -> None:
-    """A tag keeps version 2, those behind it are cleaned up: the next number is missing, and yet it is not the end."""
+def test_a_gap_after_a_known_version(pylance: ModuleType, tmp_path: Path) -> None:
+    """A tag keeps version 2, and later ones are cleaned up: the next number is missing, but it is not the end."""
     dataset = pylance.write_dataset(pa.table({"id": range(10)}), str(tmp_path / "t"))
     for number in range(5):
         dataset.delete(f"id = {number}")

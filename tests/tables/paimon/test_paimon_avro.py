@@ -202,7 +202,7 @@ def test_each_damage_has_its_reason() -> None:
         ("r", "does not say what it is"),
     ],
 )
-def test_schemas_that_are_endless_or_none(schema: Any, why: str) -> None:
+def test_recursive_and_invalid_schemas(schema: Any, why: str) -> None:
     # The bytes would be an array of 2^60 values, if anyone believed them.
     assert why in reason(header(schema) + block(1, long(7) + long(2**60) + long(0)))
 

@@ -49,7 +49,7 @@ def test_a_snapshot_leaves_itself_as_a_changelog(tmp_path: Path) -> None:
     dry = table.vacuum(dry_run=True)
     assert table.everything() == before
     assert (dry.expired.kept[plan.LEFT], dry.expired.kept[plan.CHANGELOG]) == (5, 3 + 2 * 5)
-    # What a compaction wrote is no change: it goes with the snapshots that had it.
+    # Files of a compaction are not changes: they are deleted with their snapshots.
     assert gone(dry) == {*(f"snapshot/snapshot-{number}" for number in range(1, 6)), f"bucket-0/{compacted.name}"}
     result = table.vacuum()
     assert (result.expired, result.deleted) == (dry.expired, 6)
@@ -117,7 +117,7 @@ def test_changelogs_expire_by_their_own_options(tmp_path: Path) -> None:
     assert (table.numbers("changelog"), hints(table)) == ([9], ["9", "9"])
 
 
-def test_what_goes_at_once_is_left_all_the_same(tmp_path: Path) -> None:
+def test_a_changelog_that_expires_at_once_is_still_written(tmp_path: Path) -> None:
     """Somebody else may be about to leave the ones before it, and Paimon fails at gaps."""
     table = lasting(tmp_path / "t", changelog_num__retained_max="3")
     for _ in range(5):
@@ -154,8 +154,8 @@ def test_consumers_hold_changelogs(tmp_path: Path) -> None:
     assert (table.numbers(), table.numbers("changelog")) == ([8, 9], [7])
 
 
-def test_where_the_options_say_so_no_more(tmp_path: Path) -> None:
-    """As with Paimon: nothing is left behind, and what was left stays."""
+def test_options_that_no_longer_keep_changelogs(tmp_path: Path) -> None:
+    """As with Paimon: no changelog is written, and existing ones are kept."""
     table = lasting(tmp_path / "t")
     for _ in range(4):
         table.add_file()
@@ -169,7 +169,7 @@ def test_where_the_options_say_so_no_more(tmp_path: Path) -> None:
     table.check()
 
 
-def test_a_changelog_that_is_there(tmp_path: Path) -> None:
+def test_an_existing_changelog(tmp_path: Path) -> None:
     """Of the same content, however it is spelled, it is taken for ours; of another, nothing goes."""
     table = lasting(tmp_path / "t")
     for _ in range(4):
@@ -191,7 +191,7 @@ def test_a_changelog_that_is_there(tmp_path: Path) -> None:
     assert other.everything() == before
 
 
-def test_one_that_comes_meanwhile_stops_it(tmp_path: Path) -> None:
+def test_a_concurrent_changelog_stops_the_vacuum(tmp_path: Path) -> None:
     template = lasting(tmp_path / "t")
     for _ in range(4):
         template.add_file()
@@ -212,7 +212,7 @@ def test_one_that_comes_meanwhile_stops_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("call", "path"), [("create", "changelog-1"), ("put", "LATEST")])
-def test_what_came_too_late_is_taken_back(tmp_path: Path, call: str, path: str) -> None:
+def test_a_late_changelog_is_withdrawn(tmp_path: Path, call: str, path: str) -> None:
     """Others expire the snapshot and its changelog while we write that: Paimon fails at gaps, and believes the hint."""
     table = lasting(tmp_path / "t")
     for _ in range(5):
@@ -250,7 +250,7 @@ def test_changelogs_of_a_number_that_was_given_again_are_read_again(tmp_path: Pa
         assert ref.data == (table.path / f"changelog/changelog-{number}").read_bytes()
 
 
-def test_what_a_writer_left_half_done(tmp_path: Path) -> None:
+def test_unfinished_files_of_a_writer(tmp_path: Path) -> None:
     table = lasting(tmp_path / "t")
     table.add_file()
     staged = "changelog/.changelog-3.00000000-dead-4000-8000-000000000001.tmp"

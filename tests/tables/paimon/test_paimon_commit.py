@@ -115,7 +115,7 @@ def test_what_is_left_to_paimon(name: str, work: Any, golden_copy: Callable[[str
     assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
 
 
-def test_orc_files_of_a_table_that_goes_on_as_parquet(golden_copy: Callable[[str], Path]) -> None:
+def test_orc_files_of_a_table_that_now_writes_parquet(golden_copy: Callable[[str], Path]) -> None:
     place = golden_copy("paimon/append_dv_orc/table")
     schema = json.loads((place / "schema" / "schema-0").read_bytes())
     options = {**schema["options"], "file.format": "parquet"}
@@ -194,7 +194,7 @@ def test_manifests_of_an_old_writer(tmp_path: Path) -> None:
     assert rows(writer.path) == before
 
 
-def test_a_field_nobody_knows(built: PaimonBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_field(built: PaimonBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
     from dv_maintenance.tables.paimon.commit import rewrites as commit
 
     template = commit.newest_template
@@ -215,7 +215,7 @@ def test_a_field_nobody_knows(built: PaimonBuilder, monkeypatch: pytest.MonkeyPa
 # -- others -------------------------------------------------------------------------------------------------------
 
 
-def test_deletes_between_the_look_and_the_snapshot(built: PaimonBuilder) -> None:
+def test_deletes_between_the_plan_and_the_snapshot(built: PaimonBuilder) -> None:
     others = [lambda: built.delete(ids(3)), lambda: built.append(numbers(20, 2)), lambda: built.delete(ids(13, 20))]
     report = purge(PaimonTable(Busy(built.storage.uri, *others)), LocalEngine())
     assert report.verified, report.problems
@@ -233,14 +233,14 @@ def test_the_race_that_is_never_won(built: PaimonBuilder) -> None:
     assert named == set(open_table(built.storage.uri).snapshot().files["path"].to_pylist()), "nothing is left behind"
 
 
-def test_a_file_that_went(built: PaimonBuilder) -> None:
+def test_a_removed_file(built: PaimonBuilder) -> None:
     report = purge(PaimonTable(Busy(built.storage.uri, lambda: built.delete(ids(*range(10))))), LocalEngine())
     assert report.verified, report.problems
     assert left(built) == [10, 11, *range(13, 20)]
 
 
 def test_an_index_file_that_moved_is_no_delete(built: PaimonBuilder) -> None:
-    """A delete of another file writes all deletion vectors anew."""
+    """A delete of another file rewrites all deletion vectors."""
     built.append(numbers(20, 10))
     report = purge(PaimonTable(Busy(built.storage.uri, lambda: built.delete(ids(25)))), LocalEngine())
     assert report.verified, report.problems
@@ -272,7 +272,7 @@ def test_a_table_that_was_rolled_back(built: PaimonBuilder) -> None:
     assert left(built) == [*range(10), 30, 31]
 
 
-def test_a_rollback_at_the_last_moment_is_told(built: PaimonBuilder) -> None:
+def test_a_rollback_at_the_last_moment_is_reported(built: PaimonBuilder) -> None:
     with pytest.raises(StorageError, match="rolled back"):
         purge(PaimonTable(Busy(built.storage.uri, lambda: rolled_back(built))), LocalEngine())
 
@@ -387,7 +387,7 @@ def test_a_snapshot_that_is_gone_again_was_committed(built: PaimonBuilder) -> No
     assert left(built) == [0, *range(3, 12), *range(13, 21)]
 
 
-def test_a_number_that_was_taken_and_is_free_again_is_told(built: PaimonBuilder) -> None:
+def test_a_number_that_was_taken_and_is_free_again_is_reported(built: PaimonBuilder) -> None:
     class Taken(Storage):
         def create(self, path: str, data: bytes, *, staging: str | None = None) -> None:
             if path.startswith(SNAPSHOT):
@@ -467,7 +467,7 @@ def test_gates(change: Callable[[Replacement], list[Replacement]], built: Paimon
     assert everything(built) == before
 
 
-def test_a_name_that_a_live_file_has_is_nobodys_to_delete(built: PaimonBuilder) -> None:
+def test_a_new_file_with_the_name_of_a_live_one_is_not_deleted(built: PaimonBuilder) -> None:
     table, base, (each,) = replacements(built)
     live = base.files.to_pylist()[0]
     output = replace(each.outputs[0], uri=built.storage.uri_of(live["path"]), size=live["size"])
@@ -513,7 +513,7 @@ def test_work_that_others_did_is_not_done_twice(built: PaimonBuilder) -> None:
     assert len(left(built)) == 17
 
 
-def test_a_new_file_of_which_nothing_is_left_is_left_out(built: PaimonBuilder) -> None:
+def test_a_new_file_without_live_rows_is_omitted(built: PaimonBuilder) -> None:
     table = PaimonTable(Storage(built.storage.uri))
     base = table.snapshot()
     keys = tuple(FileKey(**row) for row in base.files.select(["path", "dv_id"]).to_pylist())
@@ -531,7 +531,7 @@ def test_a_new_file_of_which_nothing_is_left_is_left_out(built: PaimonBuilder) -
 # -- index files ---------------------------------------------------------------------------------------------------
 
 
-def test_the_rest_of_an_index_file_is_written_anew(built: PaimonBuilder) -> None:
+def test_the_rest_of_an_index_file_is_rewritten(built: PaimonBuilder) -> None:
     table = PaimonTable(Storage(built.storage.uri))
     base = table.snapshot()
     keys = [FileKey(**row) for row in base.files.select(["path", "dv_id"]).to_pylist()]

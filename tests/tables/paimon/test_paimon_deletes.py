@@ -71,7 +71,7 @@ def opened(builder: PaimonBuilder) -> PaimonTable:
     return PaimonTable(Storage(builder.storage.uri))
 
 
-def test_rows_out(built: PaimonBuilder) -> None:
+def test_rows_are_deleted_by_deletion_vectors(built: PaimonBuilder) -> None:
     table = opened(built)
     outcome = commit(table, rows_out(table.snapshot(), [0, 2], [9]))
     assert outcome == ChangesOutcome(5, 1, rows_deleted=3, dvs_added=2, dvs_removed=1)
@@ -82,7 +82,7 @@ def test_rows_out(built: PaimonBuilder) -> None:
     assert len(table.snapshot().index.files) == 1
 
 
-def test_whole_files_go(built: PaimonBuilder) -> None:
+def test_files_without_live_rows_are_removed(built: PaimonBuilder) -> None:
     table = opened(built)
     every = [0, *range(2, 10)]
     outcome = commit(table, rows_out(table.snapshot(), every, None))
@@ -183,7 +183,7 @@ def test_appends_and_deletes_elsewhere_are_no_conflict(built: PaimonBuilder) -> 
 
 
 @pytest.mark.parametrize("gone", [(5,), tuple(range(10))], ids=["rows", "all"])
-def test_deletes_of_the_same_file_are_looked_at_again(gone: tuple[int, ...], built: PaimonBuilder) -> None:
+def test_deletes_of_the_same_file_are_checked_again(gone: tuple[int, ...], built: PaimonBuilder) -> None:
     table = PaimonTable(Busy(built.storage.uri, lambda: built.delete(ids(*gone))))
     before = {info.path for info in built.storage.list()}
     outcome = commit(table, rows_out(table.snapshot(), [0]))
@@ -251,7 +251,7 @@ def may(table: PaimonTable, predicate: Predicate) -> list[bool]:
     return found
 
 
-def test_partitions_are_told_apart(tmp_path: Path) -> None:
+def test_partitions_are_distinguished(tmp_path: Path) -> None:
     builder = PaimonBuilder(tmp_path / "t")
     builder.create({"id": "BIGINT", "p": "STRING"}, ["p"])
     for value in ("a", "b", None):

@@ -124,21 +124,21 @@ def test_keys_that_waited_may_change_and_no_others(keyed: PaimonWriter) -> None:
         ([2, 3], [7], "lacks 1 rows that waited"),
     ],
 )
-def test_compactions_that_get_it_wrong(keyed: PaimonWriter, deleted: list[int], rows: list[int], why: str) -> None:
+def test_wrong_compactions_are_detected(keyed: PaimonWriter, deleted: list[int], rows: list[int], why: str) -> None:
     report, _ = run(keyed, lambda: compacted(keyed, deleted, rows))
     assert not report.verified
     (problem,) = report.problems
     assert why in problem
 
 
-def test_rows_that_were_taken_back_while_they_waited_need_not_come(keyed: PaimonWriter) -> None:
+def test_rows_that_were_retracted_while_they_waited_may_be_missing(keyed: PaimonWriter) -> None:
     append(keyed, [8], level=0)
     append(keyed, [8], [3], level=0)
     report, _ = run(keyed, lambda: compacted(keyed, [2, 3], [3, 7]))
     assert (report.verified, report.by, report.checked) == (True, "keys", (6,))
 
 
-def test_whether_rows_that_waited_are_there_is_left_open_where_they_may_not_be(keyed: PaimonWriter) -> None:
+def test_waiting_rows_that_may_be_missing_are_not_required(keyed: PaimonWriter) -> None:
     keyed.options = {**DVS, "sequence.field": "v"}
     keyed.write_schema()
     assert run(keyed, lambda: compacted(keyed, [2, 3], [3]))[0].verified
@@ -200,7 +200,7 @@ def test_a_vacuum(keyed: PaimonWriter) -> None:
     assert hidden.name in report.problems[0]
 
 
-def test_what_a_tag_needs_has_to_be_there(tmp_path: Path) -> None:
+def test_files_of_a_tag_must_exist(tmp_path: Path) -> None:
     table = PaimonWriter(tmp_path / "lake" / "db.db" / "t")
     file = table.append([{"id": 1, "v": "x"}])
     table.put("tag/tag-a", (table.path / "snapshot" / "snapshot-1").read_bytes())
@@ -285,7 +285,7 @@ def test_a_compaction_keeps_them(evolving: PaimonWriter) -> None:
     assert not run(evolving, lambda: act(wrong, 2), "optimize")[0].verified
 
 
-def test_a_newer_file_beside_the_same_anchor_is_looked_at(evolving: PaimonWriter) -> None:
+def test_a_newer_file_beside_the_same_anchor_is_compared(evolving: PaimonWriter) -> None:
     def act(value: str) -> None:
         patch = max(evolving.files.values(), key=lambda file: file.name)
         new = evolving.data_file([{"v": f"{value}{each}"} for each in range(3)], **of_rows(0, 9), _WRITE_COLS=["v"])
@@ -297,7 +297,7 @@ def test_a_newer_file_beside_the_same_anchor_is_looked_at(evolving: PaimonWriter
     assert (report.verified, report.checked) == (False, (5,))
 
 
-def test_files_beside_the_anchor_have_to_be_there(evolving: PaimonWriter) -> None:
+def test_files_beside_the_anchor_must_exist(evolving: PaimonWriter) -> None:
     patch = max(evolving.path.glob("bucket-0/*"))
     report, _ = run(evolving, lambda: patch.unlink(missing_ok=True), "vacuum")
     assert [patch.name in problem for problem in report.problems] == [True]
@@ -327,17 +327,17 @@ def test_the_catalog_is_the_one_whose_warehouse_has_the_table() -> None:
 @pytest.mark.parametrize(
     ("uri", "wanted", "catalogs", "why"),
     [
-        ("file:///lake/db.db/t", None, {}, "no catalog of Paimon's"),
-        ("file:///lake/db.db/t", None, {"a": "/elsewhere"}, "no catalog of Paimon's"),
+        ("file:///lake/db.db/t", None, {}, "no Paimon catalog"),
+        ("file:///lake/db.db/t", None, {"a": "/elsewhere"}, "no Paimon catalog"),
         ("file:///lake/db.db/t", None, {"a": "/lake", "b": "/lake"}, "several: a, b"),
-        ("file:///lake/db.db/t", "other", {"a": "/lake"}, "no catalog of Paimon's called 'other'"),
+        ("file:///lake/db.db/t", "other", {"a": "/lake"}, "no Paimon catalog named 'other'"),
         ("file:///lake/db/t", None, {"a": "/lake"}, "its path is not"),
         ("file:///lake/db.db/t/branch/branch-b", None, {"a": "/lake"}, "a branch"),
-        ("file:///lake/db.db/t'x", None, {"a": "/lake"}, "not put into SQL"),
-        ("file:///lake/d%60b.db/t", None, {"a": "/lake"}, "not put into SQL"),
-        ("file:///lake/db.db/t%5C", None, {"a": "/lake"}, "not put into SQL"),
-        ("file:///lake/db.db/t$branch_b", None, {"a": "/lake"}, "not put into SQL"),
-        ("file:///lake/db.db/t", "a.d;b.t", {"a": "/lake"}, "not put into SQL"),
+        ("file:///lake/db.db/t'x", None, {"a": "/lake"}, "not allowed in SQL"),
+        ("file:///lake/d%60b.db/t", None, {"a": "/lake"}, "not allowed in SQL"),
+        ("file:///lake/db.db/t%5C", None, {"a": "/lake"}, "not allowed in SQL"),
+        ("file:///lake/db.db/t$branch_b", None, {"a": "/lake"}, "not allowed in SQL"),
+        ("file:///lake/db.db/t", "a.d;b.t", {"a": "/lake"}, "not allowed in SQL"),
     ],
 )
 def test_names_that_are_refused(uri: str, wanted: str | None, catalogs: dict[str, str], why: str) -> None:
@@ -346,7 +346,7 @@ def test_names_that_are_refused(uri: str, wanted: str | None, catalogs: dict[str
     assert caught.value.next_step or "SQL" in why or "branch" in why
 
 
-def test_what_is_no_name() -> None:
+def test_invalid_names() -> None:
     with pytest.raises(UsageError, match="neither a catalog"):
         named("file:///lake/db.db/t", "a.b", a="/lake")
 
@@ -359,7 +359,7 @@ def test_nothing_is_run_on_another_table(keyed: PaimonWriter, tmp_path: Path) ->
         engine_sql(table, session, "purge")
     for other, why in [
         (Session(tmp_path / "lake", **{"spark.sql.extensions": ""}), "no PaimonSparkSessionExtensions"),
-        (Session(tmp_path / "elsewhere"), "no catalog of Paimon's"),
+        (Session(tmp_path / "elsewhere"), "no Paimon catalog"),
     ]:
         with pytest.raises(RefusedError, match=why) as caught:
             engine_sql(table, other, "purge")
@@ -373,7 +373,7 @@ def test_nothing_is_run_on_another_table(keyed: PaimonWriter, tmp_path: Path) ->
         engine_sql(open_table(str(empty.path)), session, "purge")
 
 
-def test_a_session_that_can_t_look_at_the_table(keyed: PaimonWriter, tmp_path: Path) -> None:
+def test_a_session_that_cannot_read_the_table(keyed: PaimonWriter, tmp_path: Path) -> None:
     class Blind(Session):
         def collect(self) -> Any:
             raise ValueError("TABLE_OR_VIEW_NOT_FOUND")
@@ -438,11 +438,11 @@ def test_spark_takes_the_statements(spark: SparkSession, keyed: PaimonWriter) ->
 
 
 @pytest.mark.deep
-def test_the_command_line_tells_what_is_missing(
+def test_the_command_line_names_what_is_missing(
     spark: SparkSession, golden: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = shutil.copytree(golden / "paimon" / "pk_dv_b1" / "table", tmp_path / "lake" / "db.db" / "t")
     assert main(["engine-sql", str(place), "purge", "--catalog", "paimon"]) == 3
-    told = capsys.readouterr().err
-    assert "PaimonSparkSessionExtensions" in told
-    assert "paimon-spark" in told
+    errors = capsys.readouterr().err
+    assert "PaimonSparkSessionExtensions" in errors
+    assert "paimon-spark" in errors

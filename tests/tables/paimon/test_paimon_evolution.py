@@ -117,7 +117,7 @@ def test_the_anchor_is_the_oldest_file_and_no_other_has_a_deletion_vector(tmp_pa
     assert rows(both.path) == [{"id": 1, "a": "x", "b": 2}]
 
 
-def test_age_is_told_by_sequence_numbers_not_by_names(tmp_path: Path) -> None:
+def test_age_follows_sequence_numbers_not_names(tmp_path: Path) -> None:
     written = evolving(tmp_path)
     newer = written.data_file([{"b": 2}], _FIRST_ROW_ID=0, _WRITE_COLS=["b"], _MAX_SEQUENCE_NUMBER=2)
     older = written.data_file(numbered([1]), _FIRST_ROW_ID=0, _MAX_SEQUENCE_NUMBER=1)
@@ -187,9 +187,9 @@ def test_blobs_in_files_of_their_own_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("first", "count", "columns", "why"),
     [
-        (0, 3, ["b"], "ids 0 to 2, another file only some"),
-        (2, 4, ["b"], "ids 2 to 5, another file only some"),
-        (1, 2, ["b"], "ids 1 to 2, another file only some"),
+        (0, 3, ["b"], "ids 0 to 2, and another file has only some"),
+        (2, 4, ["b"], "ids 2 to 5, and another file has only some"),
+        (1, 2, ["b"], "ids 1 to 2, and another file has only some"),
     ],
 )
 def test_ranges_that_overlap_are_damage(tmp_path: Path, first: int, count: int, columns: list[str], why: str) -> None:
@@ -204,7 +204,9 @@ def test_ranges_that_overlap_are_damage(tmp_path: Path, first: int, count: int, 
 def test_other_damage_and_what_is_not_known(tmp_path: Path) -> None:
     lone = evolving(tmp_path / "lone")
     lone.commit("APPEND", add=[DataFile("x.blob", 2, entry=(("_FIRST_ROW_ID", 0),))])
-    with pytest.raises(DamagedTableError, match=r"x\.blob belongs to rows from id 0 on, which no data file has"):
+    with pytest.raises(
+        DamagedTableError, match=r"x\.blob belongs to rows from id 0 on, but no data file has these rows"
+    ):
         opened(lone).snapshot()
 
     tie = evolving(tmp_path / "tie")
@@ -259,7 +261,7 @@ def stats(least: int, greatest: int) -> dict[str, Any]:
     return {**rows, "_NULL_COUNTS": [0]}
 
 
-def test_tasks_travel_and_are_cut_nowhere(tmp_path: Path) -> None:
+def test_tasks_are_serializable_and_never_split(tmp_path: Path) -> None:
     from dv_maintenance.engine.splits import plan_splits, scan_split
 
     written = evolving(tmp_path)

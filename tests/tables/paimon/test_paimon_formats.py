@@ -132,8 +132,10 @@ def test_an_old_pyarrow_reads_no_timestamps(tmp_path: Path, monkeypatch: pytest.
     assert rows(table, ["id"]) == [{"id": 1}]
 
 
-@pytest.mark.parametrize(("codec", "told"), [("uncompressed", True), ("zlib", True), ("zstd", True), ("lz4", False)])
-def test_time_zones_of_orc_writers(tmp_path: Path, codec: str, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("codec", "readable"), [("uncompressed", True), ("zlib", True), ("zstd", True), ("lz4", False)]
+)
+def test_time_zones_of_orc_writers(tmp_path: Path, codec: str, readable: bool) -> None:
     """Timestamps with a local time zone that were not written in UTC may be shifted."""
 
     def write(moved: bool) -> Callable[[pa.Table, Path], None]:
@@ -149,7 +151,7 @@ def test_time_zones_of_orc_writers(tmp_path: Path, codec: str, told: bool) -> No
     table = PaimonWriter(tmp_path / "t", {"id": "INT", "t": "TIMESTAMP_LTZ(3)", "n": "TIMESTAMP(3)"})
     row = {"id": 1, "t": DAY.replace(tzinfo=UTC), "n": DAY}
     table.append([row], suffix=".orc", write=write(moved=False))
-    if told:
+    if readable:
         assert rows(table) == [row]
     else:
         with pytest.raises(RefusedError, match="the file does not name"):
@@ -297,8 +299,8 @@ def test_other_rows_than_the_manifest_says(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_damaged_files_are_told(tmp_path: Path, kind: str) -> None:
-    """Whatever byte is changed: there are as many rows, or the file is told to be damaged."""
+def test_damaged_files_are_reported(tmp_path: Path, kind: str) -> None:
+    """Whatever byte is changed: the number of rows is the same, or the file is reported as damaged."""
     table = PaimonWriter(tmp_path / "t", {"id": "INT", "v": "BYTES"})
     add(
         table,

@@ -16,7 +16,7 @@ from dv_maintenance.tables.table import Table
 PK = {"id": "BIGINT NOT NULL", "v": "STRING"}
 
 
-def told(table: Table) -> list[tuple[Any, ...]]:
+def entries_of(table: Table) -> list[tuple[Any, ...]]:
     """Oldest first: kind, files added and removed, DVs added and removed, rows that these deleted, if rows changed."""
     return [_short(entry) for entry in table.history()[::-1]]
 
@@ -36,7 +36,7 @@ def rows_of(first: int, count: int) -> list[dict[str, Any]]:
 def test_append_table_of_an_old_writer(golden: Path) -> None:
     table = open_table(str(golden / "paimon" / "append_dv_compacted" / "table"))
     # Writers before 1.0 call a DELETE that only writes deletion vectors a COMPACT.
-    assert told(table) == [
+    assert entries_of(table) == [
         *[("APPEND", 1, 0, 0, 0, 0, True)] * 6,
         ("COMPACT", 0, 0, 6, 0, 150, True),
         ("COMPACT", 1, 6, 0, 6, 0, False),
@@ -50,7 +50,7 @@ def test_append_table_of_an_old_writer(golden: Path) -> None:
 
 def test_primary_key_table(golden: Path) -> None:
     # Rows are seen when compaction takes them off level 0, and not before.
-    assert told(open_table(str(golden / "paimon" / "pk_dv_compacted" / "table"))) == [
+    assert entries_of(open_table(str(golden / "paimon" / "pk_dv_compacted" / "table"))) == [
         ("APPEND", 1, 0, 0, 0, 0, False),
         ("COMPACT", 1, 1, 0, 0, 0, True),
         ("APPEND", 1, 0, 0, 0, 0, False),
@@ -61,7 +61,7 @@ def test_primary_key_table(golden: Path) -> None:
 
 def test_newer_writer(golden: Path) -> None:
     table = open_table(str(golden / "paimon" / "append_dv_dangling_entry" / "table"))
-    assert told(table)[3:] == [
+    assert entries_of(table)[3:] == [
         ("OVERWRITE", 0, 0, 2, 0, 6, True),
         ("OVERWRITE", 0, 0, 1, 0, 1, True),
         ("OVERWRITE", 1, 3, 0, 2, 0, True),
@@ -81,7 +81,7 @@ def test_rows_deleted_add_up(golden: Path) -> None:
 def test_a_history_that_has_expired(golden: Path) -> None:
     table = open_table(str(golden / "paimon" / "append_dv_expired" / "table"))
     (only,) = table.history()
-    # What a commit without files did cannot be told any more: better to take it for a change.
+    # What a commit without files did is no longer known, so it counts as a change.
     assert (only.version, only.dvs_added, only.data_changed) == (6, 0, True)
     changes = table.changes_since(0)
     assert (changes.data_version, [change.version for change in changes.commits]) == (6, [6])
@@ -98,13 +98,13 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> PaimonWriter:
     return PaimonWriter(tmp_path / "t", writer=request.param)
 
 
-def test_an_index_file_written_anew_is_no_change_of_its_other_dvs(written: PaimonWriter) -> None:
+def test_a_rewritten_index_file_does_not_change_its_other_dvs(written: PaimonWriter) -> None:
     first, second = written.append(rows_of(0, 10)), written.append(rows_of(10, 10))
     written.delete({first: [1]})
     written.delete({second: [2, 3]})
     written.delete({first: [1, 4]})
     written.delete({})
-    assert told(open_table(str(written.path)))[2:] == [
+    assert entries_of(open_table(str(written.path)))[2:] == [
         ("OVERWRITE", 0, 0, 1, 0, 1, True),
         ("OVERWRITE", 0, 0, 1, 0, 2, True),
         ("OVERWRITE", 0, 0, 1, 1, 1, True),
@@ -121,7 +121,7 @@ def test_a_compaction_that_leaves_other_dvs_alone_changes_nothing(written: Paimo
     written.commit("COMPACT", add=[output], delete=[first])
     # And one that gives a file more deletes is none.
     written.delete({second: [3]}, "COMPACT")
-    assert told(open_table(str(written.path)))[3:] == [
+    assert entries_of(open_table(str(written.path)))[3:] == [
         ("COMPACT", 1, 1, 0, 1, 0, False),
         ("COMPACT", 0, 0, 1, 1, 1, True),
     ]
@@ -155,10 +155,10 @@ def test_kinds(tmp_path: Path) -> None:
     written.commit("ANALYZE", statistics="stat-1")
     written.commit("OVERWRITE", delete=[file])
     written.commit("FROM_THE_FUTURE", add=[file])
-    assert [entry[-1] for entry in told(open_table(str(written.path)))] == [True, False, True, True]
+    assert [entry[-1] for entry in entries_of(open_table(str(written.path)))] == [True, False, True, True]
 
 
-def test_statistics_change_nothing_even_where_nobody_knows_what_was_before(tmp_path: Path) -> None:
+def test_statistics_change_nothing_even_without_a_predecessor(tmp_path: Path) -> None:
     written = PaimonWriter(tmp_path / "t")
     written.append(rows_of(0, 5))
     written.commit("ANALYZE", statistics="stat-1")
@@ -176,7 +176,7 @@ def test_what_is_merged_on_read_is_the_same_after_a_compaction(tmp_path: Path) -
     written.dvs[old.key] = _dv(1)
     written.write_index()
     written.commit("COMPACT", add=[DataFile("data-2.parquet", 1, level=4)], delete=[low])
-    assert [entry[-1] for entry in told(open_table(str(written.path)))] == [True, False]
+    assert [entry[-1] for entry in entries_of(open_table(str(written.path)))] == [True, False]
 
 
 def test_primary_keys_without_deletion_vectors_are_merged_on_read(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_primary_keys_without_deletion_vectors_are_merged_on_read(tmp_path: Path
     low, high = DataFile("data-1.parquet", 5), DataFile("data-1.parquet", 5, level=3)
     written.commit("APPEND", add=[low])
     written.commit("COMPACT", add=[high], delete=[low])
-    assert [entry[-1] for entry in told(open_table(str(written.path)))] == [True, False]
+    assert [entry[-1] for entry in entries_of(open_table(str(written.path)))] == [True, False]
 
 
 def test_a_level_that_changes_is_no_file_that_leaves(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_level_that_changes_is_no_file_that_leaves(tmp_path: Path) -> None:
     written.dvs[middle.key] = _dv(1)
     written.write_index()
     written.commit("COMPACT", add=[high], delete=[middle])
-    history = told(open_table(str(written.path)))
+    history = entries_of(open_table(str(written.path)))
     assert history[1] == ("COMPACT", 1, 1, 1, 0, 1, True)
 
 
@@ -231,14 +231,14 @@ def test_damage_is_named(written: PaimonWriter) -> None:
     assert caught.value.version == 1
 
 
-def test_a_dv_that_nobody_can_count_any_more(tmp_path: Path) -> None:
+def test_a_dv_that_can_no_longer_be_counted(tmp_path: Path) -> None:
     written = PaimonWriter(tmp_path / "t", writer=OLD)
     file = written.append(rows_of(0, 10))
     written.delete({file: [1]})
     written.delete({file: [2]})
     (first, _) = sorted((written.path / "index").iterdir())
     first.unlink()
-    assert told(open_table(str(written.path)))[1:] == [
+    assert entries_of(open_table(str(written.path)))[1:] == [
         ("OVERWRITE", 0, 0, 1, 0, 0, True),
         ("OVERWRITE", 0, 0, 1, 1, 2, True),
     ]

@@ -36,7 +36,7 @@ def ids(table: PaimonWriter, version: int | None = None) -> list[int]:
 
 
 @pytest.mark.parametrize("thin", ["false", "true"])
-def test_rows_that_only_take_others_back_are_not_there(tmp_path: Path, thin: str) -> None:
+def test_retractions_are_not_rows(tmp_path: Path, thin: str) -> None:
     table = keyed(tmp_path, **{"data-file.thin-mode": thin})
     add(table, [1, 2, 3])
     file = add(table, [10, 11, 12, 13, 14, 15], [0, 3, 2, 1, 0, 2])
@@ -69,7 +69,7 @@ def test_level_0_is_not_seen(tmp_path: Path) -> None:
     assert last == "none of its newest 2 snapshots is a compaction"
 
 
-def test_kinds_are_looked_at_where_rows_may_be_taken_back_and_nowhere_else(tmp_path: Path) -> None:
+def test_row_kinds_are_read_only_if_retractions_are_possible(tmp_path: Path) -> None:
     table = keyed(tmp_path)
     # What the manifest promises holds: no kind is read. Old writers do not say.
     add(table, [1, 2], [0, 3], _DELETE_ROW_COUNT=0)
@@ -81,7 +81,7 @@ def test_kinds_are_looked_at_where_rows_may_be_taken_back_and_nowhere_else(tmp_p
 
 
 @pytest.mark.parametrize("kind", [4, -1, None])
-def test_a_kind_that_there_is_not(tmp_path: Path, kind: int | None) -> None:
+def test_an_invalid_row_kind(tmp_path: Path, kind: int | None) -> None:
     table = keyed(tmp_path)
     add(table, [1, 2], [3, kind])
     with pytest.raises(DamagedTableError, match="_VALUE_KIND"):

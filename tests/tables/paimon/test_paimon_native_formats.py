@@ -103,7 +103,7 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
     ({"file.format": "orc", "file.compression": "gzip"}, "orc", "'gzip'"),
     ({"file.format": "avro", "file.compression": "gzip"}, "avro", "'gzip'"),
     ({"file.format": "avro", "avro.codec": "lzo"}, "avro", "set avro.codec"),
-    ({"file.format": "orc", "file.compression": "lz4"}, "orc", "time zone of their timestamps is unreadable"),
+    ({"file.format": "orc", "file.compression": "lz4"}, "orc", "time zone of their timestamps can't be read"),
     ({"file.format": "orc"}, "parquet", "in files of the format parquet"),
     ({"file.format": "orc"}, "avro", "in files of the format avro"),
 ]

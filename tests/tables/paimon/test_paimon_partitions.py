@@ -110,11 +110,11 @@ def test_random_bytes_are_refused_or_a_row(data: bytes, names: list[str], counte
         ("00000001 0000000000000000 00", ["INT"], "truncated"),
         ("00000001 0000000000000000 6100000000000088", ["STRING"], "cannot be in a row's slot"),
         ("00000001 0000000000000000 ff00000000000081", ["STRING"], "no UTF-8"),
-        ("00000001 0000000000000000 0900000010000000", ["STRING"], "said to end at 25 of 16 bytes"),
-        ("00000001 0000000000000000 1100000000000000", ["DECIMAL(38, 0)"], "said to end"),
+        ("00000001 0000000000000000 0900000010000000", ["STRING"], "ends at byte 25 of 16"),
+        ("00000001 0000000000000000 1100000000000000", ["DECIMAL(38, 0)"], "ends at byte"),
         ("00000001 0000000000000000 ffffffffffffff7f", ["DECIMAL(3, 0)"], "more than 3 digits"),
         ("00000001 0000000000000000 0000000020000000", ["TIMESTAMP(6)"], "outside of it"),
-        ("00000001 0000000000000000 0000000000000000", ["VARIANT"], "a field of type VARIANT"),
+        ("00000001 0000000000000000 0000000000000000", ["VARIANT"], "a field of the unsupported type VARIANT"),
     ],
 )
 def test_damaged_rows(data: str, names: list[str], why: str) -> None:
@@ -226,7 +226,7 @@ def test_options_of_folders() -> None:
 
 @settings(max_examples=examples(60))
 @given(st.lists(st.text(min_size=1, max_size=6).filter(str.strip), min_size=2, max_size=2, unique=True))
-def test_folders_are_told_apart_and_stay_below_the_table(values: list[str]) -> None:
+def test_folders_are_distinct_and_below_the_table(values: list[str]) -> None:
     found = partitions("STRING")
     for value in values:
         found.code(row(found, value))

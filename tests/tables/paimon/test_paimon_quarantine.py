@@ -176,8 +176,8 @@ def test_a_pinned_snapshot_stays(table: Lake) -> None:
     now = table.now + DAY + HOUR
     report = vacuum(table.table(), now=now, guard=VacuumGuard(1, versions=(2,)))
     assert table.numbers() == [2, 3, 4, 5]
-    (told,) = report.protected
-    assert told == f"in snapshot 2, which is pinned: {len(table.needs[2])} files"
+    (protected,) = report.protected
+    assert protected == f"in snapshot 2, which is pinned: {len(table.needs[2])} files"
     assert report.kept["in snapshot 2, which is pinned"] > 0
     table.check()
     with pytest.raises(RefusedError, match="snapshot 1 is to be protected, but does not exist"):

@@ -1,4 +1,4 @@
-"""On the command line: what is told and read, and what is refused with a way out and leaves the table as it is."""
+"""The command line: reports, reads, and refusals that name an alternative and change nothing."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_damaged(golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out)["error"] == "DamagedTableError"
 
 
-def test_nothing_heavy_is_loaded_for_a_look(golden: Path) -> None:
+def test_health_loads_no_heavy_modules(golden: Path) -> None:
     place = golden / "paimon" / "append_dv_part" / "table"
     code = f"""
 import sys

@@ -41,7 +41,7 @@ def test_durations(text: str, millis: int) -> None:
     "text",
     ["", "h", "1h30m", "1 h 30 min", "1.5 h", "-1 h", "+1h", "1 week", "1e3", "PT1H", "١ h", "9" * 19],
 )
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
         duration_millis(text)
 

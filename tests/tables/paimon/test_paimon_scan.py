@@ -270,7 +270,7 @@ STEPS = st.lists(
 def test_random_histories_against_a_plain_model(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]], writer: str, bits: int
 ) -> None:
-    """Every snapshot of a history has the rows that a model of lists has, and what changed them is told."""
+    """Every snapshot of a history has the rows that a model of lists has, and the history reports the changes."""
     written = PaimonWriter(tmp_path_factory.mktemp("t") / "t", writer=writer, bits=bits)
     model: dict[DataFile, list[int | None]] = {}
     states: list[list[int]] = [[]]
@@ -288,9 +288,9 @@ def test_random_histories_against_a_plain_model(
     for version, state in list(enumerate(states))[1:]:
         found = rows(written.path, version)
         assert sorted(row["id"] for row in found) == state
-    told = table.changes_since(0).commits
-    assert [change.version for change in told] == list(range(1, len(states)))
-    for change in told:
+    changes = table.changes_since(0).commits
+    assert [change.version for change in changes] == list(range(1, len(states)))
+    for change in changes:
         assert change.data_changed or states[change.version] == states[change.version - 1]
         if change.operation == "COMPACT":
             assert not change.data_changed

@@ -268,7 +268,7 @@ def test_merge_on_read_shows_level_0(tmp_path: Path) -> None:
         assert "counted before merging" in "\n".join(snapshot.warnings)
 
 
-def test_retractions_are_told(tmp_path: Path) -> None:
+def test_retractions_are_reported(tmp_path: Path) -> None:
     columns = {"id": "BIGINT NOT NULL", "v": "STRING"}
     written = PaimonWriter(tmp_path / "t", columns, primary_keys=["id"])
     written.append(rows_of(0, 4), level=3, _DELETE_ROW_COUNT=2)
@@ -286,7 +286,7 @@ def test_the_ratio_of_the_table(tmp_path: Path, ratio: str, over: bool) -> None:
     ) == over
 
 
-def test_an_unmatched_delete_is_told(tmp_path: Path) -> None:
+def test_an_unmatched_delete_is_reported(tmp_path: Path) -> None:
     written = PaimonWriter(tmp_path / "t")
     written.append(rows_of(0, 3))
     written.commit("OVERWRITE", delete=[DataFile("data-9.parquet", 3)])
@@ -450,7 +450,7 @@ def test_no_json(sound: PaimonWriter, path: str, text: bytes) -> None:
         ({"id": 1}, "holds schema 1"),
         ({"fields": [{"name": "id", "type": "INT"}]}, "no id or no name"),
         ({"fields": [{"id": 0, "name": "id", "type": "INT"}] * 2}, "same name or id"),
-        ({"partitionKeys": ["nowhere"]}, "columns that it does not have: nowhere"),
+        ({"partitionKeys": ["nowhere"]}, "missing columns: nowhere"),
         ({"partitionKeys": "id"}, "partitionKeys is not a list"),
         ({"options": {"a": 1}}, "options holds something other than text"),
     ],
@@ -501,7 +501,7 @@ def test_a_file_that_was_added_twice(sound: PaimonWriter) -> None:
 
 @pytest.mark.parametrize(
     ("change", "why"),
-    [({"_KIND": 7}, "neither adds nor deletes"), ({"_PARTITION": b"x"}, "truncated"), ({"_VERSION": 3}, "version 3")],
+    [({"_KIND": 7}, "is neither ADD nor DELETE"), ({"_PARTITION": b"x"}, "truncated"), ({"_VERSION": 3}, "version 3")],
 )
 def test_entries_of_no_kind_or_version(tmp_path: Path, change: dict[str, Any], why: str) -> None:
     written = PaimonWriter(tmp_path / "t", every_entry=change)

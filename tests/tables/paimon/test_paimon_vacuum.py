@@ -101,9 +101,9 @@ def looks(place: Path) -> list[Any]:
     assert isinstance(table, PaimonTable)
     found: list[Any] = []
     for version in (None, *(tag.snapshot.id for tag in table.tags().values())):
-        told = health(table.snapshot(version)).to_json()
-        del told["warnings"]
-        found.append(told)
+        report = health(table.snapshot(version)).to_json()
+        del report["warnings"]
+        found.append(report)
         try:
             rows = [row for batch in read(table, version)[1] for row in batch.to_pylist()]
         except RefusedError:
@@ -157,13 +157,13 @@ def test_on_the_command_line(golden_copy: Callable[[str], Path], capsys: pytest.
     set_options(place, snapshot_num__retained_min="1", snapshot_time__retained="1 ms")
     before = sorted(str(path) for path in place.rglob("*"))
     assert main(["vacuum", str(place), "--dry-run", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    report = json.loads(capsys.readouterr().out)
     assert sorted(str(path) for path in place.rglob("*")) == before
     counts = ("version_files", "data_files", "dv_files", "change_files", "index_files", "other_files", "deleted")
-    assert [told[each] for each in counts] == [7, 6, 1, 0, 0, 15, 0]
-    assert len(told["paths"]) == 29
-    assert told["bytes"] == sum((place / path).stat().st_size for path in told["paths"])
-    assert told["kept"] == {CURRENT: 12}
+    assert [report[each] for each in counts] == [7, 6, 1, 0, 0, 15, 0]
+    assert len(report["paths"]) == 29
+    assert report["bytes"] == sum((place / path).stat().st_size for path in report["paths"])
+    assert report["kept"] == {CURRENT: 12}
     assert main(["vacuum", str(place), "--retention", "0s"]) == 3
     assert "allow a short retention" in capsys.readouterr().err
     assert main(["vacuum", str(place)]) == 0
@@ -346,7 +346,7 @@ def test_a_file_that_changed_its_level_is_the_same_file(tmp_path: Path) -> None:
     table = lake(tmp_path / "t", primary_keys=["id"], options={"bucket": "1"})
     file = table.add_file()
     table.upgrade(file)
-    # It is in both snapshots, and what is told is that the newest one needs it.
+    # It is in both snapshots, and the report names the newest one.
     assert table.vacuum(now=table.now, dry_run=True).expired.kept == {CURRENT: 6, RECENT: 3}
     table.compact(list(table.files.values()))
     table.add_file()
@@ -359,7 +359,7 @@ def test_a_file_that_changed_its_level_is_the_same_file(tmp_path: Path) -> None:
     table.check()
 
 
-def test_who_deletes_what_was_never_added_deletes_nothing(tmp_path: Path) -> None:
+def test_a_delete_entry_without_its_add_deletes_nothing(tmp_path: Path) -> None:
     """The same name on another level, which readers do not mind."""
     table = lake(tmp_path / "t", primary_keys=["id"], options={"bucket": "1"})
     file = table.add_file()
@@ -428,7 +428,7 @@ def test_files_outside_of_the_table(tmp_path: Path) -> None:
     assert result.expired.kept[plan.OUTSIDE] == 4
 
 
-def test_what_is_no_orphan(tmp_path: Path) -> None:
+def test_files_that_are_not_orphans(tmp_path: Path) -> None:
     table = lake(tmp_path / "t", columns={"id": "BIGINT", "p": "STRING"}, partition_keys=["p"])
     table.add_file(("a",))
     table.add_file(("a",))
@@ -646,7 +646,7 @@ def test_gaps_and_hints_without_snapshots(table: Lake) -> None:
     stopped(table, DamagedTableError, "snapshot has a hint, but no snapshot")
 
 
-def test_branches_that_nobody_can_tell_what_they_need(table: Lake) -> None:
+def test_branches_with_unknown_needs_stop_it(table: Lake) -> None:
     (table.path / "branch/branch-new/tag").mkdir(parents=True)
     stopped(table, DamagedTableError, "neither schemas nor snapshots")
     (table.path / "branch/branch-new/tag").rmdir()
@@ -693,8 +693,8 @@ def test_changelogs_of_a_branch_keep_their_files(table: Lake) -> None:
     table.check()
 
 
-def test_the_gate(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were the reckoning wrong, nothing would go all the same."""
+def test_the_gate_holds_if_the_plan_is_wrong(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if the plan is wrong, nothing is deleted."""
     monkeypatch.setattr(Needed, "add", lambda *_: None)
     table.put(f"bucket-0/data-{UUID}1-0.parquet", b"orphan")
     before = table.everything()
@@ -710,7 +710,7 @@ def test_an_entry_that_deletes_where_its_list_says_that_it_adds(table: Lake) -> 
     stopped(table, DamagedTableError, f"{name}: it adds 0 files and deletes 3, but its list records 1 and 2")
 
 
-def test_a_live_file_that_is_not_there_stops_it(table: Lake) -> None:
+def test_a_missing_live_file_stops_it(table: Lake) -> None:
     """It may be there under another name, if that is what is damaged."""
     (file,) = table.files.values()
     (table.path / "bucket-0" / file.name).rename(table.path / f"bucket-0/data-{UUID}1-0.parquet")
@@ -769,7 +769,7 @@ def test_a_table_that_others_expire_faster_than_it_can_be_read(table: Lake) -> N
     table.check()
 
 
-def test_a_plan_is_made_anew_when_others_expire(table: Lake) -> None:
+def test_a_plan_is_repeated_when_others_expire(table: Lake) -> None:
     """With a single snapshot retained and a busy writer, each commit takes the one that was just read."""
     done = []
 
@@ -848,7 +848,7 @@ def test_how_a_branch_moves() -> None:
     assert "snapshot 2 came back" in str(moved(before, branch(2, 7)))
 
 
-def test_a_rollback_to_the_snapshot_that_goes_last(table: Lake) -> None:
+def test_a_rollback_to_the_snapshot_that_is_deleted_last(table: Lake) -> None:
     """Both have met: it is put back, and nothing that it needs was touched."""
     before = table.stored()
 
@@ -863,7 +863,7 @@ def test_a_rollback_to_the_snapshot_that_goes_last(table: Lake) -> None:
     table.check()
 
 
-def test_a_rollback_while_snapshots_go(table: Lake) -> None:
+def test_a_rollback_while_snapshots_are_deleted(table: Lake) -> None:
     """None is taken any more of a history that is another one by now."""
 
     def roll_back(_: int, name: str, path: Any) -> None:

@@ -91,7 +91,7 @@ def schema(options: dict[str, str], **kinds: str) -> Schema:
     return Schema(0, fields, (), (), options, 0)
 
 
-def told(found: dict[str, Any], of: Schema) -> tuple[Any, Any, Any]:
+def decoded(found: dict[str, Any], of: Schema) -> tuple[Any, Any, Any]:
     types = [each.type if each.type.root != "ARRAY" else parse_type("BIGINT") for each in of.fields]
     return decode_row(found["_MIN_VALUES"], types), decode_row(found["_MAX_VALUES"], types), found["_NULL_COUNTS"]
 
@@ -106,7 +106,7 @@ def test_statistics_of_a_file() -> None:
         ColumnStats(("d",), 0, "-1.50", "2.00"),
         ColumnStats(("l",), 3),
     ]
-    assert told(file_stats(of, stats), of) == (
+    assert decoded(file_stats(of, stats), of) == (
         (-5, "a" * 16, Moment(-1, 999_000), Moment(7), Decimal("-1.50"), None, None),
         (5, "b" * 15 + "c", Moment(1, 1000), Moment(8), Decimal("2.00"), None, None),
         [1, 0, 0, 0, 0, 3, None],
@@ -124,7 +124,7 @@ def test_statistics_of_a_file() -> None:
 )
 def test_modes(mode: str, expected: Any) -> None:
     of = schema({"metadata.stats-mode": "none", "fields.s.stats-mode": mode}, s="STRING")
-    assert told(file_stats(of, [ColumnStats(("s",), 0, "a" * 20, "b" * 20)]), of) == expected
+    assert decoded(file_stats(of, [ColumnStats(("s",), 0, "a" * 20, "b" * 20)]), of) == expected
     assert stats_columns(of) == (("s",),)
 
 
@@ -136,9 +136,9 @@ def test_which_columns_have_statistics() -> None:
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=3, max_size=9))
-def test_what_is_cut_off_stays_below(text: str) -> None:
+def test_truncated_bounds_are_still_bounds(text: str) -> None:
     of = schema({"metadata.stats-mode": "truncate(2)"}, s="STRING")
-    (_,), (above,), _ = told(file_stats(of, [ColumnStats(("s",), 0, text, text)]), of)
+    (_,), (above,), _ = decoded(file_stats(of, [ColumnStats(("s",), 0, text, text)]), of)
     assert above is None or (above.encode() >= text.encode() and len(above) <= 2)
     assert above is not None or text[:2] == chr(0x10FFFF) * 2
 

@@ -1,10 +1,9 @@
-"""Rows in Paimon's binary form, both ways: partitions, keys and statistics in manifests.
+"""Decode and encode rows in Paimon's binary form: partitions, keys and statistics in manifests.
 
 Format: BinaryRow of Paimon's data structures. In a manifest: the number of fields, 4 bytes big-endian, then the row. It
-begins with a header of whole 8-byte words (one byte for the kind of row, then a bit per field that says whether it is
-null), and has a slot of 8 bytes per field, little-endian: the value, or where in the row it is, as
-``offset << 32 | length``. Text and bytes of up to 7 bytes are in their slot, the last byte of which is then
-``0x80 | length``.
+begins with a header of whole 8-byte words: one byte for the kind of row, then a null bit per field. A slot of 8 bytes
+per field follows, little-endian: the value, or its place in the row as ``offset << 32 | length``. Text and bytes of up
+to 7 bytes are in their slot; its last byte is then ``0x80 | length``.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _LAYOUTS: Final = {
 _TEXT: Final = frozenset({"CHAR", "VARCHAR"})
 _BYTES: Final = frozenset({"BINARY", "VARBINARY"})
 _TIMES: Final = frozenset({"TIMESTAMP", "TIMESTAMP_LTZ"})
-# Up to these, a decimal's unscaled value and a timestamp's milliseconds are in the slot.
+# Up to these precisions, the slot holds a decimal's unscaled value or a timestamp's milliseconds.
 _COMPACT_DIGITS: Final = 18
 _COMPACT_FRACTION: Final = 3
 _MAX_DECIMAL_BYTES: Final = 16
@@ -44,19 +43,25 @@ _NANOS_PER_MILLI: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class Moment:
-    """A timestamp: milliseconds since the epoch, and nanoseconds from there."""
+    """A timestamp.
+
+    millis : milliseconds since the epoch.
+    nanos : nanoseconds within the millisecond.
+    """
 
     millis: int
     nanos: int = 0
 
 
 def decode_row(data: bytes, types: Sequence[DataType], *, only: Sequence[int] | None = None) -> tuple[Any, ...]:
-    """The values of a row: ``None``, bool, int, float, str, bytes, Decimal or Moment. Dates are days since the epoch,
-    times milliseconds of the day. The bytes need not be trusted. ``only``: the positions of the fields that are wanted.
+    """Decode a row to ``None``, bool, int, float, str, bytes, Decimal or Moment. Dates are days since the epoch, times
+    milliseconds of the day. The bytes are validated.
+
+    only : positions of the requested fields; by default all.
 
     Raises
     ------
-    DamagedTableError : the bytes are no row of these types.
+    DamagedTableError : the bytes are not a row of these types.
     """
     if len(data) < 4:
         raise DamagedTableError(f"a row of {len(data)} bytes is truncated")
@@ -80,14 +85,14 @@ def _value(row: bytes, type: DataType, slot: int, index: int) -> Any:
         try:
             return _varying(row, slot).decode()
         except UnicodeDecodeError:
-            raise DamagedTableError("a text in a row is no UTF-8") from None
+            raise DamagedTableError("a text in a row is not UTF-8") from None
     if type.root in _BYTES:
         return _varying(row, slot)
     if type.root == "DECIMAL":
         return _decimal(row, type, slot)
     if type.root in _TIMES:
         return _moment(row, type, slot)
-    raise DamagedTableError(f"a row of keys has a field of type {type.root}")
+    raise DamagedTableError(f"a row of keys has a field of the unsupported type {type.root}")
 
 
 def _varying(row: bytes, slot: int) -> bytes:
@@ -103,7 +108,7 @@ def _varying(row: bytes, slot: int) -> bytes:
 def _part(row: bytes, slot: int) -> bytes:
     length, offset = struct.unpack_from("<II", row, slot)
     if offset + length > len(row):
-        raise DamagedTableError(f"a value of a row is said to end at {offset + length} of {len(row)} bytes")
+        raise DamagedTableError(f"a value of a row ends at byte {offset + length} of {len(row)}")
     return row[offset : offset + length]
 
 
@@ -127,7 +132,7 @@ def _moment(row: bytes, type: DataType, slot: int) -> Moment:
         return Moment(struct.unpack_from("<q", row, slot)[0])
     nanos, offset = struct.unpack_from("<II", row, slot)
     if offset + _WORD > len(row) or nanos >= _NANOS_PER_MILLI:
-        raise DamagedTableError("a timestamp of a row is outside of it, or has more than a millisecond of nanoseconds")
+        raise DamagedTableError("a timestamp lies outside of its row, or has more nanoseconds than a millisecond")
     return Moment(struct.unpack_from("<q", row, offset)[0], nanos)
 
 
@@ -135,18 +140,18 @@ def _moment(row: bytes, type: DataType, slot: int) -> Moment:
 
 
 def encode_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
-    """The row of ``values``, each as :func:`decode_row` gives it, with the number of fields in front.
+    """Encode ``values``, in the types that :func:`decode_row` returns, with the number of fields in front.
 
     Raises
     ------
-    ValueError : a value that its type cannot hold, or a type that no row of keys or statistics has.
+    ValueError : a value does not fit its type, or rows of keys and statistics can't hold the type.
     """
     header = bytearray((len(types) + 63 + 8) // 64 * _WORD)
     slots = bytearray(_WORD * len(types))
     tail = bytearray()
 
     def place(data: bytes) -> int:
-        """Where in the row ``data`` will be: behind the slots, in whole words."""
+        """Append ``data`` after the slots, padded to whole words. Returns its offset in the row."""
         at = len(header) + len(slots) + len(tail)
         tail.extend(data + bytes(-len(data) % _WORD))
         return at
@@ -154,7 +159,7 @@ def encode_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
     for index, (value, kind) in enumerate(zip(values, types, strict=True)):
         if value is None:
             header[(index + 8) // 8] |= 1 << index % 8
-            # The variable part of a null is there all the same: a reader may write a value over it.
+            # A null has its variable part, too: a writer may put a value there in place.
             slots[_WORD * index : _WORD * (index + 1)] = _null_slot(kind, place)
             continue
         try:
@@ -186,7 +191,7 @@ def _slot(value: Any, type: DataType, place: Callable[[bytes], int]) -> bytes:
         if type.precision <= _COMPACT_FRACTION:
             return struct.pack("<q", value.millis)
         return struct.pack("<II", value.nanos, place(struct.pack("<q", value.millis)))
-    raise ValueError(f"a row of keys has no field of type {type.root}")
+    raise ValueError(f"a row of keys can't hold the type {type.root}")
 
 
 def _decimal_slot(value: Decimal, type: DataType, place: Callable[[bytes], int]) -> bytes:
@@ -199,5 +204,5 @@ def _decimal_slot(value: Decimal, type: DataType, place: Callable[[bytes], int])
     if type.precision <= _COMPACT_DIGITS:
         return struct.pack("<q", unscaled)
     data = unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
-    # Always room for the largest: a writer of Paimon's may change the value in place.
+    # Room for the largest value: one of Paimon's writers may change it in place.
     return struct.pack("<II", len(data), place(data.ljust(_MAX_DECIMAL_BYTES, b"\0")))

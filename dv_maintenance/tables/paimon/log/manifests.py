@@ -1,8 +1,8 @@
-"""Manifest lists and manifests: which data files a snapshot has.
+"""Manifest lists and manifests: the data files of a snapshot.
 
 Format: manifest of Paimon's specification. The live files of a snapshot are the entries of its base list and its delta
-list, ADD without DELETE. A file is told from others by its partition, bucket, level and name, the files and the index
-that go with it, and the path that it has outside of the table; it is added once and deleted once.
+list, ADD without DELETE. Partition, bucket, level, name, extra files, embedded index and external path identify a file.
+A file is added once and deleted once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ ENTRIES: Final = pa.schema(
         pa.field("total_buckets", pa.int64()),
         pa.field("file_name", pa.string(), nullable=False),
         pa.field("external_path", pa.string()),
-        # What else belongs to the file's identity: a digest, "" where nothing does.
+        # Digest of extra files and embedded index, which belong to the file's identity; "" without any.
         pa.field("companions", pa.string(), nullable=False),
         pa.field("extra_files", pa.int64(), nullable=False),
         pa.field("size", pa.int64(), nullable=False),
@@ -67,14 +67,14 @@ ENTRIES: Final = pa.schema(
         pa.field("max_sequence", pa.int64()),
         # Epoch milliseconds.
         pa.field("created", pa.int64()),
-        # Rows of a kind that takes others back (-D, -U); not those that a deletion vector names.
+        # Retractions (-D, -U); not the rows that a deletion vector names.
         pa.field("retractions", pa.int64()),
         # 0: written, 1: compacted.
         pa.field("source", pa.int64()),
         pa.field("first_row_id", pa.int64()),
-        # The columns that it has, as a JSON list; null: those of its schema.
+        # The columns in the file, as a JSON list; null: all columns of its schema.
         pa.field("write_cols", pa.string()),
-        # The manifest that has the entry: its place in ``Live.manifests``.
+        # The manifest of the entry: its position in ``Live.manifests``.
         pa.field("manifest", pa.int64(), nullable=False),
     ]
 )
@@ -110,7 +110,7 @@ _IDENTITY: Final = ("partition", "bucket", "level", "companions", "file_name", "
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """One manifest, as a list names it, with how many entries of each kind it has."""
+    """One manifest in a list, with its number of entries of each kind."""
 
     name: str
     added: int
@@ -119,8 +119,12 @@ class ManifestFile:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """``entries``: schema ENTRIES. ``unmatched``: DELETE entries of files that were never added; Paimon's readers do
-    not mind them, and they are a sign of damage. ``manifests``: names of those that were read.
+    """The live files of a snapshot.
+
+    entries : schema ENTRIES.
+    unmatched : number of DELETE entries of files that were never added. Paimon's readers ignore them, but they are a
+        sign of damage.
+    manifests : names of the manifests that were read.
     """
 
     entries: pa.Table
@@ -129,13 +133,14 @@ class Live:
 
 
 def live_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions, known: Live | None = None) -> Live:
-    """The live files of a snapshot. Reads its two lists and every manifest that they name; after ``known``, what was
-    live in another snapshot, with the same ``partitions``, only those that have come since, if all of its own are
-    still there.
+    """The live files of a snapshot. Reads its two lists and every manifest that they name.
+
+    known : the live files of another snapshot with the same ``partitions``. If all its manifests are still in the
+        lists, only the new manifests are read.
 
     Raises
     ------
-    DamagedTableError : names the file that cannot be trusted; a file that was added twice.
+    DamagedTableError : a file is damaged, or a data file was added twice; the message names it.
     UnsupportedFeatureError : a manifest of a newer format version.
     """
     lists = [snapshot.base_list, snapshot.delta_list]
@@ -154,7 +159,7 @@ def live_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions,
 
 
 def delta_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions) -> pa.Table:
-    """What a snapshot added and deleted, schema ENTRIES. Raises as :func:`live_entries`."""
+    """The entries that a snapshot added and deleted, schema ENTRIES. Raises as :func:`live_entries`."""
     manifests = manifest_files(layout, snapshot.delta_list, snapshot.id)
     return pa.concat_tables([no_entries(), *_entries(layout, manifests, partitions, snapshot.id)])
 
@@ -164,11 +169,11 @@ def no_entries() -> pa.Table:
 
 
 def merged(parts: Iterable[pa.Table]) -> Live:
-    """Entries of manifests, ADD without DELETE.
+    """Merge entries of manifests: ADD without DELETE.
 
     Raises
     ------
-    DamagedTableError : a file that was added twice.
+    DamagedTableError : a file was added twice.
     """
     entries = pa.concat_tables([no_entries(), *parts]).combine_chunks()
     if not entries.num_rows:
@@ -202,7 +207,7 @@ def manifest_files(layout: Layout, name: str, version: int) -> list[ManifestFile
         manifest = record.get("_FILE_NAME")
         added, deleted = record.get("_NUM_ADDED_FILES"), record.get("_NUM_DELETED_FILES")
         if not _is_name(manifest) or not isinstance(added, int) or not isinstance(deleted, int):
-            raise placed(layout, DamagedTableError("it names a manifest wrongly"), version, name)
+            raise placed(layout, DamagedTableError("an entry has an invalid file name or count"), version, name)
         found.append(ManifestFile(str(manifest), added, deleted))
     return found
 
@@ -210,7 +215,7 @@ def manifest_files(layout: Layout, name: str, version: int) -> list[ManifestFile
 def _entries(
     layout: Layout, manifests: Sequence[ManifestFile], partitions: Partitions, version: int, first: int = 0
 ) -> Iterable[pa.Table]:
-    """``first``: the place that the first of the manifests has among all."""
+    """The entries of manifests. ``first``: the position of the first one among all manifests."""
 
     def read(manifest: ManifestFile) -> _Arrays | list[dict[str, Any]]:
         with _placed(layout, manifest.name, version):
@@ -236,7 +241,7 @@ def _entries(
             yield _table(columns)
         except (TypeError, OverflowError, pa.ArrowInvalid, DvMaintenanceError) as error:
             if not isinstance(error, DamagedTableError | UnsupportedFeatureError):
-                error = DamagedTableError(f"an entry does not have the values that it must have: {error}")
+                error = DamagedTableError(f"an entry has missing or invalid values: {error}")
             raise placed(layout, error, version, manifest.name) from None
 
 
@@ -244,8 +249,8 @@ _Arrays = dict[str, pa.Array]
 
 
 def _arrays(columns: Columns) -> _Arrays | None:
-    """The entries of a manifest as columns of ENTRIES, ``partition`` with the rows of the partitions. ``None`` where
-    an entry does not have the values that it must have: going through the records finds which one.
+    """The entries of a manifest as columns of ENTRIES, with partition rows in ``partition``. ``None`` if an entry has
+    missing or invalid values: the caller then reads record by record to find it.
     """
     file = columns.get("_FILE")
     rows = columns.get("_PARTITION")
@@ -285,7 +290,7 @@ def _arrays(columns: Columns) -> _Arrays | None:
 
 
 def _numbered(arrays: _Arrays, place: int, partitions: Partitions) -> pa.Table:
-    """Schema ENTRIES. Raises DamagedTableError, UnsupportedFeatureError."""
+    """The entries as a table of schema ENTRIES. Raises DamagedTableError, UnsupportedFeatureError."""
     rows = arrays["partition"].dictionary_encode()
     codes = int64s([partitions.code(row) for row in rows.dictionary.to_pylist()])
     same = int32s(np.full(len(rows), place)).cast(pa.int64())
@@ -294,7 +299,7 @@ def _numbered(arrays: _Arrays, place: int, partitions: Partitions) -> pa.Table:
 
 
 def _columns(records: Sequence[dict[str, Any]], place: int) -> dict[str, list[Any]]:
-    """The entries of the manifest at ``place``, column by column; without their partitions."""
+    """The entries of the manifest at position ``place`` as columns, without their partitions."""
     files = [file if isinstance(file, dict) else {} for file in (each.get("_FILE") for each in records)]
     extras = [file.get("_EXTRA_FILES") or [] for file in files]
     indexes = [file.get("_EMBEDDED_FILE_INDEX") for file in files]
@@ -311,7 +316,7 @@ def _columns(records: Sequence[dict[str, Any]], place: int) -> dict[str, list[An
 
 
 def _names(columns: Any) -> str | None:
-    """Raises TypeError."""
+    """The names as a JSON list. Raises TypeError."""
     if columns is None:
         return None
     if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
@@ -324,13 +329,13 @@ def _companions(extra: Any, index: Any) -> str:
 
 
 def _table(columns: dict[str, list[Any]]) -> pa.Table:
-    """Raises TypeError, OverflowError, DamagedTableError."""
+    """A table of schema ENTRIES. Raises TypeError, OverflowError, DamagedTableError."""
     arrays = [(strings if each.type == pa.string() else int64s)(columns[each.name]) for each in ENTRIES]
     for each, array in zip(ENTRIES, arrays, strict=True):
         if array.null_count and not each.nullable:
             raise DamagedTableError(f"an entry has no {each.name}")
     if not set(columns["kind"]) <= {ADD, DELETE}:
-        raise DamagedTableError("an entry neither adds nor deletes")
+        raise DamagedTableError("an entry is neither ADD nor DELETE")
     wrong = next((name for name in columns["file_name"] if not _is_name(name)), None)
     if wrong is not None:
         raise DamagedTableError(f"{wrong[:100]!r} is not the name of a data file")
@@ -342,11 +347,11 @@ def _is_name(name: Any) -> bool:
 
 
 def avro_records(layout: Layout, name: str, wanted: Wanted | None, version: int) -> Iterator[dict[str, Any]]:
-    """The records of a file in the folder of manifests; ``version``: of the snapshot that needs it.
+    """The records of a file in the manifest folder. ``version``: of the snapshot that needs it.
 
     Raises
     ------
-    DamagedTableError : names the file; also where it does not exist.
+    DamagedTableError : the file is damaged or missing; the message names it.
     RefusedError : fastavro is not installed.
     """
     with _placed(layout, name, version):
@@ -355,12 +360,12 @@ def avro_records(layout: Layout, name: str, wanted: Wanted | None, version: int)
 
 @contextmanager
 def _placed(layout: Layout, name: str, version: int) -> Iterator[None]:
-    """Errors of reading a file say which one it is."""
+    """Add the name of the file to errors."""
     try:
         yield
     except FileNotFoundError:
         damage = DamagedTableError(
-            "it does not exist", next_step="read a newer snapshot: this one may have been expired meanwhile"
+            "it does not exist", next_step="read a newer snapshot: this one may have expired since"
         )
         raise placed(layout, damage, version, name) from None
     except DvMaintenanceError as error:
@@ -371,7 +376,7 @@ def _check_version(record: dict[str, Any], known: int, layout: Layout, name: str
     if record.get("_VERSION") != known:
         found = record.get("_VERSION")
         unknown = UnsupportedFeatureError(
-            f"it is of format version {found}; known is {known}",
+            f"it has format version {found}; known is {known}",
             features=(f"manifest version {found}",),
             next_step="use a newer release of this tool, or let a newer Paimon rewrite the manifests",
         )
@@ -379,7 +384,7 @@ def _check_version(record: dict[str, Any], known: int, layout: Layout, name: str
 
 
 def placed(layout: Layout, error: DvMaintenanceError, version: int, name: str = "") -> DvMaintenanceError:
-    """The error, with its place."""
+    """The error with file, table and version."""
     if name:
         error.message = f"{layout.manifest(name)}: {error.message}"
         error.args = (error.message,)

@@ -1,8 +1,8 @@
 """Schema files: columns, keys and options of a table.
 
-Format: schema of Paimon's specification. Each change of the table writes the next ``schema-N``, from 0 on; the newest
-one has the options that hold now, a snapshot names the one that its columns are of, and a data file the one that it was
-written with. Fields are the same in two of them if their ids are.
+Format: schema of Paimon's specification. Each change of the table writes the next ``schema-N``, starting with 0. The
+newest schema has the current options. A snapshot names the schema of its columns, and a data file the schema that it
+was written with. Fields of two schemas are the same if their ids are equal.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Schema:
         return pa.schema([_marked(arrow_field(each), each.type) for each in self.fields])
 
     def partition_fields(self) -> tuple[Field, ...]:
-        """In the order of the keys, which is that of partition rows."""
+        """The partition columns in the order of the keys, as in partition rows."""
         by_name = {each.name: each for each in self.fields}
         return tuple(by_name[name] for name in self.partition_keys)
 
@@ -55,7 +55,7 @@ def _marked(field: pa.Field, type: DataType) -> pa.Field:
 
 
 def newest_schema(layout: Layout) -> Schema:
-    """The schema whose options hold now: one listing and one read.
+    """Read the newest schema, which has the current options. Costs one listing and one read.
 
     Raises
     ------
@@ -70,12 +70,12 @@ def newest_schema(layout: Layout) -> Schema:
 
 
 def read_schema(layout: Layout, schema_id: int) -> Schema:
-    """One schema file. A branch has all that its snapshots need.
+    """Read one schema file. A branch has its own copies of all schemas that its snapshots need.
 
     Raises
     ------
-    DamagedTableError : names the file; also where it does not exist.
-    UnsupportedFeatureError : a type or a version that is not known.
+    DamagedTableError : the file is damaged or missing; the message names it.
+    UnsupportedFeatureError : an unknown type or version.
     """
     path = layout.schema(schema_id)
     try:
@@ -84,7 +84,7 @@ def read_schema(layout: Layout, schema_id: int) -> Schema:
         raise DamagedTableError(f"{path} does not exist", table=layout.uri) from None
     if (document.optional_integer("version") or 1) > _MAX_VERSION:
         raise UnsupportedFeatureError(
-            f"{path} is of format version {document.integer('version')}; known are those up to {_MAX_VERSION}",
+            f"{path} has format version {document.integer('version')}; known are versions up to {_MAX_VERSION}",
             features=(f"schema version {document.integer('version')}",),
             table=layout.uri,
             next_step="use a newer release of this tool",
@@ -110,5 +110,5 @@ def read_schema(layout: Layout, schema_id: int) -> Schema:
     if len(set(names)) < len(names) or len({each.id for each in fields}) < len(names):
         raise document.damaged("two columns have the same name or id")
     if unknown := {*schema.partition_keys, *schema.primary_keys} - set(names):
-        raise document.damaged(f"its keys name columns that it does not have: {', '.join(sorted(unknown))}")
+        raise document.damaged(f"its keys name missing columns: {', '.join(sorted(unknown))}")
     return schema

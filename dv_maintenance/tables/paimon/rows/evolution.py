@@ -1,8 +1,8 @@
 """Data-evolution tables: files that hold different columns of the same rows.
 
-Format: data evolution of Paimon's documentation. Each file has the ids of its rows, a range; files of the same range
-make up the same rows, and a column is in the newest of them that has it. A deletion vector is that of the oldest, the
-anchor, and names rows of all. Blobs and vectors may be in files of their own, of any part of the range.
+Format: data evolution of Paimon's documentation. Each file has a range of row ids. Files of the same range together
+hold the same rows; a column is read from the newest of them that has it. The deletion vector of the oldest file, the
+anchor, applies to all of them. Blobs and vectors may be in files of their own, for any part of the range.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from dv_maintenance.tables.paimon.rows.types import Field
 __all__ = ["PARTS_OF", "anchors", "grouped", "holders"]
 
 PARTS_OF: Final = "part_of"
-"""Column of the files that make up rows together: the path of their anchor."""
+"""Column of the files that together hold the same rows: the path of their anchor."""
 
-# What a file may have beside the table's columns.
+# System columns that a file may have beside the table's columns.
 _SYSTEM: Final = frozenset({"_ROW_ID", "_SEQUENCE_NUMBER"})
 _NEXT: Final = "read the table with Paimon itself, for example through its Spark connector"
 
@@ -36,8 +36,8 @@ _NEXT: Final = "read the table with Paimon itself, for example through its Spark
 
 
 def anchors(entries: pa.Table) -> pa.Int64Array:
-    """For each of the live ``entries`` the place of the anchor of its rows: its own where no other file has them, or
-    where it has no row ids (written before there were any).
+    """For each of the live ``entries`` the position of the anchor of its rows. It is its own position if no other file
+    has its rows, or if it has no row ids (files of older writers).
 
     Raises
     ------
@@ -76,7 +76,7 @@ def anchors(entries: pa.Table) -> pa.Int64Array:
         before = bisect_right(groups, first, key=lambda group: group[0])
         if not before:
             raise DamagedTableError(
-                f"{columns[-1][at]} belongs to rows from id {first} on, which no data file has",
+                f"{columns[-1][at]} belongs to rows from id {first} on, but no data file has these rows",
                 next_step="restore an earlier snapshot",
             )
         found[at] = groups[before - 1][1]
@@ -84,8 +84,12 @@ def anchors(entries: pa.Table) -> pa.Int64Array:
 
 
 def grouped(files: pa.Table, anchor: pa.Int64Array) -> tuple[pa.Table, pa.Table]:
-    """``files`` with a row for each anchor, of the size of all the files that make up its rows; and those files where
-    they are several, the anchors among them, with the column PARTS_OF. ``anchor``: as of :func:`anchors`.
+    """Group the files that hold the same rows.
+
+    Returns the anchors, each with the total size of its group; and the files of all groups of several files, anchors
+    included, with the column PARTS_OF.
+
+    anchor : the result of :func:`anchors`.
     """
     places = anchor.to_numpy()
     counts = np.bincount(places, minlength=files.num_rows)
@@ -101,13 +105,13 @@ def grouped(files: pa.Table, anchor: pa.Int64Array) -> tuple[pa.Table, pa.Table]
 
 
 def _is_dedicated(name: str) -> bool:
-    """Whether a file has nothing but blobs or vectors."""
+    """Whether a file has only blobs or vectors."""
     return name.endswith((".blob", ".video")) or ".vector." in name
 
 
 def _overlapping(name: str, first: int, rows: int) -> DamagedTableError:
     return DamagedTableError(
-        f"{name} has the rows with the ids {first} to {first + rows - 1}, another file only some of them",
+        f"{name} has the row ids {first} to {first + rows - 1}, and another file has only some of them",
         next_step="restore an earlier snapshot",
     )
 
@@ -116,11 +120,13 @@ def _overlapping(name: str, first: int, rows: int) -> DamagedTableError:
 
 
 def _written(row: Mapping[str, Any], schema: Schema) -> Schema:
-    """The schema that a file was written with, without what is not in it. ``row``: of the files, with ``write_cols``.
+    """The schema that a file was written with, reduced to the columns in the file.
+
+    row : a row of the files table, with ``write_cols``.
 
     Raises
     ------
-    UnsupportedFeatureError : it has something else than columns of the schema.
+    UnsupportedFeatureError : the file has other columns than those of the schema.
     """
     if row["write_cols"] is None:
         return schema
@@ -140,14 +146,14 @@ def holders(
     wanted: Sequence[Field],
     constants: Collection[str],
 ) -> list[tuple[Mapping[str, Any], Schema, list[Field]]]:
-    """Which of the files that make up rows together to read for the ``wanted`` columns: each with the schema of what is
-    in it, and with what it is read for. What none of them has, and ``constants``, go with the first.
+    """The files of a group to read for the ``wanted`` columns, each with the schema of its content and the columns to
+    read from it. Columns that no file has, and ``constants``, are assigned to the first.
 
     Raises
     ------
     UnsupportedFeatureError : as :func:`_written`; two files of the same age have a column.
     """
-    # Newest first; the anchor, the last, gives the rows where no column is wanted.
+    # Newest first; the anchor, which is last, provides the rows if no column is requested.
     ordered = sorted((part for part in parts if not _is_dedicated(part["file_name"])), key=_age, reverse=True)
     stored = [_written(part, schema_of(part["schema_id"])) for part in ordered]
     held: dict[int, int] = {}  # by field id, the place of the file

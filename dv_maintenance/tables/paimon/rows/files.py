@@ -59,23 +59,28 @@ _SOURCES: Final = ("append", "compact")
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """``at``: for each entry the number of its DV, null without one. ``dangling``: DVs of files that are not live."""
+    """The DVs of live entries.
+
+    at : for each entry the number of its DV; null without one.
+    dangling : DVs of files that are not live.
+    """
 
     at: pa.Int32Array
     dangling: tuple[DvEntry, ...]
 
 
 def visible(files: pa.Table, options: Options) -> pa.BooleanArray:
-    """Which files a batch reader opens: not level 0 of a primary-key table with deletion vectors, unless these are
-    merged on read, nor what waits for a bucket.
+    """Which files a batch reader opens. It skips level 0 of a primary-key table with deletion vectors, unless these are
+    merged on read, and rows without a bucket yet.
     """
     seen = pc.not_equal(files["bucket"], integer(POSTPONE_BUCKET))
     return pc.and_(seen, pc.greater(files["level"], integer(0))) if options.hides_level_0 else seen
 
 
 def match(entries: pa.Table, dvs: Sequence[DvEntry], bearers: pa.BooleanArray | None = None) -> Matched:
-    """Which DV each of the live ``entries`` has: that of its partition, bucket and name. ``bearers``: the entries whose
-    DV a reader applies, where these are not all.
+    """Match DVs to the live ``entries`` by partition, bucket and name.
+
+    bearers : the entries whose DV a reader applies; by default all.
     """
     names = ["partition", "bucket", "file_name"]
     keys = pc.binary_join_element_wise(*[entries[name].cast(pa.string()).combine_chunks() for name in names], text("/"))
@@ -88,8 +93,8 @@ def match(entries: pa.Table, dvs: Sequence[DvEntry], bearers: pa.BooleanArray | 
 
 
 def counted(layout: Layout, dvs: Sequence[DvEntry], version: int) -> tuple[DvEntry, ...]:
-    """The DVs with cardinalities. Those that the manifest does not tell are counted from their index files, each of
-    which is read once and whole.
+    """The DVs with cardinalities. Those that the manifest lacks are counted from the index files; each of these is read
+    once, as a whole.
 
     Raises
     ------
@@ -122,10 +127,13 @@ def _damaged(layout: Layout, dv: DvEntry, reason: str, version: int) -> DamagedD
 def files_table(
     layout: Layout, entries: pa.Table, at: pa.Int32Array, dvs: Sequence[DvEntry], partitions: Partitions, data: str
 ) -> pa.Table:
-    """One row per entry, schema ``FILES``, in the order of ``entries``. ``at``: see ``Matched``; the ``dvs`` are
-    ``counted``. ``data``: the folder below the table that data files are in, ``""`` for the table's own.
+    """One row per entry, schema ``FILES``, in the order of ``entries``.
 
-    ``path`` is where the file is, relative to the table or, for an external path, a URI.
+    at : see ``Matched``.
+    dvs : with cardinalities, see ``counted``.
+    data : folder of the data files relative to the table; ``""`` for the table's own folder.
+
+    The column ``path`` is relative to the table, or a URI for an external path.
     """
     none = len(dvs)
     rows = pc.fill_null(at.cast(pa.int64()), integer(none))

@@ -1,4 +1,4 @@
-"""How new data files of a table are written: in its own format, compressed as its options say."""
+"""Format and compression of new data files, from the table's options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["WRITTEN", "arrow_fields", "check_instants", "codec_of", "format_of"]
 
 WRITTEN: Final = ("parquet", "orc", "avro")
-"""Values of ``file.format`` that new files are written in."""
+"""Values of ``file.format`` in which new files can be written."""
 
 _LEGACY: Final = "orc.timestamp-ltz.legacy.type"
 _COMPRESSION: Final = "file.compression"
@@ -50,12 +50,12 @@ _OPEN: Final = ("none", "zlib", "zstd")
 
 
 def format_of(snapshot: PaimonSnapshot) -> str:
-    """What new files are to be, in lower case; not all of these are in WRITTEN."""
+    """The table's format of new files, in lower case; it need not be in WRITTEN."""
     return snapshot.properties.get("file.format", "parquet").strip().lower()
 
 
 def arrow_fields(snapshot: PaimonSnapshot) -> list[pa.Field]:
-    """The newest columns, as they are to be written: those of ORC files have their ids, as ``paimon.id``."""
+    """The newest columns as they are written. Columns of ORC files carry their ids, as ``paimon.id``."""
     fields = snapshot.table_schema.fields
     return [_identified(each) if format_of(snapshot) == "orc" else arrow_field(each) for each in fields]
 
@@ -66,7 +66,7 @@ def _identified(field: Field) -> pa.Field:
 
 
 def _identified_type(type: DataType, id: int, depth: int = 1) -> pa.DataType:
-    """Elements, keys and values have ids that follow from the column's: SpecialFields of Paimon's Java."""
+    """A type with ids for elements, keys and values, derived from the column's id (SpecialFields of Paimon's Java)."""
     if type.root == "ROW":
         return pa.struct([_identified(each) for each in type.parts])
     above, below = _IDS + id * _DEPTHS + depth, _IDS - id * _DEPTHS - depth
@@ -85,36 +85,41 @@ def _with_id(name: str, type: pa.DataType, id: int) -> pa.Field:
 
 
 def codec_of(snapshot: PaimonSnapshot) -> str:
-    """The compression of new files, as engines call it.
+    """The compression of new files, by its name in engines.
 
     Raises
     ------
-    RefusedError : it can't be written, or not so that it can be read again.
+    RefusedError : the compression can't be written, or files with it can't be read again.
     """
     kind = format_of(snapshot)
     option = _AVRO_CODEC if kind == "avro" and _AVRO_CODEC in snapshot.properties else _COMPRESSION
-    asked = snapshot.properties.get(option, "zstd").strip().lower()
+    requested = snapshot.properties.get(option, "zstd").strip().lower()
     known = _CODECS[kind]
-    if kind == "orc" and asked in known and asked not in _OPEN and _column(snapshot, "TIMESTAMP", "TIMESTAMP_LTZ"):
+    if (
+        kind == "orc"
+        and requested in known
+        and requested not in _OPEN
+        and _column(snapshot, "TIMESTAMP", "TIMESTAMP_LTZ")
+    ):
         raise RefusedError(
-            f"the table asks for ORC files with {asked}, and the time zone of their timestamps is unreadable",
+            f"the table requests ORC files with {requested}, but the time zone of their timestamps can't be read",
             table=snapshot.table,
             version=snapshot.version,
             next_step=f"set {_COMPRESSION} to one of {', '.join(_OPEN)}",
         )
-    if asked not in known:
+    if requested not in known:
         raise RefusedError(
-            f"the table asks for the compression {asked!r}, which can't be written here to {kind} files",
+            f"the table requests the compression {requested!r}, which can't be written to {kind} files here",
             table=snapshot.table,
             version=snapshot.version,
             next_step=f"set {option} to one of {', '.join(sorted(known))}",
         )
-    return known[asked]
+    return known[requested]
 
 
 def check_instants(snapshot: PaimonSnapshot, sources: Iterable[str]) -> None:
-    """Refuse to move timestamps with a local time zone into ORC files from ``sources`` of other formats, where Paimon
-    shifts those of ORC files, and of no others, by the time zone of its Java.
+    """Refuse to move timestamps with a local time zone from ``sources`` of other formats into ORC files, if Paimon
+    shifts those of ORC files only by the time zone of its JVM.
 
     Raises
     ------
@@ -127,7 +132,7 @@ def check_instants(snapshot: PaimonSnapshot, sources: Iterable[str]) -> None:
     if column and others:
         raise RefusedError(
             f"column {column} holds timestamps with a local time zone in files of the format {', '.join(others)}: in "
-            f"ORC files Paimon would shift them by the time zone of its Java ({_LEGACY})",
+            f"ORC files Paimon would shift them by the time zone of its JVM ({_LEGACY})",
             table=snapshot.table,
             version=snapshot.version,
             next_step="set the table's file.format to that of its files, or let Paimon compact the table",
@@ -135,6 +140,6 @@ def check_instants(snapshot: PaimonSnapshot, sources: Iterable[str]) -> None:
 
 
 def _column(snapshot: PaimonSnapshot, *roots: str) -> str | None:
-    """The first column of, or with, such a type."""
+    """The first column that has such a type, or contains one."""
     fields = snapshot.table_schema.fields
     return next((each.name for each in fields if any(part.root in roots for part in parts_of(each.type))), None)

@@ -1,8 +1,8 @@
-"""Partitions: from the binary rows in manifests to names, folders and constants.
+"""Convert partitions from the binary rows in manifests to names, folders and constants.
 
 Format: partition paths of Paimon (``partition.legacy-name``, ``partition.default-name``). A folder is spelled
-``column=value``, escaped as Hive does; by the legacy rule, which is the default, the value is what Java makes of the
-internal form: a date is a number of days.
+``column=value``, escaped as in Hive. By the legacy rule, which is the default, the value is Java's text of the internal
+form: a date is a number of days.
 """
 
 from __future__ import annotations
@@ -32,8 +32,12 @@ _DAY: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """``row``: as the manifest has it, the identity. ``name``: ours, see ``model.partition_name``. ``folder``: relative
-    to where the data is, ``""`` without partition columns. ``constants``: see ``work.SourceFile``.
+    """One partition.
+
+    row : its identity, the binary row in the manifest.
+    name : see ``model.partition_name``.
+    folder : relative to the data folder; ``""`` without partition columns.
+    constants : see ``work.SourceFile``.
     """
 
     row: bytes
@@ -44,7 +48,7 @@ class Partition:
 
 @dataclass(slots=True)
 class Partitions:
-    """Every partition that was met, by number. The number of a row stays the same."""
+    """All partitions seen so far. The number of a partition never changes."""
 
     fields: Sequence[Field]
     options: Mapping[str, str]
@@ -57,15 +61,19 @@ class Partitions:
         self._rows = {partition.name: partition.row for partition in self.found}
 
     def code(self, row: bytes) -> int:
-        """The number of a partition. Raises DamagedTableError where a row is none of the table's,
-        UnsupportedFeatureError also where two partitions would have one name: their files must never be merged.
+        """The number of a partition.
+
+        Raises
+        ------
+        DamagedTableError : the row does not fit the partition columns.
+        UnsupportedFeatureError : an unsupported type; or two partitions share a name, whose files must never be merged.
         """
         code = self._codes.get(row)
         if code is None:
             partition = self._partition(row)
             if self._rows.setdefault(partition.name, row) != row:
                 raise UnsupportedFeatureError(
-                    f"two partitions are called {partition.name}",
+                    f"two partitions share the name {partition.name}",
                     features=("partitions of one name",),
                     next_step="maintain this table with Paimon itself",
                 )
@@ -91,12 +99,12 @@ class Partitions:
 
 
 def folder_name(text: str) -> str:
-    """A column or a value as names of folders have it."""
+    """A column or a value, escaped for the name of a folder."""
     return text.translate(_ESCAPED)
 
 
 def value_text(value: Any, type: DataType) -> str:
-    """A value as people read it, and as Paimon casts it to text; with a time zone, in UTC."""
+    """A value as text, as in Paimon's cast; with a time zone, in UTC."""
     match type.root:
         case "BOOLEAN":
             return "true" if value else "false"
@@ -117,11 +125,11 @@ def value_text(value: Any, type: DataType) -> str:
 
 
 def folder_text(value: Any, type: DataType, *, legacy: bool) -> str:
-    """A value as the name of its folder has it, before it is escaped.
+    """A value in the name of its folder, before it is escaped.
 
     Raises
     ------
-    UnsupportedFeatureError : bytes by the legacy rule: their folder has a name that nobody can foretell.
+    UnsupportedFeatureError : bytes by the legacy rule: the name of their folder is not predictable.
     """
     if not legacy:
         return value_text(value, type)
@@ -140,7 +148,7 @@ def folder_text(value: Any, type: DataType, *, legacy: bool) -> str:
 
 
 def json_value(value: Any, type: DataType) -> Any:
-    """A value as ``work.SourceFile.constants`` has it; a timestamp in the unit of its Arrow type."""
+    """A value in the form of ``work.SourceFile.constants``; a timestamp in the unit of its Arrow type."""
     match value:
         case Decimal():
             return f"{value:f}"
@@ -164,7 +172,7 @@ def _date(days: int) -> str:
 
 
 def _clock(millis: int, nanos: int, digits: int) -> str:
-    """``HH:MM:SS``, and of the fraction what is not zero, but at least ``digits``."""
+    """``HH:MM:SS`` with the fraction without trailing zeros, but at least ``digits`` digits."""
     seconds, rest = divmod(millis, 1000)
     fraction = f"{rest * 1_000_000 + nanos:09d}"
     while len(fraction) > digits and fraction.endswith("0"):
@@ -174,7 +182,7 @@ def _clock(millis: int, nanos: int, digits: int) -> str:
 
 
 def _java_timestamp(moment: Moment) -> str:
-    """As ``LocalDateTime`` of Java: no seconds where they are zero, and a fraction of 3, 6 or 9 digits."""
+    """The text of Java's ``LocalDateTime``: seconds only if they are not zero, a fraction of 3, 6 or 9 digits."""
     days, millis = divmod(moment.millis, _DAY)
     text = f"{_date(days)}T{millis // 3_600_000:02d}:{millis // 60_000 % 60:02d}"
     seconds, rest = divmod(millis % 60_000, 1000)
@@ -190,7 +198,7 @@ def _java_timestamp(moment: Moment) -> str:
 
 
 def _java_float(value: float, *, single: bool) -> str:
-    """The shortest digits that tell the number from its neighbours, written as Java writes them."""
+    """The shortest digits that identify the number, in Java's notation."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):

@@ -1,4 +1,4 @@
-"""Work for an engine: which data files to rewrite, and how."""
+"""Rewrite tasks for an engine: which data files to rewrite, and how."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = ["rewrite_tasks"]
 def rewrite_tasks(
     layout: Layout, snapshot: PaimonSnapshot, bins: Sequence[RewriteBin], target_bytes: int
 ) -> list[RewriteTask]:
-    """One task per bin, under its id. New files have the columns of the newest schema, the partition's included.
+    """One task per bin, with its id. New files have the columns of the newest schema, partition columns included.
 
     Raises
     ------
-    UsageError : a bin names a file that is not live in the snapshot, or in another partition, or one twice.
+    UsageError : a bin names a file twice, or one that is not live in the snapshot, or one of another partition.
     RefusedError : the table asks for a compression that we can't write, or has files that we can't read, or whose
         timestamps would be others in files of its own format; or the folder of a bucket is a link.
     UnsupportedFeatureError : a column's type was another one when a file was written.
@@ -62,7 +62,7 @@ def rewrite_tasks(
 
 
 def _schema(snapshot: PaimonSnapshot, stored: Sequence[Schema]) -> pa.Schema:
-    """The newest columns. What is known of timestamps has to be so for all files of the task."""
+    """The newest columns. Metadata of timestamps is set only if it holds for all files of the task."""
     known = [instants(each) for each in stored]
     return pa.schema(arrow_fields(snapshot), known[0] if all(known) else None)
 
@@ -70,8 +70,9 @@ def _schema(snapshot: PaimonSnapshot, stored: Sequence[Schema]) -> pa.Schema:
 def _sources(
     layout: Layout, snapshot: PaimonSnapshot, bins: Sequence[RewriteBin], schemas: dict[int, Schema]
 ) -> Iterator[tuple[dict[str, Any], SourceFile]]:
-    """The files that the bins name. Only these become objects, however many others live. ``schemas``: those that are
-    known, to which the files' own are added.
+    """The files that the bins name. Only these become objects, since a table may have many more.
+
+    schemas : schemas by id; missing ones are added.
     """
     paths = strings(sorted({key.path for wanted in bins for key in wanted.inputs}))
     chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths))
@@ -86,5 +87,5 @@ def _sources(
 
 
 def _shape(newest: Schema, stored: Schema) -> pa.Schema | None:
-    """The newest columns by the names that files of a schema have for them; ``None`` where these are the same."""
+    """The newest columns by their names in files of a schema; ``None`` if the schemas are the same."""
     return None if stored.id == newest.id else pa.schema([field_in(each, stored) for each in newest.fields])

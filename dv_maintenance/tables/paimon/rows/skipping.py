@@ -1,7 +1,7 @@
-"""Which live files may hold a row that fulfils a condition: decided from partition values and statistics.
+"""Which live files may hold a row that satisfies a condition, decided from partition values and statistics.
 
-Paimon's own readers skip files by the same statistics. Text in them may be cut off, outwards; what is null in a column
-that is not all null is unknown; deleted rows may have been the ones that reached a bound.
+Paimon's own readers skip files by the same statistics. Bounds of text may be truncated outwards. A null bound of a
+column with other values is unknown. A bound may come from a row that has been deleted since.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _Known = Mapping[Column, Bounds]
 
 
 def may_match(layout: Layout, snapshot: PaimonSnapshot, predicate: Predicate) -> pa.BooleanArray:
-    """One value per row of ``snapshot.files``: ``False`` where no live row of the file fulfils ``predicate``.
+    """One value per row of ``snapshot.files``: ``False`` if no live row of the file can satisfy ``predicate``.
 
-    Partition values are looked at first; statistics are read only if other columns are asked about and a file is left.
+    Partition values are checked first. Statistics are read only if the predicate has other columns and a file is left.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def may_match(layout: Layout, snapshot: PaimonSnapshot, predicate: Predicate) ->
 
 
 def _compares(field: Field) -> bool:
-    """Whether values compare as those of their Arrow type; Spark pads a CHAR."""
+    """Whether values compare like those of their Arrow type. CHAR does not: Spark pads it."""
     return field.type.root in BOUNDED and field.type.root != "CHAR"
 
 
@@ -106,8 +106,8 @@ def _exactly(value: Any) -> Bounds:
 
 
 def _comparable(value: Any) -> Any:
-    """See ``predicate.comparable``. Nanoseconds are cut off, so it is not an upper bound: those columns are not
-    read.
+    """The value for ``predicate.comparable``. Truncated nanoseconds are not an upper bound, but such columns are
+    refused before.
     """
     return value.millis * 1000 + value.nanos // 1000 if isinstance(value, Moment) else value
 
@@ -118,7 +118,7 @@ def _comparable(value: Any) -> Any:
 def _bounds(
     layout: Layout, snapshot: PaimonSnapshot, columns: list[Field], wanted: Mapping[FileId, int]
 ) -> list[tuple[FileId, _Known]]:
-    """What manifests say of ``columns`` in each of the ``wanted`` files that they say anything of."""
+    """The statistics of ``columns`` for each of the ``wanted`` files that has any."""
     if snapshot.file is None:
         return []
     schemas = {snapshot.table_schema.id: snapshot.table_schema}
@@ -142,18 +142,18 @@ def _bounds(
 
 
 def _of_file(file: Mapping[str, Any], schema: Schema, columns: list[Field]) -> _Known:
-    """``schema``: that the file was written with. Columns of another type then are unknown."""
+    """The known bounds of one file. ``schema``: of the file; columns with another type there are unknown."""
     by_name = {each.name: each for each in schema.fields}
-    # Statistics are of all that is in the file, if it does not say of what.
+    # Without a list of columns, statistics cover all columns of the file.
     names = file.get("_VALUE_STATS_COLS")
     if names is None:
         names = file.get("_WRITE_COLS")
     kept = [by_name[name] for name in names if name in by_name] if names is not None else list(schema.fields)
     stats = file["_VALUE_STATS"]
-    # Writers without statistics give a row without fields.
+    # Writers without statistics write a row without fields.
     if not kept or stats["_MIN_VALUES"][:4] == bytes(4) or (names is not None and len(kept) < len(names)):
         return {}
-    # Of other types nothing can be read, and nothing needs to be: each value has a slot of its own.
+    # Values of other types are not needed, and can be skipped: each value has a slot of its own.
     types = [each.type for each in kept]
     places = {each.id: at for at, each in enumerate(kept)}
     known: dict[Column, Bounds] = {}

@@ -1,13 +1,12 @@
-"""Work for an engine: which files to read, minus which rows.
+"""Scan tasks for an engine: which files to read, and which rows to skip.
 
-The rows of an append table are those of its files, minus those that deletion vectors name. So are those of a
-primary-key table whose files a batch reader does not merge, but for rows that only take others back: its files are of
-keys and values, and have the kind of each row in a column of their own. Those of a data-evolution table may be in
-several files, side by side.
+The rows of an append table are those of its files, without those that deletion vectors name. The same holds for a
+primary-key table whose files a batch reader does not merge, except that its files have a column with the kind of each
+row, and retractions are skipped. The rows of a data-evolution table may be in several files, side by side.
 
-A data file has the columns of the schema that it was written with, under the names they had then; a column is the same
-in two schemas if its id is. Files need not have field ids of their own (Paimon wrote none for long), so columns are
-found by the name that the file's schema has for their id.
+A data file has the columns of the schema that it was written with, under their names at that time. Columns of two
+schemas are the same if their ids are equal. Older files have no field ids of their own, so a column is found by its
+name in the file's schema.
 """
 
 from __future__ import annotations
@@ -62,12 +61,12 @@ def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] 
 
     Raises
     ------
-    UsageError : a column that the table does not have, or one named twice.
-    RefusedError : rows that are not simply those of the files, or files of another format; with the reason.
+    UsageError : a column does not exist, or is named twice.
+    RefusedError : rows have to be merged or otherwise derived, or a file has another format; with the reason.
     """
     wanted = _selected(snapshot, columns)
     chosen = replace(snapshot.table_schema, fields=wanted)
-    # Paimon reads an older snapshot by the options of now; those of then tell whether that is right.
+    # Paimon reads an older snapshot with the current options; those of that time show whether that is right.
     for options in (snapshot.properties, chosen.options):
         check_rows_readable(replace(chosen, options=options), layout.uri, snapshot.version)
     scan = _Scan(layout, snapshot, wanted)
@@ -81,7 +80,7 @@ def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] 
 
 
 class _Scan:
-    """What the tasks of a scan have in common."""
+    """Makes the tasks of one scan."""
 
     def __init__(self, layout: Layout, snapshot: PaimonSnapshot, wanted: tuple[Field, ...]) -> None:
         self._layout, self._snapshot, self._wanted = layout, snapshot, wanted
@@ -96,7 +95,7 @@ class _Scan:
         return ScanTask((source,), self._shapes[schema_id])
 
     def side_by_side(self, anchor: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> ScanTask:
-        """Each of the files has the anchor's DV, as all have its rows."""
+        """A task for files that hold the same rows; the anchor's DV applies to each of them."""
         constants = self._snapshot.partitions[anchor["partition_code"]].constants
         whole = stored_source(self._layout, self._snapshot, anchor)
         read = [
@@ -144,17 +143,17 @@ def _selected(snapshot: PaimonSnapshot, columns: Sequence[str] | None) -> tuple[
 
 
 def instants(stored: Schema) -> dict[bytes, bytes] | None:
-    """What a task's schema says of timestamps in ORC files that were written with a schema of the table."""
+    """Metadata about timestamps in ORC files that were written with the schema ``stored``."""
     legacy = stored.options.get("orc.timestamp-ltz.legacy.type", "true").strip().lower() != "false"
     return None if legacy else {EXACT_INSTANTS: b"exact"}
 
 
 def field_in(field: Field, stored: Schema) -> pa.Field:
-    """The Arrow field of a column, with the name that it has in files of the schema ``stored``.
+    """The Arrow field of a column, with its name in files of the schema ``stored``.
 
     Raises
     ------
-    UnsupportedFeatureError : its type was another one then, and values would have to be cast.
+    UnsupportedFeatureError : the column had another type in that schema, so values would have to be cast.
     """
     old = next((each for each in stored.fields if each.id == field.id), None)
     return _named(field, old)
@@ -186,7 +185,7 @@ def _named(field: Field, old: Field | None) -> pa.Field:
 
 
 def _reads_as(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether every value of the one type is the same value of the other: then no cast decides what it becomes."""
+    """Whether every value of the old type is the same value of the new type, so that no lossy cast is needed."""
     if old == new or types.is_nested(new):
         return bool(types.is_nested(old) == types.is_nested(new))
     if types.is_integer(old):
@@ -215,9 +214,9 @@ def _rows(snapshot: PaimonSnapshot) -> Iterator[dict[str, Any]]:
 
 
 def source_of(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) -> SourceFile:
-    """The file of a row of ``snapshot.files``, of which COLUMNS are needed. Raises RefusedError."""
+    """The file of a row of ``snapshot.files``, which needs COLUMNS. Raises RefusedError."""
     path = row["path"]
-    # The name tells, whatever file.format says by now.
+    # The extension decides: file.format may have changed since.
     if path.rsplit(".", 1)[-1].lower() not in _FORMATS:
         raise RefusedError(
             f"{path} is not a Parquet, ORC or Avro file; this release reads no other format",
@@ -229,7 +228,7 @@ def source_of(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) 
 
 
 def stored_source(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) -> SourceFile:
-    """The same for a file of any format, which need not be one that can be read."""
+    """The file of a row of ``snapshot.files``, of any format, readable here or not."""
     path = row["path"]
     dv = None
     if row["dv_id"] is not None:
@@ -243,7 +242,7 @@ def stored_source(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, An
         dv=dv,
         constants=snapshot.partitions[row["partition_code"]].constants,
         format=path.rsplit(".", 1)[-1].lower(),
-        # Nobody need look at the kinds where all rows are known to be there; old writers did not count.
+        # Skip the check of row kinds if the file has no retractions; old writers did not count them.
         only=_KINDS if snapshot.options.primary_key and row["retractions"] != 0 else None,
         spark_keys=False,
     )

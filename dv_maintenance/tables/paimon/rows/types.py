@@ -1,4 +1,4 @@
-"""Paimon's data types, as schema files spell them, and what they are in Arrow.
+"""Paimon's data types, as schema files spell them, and their Arrow types.
 
 Format: data types of Paimon's schema specification. A plain type is text (``DECIMAL(10, 2) NOT NULL``), a nested one an
 object with its parts.
@@ -48,9 +48,12 @@ _SIMPLE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """``root``: the name without synonyms, TIMESTAMP_LTZ for one with a local time zone. ``precision``: digits, or of
-    fractions of a second, or the length of a vector. ``parts``: of nested types: the element, key and value, or fields
-    of a row.
+    """A data type.
+
+    root : its name without synonyms; TIMESTAMP_LTZ for a timestamp with a local time zone.
+    precision : digits of a number or of the fraction of a second, or the length of a vector.
+    scale : digits after the point.
+    parts : of a nested type: the element, key and value, or the fields of a row.
     """
 
     root: str
@@ -62,7 +65,7 @@ class DataType:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column or a field of a row. ``id``: -1 where there is none, as in arrays and maps."""
+    """A column or a field of a row. ``id``: -1 without one, as in arrays and maps."""
 
     id: int
     name: str
@@ -83,7 +86,7 @@ def parse_field(body: Any, depth: int = 0) -> Field:
 
 
 def parse_type(body: Any, depth: int = 0) -> DataType:
-    """A type as a schema file has it. Raises as :func:`parse_field`."""
+    """Parse a type of a schema file. Raises as :func:`parse_field`."""
     if depth > _MAX_DEPTH:
         raise DamagedTableError(f"types are nested more than {_MAX_DEPTH} deep")
     if isinstance(body, str):
@@ -131,14 +134,14 @@ def _plain(text: str) -> DataType:
 
 def _unknown(text: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
-        f"the table has a column of the type {text[:100]!r}, which is not known here",
+        f"the table has a column of the type {text[:100]!r}, which is unknown here",
         features=(f"type {text[:100]}",),
         next_step="use a newer release of this tool, or Paimon itself",
     )
 
 
 def parts_of(type: DataType) -> Iterator[DataType]:
-    """A type and all that is nested in it."""
+    """A type and all types nested in it."""
     yield type
     for part in type.parts:
         yield from parts_of(part.type)

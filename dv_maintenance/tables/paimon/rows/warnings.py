@@ -1,4 +1,4 @@
-"""What a table's upkeep has left: index files out of use, compactions that do not come, snapshots that pile up."""
+"""Warnings about missing maintenance: unused index files, missing compactions, and many snapshots."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dv_maintenance.units import format_size
 
 __all__ = ["index_garbage", "last_compaction", "snapshots_kept", "when"]
 
-# Snapshots that are looked at for a compaction, and what Paimon keeps of them at least, by default.
-_LOOKED_AT: Final = 20
+# How many snapshots are searched for a compaction, and how many Paimon keeps at least by default.
+_SEARCHED: Final = 20
 _KEPT: Final = 10
 _DIGITS: Final = 10
 _COMPACT: Final = "COMPACT"
 
 
 def index_garbage(layout: Layout, index: IndexManifest) -> list[str]:
-    """Of the newest snapshot, and by name: what older ones, tags and branches use is not looked at. Expiry frees it."""
+    """Index files that the newest snapshot does not use. Uses by older snapshots, tags and branches are not checked."""
     names, complete = layout.storage.first_names(INDEX)
     used = {each.path for each in index.files}
     unused = {path for name in names if (path := f"{INDEX}/{name}") not in used}
@@ -33,13 +33,13 @@ def index_garbage(layout: Layout, index: IndexManifest) -> list[str]:
     count = f"{len(unused)}{'' if complete else ' or more'}"
     sizes = [info.size for info in layout.storage.list(INDEX) if info.path in unused] if complete else []
     size = f" ({format_size(sum(sizes))})" if sizes else ""
-    holders = "snapshots, tags or branches hold them, or nobody does"
-    return [f"{count} index files{size} are not used by this snapshot: {holders}"]
+    others = "older snapshots, tags or branches may need them; expiry deletes the rest"
+    return [f"{count} index files{size} are not used by this snapshot: {others}"]
 
 
 def last_compaction(layout: Layout, newest: SnapshotFile) -> list[str]:
-    """When the last one was, as far as it is among the newest snapshots; for tables that wait for one."""
-    ids = list(range(newest.id, max(0, newest.id - _LOOKED_AT), -1))
+    """The last compaction among the newest snapshots, for tables that wait for one."""
+    ids = list(range(newest.id, max(0, newest.id - _SEARCHED), -1))
     found = [each for each in in_parallel(layout.storage, ids, partial(_snapshot, layout)) if each is not None]
     last = next((each for each in found if each.kind == _COMPACT), None)
     if last is None:
@@ -49,7 +49,7 @@ def last_compaction(layout: Layout, newest: SnapshotFile) -> list[str]:
 
 
 def snapshots_kept(layout: Layout, options: Options) -> list[str]:
-    """How many there are, where there are more than the table has to keep."""
+    """The number of snapshots, if it exceeds the number that the table must keep."""
     names, complete = layout.storage.first_names(f"{layout.own}{SNAPSHOT}")
     versions = [version for name in names if (version := numbered(name, "snapshot-"))]
     least = options.values.get("snapshot.num-retained.min", "").strip()
@@ -58,11 +58,11 @@ def snapshots_kept(layout: Layout, options: Options) -> list[str]:
     oldest = _snapshot(layout, min(versions)) if complete else None
     since = f", the oldest of {when(oldest.timestamp)}" if oldest else ""
     count = f"{len(versions)}{'' if complete else ' or more'}"
-    return [f"{count} snapshots are kept{since}: what only they use takes up space until they expire"]
+    return [f"{count} snapshots are kept{since}: files that only they need take up space until they expire"]
 
 
 def _snapshot(layout: Layout, version: int) -> SnapshotFile | None:
-    """``None``: it has expired, or is damaged, which does not matter to a look at another one."""
+    """A snapshot; ``None`` if it has expired or is damaged, which does not matter to these warnings."""
     try:
         return read_snapshot_file(layout, version)
     except (FileNotFoundError, DamagedTableError, UnsupportedFeatureError):
@@ -70,7 +70,7 @@ def _snapshot(layout: Layout, version: int) -> SnapshotFile | None:
 
 
 def when(millis: int) -> str:
-    """A moment in UTC, or the number where no calendar has it."""
+    """A time in UTC as text; the number itself if it is outside of the calendar."""
     try:
         return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     except (OverflowError, ValueError, OSError):

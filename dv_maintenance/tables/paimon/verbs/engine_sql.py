@@ -1,8 +1,8 @@
-"""Maintenance through Paimon's own Spark procedures, and what it is checked by.
+"""Maintenance through Paimon's own Spark procedures, and the data to check its result.
 
-Procedures: Paimon's documentation, Spark, Procedures. ``purge_files`` is none of them: it empties the table.
-Names come from paths, which need not be trusted: what does not consist of letters, digits, ``_``, ``-`` and spaces gets
-into no statement.
+Procedures: Paimon's documentation, Spark, Procedures. ``purge_files`` is not used: it empties the table.
+Names come from paths, which may be hostile: only names of letters, digits, ``_``, ``-`` and spaces are put into a
+statement.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TABLE: Final = re.compile(r"(.*)/([^/]+)\.db/([^/]+)")
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
-# Without arguments both of vacuum go by the table's options, and by a day for orphans.
+# Without arguments both procedures of vacuum use the table's options, and one day for orphans.
 _STATEMENTS: Final = {
     "optimize": ("CALL {catalog}.sys.compact(table => '{table}', compact_strategy => 'minor')",),
     "purge": ("CALL {catalog}.sys.compact(table => '{table}', compact_strategy => 'full')",),
@@ -57,7 +57,7 @@ _STATEMENTS: Final = {
 _MATERIALIZE: Final = ("CALL {catalog}.sys.materialize_deletion_vectors(table => '{table}')",)
 _ADDED: Final = RowFilter("_VALUE_KIND", kept=(0, 2), dropped=(1, 3))
 _TAKEN: Final = RowFilter("_VALUE_KIND", kept=(1, 3), dropped=(0, 2))
-# Options by which a row that was added may rightly not be there.
+# Options with which an added row may legitimately be missing.
 _MAY_GO: Final = ("sequence.field", "record-level.expire-time", "ignore-update-before", "rowkind.field")
 
 
@@ -65,13 +65,15 @@ _MAY_GO: Final = ("sequence.field", "record-level.expire-time", "ignore-update-b
 
 
 def name_of(layout: Layout, settings: Mapping[str, str], wanted: str | None) -> EngineName:
-    """What a session with these ``settings`` calls the table. ``wanted``: the catalog, or ``catalog.database.table``;
-    by default the catalog whose warehouse the table is in.
+    """The table's name in a session with these ``settings``.
+
+    wanted : the catalog, or ``catalog.database.table``; by default the catalog whose warehouse holds the table.
 
     Raises
     ------
-    RefusedError : no such catalog, several, a table of no warehouse, a branch, or a name that is not put into SQL.
-    UsageError : ``wanted`` is neither.
+    RefusedError : there is no such catalog, or several; the table is in no warehouse, or is a branch; or a name is not
+        safe in SQL.
+    UsageError : ``wanted`` has another form.
     """
     if layout.branch is not None:
         raise RefusedError("a branch is not maintained through Spark's procedures here", table=layout.uri)
@@ -86,7 +88,7 @@ def name_of(layout: Layout, settings: Mapping[str, str], wanted: str | None) -> 
     match = _TABLE.fullmatch(layout.storage.uri)
     if match is None and len(parts) != 3:
         raise RefusedError(
-            "its path is not WAREHOUSE/DATABASE.db/TABLE: the name that a catalog has for it is unknown",
+            "its path is not WAREHOUSE/DATABASE.db/TABLE, so its name in the catalog is unknown",
             table=layout.uri,
             next_step="name it: catalog.database.table",
         )
@@ -94,7 +96,7 @@ def name_of(layout: Layout, settings: Mapping[str, str], wanted: str | None) -> 
         catalog = parts[0]
         if catalog not in catalogs:
             raise RefusedError(
-                f"the Spark session has no catalog of Paimon's called {catalog!r}",
+                f"the Spark session has no Paimon catalog named {catalog!r}",
                 table=layout.uri,
                 next_step=f"choose from {', '.join(sorted(catalogs))}" if catalogs else ADVICE,
             )
@@ -102,9 +104,9 @@ def name_of(layout: Layout, settings: Mapping[str, str], wanted: str | None) -> 
         assert match is not None
         found = [name for name, warehouse in catalogs.items() if _place(warehouse) == _place(match[1])]
         if len(found) != 1:
-            what = "no catalog of Paimon's with that warehouse" if not found else f"several: {', '.join(sorted(found))}"
+            what = "no Paimon catalog with that warehouse" if not found else f"several: {', '.join(sorted(found))}"
             raise RefusedError(
-                f"the table is in the warehouse {match[1]}, and the Spark session has {what}",
+                f"the table is in the warehouse {match[1]}, but the Spark session has {what}",
                 table=layout.uri,
                 next_step=f"name the catalog; or {ADVICE}" if not found else "name the catalog",
             )
@@ -112,7 +114,7 @@ def name_of(layout: Layout, settings: Mapping[str, str], wanted: str | None) -> 
     database, table = parts[1:] if len(parts) == 3 else (unquote(match[2]), unquote(match[3])) if match else ("", "")
     for name in (catalog, database, table):
         if not _NAME.fullmatch(name):
-            raise RefusedError(f"the name {name[:100]!r} is not put into SQL here", table=layout.uri)
+            raise RefusedError(f"the name {name[:100]!r} is not allowed in SQL here", table=layout.uri)
     return EngineName(_quoted(catalog), _quoted(database), _quoted(table))
 
 
@@ -121,7 +123,7 @@ def _quoted(name: str) -> str:
 
 
 def _place(uri: str) -> str:
-    """A folder without what spellings of it differ in."""
+    """The normalized spelling of a folder."""
     scheme, separator, rest = unquote(uri.strip()).partition(":/")
     if not separator:
         scheme, rest = "file", scheme
@@ -130,7 +132,7 @@ def _place(uri: str) -> str:
 
 
 def statements(job: str, name: EngineName, *, data_evolution: bool = False) -> tuple[str, ...]:
-    """Raises UsageError: there is no such job."""
+    """The statements of a job. Raises UsageError if the job is unknown."""
     if job not in _STATEMENTS:
         raise UsageError(f"unknown job {job!r}", next_step=f"use one of {', '.join(_STATEMENTS)}")
     table = f"{name.database}.{name.table}"
@@ -143,22 +145,22 @@ def probe(name: EngineName, snapshot: PaimonSnapshot) -> tuple[str, tuple[Any, .
 
     Raises
     ------
-    RefusedError : nobody has written to the table yet.
+    RefusedError : the table has no snapshot yet.
     """
     if snapshot.file is None:
         raise RefusedError("it has no snapshot yet: there is nothing to maintain", table=snapshot.table, version=0)
     listed = f"{name.catalog}.{name.database}.`{name.table.strip('`')}$snapshots`"
-    # Names are those that pass _NAME.
+    # All names have passed _NAME.
     query = f"SELECT commit_user, commit_identifier FROM {listed} WHERE snapshot_id = {snapshot.version}"  # noqa: S608
     return query, (snapshot.file.commit_user, snapshot.file.commit_identifier)
 
 
 def rows_query(name: EngineName, snapshot: PaimonSnapshot) -> str:
-    """A query whose only row depends on all rows of a snapshot, as the engine reads them, in whatever order."""
+    """A query whose only row depends on all rows of a snapshot, as the engine reads them, in any order."""
     columns = ", ".join(f"`{column.replace('`', '``')}`" for column in snapshot.schema.names)
     row = f"xxhash64(to_json(struct({columns})))"
     table = f"{name.catalog}.{name.database}.{name.table}"
-    # Names are those that pass _NAME, and columns are quoted.
+    # All names have passed _NAME, and columns are quoted.
     sums = f"count(*), sum(CAST({row} AS DECIMAL(38, 0))), bit_xor({row})"
     return f"SELECT {sums} FROM {table} VERSION AS OF {snapshot.version}"  # noqa: S608
 
@@ -167,17 +169,17 @@ def rows_query(name: EngineName, snapshot: PaimonSnapshot) -> str:
 
 
 def moves(change: Change, *, primary_key: bool) -> bool:
-    """Whether a snapshot says that it moves rows. One of a primary-key table may show rows that waited for it."""
+    """Whether a snapshot only moves rows. A compaction of a primary-key table may also make waiting rows visible."""
     return change.operation == "COMPACT" and (primary_key or not change.data_changed)
 
 
 def waiting(layout: Layout, old: PaimonSnapshot, new: PaimonSnapshot) -> WaitingRows | None:
-    """Rows that no reader saw at ``old``, for which a compaction may show other rows of the same keys at ``new``.
-    ``None``: there are none.
+    """Rows that no reader saw at ``old``, whose keys may have other rows at ``new`` after a compaction; ``None`` if
+    there are none.
 
     Raises
     ------
-    RefusedError : files of another format.
+    RefusedError : a file has an unsupported format.
     """
     if not old.options.hides_level_0 or not old.hidden.num_rows:
         return None
@@ -207,10 +209,10 @@ def _key_tasks(
 
 
 def sources(layout: Layout, snapshots: Iterator[PaimonSnapshot]) -> Iterator[SourceFile]:
-    """Every live file of the snapshots once, whether or not a reader opens it."""
+    """Every live file of the snapshots, once, whether a reader opens it or not."""
     seen = set()
     for snapshot in snapshots:
-        # Of those that several files make up, the size is that of all.
+        # If several files hold the same rows, the size in ``files`` is their total.
         made_up = pc.is_in(snapshot.files["path"], value_set=snapshot.parts["path"].combine_chunks())
         for files in (snapshot.files.filter(pc.invert(made_up)), snapshot.parts, snapshot.hidden):
             for batch in files.select(COLUMNS).to_batches(max_chunksize=65_536):
