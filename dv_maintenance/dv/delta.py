@@ -90,7 +90,7 @@ def _portable_of_native(data: bytes) -> bytes:
         length = _int32(data, at)
         at += 4
         if roaring.bitmap_end(data, at) != at + length:
-            raise DamagedDeletionVectorError(f"bitmap {key} is shorter than its length of {length} bytes")
+            raise DamagedDeletionVectorError(f"bitmap {key} does not have the recorded length of {length} bytes")
         parts += [struct.pack("<I", key), data[at : at + length]]
         at += length
     if at != len(data):

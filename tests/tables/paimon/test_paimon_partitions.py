@@ -109,7 +109,7 @@ def test_random_bytes_are_refused_or_a_row(data: bytes, names: list[str], counte
         ("00000002 0000000000000000 00", ["INT"], "has 2 fields, not 1"),
         ("00000001 0000000000000000 00", ["INT"], "truncated"),
         ("00000001 0000000000000000 6100000000000088", ["STRING"], "cannot be in a row's slot"),
-        ("00000001 0000000000000000 ff00000000000081", ["STRING"], "no UTF-8"),
+        ("00000001 0000000000000000 ff00000000000081", ["STRING"], "not UTF-8"),
         ("00000001 0000000000000000 0900000010000000", ["STRING"], "ends at byte 25 of 16"),
         ("00000001 0000000000000000 1100000000000000", ["DECIMAL(38, 0)"], "ends at byte"),
         ("00000001 0000000000000000 ffffffffffffff7f", ["DECIMAL(3, 0)"], "more than 3 digits"),
