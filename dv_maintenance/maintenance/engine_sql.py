@@ -49,10 +49,14 @@ class SqlSession(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineSqlReport:
-    """``statement``: what was run. ``checked``: versions whose rows were compared with those of the version before.
-    ``by``, the weakest of what it was: ``content``; ``keys``, of the keys that no row waited for; ``engine``, by its
-    own query; ``rows`` where our reader can count the rows of the files but not read them; or ``files`` (vacuum: every
-    live file and deletion vector is there). ``dvs_before``, ``dvs_after``: files with a DV.
+    """The report of a maintenance job that ran as engine SQL.
+
+    statement : the SQL that was run.
+    checked : versions whose rows were compared with those of the previous version.
+    by : the weakest check that was used: ``content``; ``keys``, content of the keys without waiting rows; ``engine``, a
+        query of the engine; ``rows``, row counts of files that can't be read here; or ``files`` (vacuum: every live
+        file and deletion vector exists).
+    dvs_before, dvs_after : number of files with a DV.
     """
 
     table: str
@@ -119,7 +123,7 @@ def engine_sql(
     if job == "vacuum":
         by, problems = "files", _missing(table, after)
     else:
-        moved = [change.version for change in changes.commits if table.engine_moves(change)]
+        moved = [change.version for change in changes.commits if table.engine_only_moves_rows(change)]
         compared = [found for version in moved if (found := _checked(table, session, name, version)) is not None]
         by = max((each.by for each in compared), key=_STRENGTH.index, default=_STRENGTH[0])
         problems = tuple(each.problem for each in compared if each.problem)

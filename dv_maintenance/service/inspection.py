@@ -25,7 +25,7 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.service.tables_file import Job, WatchConfig, WatchedTable
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.capabilities import LeftToEngineTable, SymlinkManifestTable
+from dv_maintenance.tables.capabilities import EngineOnlyTable, SymlinkManifestTable
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.table import Table
 from dv_maintenance.units import format_duration, format_size
@@ -159,7 +159,7 @@ def _inspect_snapshot(
     steps = build_plan(snapshot, policy).steps if "optimize" in jobs else ()
     if not steps:
         return _with(found, "optimize", ())
-    if isinstance(table, LeftToEngineTable) and (why_not := table.left_to_engine(snapshot)):
+    if isinstance(table, EngineOnlyTable) and (why_not := table.engine_only_reason(snapshot)):
         # A run would be refused at every version.
         return replace(_with(found, "optimize", ()), warnings=(*found.warnings, f"optimize: {why_not}"))
     files = sum(len(step.inputs) for step in steps)

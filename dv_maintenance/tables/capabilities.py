@@ -31,9 +31,9 @@ __all__ = [
     "DowngradableTable",
     "DowngradeStep",
     "EngineName",
+    "EngineOnlyTable",
     "EngineSqlTable",
     "FileFault",
-    "LeftToEngineTable",
     "OrderableTable",
     "PreflightTable",
     "ProtectingTable",
@@ -345,7 +345,7 @@ class EngineSqlTable(Table, Protocol):
     def engine_statements(self, job: str, name: EngineName, snapshot: Snapshot) -> tuple[str, ...]:
         """The statements for ``optimize``, ``purge`` or ``vacuum`` of the whole table. Raises UsageError."""
 
-    def engine_moves(self, change: Change) -> bool:
+    def engine_only_moves_rows(self, change: Change) -> bool:
         """Whether a version declares that it only moves rows, apart from ``WaitingRows``, and changes none."""
 
     def engine_waiting(self, old: Snapshot, new: Snapshot) -> WaitingRows | None:
@@ -391,10 +391,10 @@ class SymlinkManifestTable(Table, Protocol):
 
 
 @runtime_checkable
-class LeftToEngineTable(Table, Protocol):
+class EngineOnlyTable(Table, Protocol):
     """A table that may be of a kind that only its own engine can rewrite."""
 
-    def left_to_engine(self, snapshot: Snapshot) -> str | None:
+    def engine_only_reason(self, snapshot: Snapshot) -> str | None:
         """Why every rewrite of this table is refused; ``None`` if rewrites are possible."""
 
 

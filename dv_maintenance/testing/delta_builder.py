@@ -48,13 +48,13 @@ from dv_maintenance.tables.work import OutputFile, RewriteBin, SourceFile
 __all__ = ["DeltaBuilder", "DvStyle", "Where"]
 
 DvStyle = Literal["file", "inline", "absolute"]
-# Which rows to delete: asked batch by batch, or physical positions by the file's path as the log spells it.
+# Which rows to delete: a function of each batch, or physical positions by the file's path in the log.
 Where = Callable[[pa.RecordBatch], pa.BooleanArray] | Mapping[str, Iterable[int]]
 
 _READER_WRITER: Final = frozenset(
     {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
 )
-# Table properties that take a feature to mean anything.
+# Table properties that need a feature to take effect.
 _FEATURE_OF: Final = {
     ("delta.enableDeletionVectors", "true"): "deletionVectors",
     ("delta.enableInCommitTimestamps", "true"): "inCommitTimestamp",
@@ -66,10 +66,10 @@ _FEATURE_OF: Final = {
 
 
 class DeltaBuilder:
-    """The one writer of a table; each call commits one version. Makes no claim to races, unlike ``commit``.
+    """The only writer of a table; each call commits one version. Not safe beside other writers, unlike ``commit``.
 
-    ``clock`` gives the time in epoch milliseconds, for commits and, on local disk, for the modification times of
-    all files: a test of retention sets it back.
+    clock : returns the time in epoch milliseconds, for commits and, on local disk, for the modification times of all
+        files; a test of retention sets it back.
     """
 
     def __init__(
@@ -150,13 +150,14 @@ class DeltaBuilder:
         prefix: str = "",
         keep_empty: bool = False,
     ) -> int:
-        """Delete rows with DVs, as delta-spark's DELETE does; a file without live rows is removed, or stays with a DV
-        that names every row if ``keep_empty``. Returns the version.
+        """Delete rows with DVs, as delta-spark's DELETE does. Returns the version.
 
-        ``where``: a function gets each file's physical rows in batches, under logical names and with partition columns,
-        and answers ``True`` for the rows to go. ``style``: DVs in files of the table's root, or below the folder
-        ``prefix``; inline; or in files under absolute paths. DVs share files of up to ``target_size`` bytes (1: each
-        has its own).
+        where : a function of each file's physical rows in batches, with logical names and partition columns; returns
+            ``True`` for the rows to delete. Or positions by path.
+        style : where DVs are stored: in files below the table's root, inline, or in files with absolute paths.
+        target_size : DVs share files of up to this many bytes (1: each has its own file).
+        prefix : folder of the DV files.
+        keep_empty : keep a file without live rows, with a DV that names every row, instead of removing it.
         """
         snapshot = load_snapshot(self.storage)
         adds = {FileKey(add["path"], dv_id(add.get("deletionVector"))): add for add in _adds(self.storage, snapshot)}
@@ -245,7 +246,7 @@ class DeltaBuilder:
     def _deletions(
         self, snapshot: DeltaSnapshot, where: Where
     ) -> Iterator[tuple[SourceFile, DeletionVector, DeletionVector, int]]:
-        """For each file that ``where`` is about: its DV, the rows that ``where`` names, and how many rows it has."""
+        """For each file that ``where`` selects from: its DV, the selected rows, and its number of rows."""
         for task in scan_tasks(self.storage, snapshot):
             (source,) = task.sources
             if not callable(where) and source.key.path not in where:

@@ -75,7 +75,7 @@ class PaimonBuilder:
     def create(
         self, columns: Mapping[str, str], partition_by: Sequence[str] = (), options: Mapping[str, str] | None = None
     ) -> int:
-        """The first schema, and a snapshot without files. ``columns``: Paimon's types by name."""
+        """Write the first schema, and a snapshot without files. ``columns``: Paimon's types by name."""
         body = {
             "version": 3,
             "id": 0,
@@ -90,7 +90,7 @@ class PaimonBuilder:
         return self.commit("APPEND", [])
 
     def append(self, rows: pa.Table, partition: Sequence[Any] = ()) -> int:
-        """One more file, of rows that all have the values of ``partition``, with one commit. Returns the version."""
+        """Append one file of rows of the partition with the values ``partition``. Returns the version."""
         schema = newest_schema(self.layout)
         fields = schema.partition_fields()
         folders = [
@@ -131,7 +131,7 @@ class PaimonBuilder:
     def delete(
         self, matches: Callable[[pa.Table], pa.BooleanArray], *, bits: int = 32, keep_empty: bool = False
     ) -> int:
-        """Delete the rows that ``matches`` is true for, with one commit. A file without live rows goes, unless
+        """Delete the rows for which ``matches`` is true, with one commit. A file without live rows is removed, unless
         ``keep_empty``. Returns the version.
         """
         before = load_snapshot(self.storage)
@@ -155,7 +155,7 @@ class PaimonBuilder:
         )
 
     def commit(self, kind: str, entries: Sequence[Mapping[str, Any]], index: str | None = "", **body: Any) -> int:
-        """A snapshot of ``entries`` over the newest one. ``index``: name of its index manifest, ``""``: as before."""
+        """Commit a snapshot with ``entries``. ``index``: name of its index manifest, ``""``: unchanged."""
         newest: PaimonSnapshot = load_snapshot(self.storage)
         before = newest.file
         kept: list[dict[str, Any]] = []

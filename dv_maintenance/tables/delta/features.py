@@ -66,7 +66,7 @@ _NO_REWRITE: Final = {
     "variantShredding-preview": "shredded variants cannot be rewritten yet",
 }
 
-# What stands in the way of changing rows. A DELETE writes no data file: it repeats the adds of files with larger DVs.
+# Features that forbid row changes. A DELETE writes no data file: it repeats the adds of files with larger DVs.
 _NO_DELETE: Final = dict.fromkeys(
     ("icebergCompatV1", "icebergCompatV2", "icebergCompatV3"), "Iceberg readers do not know deletion vectors"
 )
@@ -85,7 +85,7 @@ _UNFIT: Final = {
 }
 _OPERATIONS: Final = (*_UNFIT, "vacuum", "manifest")
 
-# Deleting unreferenced files and writing manifests touch no data file, so what governs files does not matter to them.
+# Deleting unreferenced files and writing manifests change no data file, so features about files do not matter.
 _UNDERSTOOD: Final = _REWRITABLE | frozenset(_NO_REWRITE)
 
 
@@ -187,7 +187,7 @@ def _check_not_append_only(snapshot: DeltaSnapshot, operation: str) -> None:
 
 
 def _check_clustering_columns(snapshot: DeltaSnapshot, operation: str) -> None:
-    """New files need no clustering, but statistics of the columns that it goes by (protocol: Clustered Table)."""
+    """New files need no clustering, but statistics of the clustering columns (protocol: Clustered Table)."""
     configuration = snapshot.domains.get(_CLUSTERING)
     if configuration is None:
         return
@@ -210,7 +210,7 @@ def _check_clustering_columns(snapshot: DeltaSnapshot, operation: str) -> None:
 
 
 def _check_not_uniform(snapshot: DeltaSnapshot) -> None:
-    """With UniForm a commit goes on to write metadata of another format, which only the engine's own commits do."""
+    """With UniForm a commit also writes metadata of another format, which only the engine's own commits do."""
     formats = snapshot.metadata.configuration.get("delta.universalFormat.enabledFormats", "")
     if formats.strip():
         raise RefusedError(

@@ -46,7 +46,7 @@ def load_snapshot(storage: Storage, version: int | None = None) -> DeltaSnapshot
     check_readable(state.protocol, table=storage.uri)
     metadata = state.metadata or Metadata(id="", schema_string="")
     try:
-        # Without a schema the files can still be counted; whatever needs more refuses.
+        # Without a schema the files can still be counted; operations that need it refuse.
         schema = arrow_schema(metadata) if metadata.schema_string else pa.schema([])
         rows = files_table(state.adds, metadata)
     except DvMaintenanceError as error:
@@ -82,7 +82,7 @@ def load_snapshot(storage: Storage, version: int | None = None) -> DeltaSnapshot
 
 
 def _replay(storage: Storage, version: int | None) -> tuple[LogSegment, State, tuple[str, ...]]:
-    """The state of a version; where its checkpoint or a compacted file is damaged, from what these sum up."""
+    """The state of a version. A damaged checkpoint or compacted file is replaced by the files that it summarizes."""
     files = segment(storage, version)
     try:
         return files, replay(storage, files, adds=ADD_COLUMNS), files.warnings
@@ -98,7 +98,7 @@ def _replay(storage: Storage, version: int | None) -> tuple[LogSegment, State, t
 
 
 def _other_ways(files: LogSegment) -> Iterator[tuple[dict[str, Any], str]]:
-    """Other files that make up the same version, and what to say of those that were left aside."""
+    """Other log files for the same version, and the warnings about the files that were skipped."""
     if files.compacted:
         yield {"compacted": False}, "a compacted log file is damaged, the commits that it sums up were read"
     if files.checkpoint_version is None:
@@ -129,7 +129,7 @@ def _in_commit_timestamp(storage: Storage, files: LogSegment, metadata: Metadata
 
 
 def _checksum(storage: Storage, files: LogSegment) -> dict[str, Any]:
-    """The version's ``.crc``, a convenience and never the truth; empty if there is none, or none that can be read."""
+    """The version's ``.crc``, which is never authoritative; empty if it is missing or unreadable."""
     if files.checksum is None:
         return {}
     try:
@@ -140,7 +140,7 @@ def _checksum(storage: Storage, files: LogSegment) -> dict[str, Any]:
 
 
 def _checksum_warnings(storage: Storage, files: LogSegment, rows: pa.Table) -> list[str]:
-    """Where a checksum disagrees with the log (protocol: Version Checksum File). A field it lacks is unknown."""
+    """The fields in which a checksum disagrees with the log (protocol: Version Checksum File)."""
     checksum = _checksum(storage, files)
     ours = {
         "numFiles": rows.num_rows,

@@ -1,4 +1,4 @@
-"""A Delta table behind the ``Table`` protocol: each method is a module of this folder."""
+"""The ``Table`` protocol for Delta: each method is implemented in a module of this folder."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class DeltaTable:
 
     storage: Storage
     protected: tuple[str, ...] = ()
-    """Places of shallow clones, whose files a vacuum leaves alone."""
+    """Places of shallow clones; a vacuum keeps the files that they need."""
     format: ClassVar[str] = "delta"
 
     @property
@@ -276,7 +276,7 @@ class DeltaTable:
         del snapshot
         return statements(job, name)
 
-    def engine_moves(self, change: Change) -> bool:
+    def engine_only_moves_rows(self, change: Change) -> bool:
         return not change.data_changed
 
     def engine_waiting(self, old: Snapshot, new: Snapshot) -> WaitingRows | None:
@@ -297,5 +297,5 @@ class DeltaTable:
 
 
 def _delta(snapshot: Snapshot) -> DeltaSnapshot:
-    """The layers above hand back what ``snapshot()`` gave them."""
+    """The snapshot as a DeltaSnapshot: callers pass back the result of ``snapshot()``."""
     return cast("DeltaSnapshot", snapshot)

@@ -35,7 +35,7 @@ class PaimonSnapshot(Snapshot):
     files : the live files that a batch reader opens, schema ``files.FILES``.
     properties : the options of the newest schema.
     file : the snapshot's own file; ``None`` before the first snapshot.
-    table_schema : the schema file behind ``schema``.
+    table_schema : the schema file that ``schema`` comes from.
     hidden : the other live files, same schema (level 0 of a primary-key table with deletion vectors, and rows without a
         bucket yet).
     parts : with data evolution, the files that together hold the rows of one of ``files``, see ``evolution.grouped``.

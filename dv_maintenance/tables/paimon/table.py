@@ -177,7 +177,7 @@ class PaimonTable:
         returning = PaimonReturning(self.storage)
         return undelete(self.storage, self.version, returning, since=since, until=until, dry_run=dry_run)
 
-    def left_to_engine(self, snapshot: Snapshot) -> str | None:
+    def engine_only_reason(self, snapshot: Snapshot) -> str | None:
         from dv_maintenance.errors import RefusedError
 
         try:
@@ -215,7 +215,7 @@ class PaimonTable:
 
         return statements(job, name, data_evolution=cast("PaimonSnapshot", snapshot).options.data_evolution)
 
-    def engine_moves(self, change: Change) -> bool:
+    def engine_only_moves_rows(self, change: Change) -> bool:
         from dv_maintenance.tables.paimon.log.schema import newest_schema
         from dv_maintenance.tables.paimon.verbs.engine_sql import moves
 

@@ -101,7 +101,7 @@ def shrunk(live: LiveAdd, rows: int | None, descriptor: DvDescriptor) -> Action:
 def _wide(stats: str | None, rows: int | None, path: str) -> str:
     """The statistics of a file that gets a DV: how many rows it has, which a DV needs, and bounds that are not tight.
 
-    Numbers keep all their digits, of which floats have fewer than decimals.
+    Numbers keep all their digits: a float would lose digits of a decimal.
     """
     try:
         body = json.loads(stats or "{}", parse_float=_verbatim, parse_int=_verbatim)

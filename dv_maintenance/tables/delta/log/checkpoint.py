@@ -223,8 +223,8 @@ def _bulk(file: pq.ParquetFile, kind: str, names: Sequence[str]) -> pa.Table:
         wanted.update(_statistics_columns(leaves, kind, present) if name == "numRecords" else [name])
         if name == "stats" and "stats_parsed" in present and not _complete(leaves, kind, "stats"):
             wanted.add("stats_parsed")
-    # A column without a single value costs as much to decode as any other: the footer tells, so skip it. Not partition
-    # values, where it would mistake empty maps, which an unpartitioned table has, for null ones.
+    # A column without any value costs as much to decode as any other. The footer identifies such columns: skip them,
+    # but # not partition values, since the empty maps of an unpartitioned table would be read as nulls.
     read = [
         name
         for name in sorted(wanted)

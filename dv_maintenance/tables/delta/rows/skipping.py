@@ -39,7 +39,7 @@ _BATCH: Final = 65_536  # statistics that are Python objects at a time
 # Half of what a float32 may be off by, and more than any shortest text of one is.
 _FLOAT_SLACK: Final = 2.0**-23
 _MILLISECOND: Final = 1000
-# What writers put behind the part of a maximum that they kept. Of the first not everything sorts before it.
+# The character that writers append to a truncated maximum. Not every character sorts before the old one.
 _OLD_TIE_BREAKER: Final = "\ufffd"
 _SURROGATES: Final = range(0xD800, 0xE000)
 
@@ -214,7 +214,7 @@ def _number(value: Any, type_: pa.DataType, side: int) -> Any:
 
 
 def _longest(text: str) -> str | None:
-    """A string behind all those that begin as ``text`` does without its last character."""
+    """A string that sorts after all strings with the prefix ``text[:-1]``; ``None`` if there is none."""
     kept = text[:-1]
     while kept:
         following = ord(kept[-1]) + 1

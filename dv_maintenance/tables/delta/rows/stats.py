@@ -30,7 +30,7 @@ __all__ = ["lower_string", "stats_columns", "stats_json", "upper_string"]
 
 _DEFAULT_COLUMNS: Final = 32
 _DEFAULT_PREFIX: Final = 32
-# What a truncated maximum ends in, so that it sorts behind what was cut off.
+# The last character of a truncated maximum, so that it sorts after the full value.
 _ASCII_MAX: Final = "\x7f"
 _UNICODE_MAX: Final = "\U0010ffff"
 
@@ -223,10 +223,10 @@ def lower_string(value: str, prefix: int) -> str | None:
 
 
 def upper_string(value: str, prefix: int) -> str | None:
-    r"""A string of about ``prefix`` characters that sorts behind or with ``value``, in UTF-8 as in code points.
+    r"""A string of about ``prefix`` characters that does not sort before ``value``, in UTF-8 and in code points.
 
-    What is cut off is made up for by one character that sorts behind the first that was. Where that is already the
-    last character there is, more is kept, up to twice the prefix; then there is no bound (``None``).
+    One character that sorts after the first removed character replaces the removed part. If the removed character is
+    already the last one of Unicode, more is kept, up to twice the prefix; beyond that there is no bound (``None``).
 
     >>> upper_string("pineapple", 4)
     'pine\x7f'

@@ -39,8 +39,8 @@ _SOURCE_COLUMNS: Final = ["path", "partition", "size", "physical_rows", "dv_id",
 _ROW_COLUMNS: Final = ["base_row_id", "default_row_commit_version"]
 _BATCH: Final = 65_536  # rows that are Python objects at a time
 
-# What Spark writes by default: maintenance is no reason for readers to meet another codec, and the table
-# property is there for who wants zstd (a third fewer bytes for a fifth more CPU).
+# Spark's default: maintenance should not change the codec. A table property selects zstd (a third fewer bytes for a
+# fifth more CPU).
 _DEFAULT_CODEC: Final = "snappy"
 # Spark's names for codecs, as Arrow calls them.
 _CODECS: Final = {
@@ -176,8 +176,10 @@ def _sources(
     partitions: tuple[PartitionColumn, ...],
     tracked: StoredColumns | None = None,
 ) -> Iterator[tuple[str, SourceFile]]:
-    """Each file of the table ``files`` behind the name of its partition, with ``partitions`` as constants, and where
-    rows are ``tracked`` with the ids and versions of those that store none.
+    """The name of its partition and the source for each file of the table ``files``.
+
+    partitions : partition columns, which become constants.
+    tracked : with row tracking, the columns that get ids and versions if a file does not store them.
     """
     constants_of: dict[str, dict[str, Any]] = {}
     columns = _SOURCE_COLUMNS if tracked is None else [*_SOURCE_COLUMNS, *_ROW_COLUMNS]
@@ -230,7 +232,7 @@ def dv_ref(storage: Storage, descriptor: DvDescriptor) -> DvRef:
 def _live_inputs(
     storage: Storage, snapshot: DeltaSnapshot, bins: Sequence[RewriteBin]
 ) -> dict[FileKey, tuple[str, SourceFile]]:
-    """The files that the bins name, each behind its partition. Only these become objects, however many others live."""
+    """The partition and source of each file that the bins name. Only these files become objects."""
     paths = strings([key.path for wanted in bins for key in wanted.inputs])
     chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths))
     protocol, metadata = snapshot.protocol, snapshot.metadata

@@ -25,7 +25,7 @@ START: Final = "VACUUM START"
 END: Final = "VACUUM END"
 
 _LONGEST: Final = 7 * 86_400_000
-"""Milliseconds after which a vacuum without END is taken for dead: no vacuum takes as long."""
+"""Milliseconds after which a vacuum without END counts as dead: no vacuum takes that long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class VacuumMark:
 
 
 def marks_of(version: int, info: Mapping[str, Any]) -> tuple[VacuumMark, ...]:
-    """What the ``commitInfo`` of a version says about vacuums: one mark or none."""
+    """The vacuum mark in the ``commitInfo`` of a version: one or none."""
     match info.get("operation"):
         case "VACUUM END":
             return (VacuumMark(version, started=False),)
@@ -90,7 +90,7 @@ def _infos(actions: Sequence[Action]) -> list[Mapping[str, Any]]:
 
 
 def _retention(parameters: Mapping[str, Any]) -> int:
-    """Milliseconds; 0, the most dangerous one, where it is not said. Values are numbers or their text."""
+    """Milliseconds; 0, the most dangerous retention, if it is missing. Values are numbers or their text."""
     for name in ("specifiedRetentionMillis", "defaultRetentionMillis"):
         text = str(parameters.get(name, "")).strip('"')
         if text.isdecimal():

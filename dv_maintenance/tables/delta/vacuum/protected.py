@@ -1,4 +1,4 @@
-"""What a vacuum of a Delta table keeps because somebody said so: pinned versions, streaming readers, shallow clones.
+"""Files that a vacuum of a Delta table keeps on request: of pinned versions, streaming readers and shallow clones.
 
 None of them is in the table's log. A stream says how far it has come in its checkpoint folder (Structured Streaming:
 ``offsets/N`` before batch N, ``commits/N`` after it; delta-spark's ``DeltaSourceOffset``): what it read last ends where
@@ -49,7 +49,7 @@ def protected_files(
     def take(reason: str, found: Iterable[str], elsewhere: Iterable[str]) -> None:
         reasons.append(reason)
         for path in found:
-            if "://" not in path:  # else its literal name, which is none in here
+            if "://" not in path:  # otherwise the file is outside of the table
                 paths.setdefault(path, reason)
         for name in elsewhere:
             names.setdefault(name, reason)
@@ -103,7 +103,7 @@ class StreamOffset:
 
 
 def stream_offset(checkpoint: Storage, table_id: str) -> StreamOffset | None:
-    """What a checkpoint folder says about the table of this id; ``None`` where the stream has not begun.
+    """The offset in a checkpoint folder for the table of this id; ``None`` before the stream has begun.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def stream_offset(checkpoint: Storage, table_id: str) -> StreamOffset | None:
             raise _no_checkpoint(checkpoint, "it has no offsets")
         return None
     done = [number for number in offsets if commits and number <= max(commits)]
-    # Offsets of long ago are deleted: the oldest that is left is of a batch that is over.
+    # Old offsets are deleted: the oldest remaining one belongs to a finished batch.
     first = max(done) if done else min(offsets)
     found = list(_delta_offsets(checkpoint, first))
     mine = [each for each in found if each.get("reservoirId") == table_id]
@@ -147,7 +147,7 @@ def _delta_offsets(checkpoint: Storage, number: int) -> Iterator[Mapping[str, An
         try:
             body = orjson.loads(line) if line.strip() not in {b"", b"-"} else None
         except orjson.JSONDecodeError:
-            continue  # sources may write what they like
+            continue  # other sources have other formats
         if isinstance(body, dict) and type(body.get("reservoirVersion")) is int:
             yield body
 
@@ -162,7 +162,7 @@ def _no_checkpoint(checkpoint: Storage, problem: str) -> RefusedError:
 
 
 def _stream(storage: Storage, snapshot: DeltaSnapshot, place: str, elsewhere: set[str]) -> tuple[str, set[str]]:
-    """The reason, and what the stream may have to read: with a change feed also what commits took out."""
+    """The reason, and the files that the stream may read; with a change feed also removed files."""
     at = stream_offset(Storage(place, storage.options), snapshot.metadata.id)
     if at is None:
         return f"for the stream {place}, which has not begun", set()
@@ -219,14 +219,14 @@ def _clone(storage: Storage, snapshot: DeltaSnapshot, place: str, elsewhere: set
 
 
 def is_clone(place: Storage) -> bool:
-    """Whether the table there names files by absolute path, as shallow clones do: those of which table is left open,
-    since one place may be spelled in several ways. Raises what ``load_snapshot`` raises.
+    """Whether the table at ``place`` names files by absolute path, as shallow clones do. It is not checked whose files
+    these are, since a place may have several spellings. Raises what ``load_snapshot`` raises.
     """
     return bool(_absolute_names(place))
 
 
 def _absolute_names(clone: Storage) -> list[str]:
-    """What is relative is its own."""
+    """The absolute names: relative names are files of the clone itself."""
     newest = load_snapshot(clone)
     tables = (newest.files, tombstones(clone, newest))
     names = {name for table in tables for name in table["path"].to_pylist()}

@@ -1,4 +1,4 @@
-"""How long a table keeps what is out of use: the property, and intervals as table properties spell them."""
+"""How long a table keeps unused files: the property, and intervals in the spelling of table properties."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TERM = re.compile(rf"(?<!\S)(\d{{1,15}})\s+({'|'.join(_UNITS)})s?(?!\S)", re.IG
 
 
 def interval_millis(text: str) -> int:
-    """Milliseconds of an interval as table properties spell it: ``interval 1 week 2 days``, ``168 hours``.
+    """Milliseconds of an interval in the spelling of table properties: ``interval 1 week 2 days``, ``168 hours``.
 
     Raises
     ------

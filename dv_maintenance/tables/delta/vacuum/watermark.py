@@ -30,7 +30,7 @@ __all__ = ["Watermark", "read_watermark", "removed_files", "removed_since", "tak
 
 _FILE = f"{LOG}/_last_vacuum_info"
 _KEY = "latestCommitVersionOutsideOfRetentionWindow"
-# Hadoop's checksum of the file on local disk. It would belie what we write, and keep delta-spark from reading it.
+# Hadoop's checksum of the file on local disk. It would not match our file, so delta-spark could not read it.
 _CHECKSUM = f"{LOG}/._last_vacuum_info.crc"
 
 
@@ -58,7 +58,7 @@ def read_watermark(storage: Storage, snapshot: DeltaSnapshot, cutoff: int) -> Wa
 
 
 def write_watermark(storage: Storage, mark: Watermark) -> None:
-    """Note that everything up to ``settled`` is done. Never goes back: a longer retention undoes no vacuum."""
+    """Record that everything up to ``settled`` is done. Never moves back: a longer retention undoes no vacuum."""
     if mark.settled > mark.covered:
         storage.put(_FILE, orjson.dumps({_KEY: mark.settled}) + b"\n")
         if storage.is_local:
@@ -79,7 +79,7 @@ def removed_files(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark) ->
     if missing:
         raise RefusedError(
             f"commit {missing[0]} is no longer in the log, and no vacuum is known to have covered it, so a lite vacuum "
-            "would leave files behind for good",
+            "would never delete their files",
             table=snapshot.table,
             version=snapshot.version,
             next_step="run a full vacuum once; lite ones can go on from there",
@@ -140,7 +140,7 @@ def _removed_by(storage: Storage, action: Action, where: str) -> Iterator[str]:
 
 
 def _commits(storage: Storage, newest: int) -> dict[int, CommitFile]:
-    """Those in the log, back from the newest without a gap. Raises StorageError."""
+    """The commits in the log, from the newest back to the first gap. Raises StorageError."""
     found = {info.path: info for info in storage.list(LOG)}
     if commit_path(newest) not in found:
         refuse_late_listing(storage, newest)

@@ -90,7 +90,7 @@ class Partitions:
         constants: dict[str, Any] = {}
         for each, value in zip(self.fields, values, strict=True):
             text = None if value is None else folder_text(value, each.type, legacy=legacy)
-            # To Paimon, nothing but white space is no value.
+            # Paimon treats a value of white space only as missing.
             spelled = text if text and text.strip() else default
             parts.append(f"{folder_name(each.name)}={folder_name(spelled)}")
             shown[each.name] = None if value is None else value_text(value, each.type)

@@ -144,7 +144,11 @@ _COMPACTED: Final = 1  # _FILE_SOURCE
 
 @dataclass(slots=True)
 class ReferenceReader:
-    """``partitions``: of the schema that paths are told by; ``options``: of the table."""
+    """Resolves references to files; each manifest is read once.
+
+    partitions : of the schema that determines the paths.
+    options : of the table.
+    """
 
     layout: Layout
     partitions: Partitions
