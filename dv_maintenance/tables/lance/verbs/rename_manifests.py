@@ -2,7 +2,9 @@
 
 Each manifest is copied to its new name (put-if-absent), and then deleted under its old name. An interrupted run leaves
 both naming schemes, possibly both names of one version with the same bytes; the next run continues from there. Lance's
-``migrate_manifest_paths_v2`` needs an open dataset, and Lance refuses to open a folder with both naming schemes.
+``migrate_manifest_paths_v2`` results in the same names, but cannot continue an interrupted run: it needs an open
+dataset, and Lance refuses to open a folder with both naming schemes (seen with pylance 14). Nor does it notice a
+commit of the last minute.
 
 Renaming is not safe beside writers, and no reader can open the table until it has finished. A writer that still uses
 the old names commits a version under its V1 name, and Lance does not prevent another writer from committing the same
