@@ -89,10 +89,7 @@ def written(records: list[Any], schema: Any = ENTRY) -> bytes:
 
 def rows(found: columns.Columns) -> list[dict[str, Any]]:
     """Columns as the records that they are of."""
-    parts = {
-        name: rows(each) if isinstance(each, dict) else each if isinstance(each, list) else each.to_pylist()
-        for name, each in found.items()
-    }
+    parts = {name: rows(each) if isinstance(each, dict) else each.to_pylist() for name, each in found.items()}
     return [dict(zip(parts, values, strict=True)) for values in zip(*parts.values(), strict=True)]
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from dv_maintenance.files.arrays import int32s, strings
 from dv_maintenance.files.avro.schema import Rebuilt, Wanted, record_of
 from dv_maintenance.files.varint import MAX_BYTES, read_varint, unzigzag, varint, zigzag
 
@@ -24,19 +25,32 @@ Block = tuple[int, bytes]
 """How many records it has, and their bytes."""
 
 Columns = dict[str, Any]
-"""By name: integers as ``int64``, text as ``string``, bytes as ``binary``, a record as Columns, an array of text as a
-list of lists (``None`` where it is null).
+"""By name: integers as ``int64``, text as ``string``, bytes as ``binary``, an array of text as ``list<string>``, a
+record as Columns.
 """
 
 _Rows = np.ndarray[Any, np.dtype[np.int64]]
+_Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 # What a number of one byte stands for.
 _SHORT: Final = np.array([unzigzag(byte & 0x7F) for byte in range(256)], np.int64)
+_ONE: Final = np.uint64(1)
+_HIGH: Final = np.uint64(0x8080808080808080)
+_LOW: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
+_BYTES: Final = np.uint64(0x007F007F007F007F)
+_PAIRS: Final = np.uint64(0x00003FFF00003FFF)
+_FOURS: Final = np.uint64(0x000000000FFFFFFF)
+# Times 256**n, its highest byte is n + 1.
+_PLACES: Final = np.uint64(0x0102030405060708)
+_LIST: Final = pa.list_(pa.string())
+_NO_ROWS: Final[_Rows] = np.empty(0, np.int64)
 _GROUP: Final = 2 << 20  # bytes
 # Fewer records are decoded faster one by one.
 _WORTH_IT: Final = 256
 # Arrays with more items are left to the caller: each item is a step of its own.
 _MOST_ITEMS: Final = 4096
+# Of an array of numbers, so many are passed over before lanes that are gone are left out.
+_ITEMS: Final = 64
 _NUMBERS: Final = {"int": 32, "long": 64}
 _WIDTHS: Final = {"boolean": 1, "float": 4, "double": 8}
 
@@ -87,8 +101,6 @@ def _joined(parts: Sequence[Any]) -> Any:
     first = parts[0]
     if isinstance(first, dict):
         return {name: _joined([part[name] for part in parts]) for name in first}
-    if isinstance(first, list):
-        return [each for part in parts for each in part]
     return pa.concat_arrays(parts)
 
 
@@ -123,7 +135,10 @@ class _Lanes:
         self.stop = len(data)
         self.bytes = data
         # What follows the last byte is read and never used.
-        self.data = np.frombuffer(data + bytes(max(MAX_BYTES, len(prefix))), np.uint8)
+        padded = data + bytes(2 * MAX_BYTES + len(prefix))
+        self.data = np.frombuffer(padded, np.uint8)
+        # The eight bytes from each place on.
+        self.words = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))
         self.begin: _Rows = np.flatnonzero(_one_of(self.data[: self.stop], prefix[0]))
         for place, values in enumerate(prefix[1:], start=1):
             self.begin = self.begin[_one_of(self.data[self.begin + place], values)]
@@ -140,20 +155,21 @@ class _Lanes:
             case "union":
                 return self._union(schema, rows, wanted, keep=keep)
             case "int" | "long":
-                ids = self._ids(rows)
+                ids = self._ids(rows) if keep else _NO_ROWS
                 values = self._number(rows, _NUMBERS[schema["type"]])
                 return lambda chosen: _integers(values[_find(ids, chosen)])
             case "string" | "bytes":
-                ids = self._ids(rows)
+                ids = self._ids(rows) if keep else _NO_ROWS
                 start, length = self._text(rows)
                 type_ = pa.string() if schema["type"] == "string" else pa.binary()
                 return lambda chosen: self._texts(start, length, _find(ids, chosen), type_)
             case "array":
                 ids = self._ids(rows)
-                start = self._positions(rows).copy()
-                self._array(schema["items"], rows)
+                start = self._positions(rows)
+                start = start.copy() if rows is None else start
                 if keep and schema["items"]["type"] != "string":
                     raise _NotHereError
+                self._array(schema["items"], rows)
                 return lambda chosen: self._lists(start[_find(ids, chosen)])
             case "boolean" | "float" | "double" if not keep:
                 self._skip(rows, _WIDTHS[schema["type"]])
@@ -181,27 +197,39 @@ class _Lanes:
             raise _NotHereError
         some = 1 - kinds.index("null")
         inner = schema["branches"][some]
-        branch = self._number(rows, 32)
-        if inner["type"] == "record" and rows is None:
-            self._drop(None, branch != some)
+        at = self._positions(rows)
+        branch = self.data.take(at)
+        has = branch == 2 * some
+        is_record = inner["type"] == "record" and rows is None
+        if not has.all():
+            self._drop(rows, ~has if is_record else branch & 0xFD != 0)
+        self._move(rows, at + 1)
+        if is_record:
             self._bury()
             return self.value(inner, None, wanted, keep=keep)
-        self._drop(rows, (branch != 0) & (branch != 1))
-        ids = self._ids(rows)
-        present = np.flatnonzero(branch == some)
+        ids = self._ids(rows) if keep else _NO_ROWS
+        present = np.flatnonzero(has)
         if not len(present):
             return lambda chosen: _nulls(inner, len(chosen))
         if inner["type"] == "record" and keep:
             raise _NotHereError
+        if len(present) == len(has):
+            return self.value(inner, rows, wanted, keep=keep)
         column = self.value(inner, present if rows is None else rows[present], wanted, keep=keep)
-        has = branch == some
         return lambda chosen: _scattered(column, chosen, has[_find(ids, chosen)], inner)
 
     def _array(self, items: Rebuilt, rows: _Rows | None) -> None:
-        rows = np.arange(len(self.at)) if rows is None else rows
         left = self._number(rows, 64)
+        if not left.any():
+            return
         # A negative count precedes the size of a block, which none of the known writers writes.
         self._drop(rows, left < 0)
+        rows = np.arange(len(self.at)) if rows is None else rows
+        number = _number_of(items)
+        if number is not None:
+            more = left > 0
+            self._skip_numbers(rows[more], left[more], number)
+            return
         for _ in range(_MOST_ITEMS):
             more = left > 0
             if not more.all():
@@ -222,17 +250,41 @@ class _Lanes:
     def _number(self, rows: _Rows | None, bits: int) -> _Rows:
         """The next number of each lane. Lanes without one of so many ``bits`` are gone."""
         at = self._positions(rows)
-        byte = self.data[at]
-        found: _Rows = _SHORT[byte]
-        end = at + 1
+        byte = self.data.take(at)
         more = np.flatnonzero(byte > 0x7F)
-        if len(more):
-            found[more], end[more] = self._longer(rows, more, at[more], bits)
+        if len(more) > len(at) // 2:
+            found, end = self._longer(rows, None, at, bits)
+        else:
+            found, end = _SHORT.take(byte), at + 1
+            if len(more):
+                found[more], end[more] = self._longer(rows, more, at.take(more), bits)
         self._move(rows, end)
         return found
 
-    def _longer(self, rows: _Rows | None, places: _Rows, at: _Rows, bits: int) -> tuple[_Rows, _Rows]:
-        """Numbers of several bytes, and where they end. ``places``: which of the rows they are of."""
+    def _longer(self, rows: _Rows | None, places: _Rows | None, at: _Rows, bits: int) -> tuple[_Rows, _Rows]:
+        """Numbers of up to eight bytes, all at once, and where they end. ``places``: which of the rows they are of."""
+        word = self.words[at]
+        last = _last(word)
+        size = _size(last)
+        # Below the number's last bit; then seven bits of each byte come together: in pairs, fours, and all eight.
+        word &= (last - _ONE) & _LOW
+        word = (word & _BYTES) | ((word & ~_BYTES) >> _ONE)
+        word = (word & _PAIRS) | ((word & ~_PAIRS) >> np.uint64(2))
+        word = (word & _FOURS) | ((word & ~_FOURS) >> np.uint64(4))
+        found: _Rows = (word >> _ONE).view(np.int64) ^ -(word & _ONE).view(np.int64)
+        end = at + size
+        long = np.flatnonzero(size == 0)
+        if len(long):
+            where = long if places is None else places[long]
+            found[long], end[long] = self._longest(_of(rows, where), at[long])
+        if bits == 32:
+            wrong = found != found.astype(np.int32)
+            if wrong.any():
+                self._drop(rows if places is None else _of(rows, places), wrong)
+        return found, end
+
+    def _longest(self, rows: _Rows, at: _Rows) -> tuple[_Rows, _Rows]:
+        """Numbers of any size."""
         byte = self.data[at]
         value = (byte & np.uint8(0x7F)).astype(np.uint64)
         end = at + 1
@@ -245,16 +297,64 @@ class _Lanes:
             if not len(more):
                 break
         # Of the tenth byte one bit is left.
-        self._drop(_of(rows, places), (end - at == MAX_BYTES) & (self.data[end - 1] > 1))
-        found: _Rows = (value >> np.uint64(1)).view(np.int64) ^ -(value & np.uint64(1)).view(np.int64)
-        if bits == 32:
-            self._drop(_of(rows, places), (found < -(1 << 31)) | (found >= 1 << 31))
-        return found, end
+        self._drop(rows, (end - at == MAX_BYTES) & (self.data[end - 1] > 1))
+        return (value >> _ONE).view(np.int64) ^ -(value & _ONE).view(np.int64), end
+
+    def _skip_numbers(self, rows: _Rows, left: _Rows, branch: int) -> None:
+        """Pass over arrays of numbers, ``left`` of them in the first block. ``branch``: see ``_number_of``."""
+        # First those lanes that have as many as most of them do. False lanes hardly ever do.
+        some = np.flatnonzero(left == np.median(left))
+        steps = 0
+        while len(rows):
+            some = some if len(some) else np.arange(len(rows))
+            count = min(int(left[some].min()), _ITEMS)
+            steps += count
+            if steps > _MOST_ITEMS:
+                raise _NotHereError
+            lanes = rows.take(some)
+            wrong = self._pass_numbers(lanes, count, branch)
+            left[some] -= count
+            left[some[wrong]] = 0
+            ended = some[(left[some] == 0) & ~wrong]
+            if len(ended):
+                left[ended] = self._number(rows[ended], 64)
+                self._drop(rows[ended], left[ended] < 0)
+            more = np.flatnonzero(left > 0)
+            rows, left, some = rows.take(more), left.take(more), _NO_ROWS
+
+    def _pass_numbers(self, lanes: _Rows, count: int, branch: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Pass over ``count`` items in each lane. Returns which of the lanes are gone; those with numbers of more than
+        eight bytes are.
+        """
+        at = self.at.take(lanes)
+        wrong = np.zeros(len(at), bool)
+        there = np.ones(len(at), bool)
+        for _ in range(count):
+            if branch >= 0:
+                byte = self.data.take(at)
+                there = byte == 2 * branch
+                wrong |= byte & 0xFD != 0
+                at += 1
+            longer = np.flatnonzero((self.data.take(at) > 0x7F) & there)
+            at += there
+            if len(longer):
+                size = _size(_last(self.words[at[longer] - 1]))
+                wrong[longer] |= size == 0
+                at[longer] += size - 1
+            if at.max() > self.stop:
+                wrong |= at > self.stop
+                at = np.minimum(at, self.stop)
+            if wrong.all():
+                break
+        self.at[lanes] = at
+        self._drop(lanes, wrong)
+        return wrong
 
     def _text(self, rows: _Rows | None) -> tuple[_Rows, _Rows]:
         length = self._number(rows, 64)
         start = self._positions(rows)
-        wrong = (length < 0) | (length > self.stop - start)
+        # Negative ones are very large.
+        wrong = length.view(np.uint64) > (self.stop - start).view(np.uint64)
         if wrong.any():
             self._drop(rows, wrong)
             length = np.where(wrong, 0, length)
@@ -265,15 +365,14 @@ class _Lanes:
         self._move(rows, self._positions(rows) + width)
 
     def _positions(self, rows: _Rows | None) -> _Rows:
-        return self.at if rows is None else self.at[rows]
+        return self.at if rows is None else self.at.take(rows)
 
     def _ids(self, rows: _Rows | None) -> _Rows:
-        return self.ids if rows is None else self.ids[rows]
+        return self.ids if rows is None else self.ids.take(rows)
 
     def _move(self, rows: _Rows | None, end: _Rows) -> None:
-        beyond = end > self.stop
-        if beyond.any():
-            self._drop(rows, beyond)
+        if end.max(initial=0) > self.stop:
+            self._drop(rows, end > self.stop)
             end = np.minimum(end, self.stop)
         if rows is None:
             self.at = end
@@ -290,11 +389,15 @@ class _Lanes:
             self.begin, self.at, self.ids = self.begin[self._alive], self.at[self._alive], self.ids[self._alive]
             self._alive = np.ones(len(self.at), bool)
 
-    def _lists(self, start: _Rows) -> list[list[str]]:
-        found: list[list[str]] = [[] for _ in range(len(start))]
+    def _lists(self, start: _Rows) -> pa.ListArray:
+        lengths = np.zeros(len(start), np.int64)
+        texts: list[str] = []
         for place in np.flatnonzero(self.data[start]).tolist():  # not empty
-            found[place] = _list_at(self.bytes, int(start[place]))
-        return found
+            some = _list_at(self.bytes, int(start[place]))
+            lengths[place] = len(some)
+            texts += some
+        ends = int32s(np.concatenate([[0], np.cumsum(lengths)]))
+        return pa.ListArray.from_arrays(ends, strings(texts))
 
     def _texts(self, start: _Rows, length: _Rows, chosen: _Rows, type_: pa.DataType) -> pa.Array:
         """Text that is there already, one after the other: what lies between is left out."""
@@ -324,12 +427,18 @@ def _chain(lanes: _Lanes, blocks: Sequence[Block]) -> _Rows:
         following = np.searchsorted(begin, end)
         known = following < len(begin)
         known[known] = begin[following[known]] == end[known]
-        steps: list[int] = np.where(known, following, -1).tolist()
-        place, path = 0, [0]
-        while (place := steps[place]) >= 0:
-            path.append(place)
-        chosen = np.array(path)
-        if len(path) != records or end[path[-1]] != lanes.stop:
+        # Nearly always only records begin where another one ends.
+        reached = np.zeros(len(begin), bool)
+        reached[0] = True
+        reached[following[known]] = True
+        chosen = np.flatnonzero(reached)
+        if len(chosen) != records or (end[chosen[:-1]] != begin[chosen[1:]]).any():
+            steps: list[int] = np.where(known, following, -1).tolist()
+            place, path = 0, [0]
+            while (place := steps[place]) >= 0:
+                path.append(place)
+            chosen = np.array(path)
+        if len(chosen) != records or end[chosen[-1]] != lanes.stop:
             raise _NotHereError
     counts = np.cumsum([count for count, _ in blocks])
     ends = np.cumsum([len(block) for _, block in blocks])
@@ -338,9 +447,31 @@ def _chain(lanes: _Lanes, blocks: Sequence[Block]) -> _Rows:
     return lanes.ids[chosen]
 
 
+def _number_of(items: Rebuilt) -> int | None:
+    """Which branch of the items is a number; -1 where all of them are numbers, ``None`` where they are not."""
+    if items["type"] in _NUMBERS:
+        return -1
+    kinds = [each["type"] for each in items.get("branches", ())]
+    if len(kinds) != 2 or kinds.count("null") != 1:
+        return None
+    some = 1 - kinds.index("null")
+    return some if kinds[some] in _NUMBERS else None
+
+
+def _last(word: _Words) -> _Words:
+    """The highest bit of the first byte below 0x80 of eight, which ends a number; 0 where there is none."""
+    ends = ~word & _HIGH
+    return ends & (~ends + _ONE)
+
+
+def _size(last: _Words) -> _Rows:
+    """How many bytes of eight belong to the number, from :func:`_last`; 0 where it is longer."""
+    return (((last >> np.uint64(7)) * _PLACES) >> np.uint64(56)).view(np.int64)
+
+
 def _one_of(data: np.ndarray[Any, np.dtype[np.uint8]], values: Sequence[int]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    found = np.zeros(len(data), bool)
-    for value in values:
+    found: np.ndarray[Any, np.dtype[np.bool_]] = data == values[0]
+    for value in values[1:]:
         found |= data == value
     return found
 
@@ -373,7 +504,7 @@ def _nulls(schema: Rebuilt, count: int) -> Any:
             return pa.nulls(count, pa.string())
         case "bytes":
             return pa.nulls(count, pa.binary())
-    return [None] * count
+    return pa.nulls(count, _LIST)
 
 
 def _scattered(column: _Column, chosen: _Rows, present: np.ndarray[Any, np.dtype[np.bool_]], schema: Rebuilt) -> Any:
@@ -381,9 +512,6 @@ def _scattered(column: _Column, chosen: _Rows, present: np.ndarray[Any, np.dtype
     if not present.any():
         return _nulls(schema, len(chosen))
     values = column(chosen[present])
-    if isinstance(values, list):
-        found = iter(values)
-        return [next(found) if each else None for each in present.tolist()]
     places = np.where(present, np.cumsum(present) - 1, 0)
     valid = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
     return values.take(pa.Array.from_buffers(pa.int64(), len(chosen), [valid, pa.py_buffer(places)]))

@@ -178,8 +178,10 @@ def merged(parts: Iterable[pa.Table]) -> Live:
     entries = pa.concat_tables([no_entries(), *parts]).combine_chunks()
     if not entries.num_rows:
         return Live(entries, 0)
-    keys = _keys(entries)
     adds = pc.equal(entries["kind"], integer(ADD))
+    if pc.all(adds).as_py() and pc.count_distinct(entries["file_name"]).as_py() == entries.num_rows:
+        return Live(entries, 0)
+    keys = _keys(entries)
     added, deleted = keys.filter(adds), keys.filter(pc.invert(adds))
     if len(pc.unique(added)) < len(added):
         counts = pc.value_counts(added)
@@ -259,19 +261,23 @@ def _arrays(columns: Columns) -> _Arrays | None:
     count = len(rows)
     found = {column: columns.get(name) for name, column in _OUTER.items()}
     found |= {column: file.get(name) for name, column in _FILE.items()}
-    extras = file.get("_EXTRA_FILES") or [None] * count
-    index = file.get("_EMBEDDED_FILE_INDEX")
-    if index is not None and not isinstance(index, pa.BinaryArray):
+    extras = file.get("_EXTRA_FILES", _no_lists(count))
+    index = file.get("_EMBEDDED_FILE_INDEX", pa.nulls(count, pa.binary()))
+    write_cols = file.get("_WRITE_COLS", _no_lists(count))
+    if not (
+        isinstance(extras, pa.ListArray) and isinstance(index, pa.BinaryArray) and isinstance(write_cols, pa.ListArray)
+    ):
         return None
-    indexes = [None] * count if index is None or index.null_count == count else index.to_pylist()
-    write_cols = file.get("_WRITE_COLS") or [None] * count
-    if not isinstance(extras, list) or not isinstance(write_cols, list):
-        return None
-    found["companions"] = strings(
-        [_companions(extra or [], each) if extra or each else "" for extra, each in zip(extras, indexes, strict=True)]
-    )
-    found["extra_files"] = int64s([len(extra or ()) for extra in extras])
-    found["write_cols"] = strings([_names(names) for names in write_cols])
+    found["extra_files"] = pc.fill_null(pc.list_value_length(extras), pa.scalar(0, pa.int32())).cast(pa.int64())
+    if len(extras.values) or index.null_count < count:
+        pairs = zip(extras.to_pylist(), index.to_pylist(), strict=True)
+        found["companions"] = strings(
+            [_companions(extra or [], each) if extra or each else "" for extra, each in pairs]
+        )
+    else:
+        found["companions"] = pa.repeat(text(""), count)
+    if write_cols.null_count < count:
+        found["write_cols"] = strings([_names(names) for names in write_cols.to_pylist()])
     for field in ENTRIES:
         array = found.get(field.name)
         if field.name in {"partition", "manifest"}:
@@ -287,6 +293,10 @@ def _arrays(columns: Columns) -> _Arrays | None:
     if any(pc.any(each).as_py() for each in wrong) or not set(kinds.unique().to_pylist()) <= {ADD, DELETE}:
         return None
     return {**found, "partition": rows}
+
+
+def _no_lists(count: int) -> pa.ListArray:
+    return pa.nulls(count, pa.list_(pa.string()))
 
 
 def _numbered(arrays: _Arrays, place: int, partitions: Partitions) -> pa.Table:
