@@ -395,7 +395,7 @@ def matrix(title: str) -> list[dict[str, str]]:
 
 def test_verbs_by_format_are_the_capabilities_of_the_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from dv_maintenance.tables import capabilities
-    from dv_maintenance.tables.registry import formats
+    from dv_maintenance.tables.registry import Location, formats
 
     capability = {
         "changes": capabilities.ChangeFeedTable,
@@ -416,7 +416,7 @@ def test_verbs_by_format_are_the_capabilities_of_the_code(tmp_path: Path, capsys
     verbs = set(re.findall(r"^    ([a-z][a-z-]+)", capsys.readouterr().out, re.MULTILINE))
     assert verbs - {"demo"} == said.keys()
     for known in formats():
-        table = known.open(Storage(str(tmp_path)))
+        table = known.open(Location(Storage(str(tmp_path))))
         for verb, protocol in capability.items():
             columns = [name for name in said[verb] if name.startswith(known.title)]
             assert columns

@@ -18,18 +18,28 @@ if TYPE_CHECKING:
     from dv_maintenance.service.policies import Policy
     from dv_maintenance.tables.table import Table
 
-__all__ = ["lean_memory", "load_policy", "open_engine", "open_table", "spark_engine"]
+__all__ = ["lean_memory", "load_policy", "open_engine", "open_future_table", "open_table", "spark_engine"]
 
 
-def open_table(args: Namespace, out: Output, *, default_format: str | None = None) -> Table:
-    """The table of a verb. Its storage options are never printed.
+def open_table(args: Namespace, out: Output) -> Table:
+    """The table of a verb. Its storage options are never printed."""
+    return tables.open_table(args.table, args.format, _options(args, out))
 
-    default_format : if ``--format`` is not given; ``None``: the format is detected.
+
+def open_future_table(args: Namespace, out: Output) -> Table:
+    """The table that a folder of data files can become. Its format can't be detected: ``--format``, or the first one
+    that adopts files.
     """
+    if args.format:
+        return open_table(args, out)
+    return tables.open_adopting_table(args.table, _options(args, out))
+
+
+def _options(args: Namespace, out: Output) -> dict[str, str]:
     lean_memory()
     options = dict(args.storage_option)
     out.hide(options.values())
-    return tables.open_table(args.table, args.format or default_format, options)
+    return options
 
 
 def lean_memory() -> None:

@@ -22,8 +22,6 @@ __all__ = ["doctor"]
 _PROJECT = "dv-maintenance"
 # Spark tasks spill rows and buffer new files there.
 _TEMP_BYTES = 1 << 30
-# Folders in which a probe object disturbs no reader.
-_PROBED = {"delta": "_delta_log", "lance": "_transactions", "paimon": "snapshot"}
 _FACES = {"dagster": "for assets, sensors and checks"}
 
 
@@ -154,7 +152,8 @@ def _put_if_absent(args: Namespace, out: Output) -> Check:
         opened = open_table(args, out)
         if opened.storage.is_local:
             return _checked("put-if-absent", True, "a local disk", needed, "")
-        opened.storage.prove_put_if_absent(_PROBED.get(opened.format, ""), anyhow=True)
+        known = known_format(opened.format)
+        opened.storage.prove_put_if_absent(known.commits if known else "", anyhow=True)
     except (DvMaintenanceError, OSError) as error:
         how = getattr(error, "next_step", None) or "check the permissions"
         return _checked("put-if-absent", False, getattr(error, "message", str(error)), needed, how)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from dv_maintenance.cli.access import load_policy, open_engine, open_table, spark_engine
+from dv_maintenance.cli.access import load_policy, open_engine, open_future_table, open_table, spark_engine
 from dv_maintenance.cli.output import Output, dump_json, write_file
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import verbs
@@ -172,8 +172,7 @@ def checkpoint(args: Namespace, out: Output) -> int:
 
 
 def convert(args: Namespace, out: Output) -> int:
-    # Delta unless given: there is no table yet whose format could be detected.
-    target = open_table(args, out, default_format="delta")
+    target = open_future_table(args, out)
     return _print(verbs.convert(target, args.partition_by, dry_run=args.dry_run), out)
 
 

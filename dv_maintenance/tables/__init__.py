@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dv_maintenance.errors import TableNotFoundError
+from dv_maintenance.errors import RefusedError, TableNotFoundError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.registry import detect, format_called, formats
+from dv_maintenance.tables.capabilities import AdoptingTable
+from dv_maintenance.tables.registry import Location, detect, format_called, formats
 from dv_maintenance.tables.table import Table
 
-__all__ = ["open_table"]
+__all__ = ["open_adopting_table", "open_table"]
 
 
 def open_table(place: str, format: str | None = None, storage_options: Mapping[str, str] | None = None) -> Table:
@@ -30,4 +31,20 @@ def open_table(place: str, format: str | None = None, storage_options: Mapping[s
             table=storage.uri,
             next_step="check the path, and --storage-option if it is in object storage",
         )
-    return found.open(storage)
+    return found.open(Location(storage))
+
+
+def open_adopting_table(place: str, storage_options: Mapping[str, str] | None = None) -> AdoptingTable:
+    """The table that the data files at a path or URI can become, of the first format that adopts files.
+
+    Raises RefusedError if no known format does.
+    """
+    location = Location(Storage(place, storage_options))
+    for each in formats():
+        if isinstance(table := each.open(location), AdoptingTable):
+            return table
+    raise RefusedError(
+        "no known table format adopts existing data files",
+        table=location.storage.uri,
+        next_step="create a table, and append the files with its own engine",
+    )

@@ -18,10 +18,33 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.table import Table
 
-__all__ = ["TableFormat", "detect", "format_called", "formats", "known_format", "register"]
+__all__ = ["Location", "TableFormat", "at_root", "detect", "format_called", "formats", "known_format", "register"]
 
 _ENTRY_POINTS: Final = "dv_maintenance.table_formats"
 _HERE: Final = ("delta", "lance", "paimon")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a table is.
+
+    storage : its root folder or prefix.
+    """
+
+    storage: Storage
+
+
+def at_root(name: str) -> Callable[[Location], Table]:
+    """An opener for ``TableFormat.open``: the class ``name``, such as ``package.module:DeltaTable``, of the storage at
+    the table's root. The module is imported when the first table is opened.
+    """
+    module, _, cls = name.partition(":")
+
+    def opened(location: Location) -> Table:
+        table: Table = getattr(import_module(module), cls)(location.storage)
+        return table
+
+    return opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +55,13 @@ class TableFormat:
     title : as its makers write it, such as ``Delta``.
     marker : folder right below a table's root that identifies the format.
     marker_file : what the name of a file in that folder must match; ``None``: the folder itself is enough.
-    open : the table at a storage's root; costs nothing before it is used.
+    open : the table at a location; costs nothing before the table is used.
     partitions : whether its tables can be partitioned.
     symlink_manifests : whether other readers find its files by symlink manifests, see ``SymlinkManifestTable``.
     dv_checksums : whether its deletion vectors carry checksums, so that reading one detects damage.
     kind : the asset kind that Dagster's page has an icon for.
+    commits : folder in which a commit is created by put-if-absent, "" for the table's root. `dvm doctor` tests a store
+        there.
     size_property : table property that says how large a data file should be, ``None`` where there is none.
     extra : extra of this package that has what the format needs, ``None`` where it needs nothing.
     """
@@ -44,12 +69,13 @@ class TableFormat:
     name: str
     title: str
     marker: str
-    open: Callable[[Storage], Table]
+    open: Callable[[Location], Table]
     marker_file: str | None = None
     partitions: bool = True
     symlink_manifests: bool = False
     dv_checksums: bool = True
     kind: str | None = None
+    commits: str = ""
     size_property: str | None = None
     extra: str | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ import pytest
 
 from dv_maintenance import cli
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_checks, build_dv_sensor
-from dv_maintenance.errors import TableNotFoundError, UsageError
+from dv_maintenance.errors import RefusedError, TableNotFoundError, UsageError
 from dv_maintenance.service.checks import check_names
 from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables import open_table, registry
+from dv_maintenance.tables import open_adopting_table, open_table, registry
 from dv_maintenance.tables.find import find_tables
 from dv_maintenance.testing.memory import MemoryTable
 
@@ -35,7 +36,7 @@ def memory(tmp_path: Path) -> Iterator[MemoryTable]:
             name="memory",
             title="Memory",
             marker="_memory",
-            open=lambda storage: {table.uri: table}[storage.uri],
+            open=lambda location: {table.uri: table}[location.storage.uri],
             partitions=False,
             dv_checksums=False,
             kind="ram",
@@ -103,7 +104,8 @@ def test_what_is_not_registered_is_named() -> None:
 def test_an_entry_point_adds_a_format(monkeypatch: pytest.MonkeyPatch) -> None:
     class Entry:
         def load(self) -> registry.TableFormat:
-            return registry.TableFormat(name="outside", title="Outside", marker="_outside", open=Storage)
+            opener = registry.at_root("dv_maintenance.tables.delta.table:DeltaTable")
+            return registry.TableFormat(name="outside", title="Outside", marker="_outside", open=opener)
 
     known = {each.name: each for each in registry.formats()}
     monkeypatch.setattr(registry, "_complete", False)
@@ -118,3 +120,23 @@ def test_an_entry_point_adds_a_format(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_folder_without_a_table_says_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(TableNotFoundError, match="looked for _delta_log, _versions and schema"):
         open_table(str(tmp_path))
+
+
+def test_files_become_a_table_of_the_first_format_that_adopts_them(memory: MemoryTable, tmp_path: Path) -> None:
+    assert open_adopting_table(str(tmp_path)).format == "delta"
+    for name in ("delta", "lance", "paimon"):
+        del registry._known[name]
+    with pytest.raises(RefusedError, match="no known table format adopts"):
+        open_adopting_table(memory.uri)
+
+
+def test_the_doctor_tests_a_store_where_the_format_commits(
+    memory: MemoryTable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tested: list[str] = []
+    monkeypatch.setattr(memory.storage, "is_local", False)
+    monkeypatch.setattr(Storage, "prove_put_if_absent", lambda storage, folder, anyhow: tested.append(folder))
+    registry.register(replace(registry.format_called("memory"), commits="_memory"))
+    cli.main(["doctor", memory.uri, "--try-writing", "--json"])
+    assert tested == ["_memory"]
+    assert "put-if-absent" in capsys.readouterr().out

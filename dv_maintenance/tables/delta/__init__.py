@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from dv_maintenance.tables.registry import TableFormat
-
-if TYPE_CHECKING:
-    from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.table import Table
+from dv_maintenance.tables.registry import TableFormat, at_root
 
 __all__ = ["FORMAT"]
-
-
-def _open(storage: Storage) -> Table:
-    from dv_maintenance.tables.delta.table import DeltaTable
-
-    return DeltaTable(storage)
-
 
 FORMAT = TableFormat(
     name="delta",
     title="Delta",
     marker="_delta_log",
-    open=_open,
+    open=at_root("dv_maintenance.tables.delta.table:DeltaTable"),
+    commits="_delta_log",
     symlink_manifests=True,
     kind="deltalake",
     size_property="delta.targetFileSize",

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from dv_maintenance.tables.registry import TableFormat
-
-if TYPE_CHECKING:
-    from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.table import Table
+from dv_maintenance.tables.registry import TableFormat, at_root
 
 __all__ = ["FORMAT"]
-
-
-def _open(storage: Storage) -> Table:
-    from dv_maintenance.tables.lance.table import LanceTable
-
-    return LanceTable(storage)
-
 
 FORMAT = TableFormat(
     name="lance",
     title="Lance",
     marker="_versions",
-    open=_open,
+    open=at_root("dv_maintenance.tables.lance.table:LanceTable"),
+    commits="_transactions",
     partitions=False,
     dv_checksums=False,
     kind="lance",
