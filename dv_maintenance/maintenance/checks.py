@@ -59,7 +59,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Inspection:
     table: Table
     snapshot: Snapshot
     policy: Policy
@@ -82,13 +82,13 @@ def check_table(
     now = time.time_ns() // 1_000_000 if now is None else now
     try:
         table = open_table()
-        look = _Look(table, table.snapshot(), policy or Policy(), now)
-        readable = _readable(look)
+        inspection = _Inspection(table, table.snapshot(), policy or Policy(), now)
+        readable = _readable(inspection)
     except (DvMaintenanceError, OSError) as error:
         if READABLE not in asked:
             return [_unknown(name, error) for name in asked]
         return [unreadable(error, str(error))]
-    return [readable if name == READABLE else _answer(name, look) for name in asked]
+    return [readable if name == READABLE else _answer(name, inspection) for name in asked]
 
 
 def unreadable(error: BaseException, reason: str) -> Finding:
@@ -98,9 +98,9 @@ def unreadable(error: BaseException, reason: str) -> Finding:
     return Finding(READABLE, severity, reason, {"error": type(error).__name__})
 
 
-def _answer(name: str, look: _Look) -> Finding:
+def _answer(name: str, inspection: _Inspection) -> Finding:
     try:
-        return _ANSWERS[name](look)
+        return _ANSWERS[name](inspection)
     except (DvMaintenanceError, OSError) as error:
         return _unknown(name, error)
 
@@ -109,16 +109,16 @@ def _unknown(name: str, error: Exception) -> Finding:
     return Finding(name, "warn", f"unknown: {error}", {"error": type(error).__name__})
 
 
-def _readable(look: _Look) -> Finding:
-    state = health(look.snapshot)
+def _readable(inspection: _Inspection) -> Finding:
+    state = health(inspection.snapshot)
     numbers = {"version": state.version, "files": state.counts.files, "warnings": len(state.warnings)}
     said = "; ".join(state.warnings)
-    faults = set(look.snapshot.warnings) - set(look.snapshot.notes)
+    faults = set(inspection.snapshot.warnings) - set(inspection.snapshot.notes)
     return Finding(READABLE, "warn" if faults else None, said or "the newest version is readable", numbers)
 
 
-def _deleted_ratio(look: _Look) -> Finding:
-    limits, counts = look.policy.checks.deleted_ratio, health(look.snapshot).counts
+def _deleted_ratio(inspection: _Inspection) -> Finding:
+    limits, counts = inspection.policy.checks.deleted_ratio, health(inspection.snapshot).counts
     numbers: dict[str, Any] = {"files_with_dv": counts.files_with_dv, "deleted_rows": counts.deleted_rows}
     if counts.deleted_ratio is None:
         reason = f"unknown: the log does not say how many rows {counts.files_with_unknown_rows} files have"
@@ -128,11 +128,11 @@ def _deleted_ratio(look: _Look) -> Finding:
     return Finding("deleted_ratio", limits.crossed(counts.deleted_ratio), reason, numbers)
 
 
-def _oldest_dv(look: _Look) -> Finding:
-    limits, oldest = look.policy.checks.oldest_dv, look.table.oldest_dv(look.snapshot)
+def _oldest_dv(inspection: _Inspection) -> Finding:
+    limits, oldest = inspection.policy.checks.oldest_dv, inspection.table.oldest_dv(inspection.snapshot)
     if oldest is None:
         return Finding("oldest_dv", None, "there are no deletion vectors", {"age_seconds": 0})
-    age = max(look.now - oldest.timestamp, 0)
+    age = max(inspection.now - oldest.timestamp, 0)
     severity = limits.crossed(age)
     if not oldest.exact:
         reason = f"at least {_about(age)}; older commits were deleted, or are too many to read for a check"
@@ -142,10 +142,10 @@ def _oldest_dv(look: _Look) -> Finding:
     return Finding("oldest_dv", severity, f"committed {_about(age)} ago", {"age_seconds": age // 1000})
 
 
-def _small_files(look: _Look) -> Finding:
-    facts = file_facts(look.snapshot)
-    target = target_file_size(look.policy, look.snapshot)
-    smallest = target * 3 // 4 if look.policy.min_file_size is None else look.policy.min_file_size
+def _small_files(inspection: _Inspection) -> Finding:
+    facts = file_facts(inspection.snapshot)
+    target = target_file_size(inspection.policy, inspection.snapshot)
+    smallest = target * 3 // 4 if inspection.policy.min_file_size is None else inspection.policy.min_file_size
     small = facts.live_bytes < smallest
     # The files that a merge of a partition's small files produces, at least one.
     merged = -(-facts.per_partition(np.where(small, facts.live_bytes, 0)) // target)
@@ -161,14 +161,14 @@ def _small_files(look: _Look) -> Finding:
     reason = (
         f"merging files with less than {format_size(smallest)} of live rows would save {spare} of {len(facts)} files"
     )
-    return Finding("small_files", look.policy.checks.small_files.crossed(share), reason, numbers)
+    return Finding("small_files", inspection.policy.checks.small_files.crossed(share), reason, numbers)
 
 
-def _retention(look: _Look) -> Finding:
+def _retention(inspection: _Inspection) -> Finding:
     # Refuse a retention of the policy that is shorter than the table's own, as vacuum does.
-    retention = look.policy.retention
-    table = protecting(look.table, look.policy.clones, look.policy.clones_under)
-    expired = table.vacuum(retention=retention, dry_run=True, lite=True, now=look.now).expired
+    retention = inspection.policy.retention
+    table = protecting(inspection.table, inspection.policy.clones, inspection.policy.clones_under)
+    expired = table.vacuum(retention=retention, dry_run=True, lite=True, now=inspection.now).expired
     size = sum(max(file.size, 0) for file in expired.files)
     numbers = {
         "retention_seconds": expired.retention // 1000,
@@ -179,15 +179,15 @@ def _retention(look: _Look) -> Finding:
         f"vacuum keeps what is out of use for {format_duration(expired.retention)}; "
         f"{len(expired.files)} files ({format_size(size)}) are out of use for longer"
     )
-    return Finding("retention", look.policy.checks.retention.crossed(expired.retention), reason, numbers)
+    return Finding("retention", inspection.policy.checks.retention.crossed(expired.retention), reason, numbers)
 
 
-def _deletion_files(look: _Look) -> Finding:
-    if not isinstance(look.table, PreflightTable):
-        return Finding("deletion_files", None, f"deletion files of {look.table.format} tables have checksums", {})
-    faults = look.table.preflight(look.snapshot.version)
-    with_dv = look.snapshot.files.num_rows - look.snapshot.files["dv_id"].null_count
-    numbers = {"version": look.snapshot.version, "deletion_files": with_dv, "faults": len(faults)}
+def _deletion_files(inspection: _Inspection) -> Finding:
+    if not isinstance(inspection.table, PreflightTable):
+        return Finding("deletion_files", None, f"deletion files of {inspection.table.format} tables have checksums", {})
+    faults = inspection.table.preflight(inspection.snapshot.version)
+    with_dv = inspection.snapshot.files.num_rows - inspection.snapshot.files["dv_id"].null_count
+    numbers = {"version": inspection.snapshot.version, "deletion_files": with_dv, "faults": len(faults)}
     if not faults:
         return Finding("deletion_files", None, f"{with_dv} deletion files were read and are intact", numbers)
     first = faults[0]
@@ -200,21 +200,21 @@ def _deletion_files(look: _Look) -> Finding:
     return Finding("deletion_files", "error", reason, numbers, rows)
 
 
-def _manifest_lag(look: _Look) -> Finding:
-    if not isinstance(look.table, SymlinkManifestTable):
-        return Finding("manifest_lag", None, no_manifests(look.table), {})
-    limits, written = look.policy.checks.manifest_lag, manifests_written(look.table)
+def _manifest_lag(inspection: _Inspection) -> Finding:
+    if not isinstance(inspection.table, SymlinkManifestTable):
+        return Finding("manifest_lag", None, no_manifests(inspection.table), {})
+    limits, written = inspection.policy.checks.manifest_lag, manifests_written(inspection.table)
     if written is None:
         severity: Severity | None = "error" if limits.error is not None else "warn" if limits.on else None
         return Finding("manifest_lag", severity, "there are no manifests", {})
-    lag = max(look.snapshot.timestamp - written, 0)
+    lag = max(inspection.snapshot.timestamp - written, 0)
     reason = (
         f"the newest version is {_about(lag)} younger than the manifests" if lag else "newer than the newest version"
     )
     return Finding("manifest_lag", limits.crossed(lag), reason, {"lag_seconds": lag // 1000})
 
 
-_ANSWERS: Mapping[str, Callable[[_Look], Finding]] = {
+_ANSWERS: Mapping[str, Callable[[_Inspection], Finding]] = {
     "deleted_ratio": _deleted_ratio,
     "oldest_dv": _oldest_dv,
     "small_files": _small_files,

@@ -1,4 +1,4 @@
-"""Whether the files that a commit is to name, or names, are there: data files and files of deletion vectors (DVs)."""
+"""Whether the files that a commit names exist: data files and files of deletion vectors (DVs)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import FileInfo, Storage
     from dv_maintenance.tables.delta.commit.live_file import LiveFile
 
-__all__ = ["Look", "listed", "look_for"]
+__all__ = ["Presence", "listed", "presence_of"]
 
 _HEAD_THREADS: Final = 16
 _SHOWN: Final = 5
@@ -22,9 +22,12 @@ _DV_FRAME: Final = 8  # bytes around a bitmap in its file: size word and checksu
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """``missing``: paths that are not there. ``wrong``: those with another size than the log says, and that in words.
-    ``oldest``: the earliest modification time of those that are there, epoch milliseconds.
+class Presence:
+    """What the storage has of a commit's files.
+
+    missing : paths that do not exist.
+    wrong : paths whose size differs from the log's, with the explanation.
+    oldest : earliest modification time of the files that exist, epoch milliseconds; ``None`` without any.
     """
 
     missing: tuple[str, ...]
@@ -36,8 +39,8 @@ class Look:
         return (*self.missing, *self.wrong)
 
 
-def look_for(storage: Storage, files: Iterable[LiveFile], *, data: bool = True) -> Look:
-    """Look for each of these logical files; without ``data`` only for their DVs. Raises StorageError."""
+def presence_of(storage: Storage, files: Iterable[LiveFile], *, data: bool = True) -> Presence:
+    """Check the files of these logical files; without ``data`` only those of their DVs. Raises StorageError."""
     # Path -> least size in bytes, exact for data files. Many DVs share a file.
     exact: dict[str, int] = {}
     least: dict[str, int] = {}
@@ -57,7 +60,7 @@ def look_for(storage: Storage, files: Iterable[LiveFile], *, data: bool = True) 
         for path, info in found.items()
         if info is not None and (info.size != exact[path] if path in exact else info.size < least[path])
     }
-    return Look(
+    return Presence(
         tuple(path for path, info in found.items() if info is None),
         wrong,
         min((info.modified for info in found.values() if info is not None), default=None),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.errors import ConflictError
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
-from dv_maintenance.tables.delta.commit.presence import Look, listed, look_for
+from dv_maintenance.tables.delta.commit.presence import Presence, listed, presence_of
 from dv_maintenance.tables.delta.vacuum.at_work import at_work
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ def check_unvacuumed(storage: Storage, since: Since, actions: Sequence[Action]) 
     adds: list[dict[str, Any]] = [action["add"] for action in actions if "add" in action]
     removed = {action["remove"]["path"] for action in actions if "remove" in action}
     # A file that only gets another deletion vector is live: no vacuum takes it.
-    data = look_for(storage, [LiveFile.from_add(add) for add in adds if add["path"] not in removed])
-    dvs = look_for(storage, [LiveFile.from_add(add) for add in adds], data=False)
-    looks = (data, dvs)
-    if gone := [path for look in looks for path in look.unusable]:
+    data = presence_of(storage, [LiveFile.from_add(add) for add in adds if add["path"] not in removed])
+    dvs = presence_of(storage, [LiveFile.from_add(add) for add in adds], data=False)
+    checks = (data, dvs)
+    if gone := [path for found in checks for path in found.unusable]:
         raise _conflict(storage, since, f"a vacuum deleted new files before they were committed: {listed(gone)}")
-    oldest = min(_times(looks), default=None)
+    oldest = min(_times(checks), default=None)
     for mark in at_work(since.vacuums):
         if oldest is not None and oldest < mark.cutoff:
             raise _conflict(
@@ -50,8 +50,8 @@ def check_unvacuumed(storage: Storage, since: Since, actions: Sequence[Action]) 
             )
 
 
-def _times(looks: Sequence[Look]) -> list[int]:
-    return [look.oldest for look in looks if look.oldest is not None]
+def _times(checks: Sequence[Presence]) -> list[int]:
+    return [found.oldest for found in checks if found.oldest is not None]
 
 
 def _conflict(storage: Storage, since: Since, what: str) -> ConflictError:

@@ -15,7 +15,7 @@ from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError,
 from dv_maintenance.storage import FileExistsAlreadyError, RawName
 from dv_maintenance.tables.delta.commit.conflicts import Since
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
-from dv_maintenance.tables.delta.commit.presence import listed, look_for
+from dv_maintenance.tables.delta.commit.presence import listed, presence_of
 from dv_maintenance.tables.delta.commit.publish import Draft, commit_body, commit_times, operation_info, publish
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRITER, Action, Metadata, Protocol
@@ -103,7 +103,7 @@ def _telling(storage: Storage, done: str) -> Iterator[None]:
 
 def _look_once_more(storage: Storage, files: Sequence[LiveFile]) -> None:
     """Remove from the table the files that no longer exist as they were read."""
-    gone = set(look_for(storage, files).unusable)
+    gone = set(presence_of(storage, files).unusable)
     lost = [file for file in files if storage.path_of(RawName(file.path)) in gone]
     if not lost:
         return

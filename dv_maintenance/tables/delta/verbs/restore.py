@@ -33,7 +33,7 @@ from dv_maintenance.storage import RawName
 from dv_maintenance.tables.capabilities import RestoreResult
 from dv_maintenance.tables.delta.commit.conflicts import Since
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
-from dv_maintenance.tables.delta.commit.presence import listed, look_for
+from dv_maintenance.tables.delta.commit.presence import listed, presence_of
 from dv_maintenance.tables.delta.commit.publish import Draft, operation_info, publish
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.load import load_snapshot
@@ -175,7 +175,7 @@ class _Restore:
             )
         if "rowTracking" in now.protocol.features("writer") and any("baseRowId" not in add["add"] for add in adds):
             raise self._refused("its rows have no ids", "restore it with the engine that wrote the table")
-        self._look_for(adds)
+        self._check_presence(adds)
         return _Plan(
             adds,
             removes,
@@ -220,16 +220,16 @@ class _Restore:
                 f"restore after that vacuum ends; if it was killed before its end, add --vacuum-over {first.version}",
             )
 
-    def _look_for(self, adds: Sequence[Action]) -> None:
-        look = look_for(self.storage, (LiveFile.from_add(add["add"]) for add in adds))
-        if look.missing:
+    def _check_presence(self, adds: Sequence[Action]) -> None:
+        found = presence_of(self.storage, (LiveFile.from_add(add["add"]) for add in adds))
+        if found.missing:
             raise self._refused(
-                f"{len(look.missing)} of the files to restore no longer exist: {listed(look.missing)}",
+                f"{len(found.missing)} of the files to restore no longer exist: {listed(found.missing)}",
                 "restore a newer version, or copy the files that a vacuum deleted back from a backup first",
             )
-        if look.wrong:
+        if found.wrong:
             raise DamagedTableError(
-                next(iter(look.wrong.values())),
+                next(iter(found.wrong.values())),
                 table=self.storage.uri,
                 version=self.old.version,
                 next_step="copy the file back from a backup first, or restore another version",
@@ -291,17 +291,17 @@ def _look_once_more(work: _Restore, version: int) -> None:
     adds = work.plan(work.now).adds
     committed = f"version {version} restored version {work.old.version}"
     try:
-        look = look_for(work.storage, (LiveFile.from_add(add["add"]) for add in adds))
+        found = presence_of(work.storage, (LiveFile.from_add(add["add"]) for add in adds))
     except DvMaintenanceError as error:
         error.table, error.version = work.storage.uri, version
         error.done = f"{committed}, but it could not be checked whether its files still exist"
         raise
-    if not look.unusable:
+    if not found.unusable:
         return
     before = work.now.version
     problem = (
-        f"{len(look.unusable)} of the files that version {version} restored were deleted during the commit: "
-        f"{listed(look.unusable)}; the vacuum that deleted them is not in the log, or did not read the log again"
+        f"{len(found.unusable)} of the files that version {version} restored were deleted during the commit: "
+        f"{listed(found.unusable)}; the vacuum that deleted them is not in the log, or did not read the log again"
     )
     try:
         undone = _take_back(work, version)
