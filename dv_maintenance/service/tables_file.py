@@ -66,7 +66,7 @@ class _Settings(settings.Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_not_given(cls, values: Any) -> Any:
+    def _null_is_the_built_in_default(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
         return {key: value for key, value in values.items() if value is not None}
@@ -240,7 +240,11 @@ class WatchConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_defaults(cls, values: Any) -> Any:
-        defaults = values.get("defaults") if isinstance(values, Mapping) else None
+        if not isinstance(values, Mapping):
+            return values
+        # A sensor exists unless it is null.
+        values = {key: value for key, value in values.items() if value is not None or key == "sensor"}
+        defaults = values.get("defaults")
         if not isinstance(defaults, Mapping):
             return values
         lists = {key: values[key] for key in ("tables", "folders") if isinstance(values.get(key), list)}
@@ -301,14 +305,13 @@ def _is_partitioned(format: str | None) -> bool:
     return known is None or known.partitions
 
 
-def _merged(defaults: Mapping[str, Any], table: Any, *, top: bool = True) -> Any:
-    """``top``: of settings, where null means not given; below, such as in a policy, null is a value."""
+def _merged(defaults: Mapping[str, Any], table: Any) -> Any:
     if not isinstance(table, Mapping):
         return table
-    merged = {**defaults, **{key: each for key, each in table.items() if each is not None or not top}}
+    merged = {**defaults, **table}
     for key in _MERGED:
         if isinstance(defaults.get(key), Mapping) and isinstance(table.get(key), Mapping):
-            merged[key] = _merged(defaults[key], table[key], top=False)
+            merged[key] = _merged(defaults[key], table[key])
     return merged
 
 

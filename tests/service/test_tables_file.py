@@ -48,7 +48,7 @@ def test_the_same_settings_from_either_form(file: Path) -> None:
     assert orders.storage_options == {"key": "hunter2hunter2", "other": "hunter2hunter2"}
     assert "hunter2" not in repr(config)
     assert (orders.owners, orders.group_name, orders.tags) == (
-        ("team:platform",),
+        (),
         "lake",
         {"tier": "silver", "domain": "sales"},
     )
@@ -88,16 +88,17 @@ def test_a_file_of_several_components(tmp_path: Path) -> None:
         WatchConfig.load(str(file))
 
 
-def test_null_in_a_policy_is_a_value() -> None:
+def test_null_takes_a_setting_back_to_its_built_in_default() -> None:
     document = Document(
         {
             "defaults": {"policy": {"max_files": 3}, "format": "delta"},
+            "folders": None,
             "tables": [{"path": "x", "format": None, "policy": {"max_files": None}}],
         },
         "here",
     )
     (table,) = WatchConfig.of(document).tables
-    assert (table.format, table.policy.max_files) == ("delta", None)
+    assert (table.format, table.policy.max_files) == (None, None)
 
 
 def test_one_job_unless_vacuums_are_apart() -> None:
