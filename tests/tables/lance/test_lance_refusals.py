@@ -35,6 +35,6 @@ def test_refused(line: str, golden_copy: Callable[[str], Path], capsys: pytest.C
 def test_shown_as_well(golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     place = str(golden_copy("lance/array_small"))
     assert main(["health", place]) == 0
-    assert "11.1%" in capsys.readouterr().out
+    assert "11.10%" in capsys.readouterr().out
     assert main(["history", place]) == 0
     assert "Overwrite" in capsys.readouterr().out
