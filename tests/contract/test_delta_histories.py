@@ -25,7 +25,7 @@ class MemoryHistories(TableHistories):
 
 
 TestDeltaHistories = DeltaHistories.TestCase
-# Two other readers look at every version: most of what a history costs.
+# Two other readers read every version, which is most of the cost of a history.
 TestDeltaHistories.settings = settings(HISTORIES, max_examples=examples(6))
 TestMemoryHistories = MemoryHistories.TestCase
 TestMemoryHistories.settings = settings(HISTORIES, max_examples=examples(10))

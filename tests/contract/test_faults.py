@@ -151,7 +151,7 @@ def dying(trial: Trial, make: Make, kill: Kill | None) -> ForkServerProcess:
 
 
 def sigkilled(trial: Trial, make: Make, kill: Kill) -> set[str]:
-    """Kill the process. Paths of the files that it left behind."""
+    """Kill the process. Returns the paths of the files that it left."""
     left: set[str] = set()
 
     def die() -> None:
@@ -246,7 +246,7 @@ def test_killed_by_a_signal(make: Make, verb: Verb, trial: Trial) -> None:
     sample = {point.number: point for point in (points[0], points[len(points) // 2], committing(points), points[-1])}
     found = kills(list(sample.values()), "before", "after")
     left = [sigkilled(trial, make, kill) for kill in found]
-    print(f"\n{make.__name__} {verb.name}: {len(found)} kills by SIGKILL, files left behind by {sum(map(bool, left))}")
+    print(f"\n{make.__name__} {verb.name}: {len(found)} kills by SIGKILL, files left by {sum(map(bool, left))}")
 
 
 @pytest.mark.deep

@@ -44,7 +44,7 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     return data[:start] + noise + data[start + len(noise) :]
 
 
-def looks(backend: TableBackend) -> Iterator[Callable[[], object]]:
+def reads(backend: TableBackend) -> Iterator[Callable[[], object]]:
     def opened() -> Table:
         return backend.open()
 
@@ -82,9 +82,9 @@ def test_damage_is_named(tmp_path: Path, kind: str, runs: int) -> None:
         for name in chance.sample(there, chance.choice([1, 1, 2])):
             data = (spoilt / name).read_bytes()
             (spoilt / name).write_bytes(mutated(data, chance))
-        for look in looks(BACKENDS[kind](str(spoilt))):
+        for read in reads(BACKENDS[kind](str(spoilt))):
             try:
-                look()
+                read()
             except DvMaintenanceError as error:
                 dump_json(error.to_json())
         shutil.rmtree(spoilt)

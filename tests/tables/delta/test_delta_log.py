@@ -199,9 +199,9 @@ def test_unknown_actions_of_a_line_are_ignored(log: RawLog) -> None:
 def test_a_version_that_no_table_can_have(log: RawLog, name: str) -> None:
     commits(log, 0, 1)
     log.put(name, b"{}")
-    for look in (latest_version, segment, lambda storage: segment(storage, 0), commit_files):
+    for read in (latest_version, segment, lambda storage: segment(storage, 0), commit_files):
         with pytest.raises(DamagedTableError, match=f"{name} names a version that no table can have") as caught:
-            look(log.storage)
+            read(log.storage)
         assert json.loads(json.dumps(caught.value.to_json()))
 
 

@@ -176,7 +176,7 @@ def test_what_others_committed_since_is_not_undone(tmp_path: Path) -> None:
         table = make(folder)
         begun = Process(str(folder), restores).until(alone - FILES)
         table.version = load_snapshot(table.storage).version
-        assert table.version == 3, "right before its last look"
+        assert table.version == 3, "right before its last check"
         paths = first_files(table)
         (folder / paths[1]).unlink()
         now = time.time_ns() // 1_000_000
@@ -221,7 +221,7 @@ def test_a_vacuum_that_ended_is_not(tmp_path: Path) -> None:
 
 
 def bring_back(table: LogWriter) -> int:
-    """A restore that looks at nothing, as any tool may do it."""
+    """A restore without any check, as other tools do it."""
     table.version = load_snapshot(table.storage).version
     actions = [action for action in read_commit(table.storage, 1) if "add" in action]
     return table.commit(*actions, at=time.time_ns() // 1_000_000, operation="RESTORE")

@@ -127,7 +127,7 @@ def test_what_a_run_may_delete(table: Path) -> None:
 
 
 def test_files_that_no_version_knows(table: Path) -> None:
-    """As after a look at the manifests of an old backup."""
+    """As if the manifests were read from an old backup."""
     for number in range(120):
         path = table / f"data/{number:032x}.lance"
         path.write_bytes(b"x" * 1000)
@@ -168,7 +168,7 @@ def test_lance_goes_by_the_age_of_the_version_itself(table: Path, pylance: Modul
 
 
 def test_a_clock_that_is_behind_expires_nothing(table: Path) -> None:
-    """Version 5's writer thought it was 1970: version 4 is no less recent for that."""
+    """The clock of version 5's writer was at 1970: version 4 is still recent."""
     times = age(table, manifests=False)  # a copy: storage knows nothing of the past
     set_time(table / f"_versions/{manifest_name(5, 'V2')}", 1)
     result = opened(table).vacuum(now=times[4] + 14 * DAY, dry_run=True)
@@ -475,7 +475,7 @@ def test_a_clone_that_cannot_be_read_stops_it(table: Path, pylance: ModuleType, 
 
 
 @pytest.mark.parametrize("which", ["newest", "tagged", "expired", "branch"])
-@pytest.mark.parametrize("damage", [b"", b"rubbish that is no manifest", None])
+@pytest.mark.parametrize("damage", [b"", b"rubbish instead of a manifest", None])
 def test_damaged_manifests_stop_it(table: Path, pylance: ModuleType, which: str, damage: bytes | None) -> None:
     pylance.dataset(str(table)).tags.create("keep", 2)
     pylance.dataset(str(table)).create_branch("dev", 5)
@@ -541,7 +541,7 @@ def test_row_ids_in_files_of_their_own_stop_it(table: Path) -> None:
 
 
 def before_batch(monkeypatch: pytest.MonkeyPatch, number: int, do: Callable[[], object]) -> None:
-    """Something happens right in front of the ``number``-th look that comes before deleting."""
+    """Something happens right before the ``number``-th check before a deletion."""
     catch_up, calls = cleanup._Cleanup._read_again, []
 
     def interfered(self: Any, *, manifests_are_gone: bool) -> None:

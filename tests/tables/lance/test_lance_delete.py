@@ -222,7 +222,7 @@ def test_goes_over_what_others_did_elsewhere(what: str, made: Callable[..., str]
 def test_conflicts_leave_nothing_behind(
     what: str, late: bool, made: Callable[..., str], pylance: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``late``: others come between our own look and Lance's."""
+    """``late``: others commit between our own check and Lance's."""
     place = made()
     pylance.dataset(place).delete("id = 29")
     table = opened(place)

@@ -230,7 +230,7 @@ def test_the_race_that_is_never_won(built: PaimonBuilder) -> None:
     with pytest.raises(ConflictError, match="10 attempts"):
         purge(PaimonTable(Busy(built.storage.uri, *others)), LocalEngine())
     named = {path for path in everything(built) if path.startswith("bucket-0")}
-    assert named == set(open_table(built.storage.uri).snapshot().files["path"].to_pylist()), "nothing is left behind"
+    assert named == set(open_table(built.storage.uri).snapshot().files["path"].to_pylist()), "no file is left"
 
 
 def test_a_removed_file(built: PaimonBuilder) -> None:
@@ -310,7 +310,7 @@ def test_lists_that_expire_under_a_commit_are_a_lost_race(built: PaimonBuilder) 
 
         def get(self, path: str) -> bytes:
             self.reads += path == lists[1]
-            if self.reads == 3:  # after the plan's and the attempt's look
+            if self.reads == 3:  # after the reads of the plan and of the attempt
                 self.reads += 1
                 built.append(numbers(20, 1))
                 built.storage.delete([*lists, "snapshot/snapshot-4"])

@@ -18,7 +18,7 @@ from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 
 
-def look(path: Path) -> None:
+def read_all(path: Path) -> None:
     """All that reads a table, each for itself."""
     table = open_table(str(path), "paimon")
 
@@ -67,7 +67,7 @@ def test_flipped_bytes_and_cut_files(tmp_path: Path, writer: str, codec: str) ->
         for path in sorted((table.path / folder).iterdir())
         if path.stat().st_size
     ]
-    look(table.path)
+    read_all(table.path)
 
     @settings(max_examples=examples(12))
     @given(st.data())
@@ -78,7 +78,7 @@ def test_flipped_bytes_and_cut_files(tmp_path: Path, writer: str, codec: str) ->
             body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
         cut = data.draw(st.just(len(body)) | st.integers(0, len(body)))
         with replaced(path, bytes(body[:cut])):
-            look(table.path)
+            read_all(table.path)
 
     check()
 
@@ -88,7 +88,7 @@ def test_files_that_are_gone(tmp_path: Path) -> None:
     for path in sorted(each for each in table.path.rglob("*") if each.is_file()):
         body = path.read_bytes()
         path.unlink()
-        look(table.path)
+        read_all(table.path)
         path.write_bytes(body)
 
 
@@ -103,7 +103,7 @@ def test_other_values_in_json(tmp_path_factory: pytest.TempPathFactory, data: st
     key = data.draw(st.sampled_from(sorted(table.body(name))))
     value = data.draw(VALUES.filter(lambda each: not isinstance(each, int) or abs(each) < 2**63))
     table.change(name, **{key: value})
-    look(table.path)
+    read_all(table.path)
 
 
 ENTRY = st.sampled_from(["_KIND", "_BUCKET", "_TOTAL_BUCKETS", "_PARTITION"])
@@ -123,4 +123,4 @@ def test_other_values_in_manifests(
     table.every_entry = {key: row if key == "_PARTITION" else number}
     table.append([{"id": 2, "v": "y"}])
     table.delete({file: [0]})
-    look(table.path)
+    read_all(table.path)

@@ -383,7 +383,7 @@ def test_nothing_here(tmp_path: Path) -> None:
         open_table(str(tmp_path), "paimon").version()
     with pytest.raises(TableNotFoundError):
         open_table(str(tmp_path), "paimon").snapshot()
-    # A folder of that name alone is no table.
+    # A folder of that name alone is not a table.
     (tmp_path / "schema").mkdir()
     (tmp_path / "schema" / "README").write_text("x")
     with pytest.raises(TableNotFoundError):
@@ -393,9 +393,9 @@ def test_nothing_here(tmp_path: Path) -> None:
 def test_a_late_listing_is_not_an_absent_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = opened(PaimonWriter(tmp_path / "t").path)
     monkeypatch.setattr(Layout, "names", lambda self, folder: ())
-    for look in (table.version, table.snapshot):
+    for read in (table.version, table.snapshot):
         with pytest.raises(StorageError, match="lacks an existing schema"):
-            look()
+            read()
 
 
 # -- damage -------------------------------------------------------------------------------------------------------

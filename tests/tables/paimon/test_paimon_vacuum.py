@@ -95,7 +95,7 @@ def referenced(place: Path) -> set[str]:
     return found
 
 
-def looks(place: Path) -> list[Any]:
+def observed(place: Path) -> list[Any]:
     """Health of the newest snapshot and of every tag, and the rows where they can be read."""
     table = open_table(str(place))
     assert isinstance(table, PaimonTable)
@@ -117,13 +117,13 @@ def test_golden(name: str, golden_copy: Callable[[str], Path]) -> None:
     """Down to one snapshot, by Paimon's rule; then there is nothing but what that one and the tags need."""
     place = golden_copy(f"paimon/{name}/table")
     set_options(place, snapshot_num__retained_min="1")
-    before = looks(place)
+    before = observed(place)
     now = millis() + 10 * DAY
     table = open_table(str(place))
     dry = table.vacuum(now=now, dry_run=True)
     result = table.vacuum(now=now)
     assert (result.expired, result.deleted) == (dry.expired, len(gone(dry)))
-    assert looks(place) == before
+    assert observed(place) == before
     assert [path.name for path in place.glob("snapshot/snapshot-*")] == [f"snapshot-{table.version()}"]
     files = {path.name for path in place.rglob("*") if path.is_file() and path.parent.name not in ("schema", "tag")}
     assert files == referenced(place) | {f"snapshot-{table.version()}", "LATEST", "EARLIEST"}
@@ -139,7 +139,7 @@ def test_orphans_as_paimons_own_cleaner_names_them(golden_copy: Callable[[str], 
     for path in orphans:
         os.utime(place / path, (now / 1000 - 5 * 86400,) * 2)
     table = open_table(str(place))
-    before = looks(place)
+    before = observed(place)
     assert table.vacuum(lite=True, dry_run=True).expired.files == ()
     dry = table.vacuum(dry_run=True)
     assert sorted(gone(dry)) == orphans
@@ -149,7 +149,7 @@ def test_orphans_as_paimons_own_cleaner_names_them(golden_copy: Callable[[str], 
     assert (young.expired.files, young.expired.kept[plan.YOUNG]) == ((), 5)
     table.vacuum()
     assert not any((place / path).exists() for path in orphans)
-    assert looks(place) == before
+    assert observed(place) == before
 
 
 def test_on_the_command_line(golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -704,7 +704,7 @@ def test_the_gate_holds_if_the_plan_is_wrong(table: Lake, monkeypatch: pytest.Mo
 
 
 def test_an_entry_that_deletes_where_its_list_says_that_it_adds(table: Lake) -> None:
-    """One bit of a manifest, and a file would look like one that nobody needs."""
+    """With one changed bit of a manifest, a live file seems unneeded."""
     name = first_manifest(table, "snapshot/snapshot-4")
     rewrite(table, name, entry_schema(table.writer), _KIND=1)
     stopped(table, DamagedTableError, f"{name}: it adds 0 files and deletes 3, but its list records 1 and 2")
@@ -787,13 +787,13 @@ def test_a_plan_is_repeated_when_others_expire(table: Lake) -> None:
 
 
 def between(table: Lake, do: Callable[[], object]) -> Any:
-    """Something happens between the plan and what comes of it: in front of the first look that is not the plan's."""
-    looks = []
+    """Something happens between the plan and its execution: before the first read that is not the plan's."""
+    reads = []
 
     def act(_: int, name: str, path: Any) -> None:
         if name == "folders" and path == "branch":
-            looks.append(path)
-            if len(looks) == 2:
+            reads.append(path)
+            if len(reads) == 2:
                 do()
 
     return before_each_call(act)
