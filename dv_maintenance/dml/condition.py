@@ -45,8 +45,8 @@ class Condition:
             tree = sqlglot.parse_one(sql, dialect="spark")
         except (sqlglot.errors.SqlglotError, RecursionError):
             return cls(sql, None, tuple(columns))
-        # `a.b` may be field b of column a, or column b of a table a: each part counts. So does each word: a
-        # column may be called like what is a function to one parser and none to the other (user, date).
+        # `a.b` may be field b of column a, or column b of a table a: each part counts. So does each word: one parser
+        # may read it as a function, another one as a column (user, date).
         named = {part.name.lower() for column in tree.find_all(exp.Column) for part in column.parts}
         named.update(_WORD.findall(sql.lower()))
         text = sql.lower()

@@ -98,20 +98,20 @@ class _Matching:
         if self._sql is None:
             return _work(_whole(snapshot), _any, started, [])
         condition = Condition.parse(self._sql, snapshot.schema.names)
-        told = [f"({self._sql})"]
+        conditions = [f"({self._sql})"]
         session = session_of(self._spark)
         schema = pa.schema([snapshot.schema.field(name) for name in condition.columns])
         by_partition = condition.only_about(snapshot.partition_columns)
         with spark_errors():
             if by_partition and is_deterministic(session, schema, self._sql):
-                return _work(_whole(self._partitions(session, snapshot)), self._touches(session), started, told)
+                return _work(_whole(self._partitions(session, snapshot)), self._touches(session), started, conditions)
             predicate = predicate_of(session, schema, self._sql)
         chosen = files_that_may_match(self._table, snapshot, predicate)
 
         def may_match(added: Snapshot) -> bool:
             return _any(files_that_may_match(self._table, added, predicate))
 
-        return _work(self._rows(session, chosen, condition, predicate), may_match, started, told)
+        return _work(self._rows(session, chosen, condition, predicate), may_match, started, conditions)
 
     def _touches(self, session: SparkSession) -> Callable[[Snapshot], bool]:
         return lambda added: _any(self._partitions(session, added))
@@ -123,7 +123,7 @@ class _Matching:
     def _rows(
         self, session: SparkSession, chosen: Snapshot, condition: Condition, predicate: Predicate
     ) -> tuple[DeletedRows, ...]:
-        # Of a condition that names no column (EXISTS (SELECT 1), rand() < 0.5) one says how many rows there are.
+        # A condition that names no column (EXISTS (SELECT 1), rand() < 0.5) needs one to count the rows.
         names = condition.columns or some_column(chosen.schema)
         tasks = scan_tasks(session, self._table, chosen, names)
         schema = pa.schema([chosen.schema.field(name) for name in names])

@@ -22,7 +22,7 @@ from pyarrow import types
 __all__ = ["INEXACT", "Converter", "Number", "as_text", "from_json", "from_text", "from_typed", "in_bulk", "plain"]
 
 Converter = Callable[[Any], Any]
-"""The exact value in a column's type; raises one of INEXACT if there is none. Not for nulls."""
+"""Returns the exact value in a column's type; raises one of INEXACT if there is none. Not for nulls."""
 INEXACT: Final = (ValueError, ArithmeticError)
 
 _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]*")
@@ -38,7 +38,7 @@ _BYTES: Final = re.compile(r"[Xx]'((?:[0-9A-Fa-f]{2})*)'")
 _NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 # Significant digits that distinguish any two floats, by width in bits (IEEE 754).
 _DIGITS: Final = {16: 5, 32: 9, 64: 17}
-# Below these every whole number has a float of its own.
+# Below these numbers, by width, every whole number is exactly a float.
 _WHOLE_FLOATS: Final = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}
 _FLOATS: Final = {16: np.float16, 32: np.float32, 64: np.float64}
 _LONGEST: Final = 1200  # characters of a number: more than the longest exact expansion of a DOUBLE has
@@ -64,8 +64,11 @@ def plain(kind: pa.DataType) -> pa.DataType:
 
 
 def from_text(kind: pa.DataType, length: int | None = None) -> Converter | None:
-    """From text in the form that values of ``kind`` have; ``None`` for types whose values have none. ``length``: of a
-    CHAR. Of a timestamp that names no zone the converter gives a datetime without one.
+    """The converter of text in the form of ``kind``'s values; ``None`` for types without a text form.
+
+    length : of a CHAR.
+
+    For a timestamp without a zone the converter returns a datetime without one.
     """
     kind = plain(kind)
     if types.is_string(kind):
@@ -86,8 +89,8 @@ def from_text(kind: pa.DataType, length: int | None = None) -> Converter | None:
 
 
 def in_bulk(kind: pa.DataType, values: Sequence[Any], length: int | None = None) -> pa.Array | None:
-    """What :func:`from_text` makes of text, nulls and Numbers, all at once, for the commonest types of keys. ``None``:
-    one by one, as the type is another one or a value may have none that is exact.
+    """The conversion of :func:`from_text` for text, nulls and Numbers, all at once, for the most common types of keys.
+    ``None``: convert one by one, as the type is not among them or a value may have no exact counterpart.
     """
     try:
         if types.is_string(kind) and length is None:
@@ -102,8 +105,8 @@ def in_bulk(kind: pa.DataType, values: Sequence[Any], length: int | None = None)
 
 
 def from_json(kind: pa.DataType, length: int | None = None) -> Converter | None:
-    """From a JSON value: text as ``from_text``, a Number only for a column of numbers, true and false only for one of
-    booleans, arrays and objects only for nested ones.
+    """The converter of a JSON value: text as by ``from_text``, a Number only for numeric columns, true and false only
+    for BOOLEAN columns, arrays and objects only for nested ones.
     """
     kind = plain(kind)
     if kind.num_fields:
@@ -124,7 +127,7 @@ def from_json(kind: pa.DataType, length: int | None = None) -> Converter | None:
 
 
 def _nested(kind: pa.DataType) -> Converter | None:
-    """Objects for structs, with no other names in them than fields, and for maps; arrays for lists."""
+    """The converter of objects to structs (every name must be a field) and maps, and of arrays to lists."""
     keys = from_text(kind.key_type) if types.is_map(kind) else _string
     inner = [kind.item_field] if types.is_map(kind) else [kind.field(at) for at in range(kind.num_fields)]
     converters = [from_json(field.type) for field in inner]
@@ -160,7 +163,7 @@ def as_text(value: Any) -> str:
 
 
 def from_typed(source: pa.DataType, kind: pa.DataType, length: int | None = None) -> Converter | None:
-    """From values of another type; ``None`` if no value of one type is exactly one of the other."""
+    """The converter of values of another type; ``None`` if the types have no exact value in common."""
     source, kind = plain(source), plain(kind)
     if types.is_string(source):
         return from_text(kind, length)
@@ -181,7 +184,7 @@ def from_typed(source: pa.DataType, kind: pa.DataType, length: int | None = None
 
 
 def _from_float(source: pa.DataType, kind: pa.DataType) -> Converter | None:
-    # From there on it may be what is left of another whole number.
+    # From the limit on, it may be another whole number, rounded.
     limit = _WHOLE_FLOATS[source.bit_width]
     if types.is_integer(kind):
         return lambda value: _in_range(_whole(_if(abs(value) < limit, value)), kind)
@@ -245,8 +248,8 @@ def _narrowed(value: float, kind: pa.DataType) -> Any:
 
 
 def _float(text: str, kind: pa.DataType) -> float:
-    """A float if ``text`` is the shortest decimal number for it, or one with as many digits as tell it from any other
-    and more, rightly rounded (C's ``%.17g``).
+    """The float if ``text`` is its shortest decimal number, or has at least as many digits as distinguish any two
+    floats, correctly rounded (C's ``%.17g``).
     """
     value = _narrowed(float(text), kind)
     exact, wanted = float(value), Decimal(text)

@@ -1,8 +1,8 @@
-"""CHAR columns as Spark has them for a table of a catalog.
+"""CHAR columns as Spark reads them in a table of a catalog.
 
-Files hold the text as it was written. Spark pads it with spaces to the column's length when it reads
-(``spark.sql.readSideCharPadding``), and pads text that a CHAR column is compared with (``ApplyCharTypePadding``); the
-latter it does here as well, as the column says what it is in its metadata.
+Files hold the text as it was written. Spark pads it with spaces to the column's length on reading
+(``spark.sql.readSideCharPadding``), and pads text that a CHAR column is compared with (``ApplyCharTypePadding``). Spark
+does the second here as well, because the metadata of the column identify it as CHAR.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _AS_STRING: Final = "spark.sql.legacy.charVarcharAsString"
 
 
 def char_length(field: pa.Field) -> int | None:
-    """Of a CHAR column; ``None`` for others."""
+    """The length of a CHAR column; ``None`` for other columns."""
     found = _CHAR.fullmatch(_limited(field))
     return int(found[1]) if found else None
 
 
 def as_in_catalog(rows: DataFrame, schema: pa.Schema) -> DataFrame:
-    """``rows`` with the CHAR columns among those of ``schema`` as Spark has them.
+    """``rows`` with their CHAR columns, according to ``schema``, padded as by Spark.
 
     Raises
     ------
-    RefusedError : a column with CHARs in an array, a map or a struct.
+    RefusedError : a column has CHARs in an array, a map or a struct.
     """
     from pyspark.sql import functions as f
 

@@ -38,7 +38,7 @@ def files_in_range(table: RowLevelTable, snapshot: Snapshot, column: str, values
     low, high = values[0], values[-1]
     mask = _true(pc.less_equal(bounds.minimum, high)) & _true(pc.greater_equal(bounds.maximum, low))
     if pa.types.is_integer(values.type):
-        # The first value that is not below the minimum must not be above the maximum.
+        # A file matches if the first value at or above its minimum is not above its maximum.
         numbers = values.to_numpy(zero_copy_only=False)
         least = pc.fill_null(bounds.minimum, low).to_numpy()
         at = np.searchsorted(numbers, least)

@@ -31,15 +31,18 @@ __all__ = ["TableRows", "live_rows", "positions", "some_column", "spark_errors"]
 
 _PENDING: Final = 1 << 20  # positions held as numbers before they are added to a bitmap
 
-_KEYS: Final = -1  # in place of a file, with the numbers of keys
+_KEYS: Final = -1  # instead of a file's index, for the bitmap of key numbers
 
 _Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """``rows``: the table's columns, before them ``file``, which of the scanned files a row is in, by its index, and
-    ``row``, its physical position there.
+    """Rows of a table in Spark.
+
+    rows : the columns ``file`` and ``row``, then the table's.
+    file : name of the column with the index of the row's file among the scanned ones.
+    row : name of the column with the row's physical position in the file.
     """
 
     rows: DataFrame
@@ -56,16 +59,17 @@ def live_rows(
     *,
     taken: Iterable[str] = (),
 ) -> TableRows:
-    """The columns of ``schema`` for each row of the tasks that no deletion vector names. Rows that the bound
-    ``predicate`` is not true for may be left out. CHARs are padded as Spark pads them. ``taken``: names that are
-    something else beside these rows.
+    """The columns of ``schema`` for each live row of the tasks. CHARs are padded as by Spark.
 
-    A Spark task reads whole files, so their rows come in order; as everywhere, Arrow reads them in the Python workers
-    (see ``engine.spark``).
+    predicate : a bound predicate; rows for which it is not true may be omitted.
+    taken : names that the columns of positions must not have.
+
+    A Spark task reads whole files, so that rows are in order. Arrow reads them in the Python workers (see
+    ``engine.spark``).
 
     Raises
     ------
-    RefusedError : a column of a type that can't be given to Spark this way.
+    RefusedError : a column has a type that can't be passed to Spark this way.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import IntegerType, LongType, StructField, StructType
@@ -107,7 +111,7 @@ def _check_types(schema: pa.Schema) -> None:
 
 
 def _is_opaque(field: pa.Field) -> bool:
-    """Whether its Arrow type hides what it is (a variant, a user-defined type), there or further down."""
+    """Whether the Arrow type of the field or of a nested one hides its meaning (a variant, a user-defined type)."""
     inside = [field.type.field(at) for at in range(field.type.num_fields)]
     marks = {key for key in field.metadata or {} if key.startswith(b"dvm:")}
     return bool(marks - {b"dvm:source", b"dvm:match", LIMITED}) or any(map(_is_opaque, inside))
@@ -136,8 +140,11 @@ def numbered_rows(
     schema: pa.Schema | None = None,
     names: tuple[str, str] = ("file", "row"),
 ) -> Iterator[pa.RecordBatch]:
-    """Live rows of the task's one source after ``file`` and their positions, in columns of these ``names``; without row
-    groups that the bound ``predicate`` can't be true in. ``schema``: the task's in other types, see ``spark_types``.
+    """Live rows of the task's only source, preceded by columns with ``file`` and their positions.
+
+    predicate : a bound predicate; row groups in which it can't be true are skipped.
+    schema : the task's schema in other types, see ``spark_types``.
+    names : names of the two columns.
 
     Raises
     ------
@@ -160,8 +167,11 @@ def _repeated(value: int, rows: int) -> pa.Array:
 
 
 def positions(rows: DataFrame, file: str, row: str, key: str | None = None) -> tuple[dict[int, DeletionVector], int]:
-    """Positions by file, of columns as those of ``TableRows``, and how many different numbers are in column ``key``.
-    Without a shuffle: each Spark task makes a bitmap of what it has of a file, and the driver unites them.
+    """Positions by file, and the number of distinct values in column ``key``, which holds the numbers of keys.
+
+    file, row : names of columns as in ``TableRows``.
+
+    There is no shuffle: each Spark task makes one bitmap per file, and the driver unites the bitmaps.
     """
     found: dict[int, DeletionVector] = {}
     with spark_errors():

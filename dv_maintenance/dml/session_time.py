@@ -25,8 +25,8 @@ __all__ = ["scan_tasks"]
 def scan_tasks(
     session: SparkSession, table: RowLevelTable, snapshot: Snapshot, columns: Sequence[str]
 ) -> list[ScanTask]:
-    """As ``Table.scan_tasks``, with partition values as the session has them. Spark itself reads the texts: Python's
-    rules for times long ago are others.
+    """As ``Table.scan_tasks``, with partition values as in the session. Spark itself parses the texts, because Python
+    has other rules for times long ago.
     """
     tasks = table.scan_tasks(snapshot, columns)
     for column, texts in table.local_times(snapshot, columns).items():

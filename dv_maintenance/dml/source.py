@@ -36,11 +36,12 @@ _DRIVER_VALUES: Final = 20_000_000
 def read_rows(
     session: SparkSession, path: str, options: Mapping[str, str] | None = None, *, folders: bool = True
 ) -> DataFrame | tuple[TextFile, ...]:
-    """A file or folder, by the ending of its name; or else a table, read through its deletion vectors; or else a folder
-    of files, by their endings. CSV and JSON are left to who knows the types that their text is for.
+    """The rows of a file or folder, recognized by the ending of its name; or else of a table, through its deletion
+    vectors; or else of a folder of files, recognized by their endings. CSV and JSON are returned as files: only the
+    caller knows the types of their values.
 
-    ``options``: how to reach a table, and text; Spark itself reads Parquet. ``folders``: names of folders in a Parquet
-    dataset (``k=007``) are columns, and Spark infers their types.
+    options : storage options for a table and for text; Spark itself reads Parquet.
+    folders : names of folders in a Parquet dataset (``k=007``) are columns whose types Spark infers.
     """
     # A session started in another folder would resolve the path there.
     path = path if "://" in path else os.path.abspath(path)
@@ -62,15 +63,16 @@ def read_rows(
 
 
 class Values:
-    """The values of columns of ``rows``, of which there are ``count``."""
+    """The values of columns of ``rows``. ``count``: the number of rows."""
 
     def __init__(self, rows: DataFrame, count: int) -> None:
         self._rows, self.count = rows, count
         self._known: dict[str, pa.Array] = {}
 
     def narrow(self, table: RowLevelTable, snapshot: Snapshot, columns: Mapping[str, str]) -> Snapshot:
-        """The snapshot with only those files in it that may hold one of the values in each of the ``columns``: of the
-        table -> of the rows.
+        """The snapshot with only the files that may hold a matching value in each of the ``columns``.
+
+        columns : column of the table -> column of the rows.
         """
         for name, of_rows in columns.items():
             values = self._of(of_rows, snapshot.schema.field(name).type)
@@ -79,8 +81,8 @@ class Values:
         return snapshot
 
     def _of(self, column: str, kind: pa.DataType) -> pa.Array | None:
-        """Sorted, in the table's type; only the least and the greatest where all would be too many, or do not help.
-        ``None`` where the types differ: then what is equal is for Spark to say.
+        """The values, sorted, in the table's type. Only minimum and maximum if all are too many, or do not help.
+        ``None`` if the types differ: then only Spark can decide which values are equal.
         """
         comparable = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind)
         if not comparable:

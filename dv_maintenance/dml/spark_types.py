@@ -1,4 +1,4 @@
-"""Columns as Spark takes them from Arrow: the same values in types that it knows."""
+"""Columns in Arrow types that Spark supports, with the same values."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _PRECISION: Final = 38
 
 
 def spark_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with every type that Spark does not know replaced by one that holds the same values.
+    """The schema with every type that Spark lacks replaced by one that holds the same values.
 
     Raises
     ------
-    RefusedError : a column of a type that has none.
+    RefusedError : a column has a type without such a replacement.
     """
     return pa.schema([field.with_type(_known(field.type, field.name)) for field in schema], schema.metadata)
 
 
 def for_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch as ``spark_schema`` has it.
+    """A batch in the types of ``spark_schema``.
 
     Raises
     ------
-    RefusedError : a value that the other type can't hold, such as a time in nanoseconds.
+    RefusedError : a value that Spark's type can't hold, such as a time in nanoseconds.
     """
     if batch.schema.equals(schema):
         return batch
@@ -86,7 +86,7 @@ def _known(type_: pa.DataType, name: str) -> pa.DataType:
         return pa.decimal128(type_.precision, type_.scale)
     if types.is_time(type_) or types.is_decimal256(type_) or isinstance(type_, pa.BaseExtensionType):
         raise RefusedError(
-            f"column {name} is {type_}, which Spark does not know",
+            f"column {name} has the type {type_}, which Spark lacks",
             next_step="leave it out of the condition, or delete with the format's own library",
         )
     return _WIDER.get(type_, type_)

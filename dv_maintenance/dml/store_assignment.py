@@ -1,9 +1,10 @@
-"""New values as columns take them: Spark's rules of store assignment, as delta-spark has them for UPDATE and MERGE.
+"""Casts of new values to the types of their columns: Spark's rules of store assignment, as in delta-spark's UPDATE and
+MERGE.
 
 delta-spark (``UpdateExpressionsSupport.castIfNeeded``) casts by ``spark.sql.storeAssignmentPolicy``, whatever the ANSI
-mode of the session: under ANSI, the default, a value that does not fit is an error, under LEGACY it wraps or becomes
-null, under STRICT only casts that lose nothing are allowed. It matches fields of structs by name, Spark's cast does so
-by position: where the two differ, the value is refused here.
+mode of the session. Under ANSI, the default, a value that does not fit is an error; under LEGACY it wraps or becomes
+null; under STRICT only casts that lose nothing are allowed. delta-spark matches fields of structs by name, Spark's cast
+by position: if the results would differ, the value is refused here.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ def stored(rows: DataFrame, values: Mapping[str, str], types: StructType) -> dic
 
     Raises
     ------
-    RefusedError : a struct whose fields are not the column's, in its order; under STRICT a value of another type.
+    RefusedError : a struct whose fields are not those of the column in the same order; under STRICT a value of another
+        type.
     """
     from pyspark.sql import functions as f
 
     session = rows.sparkSession
     strict = _conf(session, _POLICY, "ANSI").upper() == "STRICT" and not _follows_ansi(session)
     seen = [name for name in values if strict or _has_struct(types[name].dataType)]
-    # The analyzer's types: aliased by number, since names may be equal but for their case.
+    # The analyzer's types, under numbers as aliases, since names may differ only in case.
     given = rows.select(*[f.expr(values[name]).alias(f"_{at}") for at, name in enumerate(seen)]).schema if seen else ()
     for name, found in zip(seen, given, strict=True):
         _check(name, found.dataType, types[name].dataType, strict)
@@ -51,13 +53,13 @@ def _check(name: str, given: DataType, wanted: DataType, strict: bool) -> None:
 
     if not _same_fields(given, wanted):
         raise RefusedError(
-            f"column {name} is {wanted.simpleString()}, its new value {given.simpleString()}, with other fields or "
-            "in another order",
+            f"column {name} is {wanted.simpleString()}, but its new value {given.simpleString()} has other fields or "
+            "another order",
             next_step="build the value with named_struct, with the column's fields in their order",
         )
     if strict and not isinstance(given, NullType) and given.simpleString() != wanted.simpleString():
         raise RefusedError(
-            f"column {name} is {wanted.simpleString()}, its new value {given.simpleString()}, and {_POLICY} is STRICT",
+            f"column {name} is {wanted.simpleString()}, but its new value {given.simpleString()}: {_POLICY} is STRICT",
             next_step="cast the value to the column's type",
         )
 
@@ -88,7 +90,7 @@ def _same_fields(given: DataType, wanted: DataType) -> bool:
 
 
 def _mode(session: SparkSession) -> Mode | None:
-    """How casts must be evaluated; ``None``: as the session does anyway."""
+    """The evaluation mode of casts; ``None``: the session's own."""
     if _follows_ansi(session):
         return None
     wanted: Mode = "legacy" if _conf(session, _POLICY, "ANSI").upper() == "LEGACY" else "ansi"
@@ -104,7 +106,7 @@ def _conf(session: SparkSession, key: str, default: str) -> str:
 
 
 def _cast(session: SparkSession, column: Column, kind: DataType, mode: Mode | None) -> Column:
-    """PySpark's own cast has the session's mode, ``try_cast`` the third; the others only its nodes can say."""
+    """A cast in a given mode. PySpark's own cast uses the session's mode; only plan nodes can set another one."""
     if mode is None:
         return column.cast(kind)
     inner: Any = column

@@ -1,7 +1,7 @@
 """CSV and JSON lines as records of text: nothing is guessed, trimmed or cast.
 
-CSV is RFC 4180 in UTF-8: commas, quotes doubled within quotes, line ends allowed there, a header in the first line. An
-empty field is null, ``""`` is an empty text. JSON has one object per line; its numbers keep the text they have there.
+CSV is RFC 4180 in UTF-8: commas, quotes doubled within quotes, line ends allowed within quotes, a header in the first
+line. An empty field is null, ``""`` is an empty text. JSON has one object per line; its numbers keep their text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ _LONGEST: Final = 1 << 27  # characters of a field
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """``form``: csv or json; ``codec`` as Arrow names it."""
+    """A text file of rows.
+
+    form : csv or json.
+    codec : compression, under Arrow's name.
+    """
 
     uri: str
     form: str
@@ -47,7 +51,7 @@ class TextFile:
 
 
 class FaultError(Exception):
-    """What is wrong in ``line`` (from 1; 0: in the file), in words. No value is quoted: it may be personal data."""
+    """A fault in ``line`` (from 1; 0: in the whole file). ``reason`` quotes no value: it may be personal data."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}")
@@ -65,11 +69,12 @@ def form_of(name: str) -> tuple[str, str | None] | None:
 
 
 def text_files(path: str, options: Mapping[str, str] | None) -> list[TextFile]:
-    """The CSV or JSON file at ``path``, or those in the folder there, by name; none if there are others in it.
+    """The CSV or JSON file at ``path``, or those in the folder ``path``, by name; none if the folder has other files.
 
     Raises
     ------
-    UsageError : nothing is there; files of several kinds are. StorageError.
+    UsageError : no file exists there, or the folder has files of several kinds.
+    StorageError : the storage did not answer.
     """
     from dv_maintenance.storage import Storage
 
@@ -92,14 +97,14 @@ def text_files(path: str, options: Mapping[str, str] | None) -> list[TextFile]:
 
 
 def _hidden(path: str, is_dir: bool) -> bool:
-    """What Spark does not read in a folder: checksums, markers, logs."""
+    """Whether Spark ignores a file or folder: checksums, markers, logs."""
     del is_dir
     return path.rsplit("/", 1)[-1].startswith(("_", "."))
 
 
 def columns_of(file: TextFile, storage: Storage) -> dict[str, bool]:
-    """The columns, in the order they come up, and whether all values are true, false or null. Raises FaultError,
-    StorageError.
+    """The columns, in the order of their first occurrence, and whether all values are true, false or null. Raises
+    FaultError, StorageError.
     """
     with _lines(file, storage) as lines:
         if file.form == "csv":
@@ -114,20 +119,27 @@ def columns_of(file: TextFile, storage: Storage) -> dict[str, bool]:
 def records(
     file: TextFile, storage: Storage, wanted: Sequence[str], *, optional: bool = False
 ) -> Iterator[tuple[int, list[Any]]]:
-    """The line that each record begins in, and its values in the ``wanted`` columns: text or null, and from JSON also
-    Number, bool, list and dict. Names count as Spark has them: whatever their case. ``optional``: a JSON file need not
-    have all of them.
+    """The first line of each record, and its values in the ``wanted`` columns: text or null, from JSON also Number,
+    bool, list and dict.
+
+    wanted : column names; they match in any case, as in Spark.
+    optional : a JSON file need not have all of them.
 
     Raises
     ------
-    FaultError : columns that are missing or there twice, records that are none. StorageError.
+    FaultError : a column is missing or occurs twice, or a line is not a record.
+    StorageError : the storage did not answer.
     """
     with _lines(file, storage) as lines:
         yield from _csv(lines, wanted) if file.form == "csv" else _json(lines, wanted, optional)
 
 
 class _Lines:
-    """Lines of a file as text. ``number`` of the last one; ``held``: those since it was last cleared."""
+    """Lines of a file as text.
+
+    number : of the last line.
+    held : the lines since it was last cleared.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -160,7 +172,7 @@ def _lines(file: TextFile, storage: Storage) -> Iterator[_Lines]:
 
 
 def _rows(lines: _Lines) -> Iterator[tuple[int, list[str]]]:
-    """Records of CSV and the line each begins in; the first is the header. Empty lines are none."""
+    """Records of CSV with their first line; the first record is the header. Empty lines are skipped."""
     csv.field_size_limit(_LONGEST)
     reader = csv.reader(lines, strict=True)
     first, empty = 1, True
@@ -184,7 +196,7 @@ def _csv(lines: _Lines, wanted: Sequence[str]) -> Iterator[tuple[int, list[str |
     at = [header.index(_found(name, counts, line)) for name in wanted]
     for line, row in rows:
         if len(row) != len(header):
-            raise FaultError(line, f"{len(row)} fields, where the first line names {len(header)} columns")
+            raise FaultError(line, f"{len(row)} fields, but the first line names {len(header)} columns")
         values: list[str | None] = [row[each] for each in at]
         if "" in values:
             quoted = _are_quoted("".join(lines.held))
@@ -193,7 +205,7 @@ def _csv(lines: _Lines, wanted: Sequence[str]) -> Iterator[tuple[int, list[str |
 
 
 def _are_quoted(record: str) -> list[bool]:
-    """Of each field of a well-formed record: ``""`` is an empty text, nothing at all is null."""
+    """For each field of a well-formed record whether it is quoted: ``""`` is an empty text, an empty field is null."""
     found: list[bool] = []
     at, end = 0, len(record.rstrip("\r\n"))
     while not found or record[at - 1 : at] == ",":
@@ -252,7 +264,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _found(name: str, names: Counter[str], line: int, *, optional: bool = False) -> Any:
-    """The one of ``names`` that is ``name``; as Spark compares them where none is spelt like it."""
+    """The entry of ``names`` that equals ``name``, or else the one that Spark treats as equal."""
     alike = [each for each in names if each == name] or [each for each in names if each.lower() == name.lower()]
     if len(alike) > 1 or sum(names[each] for each in alike) > 1:
         raise FaultError(line, f"more than one column is named {name!r}")

@@ -44,14 +44,14 @@ def update(
 
     Raises
     ------
-    UsageError : nothing is set; what Spark does not understand; columns that are not there.
-    RefusedError : a new row breaks a constraint; a column can't be assigned to; the table takes no deletion vectors.
-    ConflictError : others got in the way in each of ``max_attempts`` attempts; nothing was changed.
-    DamagedTableError, StorageError : of the files that had to be read.
+    UsageError : nothing is set; Spark does not understand an expression; a column does not exist.
+    RefusedError : a new row violates a constraint; a column can't be assigned to; the table allows no deletion vectors.
+    ConflictError : other writers interfered in each of ``max_attempts`` attempts; nothing was changed.
+    DamagedTableError, StorageError : a file that had to be read is damaged or unreadable.
     """
     target = row_level(table)
     if not set:
-        raise UsageError("nothing is set", table=table.uri, next_step="name a column and what it is to be")
+        raise UsageError("nothing is set", table=table.uri, next_step="name a column and its new value")
 
     def find(snapshot: Snapshot) -> Work:
         from pyspark.sql import functions as f
@@ -60,7 +60,7 @@ def update(
         rules, types = target.row_rules(snapshot), spark_types(snapshot.schema)
         values = assignments(snapshot, rules, set)
         parsed = Condition.parse("true" if condition is None else condition, snapshot.schema.names)
-        session = session_of(spark)  # what the log alone forbids is refused before a session starts
+        session = session_of(spark)  # refusals by the log alone come first, before a session starts
         with spark_errors():
             named = pa.schema([snapshot.schema.field(name) for name in parsed.columns])
             predicate = predicate_of(session, named, parsed.sql)

@@ -1,9 +1,9 @@
 """Changed rows from Spark into files and positions, in one pass: workers write and count their rows, and keep none.
 
-A changed row says what is to happen to it (its action), where it was (file and row, null for an insert), what it is to
-be (the table's columns) and, where a change data feed wants to know, what it was (a struct of the same columns). Which
-column is which their order says: the table's may be called anything. One pass, because a condition or an assignment may
-be volatile: evaluated twice it might not be about the same rows.
+A changed row has its action, its position (file and row, null for an insert), its new values (the table's columns) and,
+if a change data feed needs them, its old values (a struct of the same columns). Columns are identified by their order,
+since the table's may have any names. There is one pass, because a condition or an assignment may be volatile: a second
+evaluation could select other rows.
 """
 
 from __future__ import annotations
@@ -51,8 +51,13 @@ _OUTCOME: Final = "kind string, file int, positions binary, text string"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """``positions`` of the rows that go, by file; ``counts`` of rows by action; ``doubles``: how often a row was to be
-    changed that something else changes already.
+    """The result of :func:`write_changes`.
+
+    positions : positions of the deleted rows, by file.
+    added : new data files.
+    change_files : new change data files.
+    counts : rows by action.
+    doubles : how often a row was changed that another row of the input also changes.
     """
 
     positions: Mapping[int, DeletionVector]
@@ -64,7 +69,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """The settings of a worker. ``schema``: the table's, in logical names."""
+    """The settings of a worker. ``schema``: the table's, with logical names."""
 
     rows: RowWriteTask
     changes: RowWriteTask | None
@@ -74,17 +79,17 @@ class _Job:
 
     @property
     def spelled(self) -> tuple[str, ...]:
-        """Partition columns whose values Spark spells: all but TIMESTAMP, see ``_utc_text``."""
+        """Partition columns whose values Spark spells: all except TIMESTAMP, see ``_utc_text``."""
         return tuple(name for name in self.partition_columns if not _is_instant(self.schema.field(name).type))
 
     @property
     def old(self) -> int:
-        """Where the old row is, if there is change data."""
+        """The index of the column with the old row, if there is change data."""
         return _FIRST + len(self.schema) + len(self.row_ids)
 
     @property
     def row_ids(self) -> tuple[str, ...]:
-        """Columns beside those of the table."""
+        """Names of the columns in addition to those of the table."""
         return tuple(name for name in self.rows.columns if name not in self.schema.names)
 
 
@@ -97,19 +102,22 @@ def write_changes(
     change_data: bool,
     options: Mapping[str, str] | None,
 ) -> Written:
-    """Write ``changed``: in this order the action (``update``, ``delete`` or ``insert``, and after a colon the kind of
-    MERGE clause that says so, if any), file, row, the columns of ``schema`` (the table's, logical), the row id if
-    changed rows have one, and the old row if there is ``change_data``. Files are nobody's until a commit names them; a
-    failed Spark task deletes its own.
+    """Write the changed rows into new files. No commit names these files yet. A failed Spark task deletes its own.
+
+    changed : rows with these columns, in this order: the action (``update``, ``delete`` or ``insert``, for a MERGE
+        followed by a colon and the kind of the clause), file, row, the columns of ``schema``, the row id if changed
+        rows have one, and the old row if there is ``change_data``.
+    schema : the table's, with logical names.
+    tasks : how to write data files and change data files.
 
     Raises
     ------
-    What the rows raise when they are computed, see ``rows.spark_errors``; StorageError.
+    The errors of computing the rows, see ``rows.spark_errors``, and StorageError.
     """
     job = _Job(tasks[0], tasks[1] if change_data else None, tuple(partition_columns), schema, dict(options or {}))
-    # Spark Connect analyzes nothing before it is asked for columns.
+    # Spark Connect analyzes nothing until the columns are requested.
     with spark_errors():
-        # PySpark looks columns up by their names, in which a dot or a backtick would mean something.
+        # PySpark looks columns up by name, and a dot or a backtick in a name has a special meaning.
         plain = _with_spellings(changed.toDF(*[f"column{at}" for at in range(len(changed.columns))]), job)
         outcome = plain.mapInArrow(_worker(job), _OUTCOME).collect()
     positions: dict[int, DeletionVector] = {}
@@ -134,9 +142,9 @@ def write_changes(
 
 
 def _with_spellings(plain: DataFrame, job: _Job) -> DataFrame:
-    """With the text of each partition value that Spark spells, new values first: a partition that is spelled in another
-    way than delta-spark spells it is another partition. It casts them to strings (``FileFormatWriter``), which depends
-    on the JVM (digits of doubles before Java 19) and the session (decimals by ANSI mode).
+    """Adds the text of each partition value that Spark spells, new values first. A spelling other than delta-spark's
+    would make another partition. delta-spark casts the values to strings (``FileFormatWriter``), which depends on the
+    JVM (digits of doubles before Java 19) and the session (decimals by ANSI mode).
     """
     values = [f"column{_FIRST + job.schema.names.index(name)}" for name in job.spelled]
     if job.changes is not None:
@@ -211,7 +219,7 @@ def _spellings(batch: pa.RecordBatch, job: _Job, *, old: bool = False) -> dict[s
 
 
 def _write_changes(changes: _Files, batch: pa.RecordBatch, kinds: pa.Array, job: _Job) -> None:
-    """Images of what was and of what is."""
+    """Write the images of the old and the new rows."""
     for kind, old, name in _IMAGES:
         part = batch.filter(pc.equal(kinds, kind))
         if not part.num_rows:
@@ -225,7 +233,7 @@ def _write_changes(changes: _Files, batch: pa.RecordBatch, kinds: pa.Array, job:
 
 
 class _Files:
-    """Rows into files, those of each partition into files of their own."""
+    """Writes rows into files, separate ones for each partition."""
 
     def __init__(self, task: RowWriteTask, job: _Job) -> None:
         self._task, self._job = task, job
@@ -298,7 +306,7 @@ def _is_instant(kind: pa.DataType) -> bool:
 
 
 def _utc_text(scalar: pa.Scalar) -> str | None:
-    """As delta-spark spells a TIMESTAMP (``spark.databricks.delta.write.utcTimestampPartitionValues``)."""
+    """A TIMESTAMP in delta-spark's spelling (``spark.databricks.delta.write.utcTimestampPartitionValues``)."""
     if not scalar.is_valid:
         return None
     when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=scalar.cast(pa.int64()).as_py())
@@ -306,7 +314,7 @@ def _utc_text(scalar: pa.Scalar) -> str | None:
 
 
 def _retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """What Spark hands out in the type that files have: nested fields under their stored names, timestamps in UTC."""
+    """An array from Spark in the type of the files: nested fields with their stored names, timestamps in UTC."""
     if types.is_struct(wanted):
         inner = [_retyped(array.field(at), child.type) for at, child in enumerate(wanted)]
         mask = array.is_null() if array.null_count else None
@@ -321,7 +329,7 @@ def _retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _with_nulls(array: pa.Array, rebuild: Callable[..., pa.Array], parts: list[pa.Array]) -> pa.Array:
-    """Offsets in which a null stands for a null list. ``values`` and ``keys`` are those of the whole buffer."""
+    """A list or map array rebuilt with nulls. ``parts``: its values, or keys and items, of the whole buffer."""
     offsets = array.offsets
     if array.null_count:
         nulls = pa.concat_arrays([array.is_null(), pa.array([False])])

@@ -1,1 +1,1 @@
-"""File formats that tables and engine share: none of it knows a table format or an engine."""
+"""File formats that tables and engine share. These modules import no table format and no engine."""

@@ -1,7 +1,7 @@
 """Arrow arrays from Python and NumPy values, without pandas.
 
-``pyarrow.array`` imports pandas wherever it is installed, which costs more time than reading the log of a small table;
-these build from buffers. Types are checked on the way, since the values come from an untrusted log.
+``pyarrow.array`` imports pandas wherever it is installed, which costs more time than reading the log of a small table.
+These functions build arrays from buffers, and check types, since the values come from an untrusted log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def strings(values: Sequence[str | None]) -> pa.StringArray:
     text = [value or "" for value in values]
     joined = "".join(text)
     data = joined.encode()
-    # Where all is ASCII, as nearly always, characters are bytes.
+    # If all text is ASCII, as nearly always, characters are bytes.
     lengths = map(len, text if len(data) == len(joined) else map(str.encode, text))
     offsets = np.zeros(len(text) + 1, np.int32)
     np.cumsum(np.fromiter(lengths, np.int64, len(text)), out=offsets[1:])
@@ -39,19 +39,19 @@ def int64s(values: Sequence[int | None]) -> pa.Int64Array:
 
 
 def int32s(values: Any) -> pa.Int32Array:
-    """Of a NumPy array."""
+    """From a NumPy array."""
     data = np.ascontiguousarray(values, np.int32)
     return pa.Array.from_buffers(pa.int32(), len(data), [None, pa.py_buffer(data)])
 
 
 def bools(values: Any) -> pa.BooleanArray:
-    """Of a NumPy array of booleans."""
+    """From a NumPy array of booleans."""
     packed = np.packbits(values, bitorder="little")
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(packed)])
 
 
 def valid_bits(values: Sequence[object]) -> pa.Buffer | None:
-    """The validity bitmap of values; ``None`` where none of them is null."""
+    """The validity bitmap of values; ``None`` if none of them is null."""
     if None not in values:
         return None
     return pa.py_buffer(np.packbits([value is not None for value in values], bitorder="little"))

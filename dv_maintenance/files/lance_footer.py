@@ -1,7 +1,7 @@
-"""How many rows a Lance data file has, by its footer.
+"""The row count of a Lance data file, from its footer.
 
-Format: Lance's file.proto and file2.proto. The last 8 bytes are two ``uint16`` of version and ``LANC``. Files of
-version 0.1 and 0.2 have in front of it the position of a metadata message with the offsets of the batches; later ones a
+Format: Lance's file.proto and file2.proto. The last 8 bytes are two ``uint16`` of version and ``LANC``. Before these,
+files of version 0.1 and 0.2 have the position of a metadata message with the offsets of the batches. Later files have a
 descriptor with the number of rows in their first global buffer. All numbers are little-endian.
 """
 
@@ -17,7 +17,7 @@ from dv_maintenance.storage import Storage
 __all__ = ["MAGIC", "count_rows"]
 
 MAGIC: Final = b"LANC"
-"""What every file of Lance's own formats ends with."""
+"""The last bytes of every file in Lance's own formats."""
 
 _VERSION: Final = struct.Struct("<HH4s")
 _OLD: Final = struct.Struct("<Q8s")
@@ -31,12 +31,12 @@ _MAX_PART: Final = 256 * 1024 * 1024
 
 
 def count_rows(storage: Storage, path: str, size: int | None = None) -> int:
-    """Rows of a data file, deleted ones included. One read of its end, seldom a second one, and one request more where
-    its ``size`` is not known.
+    """Rows of a data file, deleted ones included. One read of its end, rarely a second one, and one more request if its
+    ``size`` is unknown.
 
     Raises
     ------
-    DamagedTableError : names the file; a missing one included.
+    DamagedTableError : the file is damaged or missing; names it.
     """
     try:
         return _count(storage, path, storage.head(path).size if size is None else size)
@@ -58,7 +58,7 @@ def _count(storage: Storage, path: str, size: int) -> int:
         raise DamagedTableError(f"truncated: it should have {size} bytes")
     major, minor, magic = _VERSION.unpack(end[-_VERSION.size :])
     if magic != MAGIC:
-        raise DamagedTableError("it does not end with the magic number LANC: truncated, or no Lance file")
+        raise DamagedTableError("it does not end with the magic number LANC: truncated, or not a Lance file")
 
     def part(position: int, length: int) -> bytes:
         if position + length > size or length > _MAX_PART:

@@ -1,7 +1,7 @@
-"""Lance's own library: whether it is there, what it is given, and what it complains about.
+"""Lance's own library: its import, its inputs and its errors.
 
-Only reading rows and commits need it. It starts threads of its own when it is imported and does not survive a fork, so
-it is imported by whoever does the work, when the work is done.
+Only reading rows and commits need it. It starts threads when it is imported and does not survive a fork, so it is
+imported only where and when work is done.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 FLOOR: Final = (12, 0, 0)
-"""The first release that can be asked to rewrite chosen fragments only, and for batches of so many bytes. Before 6.0.1
-a distributed compaction could bring rows back that others delete meanwhile (lance-format/lance#6653).
+"""The first release that can rewrite chosen fragments only, and limit batches by bytes. Before 6.0.1 a distributed
+compaction could bring back rows that others deleted concurrently (lance-format/lance#6653).
 """
 
 _INSTALL: Final = "pip install 'dv-maintenance[lance]'"
@@ -67,7 +67,7 @@ def _is_there() -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The numbers in front: a pre-release counts as what it is on its way to, less one that comes before all others.
+    """The leading numbers of a version. A pre-release sorts directly before its release.
 
     >>> _numbers("14.0.2"), _numbers("12.0.0rc2") < (12, 0, 0)
     ((14, 0, 2), True)
@@ -80,11 +80,11 @@ def _numbers(version: str) -> tuple[int, ...]:
     return (*numbers[:2], numbers[2] - 1, 1) if early else numbers
 
 
-# -- what it is given ---------------------------------------------------------------------------------------------
+# -- inputs -------------------------------------------------------------------------------------------------------
 
 
 def lance_place(uri: str, storage: Storage) -> str:
-    """The dataset at ``uri`` (absolute, percent-encoded) as Lance takes it: a local path, or the URI."""
+    """The dataset at ``uri`` (absolute, percent-encoded) in the form that Lance accepts: a local path, or the URI."""
     return storage.local(uri) if uri.startswith("file://") else uri
 
 
@@ -95,21 +95,21 @@ _CLIENT: Final = re.compile(
 
 
 def lance_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Storage options as Lance takes them: the names are those of the object stores here and there, in lower case, but
-    a client's own options never have a store's name in front.
+    """Storage options in the form that Lance accepts. The names are the same, in lower case, except that options of the
+    client never have the store's name as a prefix.
     """
     return {_CLIENT.sub(r"\1", key.lower()): str(value) for key, value in options.items()}
 
 
 def open_dataset(storage: Storage, version: int | None = None) -> Any:
-    """The dataset that lies at the root of ``storage``, the newest version by default. To be called within
+    """The dataset at the root of ``storage``, in its newest version by default. To be called within
     :func:`lance_errors`. Raises as :func:`library`.
     """
     options = lance_options(storage.options) or None
     return library().dataset(lance_place(storage.uri, storage), version=version, storage_options=options)
 
 
-# -- what it complains about --------------------------------------------------------------------------------------
+# -- errors -------------------------------------------------------------------------------------------------------
 
 # Where in Lance's source an error was made, which it appends to each message.
 _SOURCE_PLACE: Final = re.compile(r",? ?(?:/[\w.+@-]+)+\.rs:\d+:\d+")
@@ -126,29 +126,29 @@ _REFUSED: Final = re.compile(r"Not supported|not yet supported|NotSupported|not 
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error of Lance says, in one line, without the places in its source."""
+    """The message of a Lance error, in one line, without locations in Lance's source."""
     text = _SOURCE_PLACE.sub("", " ".join(str(error).split()))
     return text[:500] or type(error).__name__
 
 
 @contextmanager
 def lance_errors(what: str, *, table: str | None = None, version: int | None = None) -> Iterator[None]:
-    """Lance's errors as ours. ``what``: what was read, as the subject of a sentence.
+    """Raises Lance's errors as errors of this package. ``what``: what was read, as the subject of a sentence.
 
     Raises
     ------
     DamagedTableError : a file is missing, or is not what it should be.
     StorageError : the storage did not answer.
     RefusedError : the table has something that this release of Lance does not read.
-    ConflictError : another commit was faster; nothing was committed.
+    ConflictError : the commit lost against another one; nothing was committed.
     """
     try:
         yield
     except (DvMaintenanceError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
-        # Lance raises ValueError, OSError, RuntimeError and Arrow's errors for the same things, and a panic of its
-        # code is no Exception: the text says what it is.
+        # Lance raises ValueError, OSError, RuntimeError and Arrow's errors for the same causes, and a panic of its code
+        # is not an Exception: only the text identifies the cause.
         raise translated(error, what, table=table, version=version) from error
 
 

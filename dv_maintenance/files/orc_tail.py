@@ -1,4 +1,4 @@
-"""What Arrow does not report of an ORC file: the time zones that its stripes were written in.
+"""The time zones in which the stripes of an ORC file were written, which Arrow does not report.
 
 Format: ORC v1 specification. A file ends with its footer, a postscript with the length of the footer, and one byte
 for the length of the postscript; a stripe ends with a footer of its own. Footers are compressed in chunks.
@@ -20,19 +20,18 @@ _POSTSCRIPT: Final[Shape] = {1: VARINT, 2: VARINT, 3: VARINT}
 _FOOTER: Final[Shape] = {3: BYTES}
 _STRIPE: Final[Shape] = {1: VARINT, 2: VARINT, 3: VARINT, 4: VARINT}
 _STRIPE_FOOTER: Final[Shape] = {3: BYTES}
-# Of the codecs those that need no size from elsewhere.
+# The codecs that do not need the unpacked size from elsewhere.
 _CODECS: Final = {0: "null", 1: "deflate", 5: "zstandard"}
 _MAX_FOOTER: Final = 64 << 20
 _MAX_CHUNK: Final = 8 << 20
 
 
 def writer_zones(file: pa.NativeFile) -> frozenset[str] | None:
-    """The time zone of each stripe, ``""`` where a stripe has none; ``None`` where the codec is none that is unpacked
-    here.
+    """The time zones of the stripes, ``""`` for a stripe without one; ``None`` if the codec is not supported here.
 
     Raises
     ------
-    DamagedTableError : the bytes are no ORC file's. It does not know which file.
+    DamagedTableError : this is not an ORC file. The error does not name the file.
     """
     size = file.size()
     (length,) = _at(file, size - 1, 1, size)
@@ -61,7 +60,7 @@ def _at(file: pa.NativeFile, start: int, length: int, size: int) -> bytes:
 
 
 def _unpacked(data: bytes, codec: str) -> bytes:
-    """Chunks after headers of 3 bytes: the length, shifted by one for whether it is stored as it is."""
+    """Unpack chunks. Each has a header of 3 bytes: its length, shifted by a bit that marks an uncompressed chunk."""
     if codec == "null":
         return data
     parts: list[bytes] = []
@@ -74,6 +73,6 @@ def _unpacked(data: bytes, codec: str) -> bytes:
         parts.append(chunk if header & 1 else unpacked(chunk, codec, _MAX_CHUNK))
         total += len(parts[-1])
         if total > _MAX_FOOTER:
-            raise DamagedTableError("a footer unpacks to more than any has")
+            raise DamagedTableError(f"a footer unpacks to more than {_MAX_FOOTER} bytes")
         at += 3 + len(chunk)
     return b"".join(parts)

@@ -1,4 +1,4 @@
-"""Parquet footers as bytes: what Arrow's writer and reader of them do not leave to their user.
+"""Parquet footers as bytes: changes that Arrow's reader and writer do not offer.
 
 Field ids are those of parquet.thrift (apache/parquet-format).
 """
@@ -38,15 +38,17 @@ _BOUNDS: Final = (1, 2, 5, 6, 7, 8)
 
 
 def open_parquet_file(file: pa.NativeFile, footer: Any = None, **options: Any) -> pq.ParquetFile:
-    """The file with the types that Parquet itself declares. ``footer``: as :func:`read_footer` gives it, where it has
-    been read; ``options``: of ``ParquetFile``.
+    """The file with the types that Parquet itself declares.
 
-    Writers that use Arrow store an Arrow schema as well. It is left out of account, as by Spark: it can say what
-    Parquet can't, in layouts that Arrow then has no conversion for, or be damaged.
+    footer : the result of :func:`read_footer`, if it was read already.
+    options : of ``ParquetFile``.
+
+    Writers that use Arrow store an Arrow schema as well. It is ignored, as by Spark: it may declare types that Parquet
+    lacks, in layouts that Arrow can't convert, or be damaged.
 
     Raises
     ------
-    pa.ArrowException, OSError : it is no Parquet file.
+    pa.ArrowException, OSError : it is not a Parquet file.
     """
     return pq.ParquetFile(file, metadata=read_footer(file) if footer is None else footer, **options)
 
@@ -55,7 +57,7 @@ def read_footer(file: pa.NativeFile) -> Any:
     """The ``pyarrow.parquet.FileMetaData`` of a file, without an Arrow schema. Raises as ``open_parquet_file``."""
     data = _read(file)
     if data is None:
-        return pq.ParquetFile(file).metadata  # which says what is wrong
+        return pq.ParquetFile(file).metadata  # raises with the reason
     if _ARROW_SCHEMA not in data:
         return _parsed(data)
     try:
@@ -65,7 +67,7 @@ def read_footer(file: pa.NativeFile) -> Any:
 
 
 def encoded(footer: Any) -> bytes:
-    """The bytes of a ``pyarrow.parquet.FileMetaData``: the very ones that a writer of this Arrow stores."""
+    """The bytes of a ``pyarrow.parquet.FileMetaData``, exactly as a writer of this Arrow stores them."""
     sink = pa.BufferOutputStream()
     footer.write_metadata_file(sink)
     stored: bytes = sink.getvalue().to_pybytes()
@@ -73,14 +75,15 @@ def encoded(footer: Any) -> bytes:
 
 
 def framed(footer: bytes) -> bytes:
-    """What a file ends with. Readers begin there: of several footers in a file the last one is the only one."""
+    """The end of a file with this footer. Readers begin at the end, so only the last one of several footers counts."""
     return footer + len(footer).to_bytes(4, "little") + _MAGIC
 
 
 def without_claims(footer: bytes, unbounded: Sequence[Collection[int]], open_ended: Sequence[Collection[int]]) -> bytes:
-    """A footer that claims less of some columns, each by its number, for each row group: of those in ``unbounded``
-    neither the least nor the greatest value, by statistics or by the index of their pages, but still how many are null;
-    of those in ``open_ended`` not that all their values are in their dictionaries.
+    """The footer without some claims about columns. Both arguments have column numbers for each row group.
+
+    unbounded : columns that lose minimum and maximum in their statistics and in their page index, but keep null counts.
+    open_ended : columns that lose the claim that all their values are in their dictionaries.
 
     Raises
     ------
@@ -128,8 +131,8 @@ def _chunk_without(data: bytes, *, bounds: bool, dictionary: bool) -> bytes:
 
 
 def _with_key_renamed(footer: bytes) -> Any:
-    """The footer with the key of its Arrow schema overwritten by one that says nothing to Arrow; ``None`` where these
-    bytes may stand for something else. A footer of 1,000 column chunks takes a hundred times as long to be taken apart.
+    """The footer with the key of its Arrow schema overwritten by one that Arrow ignores; ``None`` if these bytes may
+    have another meaning. Parsing a footer of 1,000 column chunks instead would take a hundred times as long.
     """
     if footer.count(_ENTRY) != 1 or _RENAMED in footer:
         return None
@@ -145,7 +148,7 @@ def _parsed(footer: bytes) -> Any:
 
 
 def _without_arrow_schema(footer: bytes) -> bytes:
-    # A footer that is signed has its signature behind it.
+    # A signed footer is followed by its signature.
     file, end = Struct.parse_first(footer)
     pairs = file.list(_KEY_VALUES, STRUCT)
     kept = [pair for pair in pairs if _key(pair) != _ARROW_SCHEMA]
@@ -164,7 +167,7 @@ def _key(pair: bytes) -> bytes | None:
 
 
 def _read(file: pa.NativeFile) -> bytes | None:
-    """A footer's bytes; ``None`` where the file's end is none of a Parquet file that can be read without a key."""
+    """A footer's bytes; ``None`` if the file does not end like a Parquet file that is readable without a key."""
     size = file.size()
     if size < len(_MAGIC) + _END:
         return None

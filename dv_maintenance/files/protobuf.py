@@ -33,12 +33,12 @@ Shape = Mapping[int, int]
 
 
 class Message:
-    """The known fields of one message. Absent ones have the default of proto3: 0, empty; ask ``has`` to tell."""
+    """The known fields of one message. Absent fields have the default of proto3: 0 or empty; ``has`` tests presence."""
 
     __slots__ = ("_fields",)
 
     def __init__(self, fields: dict[int, list[Any]]) -> None:
-        """``fields``: integers or bytes by number, as the shape has it, so that who knows the shape knows the type."""
+        """``fields``: integers or bytes by number; the shape determines which."""
         self._fields = fields
 
     def has(self, number: int) -> bool:
@@ -50,7 +50,7 @@ class Message:
         return value
 
     def optional_uint(self, number: int) -> int | None:
-        """``None`` where it is absent, or 0 where that stands for "not known"."""
+        """``None`` if it is absent or 0, for fields in which 0 means "unknown"."""
         return self.uint(number) or None
 
     def sint(self, number: int) -> int:
@@ -78,9 +78,9 @@ class Message:
         return found
 
     def message(self, number: int, shape: Shape) -> Message | None:
-        """An embedded message; ``None`` where it is absent. Raises as :func:`parse`."""
+        """An embedded message; ``None`` if it is absent. Raises as :func:`parse`."""
         values = self.each(number)
-        # Records of one message that come apart are merged, which is what joining their bytes does.
+        # Several records of one message are merged, which is the same as joining their bytes.
         return parse(values[0] if len(values) == 1 else b"".join(values), shape) if values else None
 
     def mapping(self, number: int) -> dict[str, bytes]:
@@ -97,7 +97,7 @@ def parse(data: bytes, shape: Shape) -> Message:
 
     Raises
     ------
-    DamagedTableError : the bytes are no message, or not one of that shape. It does not know which table.
+    DamagedTableError : the bytes are not a message of that shape. The error does not name the table.
     """
     fields: dict[int, list[Any]] = {}
     at, end = 0, len(data)

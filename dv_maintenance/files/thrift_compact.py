@@ -1,7 +1,7 @@
-"""Structs of Thrift's compact protocol, taken apart without a schema and put together again.
+"""Structs of Thrift's compact protocol, parsed without a schema and encoded again.
 
-A value stays the bytes that it was until somebody asks for what is in it. So a change leaves everything else as it is,
-to the byte, fields that a newer writer added included. Source: thrift-compact-protocol.md of Apache Thrift.
+A value remains encoded until its content is requested. So a change preserves every other byte, including fields that
+newer writers added. Source: thrift-compact-protocol.md of Apache Thrift.
 """
 
 from __future__ import annotations
@@ -21,18 +21,22 @@ _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _SET, _MAP, _UUID = 0, 1, 2, 3, 7, 10, 11,
 _WIDTHS: Final = {_BYTE: 1, _DOUBLE: 8, _UUID: 16}
 _INTEGERS: Final = frozenset({4, 5, 6})
 
-# Nobody nests that deep; damaged bytes do.
+# No real footer is nested so deep; damaged bytes may be.
 _DEPTH: Final = 32
 _SHORT_LIST: Final = 15
 _LEAST_ID, _GREATEST_ID = -(1 << 15), (1 << 15) - 1
 
 
 class ThriftError(ValueError):
-    """Bytes that are none of the compact protocol."""
+    """Bytes that are not valid in the compact protocol."""
 
 
 class Value(NamedTuple):
-    """``kind``: of the protocol's types; of a boolean it is the value itself. ``data``: encoded."""
+    """An encoded value.
+
+    kind : its type in the protocol; for a boolean this is also the value.
+    data : encoded.
+    """
 
     kind: int
     data: bytes
@@ -40,13 +44,13 @@ class Value(NamedTuple):
 
 @dataclass(slots=True)
 class Struct:
-    """``fields`` by id, in the order in which they are stored."""
+    """A struct. ``fields``: by id, in stored order."""
 
     fields: dict[int, Value]
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Of all of ``data``. Raises ThriftError."""
+        """The struct that spans all of ``data``. Raises ThriftError."""
         found, end = cls.parse_first(data)
         if end != len(data):
             raise ThriftError(f"{len(data) - end} bytes follow a struct")
@@ -62,7 +66,7 @@ class Struct:
                 kind = header & 0x0F
                 last, at = _field_id(data, at, last)
                 if last in fields:
-                    raise ThriftError(f"field {last} is there twice")
+                    raise ThriftError(f"field {last} occurs twice")
                 end = _end(data, at, kind, _DEPTH)
                 if end > len(data):
                     raise IndexError
@@ -85,7 +89,7 @@ class Struct:
         return b"".join(parts)
 
     def list(self, id_: int, kind: int) -> list[bytes]:
-        """The elements of a list of ``kind``; none where there is no such field. Raises ThriftError."""
+        """The elements of a list of ``kind``; none if the field is missing. Raises ThriftError."""
         value = self.fields.get(id_)
         return [] if value is None else elements(value, kind)
 
@@ -95,7 +99,7 @@ class Struct:
         if value is None:
             return None
         if value.kind != STRUCT:
-            raise ThriftError(f"field {id_} has the type {value.kind}")
+            raise ThriftError(f"field {id_} has the type {value.kind}, and is not a struct")
         return Struct.parse(value.data)
 
 
@@ -124,7 +128,7 @@ def list_of(kind: int, items: Iterable[bytes]) -> Value:
 
 
 def binary(value: Value) -> bytes:
-    """What is in a binary or text. Raises ThriftError."""
+    """The bytes of a binary or text. Raises ThriftError."""
     if value.kind != BINARY:
         raise ThriftError(f"a text is a value of type {value.kind}")
     _, at = read_varint(value.data, 0)
@@ -132,7 +136,7 @@ def binary(value: Value) -> bytes:
 
 
 def _field_id(data: bytes, at: int, last: int) -> tuple[int, int]:
-    """Of the header at ``at``, and where the value begins."""
+    """The field id in the header at ``at``, and where the value begins."""
     step = data[at] >> 4
     if step:
         found, at = last + step, at + 1
@@ -145,8 +149,8 @@ def _field_id(data: bytes, at: int, last: int) -> tuple[int, int]:
 
 
 def _end(data: bytes, at: int, kind: int, depth: int) -> int:
-    """Where a value ends that begins at ``at``. Raises ThriftError; IndexError where the bytes end before, though not
-    always: the end may be beyond them.
+    """The end of the value that begins at ``at``. If the bytes end earlier, this raises IndexError, or returns an end
+    beyond them. Raises ThriftError.
     """
     if kind in _INTEGERS:
         stop = at + MAX_BYTES
@@ -181,7 +185,7 @@ def _end(data: bytes, at: int, kind: int, depth: int) -> int:
         raise ThriftError(f"there is no type {kind}")
     # As elements, booleans are a byte each.
     kinds = tuple(_BYTE if each in (_TRUE, _FALSE) else each for each in kinds)
-    # Each takes a byte at least: what a damaged size asks for ends with the bytes.
+    # Each element takes at least a byte: with a damaged size the loop ends with the bytes.
     for _ in range(size):
         for each in kinds:
             at = _end(data, at, each, depth - 1)

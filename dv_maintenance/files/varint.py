@@ -1,6 +1,4 @@
-"""Numbers of variable length, seven bits to a byte, the lowest first: LEB128, as Avro, Thrift and Protocol Buffers have
-them.
-"""
+"""Numbers of variable length (LEB128), as in Avro, Thrift and Protocol Buffers: seven bits to a byte, lowest first."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from typing import Final
 __all__ = ["MAX_BYTES", "read_varint", "unzigzag", "varint", "zigzag"]
 
 MAX_BYTES: Final = 10
-"""Of a number of 64 bits."""
+"""The maximum length of a number of 64 bits."""
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
@@ -46,7 +44,7 @@ def varint(number: int) -> bytes:
 
 
 def zigzag(number: int) -> int:
-    """A signed number of 64 bits as an unsigned one, small where it is near zero."""
+    """A signed number of 64 bits as an unsigned one, small if it is near zero."""
     return number << 1 ^ number >> 63
 
 

@@ -1,9 +1,9 @@
 """Records of Avro data files as Arrow batches.
 
-Format: Avro 1.11, logical types, as Paimon's AvroSchemaConverter uses them: what may be null is a union of null and its
-type; bytes, shorts and ints are ints, decimals the big-endian bytes of the unscaled number, times milliseconds of the
-day, timestamps milliseconds or microseconds (called local if they are with a time zone, and the other way round: a
-column's type decides); a map whose keys are no text is an array of records of a key and a value.
+Format: Avro 1.11, logical types, as in Paimon's AvroSchemaConverter. A nullable type is a union of null and the type.
+Bytes, shorts and ints are ints. Decimals are the big-endian bytes of the unscaled number. Times are milliseconds of the
+day. Timestamps are milliseconds or microseconds, and called local if they have a time zone, the reverse of Avro's
+meaning: a column's type decides. A map whose keys are not text is an array of records of a key and a value.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MAX_DIGITS: Final = 38
 
 
 def stored_schema(schema: Rebuilt) -> pa.Schema:
-    """The Arrow schema of a file's records, as ``avro_schema.parse_schema`` gives theirs.
+    """The Arrow schema of a file's records, from the schema that ``schema.parse_schema`` returns.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def _type(schema: Rebuilt) -> pa.DataType:
     if kind == "bytes" and schema.get("logical") == "decimal":
         precision, scale = schema["precision"], schema["scale"]
         if not 0 <= scale <= precision <= _MAX_DIGITS or not precision:
-            raise DamagedTableError(f"its schema has a decimal of {precision} digits, {scale} of them behind the point")
+            raise DamagedTableError(f"its schema has a decimal of {precision} digits, {scale} of them after the point")
         return pa.decimal128(precision, scale)
     return _LOGICAL.get((kind, schema.get("logical", "")), _PLAIN[kind])
 
@@ -91,13 +91,13 @@ def record_batch(records: Sequence[Record], schema: pa.Schema) -> pa.RecordBatch
 
     Raises
     ------
-    DamagedTableError : a value that its type has no place for.
+    DamagedTableError : a value does not fit its type.
     """
     try:
         columns = [_array([record[field.name] for record in records], field.type) for field in schema]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise DamagedTableError(f"its records have a value that is none of its type: {error}") from error
+        raise DamagedTableError(f"its records have a value that does not fit its type: {error}") from error
 
 
 def _array(values: list[Any], type_: pa.DataType) -> pa.Array:
@@ -137,7 +137,7 @@ def _structs(values: list[Any], type_: pa.DataType) -> pa.StructArray:
 
 
 def _decimals(values: list[Any], type_: pa.DataType) -> pa.Array:
-    """From big-endian bytes; Python's own decimals round to the digits of their context."""
+    """From big-endian bytes. Python's own decimals would round to the digits of their context."""
     limit = 10**type_.precision
     raw = bytearray()
     for value in values:

@@ -16,7 +16,7 @@ from dv_maintenance.files.varint import read_varint
 
 __all__ = ["PACKERS", "unpacked"]
 
-# What unpacking xz may take, at its highest level and then some.
+# The memory limit for unpacking xz: more than its highest level needs.
 _MAX_DICTIONARY: Final = 128 << 20
 
 
@@ -44,14 +44,14 @@ def unpacked(block: bytes, codec: str, limit: int) -> bytes:
     except (zlib.error, lzma.LZMAError, pa.ArrowException, EOFError, OSError, MemoryError, ValueError) as error:
         if isinstance(error, DamagedTableError):
             raise
-        raise DamagedTableError(f"a block is no {codec}: {error}") from error
+        raise DamagedTableError(f"a block is not valid {codec}: {error}") from error
     if len(found) > limit:
         raise DamagedTableError("it unpacks to more than any file of Paimon's has")
     return found
 
 
 def _unpacker(codec: str) -> Any:
-    """What unpacks a part at a time."""
+    """A decompressor that works incrementally."""
     match codec:
         case "bzip2":
             return bz2.BZ2Decompressor()
@@ -61,7 +61,7 @@ def _unpacker(codec: str) -> Any:
 
 
 def _unsnapped(block: bytes, limit: int) -> bytes:
-    """Snappy, then the CRC-32 of what it unpacks to. The size is what snappy begins with, as a plain varint."""
+    """Snappy, followed by the CRC-32 of the unpacked bytes. Snappy begins with the unpacked size, as a plain varint."""
     body, checksum = block[:-4], block[-4:]
     try:
         size, _ = read_varint(body, 0)

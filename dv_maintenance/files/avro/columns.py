@@ -1,10 +1,10 @@
 """Records of Avro blocks as columns: all records are decoded together, one field after the other.
 
-A record begins where the one before it ends, which only decoding that one tells. So every place that looks like a
-beginning is taken for one; all of them are decoded at once, and the chain of records from the first byte to the last
-picks those that were right. Nothing is taken on trust: a record must end where the next one begins, a block where its
-last record ends, with as many records as it says. Where anything differs, or the schema has a type that is not known
-here, nothing is decoded, and the caller reads record by record, which also finds the reason.
+A record begins where the previous one ends, which is known only once that one is decoded. So every position that may
+begin a record is a candidate. All candidates are decoded at once, and the chain of records from the first byte to the
+last selects the real ones. Everything is verified: a record must end where the next one begins, and a block where its
+last record ends, with the record count that it states. If anything differs, or the schema has a type that is unknown
+here, nothing is returned; the caller then reads record by record, which also finds the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dv_maintenance.files.varint import MAX_BYTES, read_varint, unzigzag, varint
 __all__ = ["Block", "Columns", "decode"]
 
 Block = tuple[int, bytes]
-"""How many records it has, and their bytes."""
+"""The number of records, and their bytes."""
 
 Columns = dict[str, Any]
 """By name: integers as ``int64``, text as ``string``, bytes as ``binary``, an array of text as ``list<string>``, a
@@ -32,7 +32,7 @@ record as Columns.
 _Rows = np.ndarray[Any, np.dtype[np.int64]]
 _Words = np.ndarray[Any, np.dtype[np.uint64]]
 
-# What a number of one byte stands for.
+# The values of numbers of one byte.
 _SHORT: Final = np.array([unzigzag(byte & 0x7F) for byte in range(256)], np.int64)
 _ONE: Final = np.uint64(1)
 _HIGH: Final = np.uint64(0x8080808080808080)
@@ -58,10 +58,10 @@ _WIDTHS: Final = {"boolean": 1, "float": 4, "double": 8}
 def decode(
     schema: Rebuilt, blocks: Sequence[Block], wanted: Wanted, first: Mapping[str, Collection[int]]
 ) -> Columns | None:
-    """The ``wanted`` fields of all records, those that the schema has; ``None`` where they can't be decoded here.
+    """Those of the ``wanted`` fields that the schema has, for all records; ``None`` if they can't be decoded here.
 
-    ``first``: which values the fields that a record begins with may have. At least one of them must be known, or too
-    many places look like the beginning of a record.
+    first : possible values of the first fields of a record. At least one field must be given: otherwise too many
+        positions are candidates for the beginning of a record.
     """
     prefix = _prefix(schema, first)
     if not prefix or sum(count for count, _ in blocks) < _WORTH_IT:
@@ -82,8 +82,8 @@ def _decoded(schema: Rebuilt, blocks: Sequence[Block], wanted: Wanted, prefix: S
 
 
 def _groups(blocks: Sequence[Block]) -> Iterator[list[Block]]:
-    """Blocks that are decoded at once: so many that a step for each field counts for little, so few that what it
-    works on stays in the processor's cache.
+    """Blocks that are decoded at once: so many that the cost per field is small, and so few that the data fit in the
+    processor's cache.
     """
     some: list[Block] = []
     size = 0
@@ -105,11 +105,11 @@ def _joined(parts: Sequence[Any]) -> Any:
 
 
 class _NotHereError(Exception):
-    """What is left to the caller."""
+    """Left to the caller."""
 
 
 def _prefix(schema: Rebuilt, first: Mapping[str, Collection[int]]) -> list[list[int]]:
-    """For each of the bytes that a record begins with, which ones are possible."""
+    """The possible values of each of the first bytes of a record."""
     found: list[list[int]] = []
     if schema["type"] == "union":
         found.append([2 * [each["type"] for each in schema["branches"]].index("record")])
@@ -126,15 +126,17 @@ _Column = Callable[[_Rows], Any]
 
 
 class _Lanes:
-    """Places that may be the beginning of a record, and how far each of them has been decoded.
+    """Candidates for the beginning of a record, and the progress of their decoding. A lane is dropped when it meets
+    bytes that no record has.
 
-    ``begin``: the places, in order. ``at``: where the next field begins. Lanes that meet what no record has are gone.
+    begin : positions of the candidates, in order.
+    at : positions of the next field.
     """
 
     def __init__(self, data: bytes, prefix: Sequence[Sequence[int]]) -> None:
         self.stop = len(data)
         self.bytes = data
-        # What follows the last byte is read and never used.
+        # The padding after the last byte is read, but never used.
         padded = data + bytes(2 * MAX_BYTES + len(prefix))
         self.data = np.frombuffer(padded, np.uint8)
         # The eight bytes from each place on.
@@ -148,7 +150,7 @@ class _Lanes:
         self.ids: _Rows = np.arange(len(self.begin))
 
     def value(self, schema: Rebuilt, rows: _Rows | None, wanted: Wanted | None, *, keep: bool = True) -> _Column:
-        """Decode the next value of all lanes, or of those in ``rows``. ``keep``: whether anybody asks for it."""
+        """Decode the next value of all lanes, or of those in ``rows``. ``keep``: whether the value is needed."""
         match schema["type"]:
             case "record":
                 return self._record(schema, rows, wanted, keep=keep)
@@ -248,7 +250,7 @@ class _Lanes:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def _number(self, rows: _Rows | None, bits: int) -> _Rows:
-        """The next number of each lane. Lanes without one of so many ``bits`` are gone."""
+        """The next number of each lane. Lanes without a number of at most ``bits`` bits are dropped."""
         at = self._positions(rows)
         byte = self.data.take(at)
         more = np.flatnonzero(byte > 0x7F)
@@ -296,7 +298,7 @@ class _Lanes:
             more = more[byte > 0x7F]
             if not len(more):
                 break
-        # Of the tenth byte one bit is left.
+        # The tenth byte has only one bit left.
         self._drop(rows, (end - at == MAX_BYTES) & (self.data[end - 1] > 1))
         return (value >> _ONE).view(np.int64) ^ -(value & _ONE).view(np.int64), end
 
@@ -384,7 +386,7 @@ class _Lanes:
             self._alive[np.flatnonzero(wrong) if rows is None else rows[wrong]] = False
 
     def _bury(self) -> None:
-        """Forget the lanes that are gone."""
+        """Forget the dropped lanes."""
         if not self._alive.all():
             self.begin, self.at, self.ids = self.begin[self._alive], self.at[self._alive], self.ids[self._alive]
             self._alive = np.ones(len(self.at), bool)
@@ -400,7 +402,7 @@ class _Lanes:
         return pa.ListArray.from_arrays(ends, strings(texts))
 
     def _texts(self, start: _Rows, length: _Rows, chosen: _Rows, type_: pa.DataType) -> pa.Array:
-        """Text that is there already, one after the other: what lies between is left out."""
+        """An array of texts, copied from the data without the bytes between them."""
         if not len(chosen):
             return pa.nulls(0, type_)
         offsets = np.empty(2 * len(chosen), np.int64)
@@ -416,7 +418,7 @@ class _Lanes:
 
 
 def _chain(lanes: _Lanes, blocks: Sequence[Block]) -> _Rows:
-    """The lanes that are records, by their ids: from the first byte to the last, no byte left out or read twice."""
+    """The ids of the lanes that are records. They cover every byte from the first to the last exactly once."""
     begin, end = lanes.begin, lanes.at
     records = sum(count for count, _ in blocks)
     if not len(begin) or begin[0] != 0:
@@ -481,7 +483,7 @@ def _of(rows: _Rows | None, some: _Rows) -> _Rows:
 
 
 def _find(ids: _Rows, chosen: _Rows) -> _Rows:
-    """Places of the chosen lanes, each of which is among ``ids``."""
+    """Positions of the chosen lanes in ``ids``, which contains all of them."""
     if len(ids) == len(chosen):
         return np.arange(len(chosen))
     places = np.empty(int(ids[-1]) + 1, np.int64)
@@ -508,7 +510,7 @@ def _nulls(schema: Rebuilt, count: int) -> Any:
 
 
 def _scattered(column: _Column, chosen: _Rows, present: np.ndarray[Any, np.dtype[np.bool_]], schema: Rebuilt) -> Any:
-    """The column, with null where it is not present."""
+    """The column, with nulls where no value is present."""
     if not present.any():
         return _nulls(schema, len(chosen))
     values = column(chosen[present])
@@ -518,7 +520,7 @@ def _scattered(column: _Column, chosen: _Rows, present: np.ndarray[Any, np.dtype
 
 
 def _list_at(data: bytes, at: int) -> list[str]:
-    """An array of text that was decoded before. Raises pa.ArrowInvalid where it is not UTF-8."""
+    """An array of text whose position is known. Raises pa.ArrowInvalid if it is not UTF-8."""
     found: list[str] = []
     while True:
         number, at = read_varint(data, at)

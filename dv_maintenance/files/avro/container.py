@@ -1,9 +1,9 @@
-"""Avro container files: read as records of the fields that are wanted, from bytes that need not be trusted.
+"""Avro container files: read as records of the wanted fields, from untrusted bytes.
 
-Format: Apache Avro 1.11, object container files. Every file carries the schema it was written with, and that is what it
-is read by: Paimon's manifests have gained fields with nearly every release. Framing and decompression are done here
-with bounds, and the schema is rebuilt from what is known to be harmless, before fastavro sees any of it: it would go
-on for ever over an array of 2^60 values that take no bytes, and has no limit to what a block may unpack to.
+Format: Apache Avro 1.11, object container files. Every file has the schema with which it was written, and is read by
+it: Paimon's manifests have gained fields with nearly every release. Framing and decompression are done here with
+bounds, and the schema is rebuilt from its harmless parts, before fastavro gets it: fastavro would never finish an array
+of 2^60 values that take no bytes, and does not limit the unpacked size of a block.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ Record = dict[str, Any]
 
 MAGIC: Final = b"Obj\x01"
 SYNC: Final = 16
-# Of one file, unpacked: at most so much, and not many times its own size. The names in manifests are random, and do not
-# compress well. Records take up far more as Python objects.
+# Limits of the unpacked size of one file, in bytes and as a multiple of its own size. The names in manifests are
+# random, and do not compress well. As Python objects records need far more.
 _MAX_BYTES: Final = 1 << 30
 _MAX_RATIO: Final = 64
 _SMALL: Final = 4 << 20
-# Of one block of a data file, packed or not: writers end one after some 64 KiB, however long its last record is.
+# The limit of one block of a data file, packed or not: writers end a block after about 64 KiB, plus its last record.
 _MAX_BLOCK: Final = 256 << 20
 
 
 def read_records(data: bytes, wanted: Wanted | None) -> Iterator[Record]:
-    """The records of a file, each with those of the ``wanted`` fields that its writer knew; ``None``: all of them.
+    """The records of a file, each with those of the ``wanted`` fields that the file has; ``None``: all fields.
 
-    Memory is bounded by what ``data`` unpacks to, and that is bounded by its size.
+    Memory is bounded by the unpacked size of ``data``, which is bounded by its size.
 
     Raises
     ------
-    DamagedTableError : with the reason; the caller adds which file it is.
+    DamagedTableError : has the reason; the caller adds the file's name.
     RefusedError : fastavro is not installed.
     """
     fastavro = library()
@@ -67,12 +67,12 @@ def read_records(data: bytes, wanted: Wanted | None) -> Iterator[Record]:
 
 
 def read_columns(data: bytes, wanted: Wanted, first: Mapping[str, Collection[int]]) -> Columns | None:
-    """The same by columns, many times faster; ``None`` where only :func:`read_records` tells what is in the file, or
-    what is wrong with it. ``first``: see ``columns.decode``.
+    """The records by columns, which is many times faster; ``None`` if only :func:`read_records` can read the file, or
+    find its fault. ``first``: see ``columns.decode``.
 
     Raises
     ------
-    DamagedTableError : the file can't be taken apart into blocks.
+    DamagedTableError : the file can't be split into blocks.
     """
     return decode(*_blocks(data), wanted, first)
 
@@ -81,7 +81,7 @@ def _blocks(data: bytes) -> tuple[Rebuilt, list[Block]]:
     """A file's schema and its blocks, unpacked."""
     cursor = _Cursor(data)
     if cursor.take(4) != MAGIC:
-        raise DamagedTableError("it is no Avro file: the magic number is missing")
+        raise DamagedTableError("it is not an Avro file: the magic number is missing")
     metadata = _metadata(cursor)
     sync = cursor.take(SYNC)
     writer = parse_schema(metadata.get("avro.schema", b""))
@@ -108,7 +108,7 @@ class AvroFile:
         self._fastavro = library()
         self._cursor = _FileCursor(file, size)
         if self._cursor.take(4) != MAGIC:
-            raise DamagedTableError("it is no Avro file: the magic number is missing")
+            raise DamagedTableError("it is not an Avro file: the magic number is missing")
         metadata = _metadata(self._cursor)
         self._sync = self._cursor.take(SYNC)
         self._writer = parse_schema(metadata.get("avro.schema", b""))
@@ -116,7 +116,7 @@ class AvroFile:
         self._codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
 
     def blocks(self, wanted: Wanted) -> Iterator[list[Record]]:
-        """The records of each block, with the ``wanted`` fields. Can be gone through once. Raises as the class."""
+        """The records of each block, with the ``wanted`` fields. Can be iterated once. Raises as the class."""
         stream = _Stream(self._pieces())
         with _records(self._fastavro):
             for block in self._fastavro.block_reader(stream, reader_schema=_part(self._writer, wanted)):
@@ -130,7 +130,7 @@ class AvroFile:
 
 
 class _Stream:
-    """What fastavro reads from: one piece after the other, none of them fetched before it is needed."""
+    """The input of fastavro: consecutive pieces, each fetched only when it is needed."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -157,7 +157,7 @@ class _Stream:
 
 @contextmanager
 def _records(fastavro: Any) -> Iterator[None]:
-    """Around the decoding of records: fastavro reports damage by whatever it stumbled over."""
+    """Context for the decoding of records: fastavro reports damage by many kinds of exceptions."""
     try:
         yield
     except DamagedTableError:
@@ -180,7 +180,7 @@ def _records(fastavro: Any) -> Iterator[None]:
 
 
 def _part(schema: Rebuilt, wanted: Wanted | None) -> Any:
-    """What to read; ``None`` for the whole of it: fastavro takes twice as long by a schema that it has to compare."""
+    """The reader's schema; ``None`` for all fields: fastavro takes twice as long if it must compare two schemas."""
     part = None if wanted is None else projected(schema, wanted)
     return None if part == spelled(schema) else part
 
@@ -197,22 +197,22 @@ def writer_schema(data: bytes) -> Rebuilt:
 
 
 def header_of(data: bytes) -> dict[str, bytes]:
-    """What a file says of itself. Raises DamagedTableError where it is no Avro file."""
+    """The metadata in a file's header. Raises DamagedTableError if it is not an Avro file."""
     cursor = _Cursor(data)
     if cursor.take(4) != MAGIC:
-        raise DamagedTableError("it is no Avro file: the magic number is missing")
+        raise DamagedTableError("it is not an Avro file: the magic number is missing")
     return _metadata(cursor)
 
 
 def library() -> Any:
-    """Fastavro. Raises RefusedError where it is not installed."""
+    """The module fastavro. Raises RefusedError if it is not installed."""
     try:
         import fastavro
         import fastavro.read
         import fastavro.schema
     except ImportError as error:
         raise RefusedError(
-            f"Paimon's manifests are Avro files, and fastavro is not there to read them ({error})",
+            f"Paimon's manifests are Avro files, and fastavro, which reads them, is not installed ({error})",
             next_step="install dv-maintenance[paimon]",
         ) from error
     return fastavro
@@ -223,7 +223,7 @@ def library() -> Any:
 
 @dataclass(slots=True)
 class _Cursor:
-    """Goes through bytes from the start. Raises DamagedTableError where they end too soon."""
+    """Reads bytes from the start. Raises DamagedTableError if they end too early."""
 
     data: bytes
     at: int = 0
@@ -248,7 +248,7 @@ class _Cursor:
 
 
 class _FileCursor(_Cursor):
-    """The same over a file, which is read as it goes."""
+    """The same over a file, which is read incrementally."""
 
     __slots__ = ("file", "size")
 
@@ -270,7 +270,7 @@ class _FileCursor(_Cursor):
 
 
 def _framed(block: Block, sync: bytes) -> bytes:
-    """As an Avro file without compression has it."""
+    """The block as it is in an Avro file without compression."""
     count, data = block
     return b"".join([varint(zigzag(count)), varint(zigzag(len(data))), data, sync])
 

@@ -1,7 +1,7 @@
-"""Schemas of Avro files, rebuilt from what is known to be harmless.
+"""Schemas of Avro files, rebuilt from their harmless parts.
 
-Format: Apache Avro 1.11, schema declaration. What a file says of its records need not be trusted: names that refer to
-each other may double in size with each, arrays of values that take no bytes go on for ever.
+Format: Apache Avro 1.11, schema declaration. The schema in a file is untrusted: with names that refer to each other its
+size may double with each name, and arrays of values that take no bytes never end.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dv_maintenance.errors import DamagedTableError
 __all__ = ["Rebuilt", "Wanted", "parse_schema", "projected", "record_of", "spelled", "unknown_texts"]
 
 Wanted = Mapping[str, "Wanted | None"]
-"""Names of the fields to read; ``None`` for all of a field, else those of the record (or of the array's records) in it.
-What the file does not have is not in the records either.
+"""Names of the fields to read. The value is ``None`` for a whole field, or the wanted fields of the record (or of the
+array's records) in it. Fields that the file lacks are missing from the records.
 """
 
 Rebuilt = dict[str, Any]
-"""Like Avro's own notation, but for unions, which are a type with branches, and logical types, which fastavro is not
-told of: ``logical``, with ``precision`` and ``scale``.
+"""Avro's own notation, with two exceptions. Unions are a type with branches. Logical types are hidden from fastavro
+under ``logical``, with ``precision`` and ``scale``.
 """
 
 # The newest writers need about 60.
@@ -32,23 +32,23 @@ _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doub
 
 
 def parse_schema(text: bytes) -> Rebuilt:
-    """The schema of records that each take at least one byte, as does every value in them. Paimon in Rust writes
-    records that might be null, and never are.
+    """The schema of records in which the record and every value take at least one byte. Paimon in Rust declares its
+    records as nullable, but writes no null.
 
     Raises
     ------
-    DamagedTableError : with the reason.
+    DamagedTableError : has the reason.
     """
     schema = _Schema().rebuilt(_parsed(text), 0)
     branches = schema["branches"] if schema["type"] == "union" else [schema]
     kinds = sorted(each["type"] for each in branches)
     if kinds not in (["record"], ["null", "record"]) or _least_bytes(schema) < 1:
-        raise DamagedTableError("its records are none of Paimon's")
+        raise DamagedTableError("its records are not Paimon's")
     return schema
 
 
 def record_of(schema: Rebuilt) -> Rebuilt:
-    """The record that a schema of :func:`parse_schema` is of."""
+    """The record in a schema of :func:`parse_schema`."""
     return next(each for each in schema.get("branches", [schema]) if each["type"] == "record")
 
 
@@ -56,13 +56,13 @@ def _parsed(text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise DamagedTableError("its schema is no JSON") from None
+        raise DamagedTableError("its schema is not JSON") from None
 
 
 @dataclass(slots=True)
 class _Schema:
-    """Rebuilds a schema from the parts of it that matter: no names that refer to each other (each record gets one of
-    its own), no logical types, nothing that is endless.
+    """Rebuilds a schema from its relevant parts, without references by name (each record gets a name of its own),
+    without logical types, and without anything endless.
     """
 
     names: dict[str, Any] = field(default_factory=dict)
@@ -75,17 +75,17 @@ class _Schema:
         if isinstance(schema, list):
             branches = [self.rebuilt(each, depth + 1) for each in schema]
             if any(each["type"] == "union" for each in branches) or not branches:
-                raise DamagedTableError("its schema has a union right in a union, or an empty one")
+                raise DamagedTableError("its schema has a union directly in a union, or an empty one")
             return {"type": "union", "branches": branches}
         if isinstance(schema, str):
             if schema in _PRIMITIVES:
                 return {"type": schema}
             if schema not in self.names:
-                raise DamagedTableError(f"its schema uses the type {schema!r} and does not say what it is")
-            # Once more in full. One that refers to itself goes too deep.
+                raise DamagedTableError(f"its schema uses the type {schema!r} without defining it")
+            # Expanded again. A type that refers to itself exceeds the depth.
             return self.rebuilt(self.names[schema], depth + 1)
         if not isinstance(schema, dict):
-            raise DamagedTableError("its schema is none of Avro's")
+            raise DamagedTableError("its schema is not an Avro schema")
         kind = schema.get("type")
         if isinstance(kind, dict | list):
             return self.rebuilt(kind, depth + 1)
@@ -127,7 +127,7 @@ class _Schema:
 
 
 def _logical(schema: Rebuilt) -> Rebuilt:
-    """What a plain value or an array stands for; ``precision`` and ``scale`` of decimals, 0 where there is none."""
+    """The logical type of a plain value or an array; for decimals also ``precision`` and ``scale``, 0 if missing."""
     kind = schema.get("logicalType")
     if not isinstance(kind, str):
         return {}
@@ -136,14 +136,14 @@ def _logical(schema: Rebuilt) -> Rebuilt:
 
 
 def _least_bytes(schema: Rebuilt) -> int:
-    """The fewest bytes that a value takes, counted up to 1."""
+    """The minimum number of bytes of a value, at most 1."""
     if schema["type"] == "record":
         return max((_least_bytes(each["type"]) for each in schema["fields"]), default=0)
     return 0 if schema["type"] == "null" else 1
 
 
 def projected(schema: Rebuilt, wanted: Wanted | None) -> Any:
-    """The part of a rebuilt schema that holds the ``wanted`` fields."""
+    """The part of a rebuilt schema with the ``wanted`` fields."""
     if wanted is None:
         return spelled(schema)
     match schema["type"]:
@@ -162,7 +162,7 @@ def projected(schema: Rebuilt, wanted: Wanted | None) -> Any:
 
 
 def spelled(schema: Rebuilt) -> Any:
-    """A rebuilt schema as Avro spells it."""
+    """A rebuilt schema in Avro's own notation."""
     match schema["type"]:
         case "union":
             return [spelled(each) for each in schema["branches"]]
@@ -179,7 +179,7 @@ def spelled(schema: Rebuilt) -> Any:
 
 
 def unknown_texts(schema: Rebuilt, known: Wanted) -> list[str]:
-    """Fields that are not ``known`` and may hold text: for all that anybody can tell, names of files."""
+    """Fields that are not ``known`` and may hold text, which may be names of files."""
     match schema["type"]:
         case "union":
             return [name for each in schema["branches"] for name in unknown_texts(each, known)]

@@ -1,5 +1,5 @@
-"""Avro container files, written like another one: manifests have gained fields with nearly every release, and a table's
-own say which of them its readers know.
+"""Avro container files, written like an existing one: manifests have gained fields with nearly every release, and those
+of a table show which fields its readers know.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ __all__ = ["Template", "block_bytes", "header_bytes", "template_of", "write_reco
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """How a file is written: the JSON of its schema, and its codec as Avro calls it."""
+    """How a file is written.
+
+    schema : JSON.
+    codec : Avro's name for it.
+    """
 
     schema: str
     codec: str = "zstandard"
 
     def fields(self, *path: str) -> dict[str, Any]:
-        """The types of a record's fields by name, ``path`` leading through fields to the record."""
+        """The types of a record's fields by name. ``path``: names of fields that lead to the record."""
         found = _record_in(json.loads(self.schema))
         for name in path:
             found = _record_in(next(each["type"] for each in found["fields"] if each["name"] == name))
@@ -42,11 +46,11 @@ def _record_in(schema: Any) -> Any:
 
 
 def template_of(data: bytes) -> Template:
-    """How a file was written, that the next one of its kind is written the same way.
+    """How a file was written, so that the next one of its kind is written the same way.
 
     Raises
     ------
-    DamagedTableError : with the reason; the caller adds which file it is.
+    DamagedTableError : has the reason; the caller adds the file's name.
     """
     metadata = header_of(data)
     schema = metadata.get("avro.schema", b"")
@@ -55,7 +59,7 @@ def template_of(data: bytes) -> Template:
 
 
 def write_records(template: Template, records: Sequence[Record]) -> bytes:
-    """A container file. Fields that a record lacks are null, or their default.
+    """A container file. Fields that a record lacks are null, or have their default.
 
     Raises
     ------
@@ -77,7 +81,7 @@ def write_records(template: Template, records: Sequence[Record]) -> bytes:
 
 
 def header_bytes(schema: str, codec: str, sync: bytes) -> bytes:
-    """What a file begins with: ``sync`` are 16 random bytes, which every block ends with."""
+    """The header of a file. ``sync``: 16 random bytes that end every block."""
     pairs = {b"avro.schema": schema.encode(), b"avro.codec": codec.encode()}
     parts = [MAGIC, varint(zigzag(len(pairs)))]
     for key, value in pairs.items():
@@ -86,7 +90,7 @@ def header_bytes(schema: str, codec: str, sync: bytes) -> bytes:
 
 
 def block_bytes(encoded: bytes, records: int, codec: str, sync: bytes) -> bytes:
-    """A block of so many records; ``codec``: one of PACKERS."""
+    """A block with this number of records. ``codec``: one of PACKERS."""
     packed = PACKERS[codec](encoded)
     return b"".join([varint(zigzag(records)), varint(zigzag(len(packed))), packed, sync])
 
