@@ -6,7 +6,7 @@ Rows are deleted at random, 20, 50 or 80 % of them, as the proposal has it. Its 
 ratio (Java / ours; above 1 we are faster) says more about the order of magnitude than about percents. What is done:
 
 - add: deleted positions, as NumPy arrays of one stretch of rows after the other, become one DV. "mask": the same from
-  the mask that a reader has of which rows are deleted, a bit for each.
+  the mask of deleted rows that a reader needs, a bit for each row.
 - write, read: one index file's DV in the encoding that holds the positions, with its checksum; reading checks the bytes
   against each other. Size: of the file.
 - contains: the proposal asked for each deleted position by itself. Here every row is asked for, deleted or not, as

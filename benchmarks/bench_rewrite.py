@@ -182,13 +182,13 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         while not self._stop_now.wait(0.05):
-            self.look()
+            self.sample()
 
     def finish(self) -> None:
         self._stop_now.set()
         self.join()
 
-    def look(self) -> None:
+    def sample(self) -> None:
         parents = {int(pid): self._parent(pid) for pid in os.listdir("/proc") if pid.isdigit()}
         family = {self.root}
         while grown := {pid for pid, parent in parents.items() if parent in family} - family:

@@ -2,9 +2,9 @@
 
     python benchmarks/bench_sensor.py [TABLES]
 
-Small local tables, all due for optimization in the first look, and an instance on disk with the settings of
-``sensors/dagster.yaml``. Limits to hold the times against: Dagster ends a tick after 60 seconds; the sensor looks every
-60 by default.
+Small local tables, all due for optimization at the first tick, and an instance on disk with the settings of
+``sensors/dagster.yaml``. Limits to compare the times with: Dagster ends a tick after 60 seconds; by default the sensor
+evaluates every 60 seconds.
 """
 
 from __future__ import annotations
@@ -77,26 +77,26 @@ def main(count: int) -> None:
         tables = build(Path(folder), count)
         defs = timed(f"load the definitions of {count} tables", lambda: load(tables))
         with tempfile.TemporaryDirectory() as home, on_disk(home) as instance:
-            looks = Looks(defs, instance)
-            requests = timed("first tick: every table is new", looks.tick)
-            print(f"  {len(requests)} runs requested, a cursor of {len(looks.cursor or '') / 1000:.0f} kB")
+            ticks = Ticks(defs, instance)
+            requests = timed("first tick: every table is new", ticks.tick)
+            print(f"  {len(requests)} runs requested, a cursor of {len(ticks.cursor or '') / 1000:.0f} kB")
             while requests:
-                looks.start(requests)
-                requests = looks.tick()
-            timed(f"unchanged, all {count} due, their runs under way", looks.tick)
+                ticks.start(requests)
+                requests = ticks.tick()
+            timed(f"unchanged, all {count} due, their runs under way", ticks.tick)
         # Another instance, in which these runs never were: to end a thousand of them would take minutes.
         with tempfile.TemporaryDirectory() as home, on_disk(home) as instance:
-            looks = Looks(defs, instance, looks.cursor)
-            timed("unchanged, all due, no run under way", looks.tick)
+            ticks = Ticks(defs, instance, ticks.cursor)
+            timed("unchanged, all due, no run under way", ticks.tick)
             # As after maintenance.
-            looks.cursor = (looks.cursor or "").replace('"o"', '""')
-            timed("unchanged, nothing due", looks.tick)
+            ticks.cursor = (ticks.cursor or "").replace('"o"', '""')
+            timed("unchanged, nothing due", ticks.tick)
             for table in tables[:CHANGED]:
                 delete(table.path, 4)
-            timed(f"{min(CHANGED, count)} tables changed", looks.tick)
+            timed(f"{min(CHANGED, count)} tables changed", ticks.tick)
 
 
-class Looks:
+class Ticks:
     """A sensor's ticks, one after the other."""
 
     def __init__(self, defs: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None = None) -> None:

@@ -229,7 +229,7 @@ def start_session(home: str) -> SparkSession:
         "spark.jars": ",".join(map(str, jars)),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # As ours is told to: every file with a deletion vector is rewritten.
+        # The same policy as ours: every file with a deletion vector is rewritten.
         "spark.databricks.delta.optimize.maxDeletedRowsRatio": "0.0",
     }
     for key, value in settings.items():

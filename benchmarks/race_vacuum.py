@@ -211,8 +211,8 @@ def soak(name: str, runs: int, files: int) -> int:
             if bad or verb not in {0, 3} or vacuum not in ({0, 2, 3} if pair.build is folder_of_parquet else {0, 3}):
                 print(f"  {name} run {run + 1}: verb {verb} vacuum {vacuum} rows {after} of {allowed}: {said[:400]}")
             shutil.rmtree(folder)
-    told = "; ".join(f"{count} times {outcome}" for outcome, count in sorted(outcomes.items()))
-    print(f"{name}: {runs} runs of {files} files, {wrong} unreadable or wrong: {told}", flush=True)
+    summary = "; ".join(f"{count} times {outcome}" for outcome, count in sorted(outcomes.items()))
+    print(f"{name}: {runs} runs of {files} files, {wrong} unreadable or wrong: {summary}", flush=True)
     return wrong
 
 

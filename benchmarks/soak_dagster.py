@@ -2,7 +2,7 @@
 
     python benchmarks/soak_dagster.py [--minutes 10] [--tables 8] [--seed 1] [--keep]
 
-A deployment of real processes (code server, daemon, webserver) on this machine, two sensors that look every five
+A deployment of real processes (code server, daemon, webserver) on this machine, two sensors that evaluate every five
 seconds, one process per run, the local engine. For the whole time
 
 * a writer appends to and deletes from random tables, several times a second, and remembers what each must contain;
@@ -57,7 +57,7 @@ PAUSE_SECONDS = 0.3
 DAMAGE_EVERY_SECONDS, DAMAGED_SECONDS = 45.0, 25.0
 KILL_EVERY_SECONDS = 50.0
 LAUNCH_EVERY_SECONDS = 20.0
-# After the last change: retention, runs that wait for one another, and two looks that find nothing.
+# After the last change: retention, runs that wait for one another, and two inspections that find nothing.
 REST_SECONDS = 1800.0
 QUIET_SECONDS = 20.0
 ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
@@ -201,7 +201,7 @@ class Soak:
     def _guarded(self, job: Any) -> None:
         try:
             job()
-        except BaseException as error:  # noqa: BLE001 (a soak without its writer proves nothing: told at the end)
+        except BaseException as error:  # noqa: BLE001 (a soak without its writer proves nothing: reported at the end)
             self.errors.append(error)
             self.over.set()
 
@@ -269,7 +269,7 @@ class Soak:
 
 @dataclass(slots=True)
 class Claims:
-    """What must be true, and what is to be told."""
+    """Claims that must hold, and numbers to report."""
 
     failed: list[str] = field(default_factory=list)
 
@@ -468,7 +468,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--tables", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", action="store_true", help="leave tables and instance behind, and say where")
+    parser.add_argument("--keep", action="store_true", help="keep tables and instance, and print their location")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     soak = Soak(folder, options.tables, options.seed)

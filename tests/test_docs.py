@@ -294,7 +294,7 @@ def test_policies_allow_what_the_jobs_ask_for_and_no_more(tmp_path: Path, reques
     builder.append(pa.table({"id": range(100), "part": [1] * 50 + [2] * 50}))
     builder.delete(lambda rows: pc.less(rows["id"], 25))
 
-    def look() -> None:
+    def inspect() -> None:
         inspect_table(open_table(path), jobs=("optimize", "vacuum", "manifest"))
         check_table(lambda: open_table(path))
 
@@ -305,7 +305,7 @@ def test_policies_allow_what_the_jobs_ask_for_and_no_more(tmp_path: Path, reques
         # The other partition is gone, and so must be its manifest.
         write_manifests(open_table(path), LocalEngine(), purge_first=True)
 
-    jobs = {"look": look, "rewrite": rewrite, "vacuum": lambda: vacuum(open_table(path))}
+    jobs = {"inspect": inspect, "rewrite": rewrite, "vacuum": lambda: vacuum(open_table(path))}
     policies = {body["Id"]: body for body in map(json.loads, fenced(DOCS / "permissions.md", "json"))}
     assert policies.keys() == jobs.keys()
     for name, job in jobs.items():

@@ -1,10 +1,10 @@
-"""Protocol Buffers messages, taken apart by the wire format alone: no generated code, no trust in the bytes.
+"""Protocol Buffers messages, parsed by the wire format alone: without generated code, from untrusted bytes.
 
 Source: the encoding chapter of the Protocol Buffers documentation. docs/benchmarks.md compares it with
-``google.protobuf``: its import takes longer than this parser takes for most tables. A message is a row of records: a
-varint tag, which is ``number << 3 | wire type``, and a value. Numbers that a shape does not name are skipped, as every
-reader does with what newer writers added. What a shape names must come in the wire type that it names: a reader that
-took such a record for an unknown one would lose, say, a deletion file.
+``google.protobuf``, whose import takes longer than this parser takes for most tables. A message is a sequence of
+records: a varint tag, which is ``number << 3 | wire type``, and a value. Numbers that a shape does not name are
+skipped, as every reader skips what newer writers added. A number that a shape names must have the wire type of the
+shape: a reader that treated such a record as unknown could lose a deletion file, for example.
 """
 
 from __future__ import annotations

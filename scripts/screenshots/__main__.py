@@ -1,7 +1,7 @@
 """Take the pictures of the documentation from a real Dagster: its daemon, its page, Spark, and tables that change.
 
 Run it as ``python scripts/screenshots``. Needs Playwright (the dependency group ``screenshots``), Chromium (see
-``scripts/chromium``) and Java. Takes about ten minutes: the sensor looks once a minute.
+``scripts/chromium``) and Java. Takes about ten minutes: the sensor evaluates once a minute.
 """
 
 from __future__ import annotations

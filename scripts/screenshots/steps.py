@@ -33,7 +33,7 @@ def steps(browser: Browser, dagster: Dagster, lake: Lake) -> Iterator[Path]:
 
 
 def backfill(browser: Browser, dagster: Dagster) -> Iterator[Path]:
-    """Three partitions, chosen and launched by hand, and what each of them tells afterwards."""
+    """Three partitions, chosen and launched by hand, and what each of them reports afterwards."""
     chosen = f"[{DAYS[8]}...{DAYS[9]}], {DAYS[11]}"
     browser.open("/assets/shop/orders/dv/optimize")
     browser.click("Partitions", role="tab")

@@ -40,7 +40,7 @@ class Gate:
     """In front of an S3: lets a table's log through, and its data only while nobody holds it up. Others pass."""
 
     def __init__(self, endpoint: str) -> None:
-        self._behind = urlsplit(endpoint)
+        self._upstream = urlsplit(endpoint)
         self._held: dict[str, threading.Event] = {}
         self._denied: set[str] = set()
         gate = self
@@ -53,11 +53,11 @@ class Gate:
                 if gate.denies(self.path):
                     self._answer(403, [], b"")
                     return
-                behind = http.client.HTTPConnection(gate._behind.hostname, gate._behind.port)
-                behind.request(self.command, self.path, body, dict(self.headers))
-                response = behind.getresponse()
+                upstream = http.client.HTTPConnection(gate._upstream.hostname, gate._upstream.port)
+                upstream.request(self.command, self.path, body, dict(self.headers))
+                response = upstream.getresponse()
                 self._answer(response.status, response.getheaders(), response.read())
-                behind.close()
+                upstream.close()
 
             do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_any  # noqa: N815
 
@@ -198,7 +198,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory, lake: Lake, gate: Gate)
 @pytest.fixture(scope="module", autouse=True)
 def race(deployment: Deployment, lake: Lake) -> tuple[str, str]:
     """A run and a backfill of the same table, launched from the page while the sensor sees that it is due. Started
-    before the first test: Dagster looks after backfills twice a minute.
+    before the first test: Dagster inspects backfills twice a minute.
     """
     lake.delete("raced")
     span = {"dagster/asset_partition_range_start": DAYS[0], "dagster/asset_partition_range_end": DAYS[-1]}
@@ -217,11 +217,11 @@ def runs_of(deployment: Deployment, table: str, job: str = "optimize") -> list[d
 def started(deployment: Deployment, table: str) -> dg.DagsterRun:
     """The first run on a table, once it is in the middle of its step."""
 
-    def look() -> dg.DagsterRun | None:
+    def found() -> dg.DagsterRun | None:
         runs = runs_of(deployment, table)
         return next((run for run in runs if deployment.events(run.run_id, Event.STEP_START)), None)
 
-    return eventually(f"a run is at work on {table}", look, every=0.1)
+    return eventually(f"a run is at work on {table}", found, every=0.1)
 
 
 def saw_it_due(tick: Any) -> bool:
@@ -231,11 +231,11 @@ def saw_it_due(tick: Any) -> bool:
 def over(deployment: Deployment, table: str) -> list[dg.DagsterRun]:
     """Every run on a table, once none is left to come."""
 
-    def look() -> list[dg.DagsterRun] | None:
+    def found() -> list[dg.DagsterRun] | None:
         runs = runs_of(deployment, table)
         return runs if runs and all(run.is_finished for run in runs) else None
 
-    return eventually(f"the runs on {table} are over", look)
+    return eventually(f"the runs on {table} are over", found)
 
 
 def assert_maintained(lake: Lake, table: str) -> None:

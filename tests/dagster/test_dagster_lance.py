@@ -186,7 +186,7 @@ def test_vacuum_is_asked_for_once_though_it_makes_no_version(lake: Lake, ticks: 
 def test_neither_maintenance_nor_a_vacuum_makes_a_new_data_version(
     lake: Lake, ticks: Callable[..., Ticks], pylance: ModuleType
 ) -> None:
-    """Whoever looks: the sensor, one that forgot all, or the observation of the job; with the old versions gone."""
+    """The sensor, one without a cursor, or the observation of the job observes, after the old versions expired."""
     lake.dataset().create_scalar_index("id", "BTREE")
     tick = ticks(lake.watched())
     assert tick.asked() == [VACUUM]
@@ -207,7 +207,7 @@ def test_neither_maintenance_nor_a_vacuum_makes_a_new_data_version(
 
 
 def test_a_vacuum_remembers_what_it_is_about_to_make_unknowable(lake: Lake, ticks: Callable[..., Ticks]) -> None:
-    """The sensor's last look is older than all versions that are left."""
+    """The sensor's last inspection is older than all remaining versions."""
     tick = ticks(lake.watched(policy={"vacuum_every": "1000d"}))
     tick()
     changed = lake.delete("id = 999")

@@ -1,4 +1,4 @@
-"""What reports look like in Dagster: pictures, reasons, columns, numbers."""
+"""The rendering of reports in Dagster: pictures, reasons, columns, numbers."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_picture_is_seen_without_a_click_and_names_what_it_leaves_out() -> Non
     assert len(lines(texts(of_health(state(*plain)))[PICTURE])) > 12
 
 
-def test_unknown_shares_are_not_drawn_but_told() -> None:
+def test_unknown_shares_are_named_but_not_drawn() -> None:
     entries = texts(of_health(state(({"shop": "a"}, counts(5, None)), ({"shop": "b"}, counts(5)))))
     assert lines(entries[PICTURE]) == ["5.0% b"]
     assert entries[PICTURE].endswith("by `shop`. 1 with an unknown share.")

@@ -45,7 +45,7 @@ def on_disk(table: WatchedTable) -> set[int]:
 
 
 def job_of(*ops: dg.OpDefinition, resource: Any = None) -> dg.JobDefinition:
-    """One behind the other."""
+    """One after the other."""
 
     @dg.job(resource_defs={"spark": resource or SparkResource(engine="local")}, executor_def=dg.in_process_executor)
     def chain() -> None:
@@ -70,7 +70,7 @@ def failure(result: dg.ExecuteInProcessResult, op: dg.OpDefinition) -> str:
     return str(result.failure_data_for_node(op.name).user_failure_data.description)
 
 
-def told(result: dg.ExecuteInProcessResult, op: str) -> dict[str, Any]:
+def logged(result: dg.ExecuteInProcessResult, op: str) -> dict[str, Any]:
     (event,) = [event for event in result.events_for_node(op) if event.event_type_value == "STEP_OUTPUT"]
     found = event.step_output_data.metadata.items()
     return {name: value.records if isinstance(value, dg.TableMetadataValue) else value.value for name, value in found}
@@ -150,17 +150,17 @@ def test_zorder_tells_what_it_did(make_table: MakeTable, instance: dg.DagsterIns
     table = make_table()
     before, op = ids(table), zorder_op(table)
     planned = run(op, instance, {"columns": ["id"], "dry_run": True})
-    assert told(planned, op.name)["reason"] == "Only planned; nothing was changed."
+    assert logged(planned, op.name)["reason"] == "Only planned; nothing was changed."
     assert open_table(table.path).version() == 2
 
     result = run(op, instance, {"columns": ["id"]})
-    done = told(result, op.name)
+    done = logged(result, op.name)
     assert next(iter(done)) == "reason"
     assert done["reason"] == "2 files were rewritten as 1, without their 1,000 deleted rows."
     assert (done["rows_purged"], done["verified"]) == (1000, True)
     assert ids(table) == before
 
-    again = told(run(op, instance, {"columns": ["id"]}), op.name)
+    again = logged(run(op, instance, {"columns": ["id"]}), op.name)
     assert again["reason"] == "There was nothing to do."
 
 
@@ -189,8 +189,8 @@ def test_restore_to_a_time(make_table: MakeTable, instance: dg.DagsterInstance) 
     op = restore_op(make_table())
     assert "is not a time with a zone" in failure(run(op, instance, {"timestamp": "2026-01-01"}), op)
     result = run(op, instance, {"timestamp": "2999-01-01T00:00:00Z", "dry_run": True})
-    assert told(result, op.name)["reason"] == "Version 2 would be restored; nothing was changed."
-    again = told(run(op, instance, {"version": 2}), op.name)
+    assert logged(result, op.name)["reason"] == "Version 2 would be restored; nothing was changed."
+    again = logged(run(op, instance, {"version": 2}), op.name)
     assert again["reason"] == "There was nothing to do: the table is as in version 2."
 
 
@@ -213,9 +213,9 @@ def test_an_op_that_is_refused_fails_once_and_says_why(
 def test_checkpoint_says_what_it_would_do(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
     op = checkpoint_op(make_table())
     dry = run(op, instance, {"clean_log": True, "dry_run": True})
-    assert told(dry, op.name)["reason"] == "0 log files would be deleted; nothing was changed."
-    assert told(run(op, instance, {}), op.name)["reason"].startswith("The checkpoint of version 2 was written")
-    assert told(run(op, instance, {}), op.name)["reason"].startswith("The checkpoint of version 2 existed already")
+    assert logged(dry, op.name)["reason"] == "0 log files would be deleted; nothing was changed."
+    assert logged(run(op, instance, {}), op.name)["reason"].startswith("The checkpoint of version 2 was written")
+    assert logged(run(op, instance, {}), op.name)["reason"].startswith("The checkpoint of version 2 existed already")
 
 
 def test_engine_sql_needs_an_engine(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
@@ -228,7 +228,7 @@ def test_engine_sql_is_checked_by_our_reader(
 ) -> None:
     table = make_table()
     before, op = ids(table), engine_sql_op(table)
-    done = told(run(op, instance, {"job": "purge"}, SparkResource()), op.name)
+    done = logged(run(op, instance, {"job": "purge"}, SparkResource()), op.name)
     assert done["reason"] == "The table's engine ran its purge: version 2 became 3, checked by content."
     assert (done["dvs_before"], done["dvs_after"], done["verified"]) == (2, 0, True)
     assert ids(table) == before
@@ -255,13 +255,13 @@ def test_rows_are_deleted_by_a_condition(
 ) -> None:
     table = make_table(delete=False)
     op = delete_rows_op(table)
-    counted = told(run(op, instance, {"where": "id < 10", "dry_run": True}, SparkResource()), op.name)
+    counted = logged(run(op, instance, {"where": "id < 10", "dry_run": True}, SparkResource()), op.name)
     assert counted["reason"] == "10 rows would be deleted; nothing was changed."
     assert len(ids(table)) == 2000
 
     result = run(op, instance, {"where": "id < 10"}, SparkResource())
     assert result.output_for_node(op.name)["rows_deleted"] == 10
-    assert told(result, op.name)["reason"].startswith(
+    assert logged(result, op.name)["reason"].startswith(
         "10 rows deleted: 0 files were removed whole, 1 got a deletion vector"
     )
     assert ids(table) == list(range(10, 2000))
@@ -277,11 +277,11 @@ def test_rows_of_lance_tables_are_deleted(
     table = WatchedTable(name="lance", path=path)
     op = delete_rows_op(table)
     config = {"keys": keys, "on": ["id"]}
-    counted = told(run(op, instance, {**config, "dry_run": True}, SparkResource()), op.name)
+    counted = logged(run(op, instance, {**config, "dry_run": True}, SparkResource()), op.name)
     assert counted["reason"].startswith("3 rows would be deleted; nothing was changed.")
     result = run(op, instance, config, SparkResource())
     assert result.output_for_node(op.name)["rows_deleted"] == 3
-    assert told(result, op.name)["reason"].startswith(
+    assert logged(result, op.name)["reason"].startswith(
         "3 rows deleted: 0 files were removed whole, 1 got a deletion vector"
     )
     assert ids(table) == [each for each in range(2000) if each not in {1, 5, 13}]
@@ -334,7 +334,7 @@ def test_erased_rows_are_in_no_live_file_and_after_the_vacuum_in_none(
     vacuum(table, retention=two_days, now=moment + 1)
     assert {1, 5, 13}.isdisjoint(on_disk(one))
 
-    total = told(result, "dv_erasure_report")
+    total = logged(result, "dv_erasure_report")
     assert total["reason"].startswith("6 rows of 2 tables were deleted. Vacuums may delete the last of the old files")
     assert total["rows_deleted"] == 6
     assert [row.data["table"] for row in total["tables"]] == ["one", "two"]
@@ -348,7 +348,7 @@ def test_a_second_run_finds_nothing_and_says_what_it_does_not_know(
     assert run(deleted, instance, {"keys": keys, "on": ["id"]}, SparkResource()).success
     version = open_table(table.path).version()
 
-    done = told(erase(instance, table, keys=keys), "one__dv_purge_erased")
+    done = logged(erase(instance, table, keys=keys), "one__dv_purge_erased")
     assert "Rows deleted before this run remain in their files: purge_all purges them." in done["reason"]
     assert open_table(table.path).version() == version
 
@@ -371,7 +371,7 @@ def test_a_delete_that_was_tried_twice_leaves_nothing(make_table: MakeTable, ins
         purge(second_try())
 
     result = retried.execute_in_process(instance=instance)
-    assert told(result, purge.name)["rows_purged"] == 1000
+    assert logged(result, purge.name)["rows_purged"] == 1000
     assert result.output_for_node(purge.name)["removable_from"] is not None
 
 
@@ -380,7 +380,7 @@ def test_a_dry_run_counts_and_changes_nothing(
 ) -> None:
     table = make_table("one")
     result = erase(instance, table, keys=keys, dry_run=True)
-    assert told(result, "dv_erasure_report")["reason"] == "3 rows of 1 tables would be deleted."
+    assert logged(result, "dv_erasure_report")["reason"] == "3 rows of 1 tables would be deleted."
     assert open_table(table.path).version() == 2
 
 
@@ -399,4 +399,4 @@ def test_no_table_is_forgotten(columns: dict[str, list[str]]) -> None:
     job = erasure_job(*(WatchedTable(name=name, path=name) for name in ("one", "two")))
     with pytest.raises(dg.DagsterError) as raised:
         job.execute_in_process(run_config={"keys": "k.parquet", "columns": columns})
-    assert "must name the tables of this job" in str(raised.value.__cause__)
+    assert "must name exactly the tables of this job" in str(raised.value.__cause__)

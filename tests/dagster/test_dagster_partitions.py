@@ -124,9 +124,9 @@ def test_a_range_is_one_run_with_numbers_per_partition(sales: MakeTable, instanc
     run = instance.get_run_by_id(result.run_id)
     assert run is not None
     assert run.tags["dv/partitions"] == "2024-11-02...2024-11-03 (2)"
-    # The plan is of the whole run, and told once: in its log.
-    told = [record.user_message for record in instance.all_logs(result.run_id)]
-    (planned,) = [each for each in told if each.startswith("# Maintenance of")]
+    # The plan covers the whole run, and is logged once.
+    messages = [record.user_message for record in instance.all_logs(result.run_id)]
+    (planned,) = [each for each in messages if each.startswith("# Maintenance of")]
     steps, _ = planned.split("## Left alone")
     assert [steps.count(f"day=2024-11-0{day}/") for day in range(1, 5)] == [0, 2, 2, 0]
 

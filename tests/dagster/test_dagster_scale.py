@@ -1,4 +1,4 @@
-"""Many tables in one location: each is asked for once, and what a tick leaves behind stays small."""
+"""Many tables in one location: each is requested once, and what a tick stores stays small."""
 
 from __future__ import annotations
 

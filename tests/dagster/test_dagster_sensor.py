@@ -190,7 +190,7 @@ def test_a_vacuum_goes_first_and_holds_nothing_up_for_good(
     (request,) = tick(defs).run_requests
     assert keys(request) == ["shop/orders/dv/optimize"]
     assert run(defs, instance, request)
-    # A new version is a new chance, and so is the next look for expired files.
+    # A new version is a new chance, and so is the next search for expired files.
     (request,) = tick(defs).run_requests
     assert keys(request) == ["shop/orders/dv/vacuum"]
     assert run(defs, instance, request)

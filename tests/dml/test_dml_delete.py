@@ -1,4 +1,4 @@
-"""DELETE, judged by delta-spark: the same statement on twins leaves the same table behind."""
+"""DELETE, judged by delta-spark: the same statement on twins leaves the same table."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_keys_in_a_table_of_their_own(spark: SparkSession, tmp_path: Path) -> No
         builder.append(pa.table({"id": numbers}, schema=schema))
     builder.delete(lambda batch: pc.less(batch["id"], 45))
     table = DeltaTable(Storage(str(tmp_path / "t")))
-    assert delete(table, spark, keys=str(tmp_path / "keys"), on=["id"]).rows_deleted == 5, "a deleted key is no key"
+    assert delete(table, spark, keys=str(tmp_path / "keys"), on=["id"]).rows_deleted == 5, "deleted keys do not count"
     huge = spark.createDataFrame([(3,), (1 << 40,)], "id long")
     with pytest.raises(UsageError, match="no exact value for column id"):
         delete(table, spark, keys=huge, on=["id"])

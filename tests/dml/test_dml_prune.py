@@ -1,4 +1,4 @@
-"""Files are left out only where no row can match: held against DuckDB, which looks at every row."""
+"""Files are skipped only if no row can match: compared with DuckDB, which reads every row."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_keys_in_range(keys: list[int], table: DeltaTable, judge: Any) -> None:
         ("Day(moment) = day()", ("day", "moment"), False),
         ("part IN (SELECT x FROM y)", ("part",), False),
         ("t.id = 1 AND part = 'a'", ("id", "part"), False),
-        ("this is no SQL (", tuple(SCHEMA.names), False),
+        ("this is not SQL (", tuple(SCHEMA.names), False),
     ],
 )
 def test_what_a_condition_is_about(sql: str, columns: tuple[str, ...], only: bool) -> None:

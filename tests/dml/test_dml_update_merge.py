@@ -1,4 +1,4 @@
-"""UPDATE and MERGE, judged by delta-spark: the same statement on twins leaves the same table behind."""
+"""UPDATE and MERGE, judged by delta-spark: the same statement on twins leaves the same table."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_refused(twins: Twins, changes: Any, condition: Any, error: Any, says: s
     with pytest.raises(error, match=says):
         update(twins.table, twins.spark, changes, condition)
     assert twins.table.version() == before
-    assert set(twins.ours.rglob("*.parquet")) == files, "nothing is left behind"
+    assert set(twins.ours.rglob("*.parquet")) == files, "no new file remains"
 
 
 # -- merge -------------------------------------------------------------------------------------------------------

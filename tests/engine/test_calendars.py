@@ -136,7 +136,7 @@ def test_zones_are_those_of_sparks_table() -> None:
     ("keys", "hybrid", "hybrid_int96"),
     [
         ({}, False, False),
-        ({"org.apache.spark.legacyDateTime": ""}, False, False),  # without a version Spark does not look
+        ({"org.apache.spark.legacyDateTime": ""}, False, False),  # without a version Spark ignores it
         (SPARK_2, True, True),
         ({"org.apache.spark.version": "3.0.3"}, False, True),
         ({"org.apache.spark.version": "3.1.0"}, False, False),
@@ -201,7 +201,7 @@ def test_values_are_moved_wherever_they_are(tmp_path: Path) -> None:
     wanted = table([D1 + 2, D1500 - 10], [NY_1500, T1850 - 238_000_000])
     assert rows(ScanTask((source,), schema)).equals(wanted)
     assert wanted["d"][0].as_py() == date(1, 1, 1)
-    # Paimon's readers do not look at the keys.
+    # Paimon's readers ignore the keys.
     raw = SourceFile(source.key, source.uri, source.size, source.rows, spark_keys=False)
     assert rows(ScanTask((raw,), schema)).equals(table([D1, D1500], [T1500, T1850]))
 

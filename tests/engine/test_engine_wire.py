@@ -94,7 +94,7 @@ def test_the_first_error_ends_a_local_run(lake: Any) -> None:
     done: list[Any] = []
     with pytest.raises(DamagedTableError):
         LocalEngine(threads=1).run([good[0], bad, *good[1:]], on_done=done.append)
-    # Not all were begun, and no file is there that nobody was told of.
+    # Not all were begun, and every file was reported.
     assert len(done) == len(lake.outputs()) < 50
 
 

@@ -151,7 +151,7 @@ def test_slices_of_rows_that_are_null(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_files_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """What a library of the format gets wrong is no rewrite."""
+    """A file that a library of the format writes wrongly is not a rewrite."""
     from dv_maintenance.engine.avro import writer as avro_writer
 
     values, cast = avro_writer._values, orc_writer._cast

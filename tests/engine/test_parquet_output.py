@@ -103,13 +103,13 @@ def test_groups_without_nan_keep_their_bounds(values: list[float | None], group:
     footer = pq.read_metadata(file)
     for number, each in enumerate(groups):
         found = [value for value in each.column("d").to_pylist() if value is not None]
-        told = bool(found) and not any(math.isnan(value) for value in found)
+        claimed = bool(found) and not any(math.isnan(value) for value in found)
         column = footer.row_group(number).column(0)
-        assert column.statistics.has_min_max is told
-        assert column.has_column_index is (told or not found)
+        assert column.statistics.has_min_max is claimed
+        assert column.has_column_index is (claimed or not found)
         assert column.statistics.null_count == each.column("d").null_count
         assert footer.row_group(number).column(1).statistics.has_min_max
-        if told and type != pa.float16():
+        if claimed and type != pa.float16():
             least, greatest = column.statistics.min, column.statistics.max
             assert (least, greatest) == (min(found), max(found))
             # Readers need not take the two zeros for equal.
@@ -163,11 +163,11 @@ def test_dictionaries_with_a_negative_zero_are_not_all_there_is() -> None:
     output.write([pa.record_batch({"zero": [2.0], "one": [-0.0], "text": ["0"]})])
     output.close()
     footer = Struct.parse(encoded(pq.read_metadata(pa.BufferReader(sink.getvalue()))))
-    told = []
+    claimed = []
     for group in footer.list(4, STRUCT):
         metas = [Struct.parse(chunk).struct(3) for chunk in Struct.parse(group).list(1, STRUCT)]
-        told.append([meta is not None and 13 in meta.fields for meta in metas])
-    assert told == [[False, True, True], [True, False, True]]
+        claimed.append([meta is not None and 13 in meta.fields for meta in metas])
+    assert claimed == [[False, True, True], [True, False, True]]
     assert pq.read_table(pa.BufferReader(sink.getvalue())).num_rows == 3
 
 

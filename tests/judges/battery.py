@@ -42,8 +42,8 @@ class Battery:
         self.random = random.Random(seed)
         table = spark.sql(f"SELECT * FROM {source}")
         found = list(_leaves(table.schema))
-        told = [f"{_told(sql, kind)} AS v{number}" for number, (sql, kind) in enumerate(found)]
-        rows = table.selectExpr("input_file_name() AS file", *told).collect()
+        aliased = [f"{_printable(sql, kind)} AS v{number}" for number, (sql, kind) in enumerate(found)]
+        rows = table.selectExpr("input_file_name() AS file", *aliased).collect()
         self.leaves = [
             self._leaf(sql, kind, [(row["file"], row[f"v{number}"]) for row in rows])
             for number, (sql, kind) in enumerate(found)
@@ -78,7 +78,7 @@ class Battery:
         return list(dict.fromkeys(found))
 
     def totals(self) -> list[str]:
-        """Aggregates over all rows: each column's, and all together whose bounds a log tells exactly."""
+        """Aggregates over all rows: each column's, and all together for columns whose bounds in a log are exact."""
         columns = [leaf for leaf in self.leaves if leaf.sql.startswith("`") and "`.`" not in leaf.sql]
         known = [leaf.sql for leaf in columns if leaf.type in {*_WIDTHS, "float", "double", "date"}]
         together = ", ".join(f"min({column}), max({column})" for column in known)
@@ -119,7 +119,7 @@ def _inside(sql: str, type: DataType) -> Iterator[tuple[str, str]]:
         yield sql, type.simpleString()
 
 
-def _told(sql: str, kind: str) -> str:
+def _printable(sql: str, kind: str) -> str:
     """As Python holds it whatever the calendar."""
     if kind == "date":
         return f"unix_date({sql})"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.deep
 
 
-@pytest.mark.parametrize("started", ["in the first state", "behind it"])
+@pytest.mark.parametrize("started", ["in the first state", "after it"])
 def test_a_stream_goes_on_after_a_vacuum(delta_spark: SparkSession, tmp_path: Path, started: str) -> None:
     """Batches of one file each; the table is overwritten and vacuumed while the stream is down."""
     source, sink, checkpoint = (str(tmp_path / name) for name in ("source", "sink", "checkpoint"))
@@ -43,7 +43,7 @@ def test_a_stream_goes_on_after_a_vacuum(delta_spark: SparkSession, tmp_path: Pa
         query.stop()
 
     run(1)
-    if started == "behind it":
+    if started == "after it":
         run(None)
         for number in range(3, 6):
             delta_spark.range(10 * number, 10 * number + 10, 1, 1).write.format("delta").mode("append").save(source)

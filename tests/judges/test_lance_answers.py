@@ -139,7 +139,7 @@ class Judged:
         self.pylance, self.path, self.asked = pylance, path, asked
         self.before = {index: answers(pylance, path, asked, index=index) for index in (False, True)}
 
-    def look(self, verb: str) -> None:
+    def compare(self, verb: str) -> None:
         for index in (False, True):
             after = answers(self.pylance, self.path, self.asked, index=index)
             wrong = [
@@ -179,7 +179,7 @@ def test_the_same_answers(pylance: ModuleType, tmp_path: Path, seed: int, indexe
     judged = Judged(pylance, path, list(conditions(draw, 60 if seed < 2 else 300)))
     for verb, act in VERBS.items():
         act(open_table(str(path)))
-        judged.look(verb)
+        judged.compare(verb)
 
 
 @pytest.mark.deep
@@ -195,7 +195,7 @@ def test_planted_faults_are_found(pylance: ModuleType, tmp_path: Path, harm: str
     else:
         assert dataset.update({"f64": "0.0"}, where="f64 = 0.0")["num_rows_updated"]
     with pytest.raises(AssertionError, match="planted"):
-        judged.look("planted")
+        judged.compare("planted")
 
 
 @pytest.mark.deep
@@ -206,7 +206,7 @@ def test_a_delete_of_other_rows(pylance: ModuleType, spark: SparkSession, tmp_pa
     judged = Judged(pylance, path, [f"k >= 0 AND ({each})" for each in conditions(draw, 300)])
     table = open_table(str(path))
     assert delete(table, spark, "k = -7 OR k = -19").rows_deleted
-    judged.look("delete")
+    judged.compare("delete")
     for verb, act in VERBS.items():
         act(table)
-        judged.look(verb)
+        judged.compare(verb)

@@ -127,11 +127,11 @@ def check_history(engine: PaimonEngine, folder: Path, kind: str, seed: int) -> N
     history.retain(kept := history.draw.randint(1, 3), kept + history.draw.randint(1, 8))
     before = engine.changes(path, 1) if not numbers(path, "changelog") and 1 in numbers(path, "snapshot") else None
     shutil.copytree(path, theirs)
-    told = vacuum(opened(path), dry_run=True)
+    planned = vacuum(opened(path), dry_run=True)
     stored = stored_files(path)
-    assert vacuum(opened(path)).kept == told.kept
-    assert sorted(stored - stored_files(path)) == sorted(told.paths or ())
-    assert len(stored_files(path) - stored) <= told.kept.get(LEFT, 0)
+    assert vacuum(opened(path)).kept == planned.kept
+    assert sorted(stored - stored_files(path)) == sorted(planned.paths or ())
+    assert len(stored_files(path) - stored) <= planned.kept.get(LEFT, 0)
     engine.expire_by_options(theirs)
     judge(engine, path, theirs)
     # Rollbacks leave some.

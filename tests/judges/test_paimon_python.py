@@ -1,5 +1,5 @@
 """Tables that Paimon 2.1 writes, through its package for Python: read, deleted from, purged and vacuumed here; and
-tables of Paimon's engine in Java, of which all three read the same.
+tables of Paimon's engine in Java; all three read the same rows.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class Rust:
         return [row for batch in found for row in batch.to_pylist()]
 
     def create(self, columns: str, options: dict[str, str], more: str = "") -> Path:
-        told = ", ".join(f"'{key}'='{value}'" for key, value in {"bucket": "-1", **options}.items())
-        self.sql(f"CREATE TABLE t ({columns}) {more} WITH ({told})")
+        properties = ", ".join(f"'{key}'='{value}'" for key, value in {"bucket": "-1", **options}.items())
+        self.sql(f"CREATE TABLE t ({columns}) {more} WITH ({properties})")
         return self.warehouse / "db.db" / "t"
 
     def table(self) -> Any:

@@ -30,7 +30,7 @@ from dv_maintenance.maintenance.vacuum import vacuum
 
 HOUR = 3_600_000
 HISTORIES = int(os.environ.get("DVM_HISTORIES", "3"))
-# How long a snapshot may be looked at is told to both; how many of them are kept is an option of the table.
+# Both get the retention as an argument; the number of snapshots to keep is an option of the table.
 ONE = {"snapshot.num-retained.min": "1", "snapshot.time-retained": "100 d"}
 
 

@@ -1,6 +1,6 @@
 """Random conditions and assignments in sessions of random settings mean here what they mean to delta-spark.
 
-Most conditions are put to both in batches: a query that tells for each row which conditions it fulfils, over
+Most conditions are put to both in batches: a query that returns for each row which conditions it fulfils, over
 delta-spark's table and over the rows as DELETE, UPDATE and MERGE get them; and for each of them the files and row
 groups that are left out here hold no such row. Every so often the operation itself is run on a twin.
 
@@ -55,7 +55,7 @@ def make(spark: SparkSession, place: Path, random: Random, partitioned: bool) ->
     return place
 
 
-def operate(twins: Twins, random: Random, count: Count, told: str) -> None:
+def operate(twins: Twins, random: Random, count: Count, label: str) -> None:
     """One DELETE, UPDATE or MERGE on both twins."""
     sql = condition(random)
     sets = dict(assignment(random) for _ in range(2))
@@ -87,11 +87,11 @@ def operate(twins: Twins, random: Random, count: Count, told: str) -> None:
     count.failed += problem is not None and not refused
     wrong = None
     if (problem is None) != (theirs is None):
-        wrong = None if refused else f"{told}: {statement}: {theirs} there, {problem} here"
+        wrong = None if refused else f"{label}: {statement}: {theirs} there, {problem} here"
     elif problem is None:
         rows = [set(contents(spark, place).values()) for place in (twins.theirs, twins.ours)]
         if rows[0] != rows[1]:
-            wrong = f"{told}: {statement}: {sorted(rows[0] ^ rows[1])[:2]}"
+            wrong = f"{label}: {statement}: {sorted(rows[0] ^ rows[1])[:2]}"
     if wrong is None:
         return
     # Its MERGE cannot compare a CHAR column with the source's text.

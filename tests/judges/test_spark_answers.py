@@ -199,7 +199,7 @@ def _manifest(kept: Kept, _: SparkSession) -> None:
 
 
 def _restore(kept: Kept, _: SparkSession) -> None:
-    """To what it was, after somebody emptied it."""
+    """Restore the state from before somebody emptied it."""
     version = kept.table.version()
     delete(kept.table, kept.answers.spark)
     assert restore(kept.table, version=version).verified
@@ -225,7 +225,7 @@ def _merge(kept: Kept, spark: SparkSession) -> None:
 
 Verb = Callable[[Kept, "SparkSession"], None]
 STATEMENTS: Mapping[str, Verb] = {"delete": _delete, "update": _update, "merge": _merge}
-# In an order in which each finds something to do; a vacuum goes after what leaves files behind.
+# In an order in which each finds something to do; a vacuum follows verbs that leave unused files.
 VERBS: Mapping[str, Verb] = {
     "purge": _purge,
     "zorder": _zorder,

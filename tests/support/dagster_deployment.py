@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 SETTINGS = Path(__file__).parent.parent.parent / "sensors" / "dagster.yaml"
 LOCATION = "soak"
-# The job behind "Materialize" on the page of an asset.
+# The job that "Materialize" launches on the page of an asset.
 JOB = "__ASSET_JOB"
 _REPOSITORY = "__repository__"
 _ENDED = frozenset({Event.STEP_SUCCESS, Event.STEP_FAILURE, Event.STEP_UP_FOR_RETRY})
@@ -63,10 +63,10 @@ class Span:
         return self.start < other.end and other.start < self.end
 
 
-def eventually(what: str, look: Callable[[], T | None], *, seconds: float = 300, every: float = 0.3) -> T:
-    """The first answer of ``look`` that is true, AssertionError if there is none in time."""
+def eventually(what: str, probe: Callable[[], T | None], *, seconds: float = 300, every: float = 0.3) -> T:
+    """The first true result of ``probe``. Raises AssertionError if there is none in time."""
     deadline = time.monotonic() + seconds
-    while not (found := look()):
+    while not (found := probe()):
         assert time.monotonic() < deadline, f"not within {seconds:g} seconds: {what}"
         time.sleep(every)
     return found
@@ -75,9 +75,9 @@ def eventually(what: str, look: Callable[[], T | None], *, seconds: float = 300,
 class Deployment:
     """``folder`` holds everything: the instance, the code location, a log file per process.
 
-    ``tables_file``: the tables to maintain, with the local engine. ``sensors``: jobs to look for by name of the sensor;
-    they are stopped, and look every few seconds once they are switched on. The instance has the settings that
-    ``sensors/dagster.yaml`` recommends, but looks after its processes every other second.
+    ``tables_file``: the tables to maintain, with the local engine. ``sensors``: jobs by name of the sensor;
+    they are stopped, and evaluate every few seconds once they are switched on. The instance has the settings that
+    ``sensors/dagster.yaml`` recommends, but monitors its processes every other second.
     """
 
     def __init__(self, folder: Path, tables_file: Path, *, sensors: Mapping[str, Sequence[str]]) -> None:

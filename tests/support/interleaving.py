@@ -70,7 +70,7 @@ class Process(Generic[T]):
     def _run(self, work: Callable[[Storage], T]) -> None:
         try:
             self.result = work(self.storage)
-        except Exception as error:  # noqa: BLE001 - the test looks at it
+        except Exception as error:  # noqa: BLE001 - the test inspects it
             self.error = error
         self.over = True
         self._stopped.release()
