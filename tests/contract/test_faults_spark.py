@@ -31,6 +31,7 @@ pytestmark = pytest.mark.jvm
 GONE = (1, 8, 13)
 SET = (2, 9, 14)
 RUNS = 6
+RATES = (0.01, 0.03, 0.1)
 
 
 def by_condition(spark: SparkSession, backend: TableBackend) -> object:
@@ -164,7 +165,7 @@ def test_disturbed_again_and_again(kind: str, name: str, trial: Trial) -> None:
     injected: Counter[Fault] = Counter()
     ended: Counter[str] = Counter()
     for seed in range(RUNS):
-        script = Faults(seed, rate=(0.02, 0.1, 0.4)[seed % 3])
+        script = Faults(seed, rate=RATES[seed % 3])
         error = trial.disturb(script)
         injected += script.injected
         ended[type(error).__name__ if error else "done"] += 1
