@@ -135,7 +135,7 @@ def undelete(
         for info in storage.list(batch.folder):
             path = info.path[len(batch.folder) + 1 :]
             if info.size < 0:
-                links += 1  # no vacuum sets one aside: whoever made it would bring a place outside into the table
+                links += 1  # no vacuum sets a link aside; restoring it would bring an outside place into the table
             elif path in files or storage.exists(path):
                 taken.append(path)
             else:

@@ -429,7 +429,7 @@ def damage(written: PaimonWriter) -> DamagedTableError:
         ({"deltaManifestList": "gone"}, "manifest/gone: it does not exist"),
         ({"indexManifest": "gone"}, "manifest/gone: it does not exist"),
         ({"commitKind": None}, "commitKind is missing"),
-        ({"timeMillis": "now"}, "timeMillis is no"),
+        ({"timeMillis": "now"}, "timeMillis is not a 64-bit"),
     ],
 )
 def test_damaged_snapshots(sound: PaimonWriter, changes: dict[str, Any], why: str) -> None:

@@ -80,7 +80,7 @@ def refuse_overwrite(layout: Layout, branch: Branch, to_write: Mapping[int, Ref]
                 "the changes in it would be lost",
                 table=layout.uri,
                 version=number,
-                next_step="delete that file if nobody reads these changes any more, or let Paimon itself expire the "
+                next_step="delete that file if these changes are no longer read, or let Paimon itself expire the "
                 "table, which overwrites it: CALL sys.expire_snapshots",
             )
 
