@@ -109,7 +109,7 @@ def widened(spark: SparkSession, place: Path) -> None:
         CURRENT,
         place,
         f"CREATE TABLE {{t}} (k INT, {', '.join(f'{name} {kind}' for name, kind in old.items())}) USING delta "
-        f"TBLPROPERTIES ({DV}, 'delta.enableTypeWidening' = 'true')",
+        f"TBLPROPERTIES ({DV}, 'delta.enableTypeWidening' = 'true', 'delta.feature.timestampNtz' = 'supported')",
         f"{rows}(0, 40)",
         *(f"ALTER TABLE {{t}} ALTER COLUMN {name} TYPE {kind}" for name, kind in wider.items()),
         f"{rows}(40, 80)",
@@ -151,7 +151,7 @@ DICTIONARIES = {
     "dictionary": {"parquet.enable.dictionary": "true"},
     "plain": {"parquet.enable.dictionary": "false"},
     # Given up half-way, when it is full.
-    "both": {"parquet.enable.dictionary": "true", "parquet.dictionary.page.size": "40", "parquet.page.size": "64"},
+    "both": {"parquet.enable.dictionary": "true", "parquet.dictionary.page.size": "64", "parquet.page.size": "64"},
 }
 PAGES = {
     "pages": LAYOUT,

@@ -23,9 +23,10 @@ class ParquetOutput:
     greater than every number, and Spark skips the row groups and pages whose bounds exclude a filter's value. So a
     column with NaN in a row group must have no bounds there, as in parquet-java (PARQUET-1246).
 
-    If a dictionary has -0.0, parquet-java must not take it for complete: it finds no 0.0 in it, which in Spark is the
-    same number. The same holds for decimals of more than 18 digits: Paimon looks a value up by its shortest bytes,
-    but the stored length is fixed (parquet-java writes no dictionaries for these).
+    If a dictionary has a zero, parquet-java must not take it for complete: it finds no 0.0 in one with -0.0, nor -0.0
+    (``d <=> -0.0``) in one with 0.0, and in Spark they are the same number. The same holds for decimals of more than 18
+    digits: Paimon looks a value up by its shortest bytes, but the stored length is fixed (parquet-java writes no
+    dictionaries for these).
 
     A second footer corrects this. The first one remains in the file as unused bytes.
     """
@@ -81,11 +82,7 @@ class ParquetOutput:
             nan = [floats.nan for floats in self._floats]
             fixed = {leaf for leaf in range(footer.num_columns) if footer.schema.column(leaf).physical_type == _FIXED}
             open_ended = [
-                {
-                    leaf
-                    for leaf in floats.negative_zero | fixed
-                    if footer.row_group(group).column(leaf).has_dictionary_page
-                }
+                {leaf for leaf in floats.zero | fixed if footer.row_group(group).column(leaf).has_dictionary_page}
                 for group, floats in enumerate(self._floats)
             ]
             if any(nan) or any(open_ended):

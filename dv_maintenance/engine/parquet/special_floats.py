@@ -1,7 +1,7 @@
 """Leaf columns with special floats, which filters could miss because of the file's statistics or dictionaries.
 
-NaN: Parquet's writers leave it out of bounds, but in Spark it is greater than every number. Negative zero: in Spark it
-equals zero, but not in parquet-java, which looks a filter's value up in dictionaries.
+NaN: Parquet's writers leave it out of bounds, but in Spark it is greater than every number. Zero: in Spark 0.0 equals
+-0.0, but not in parquet-java, which looks a filter's value up in dictionaries (``d = 0``, and ``d <=> -0.0``).
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ class SpecialFloats:
     """Leaves of ``schema`` with special floats in the batches added so far.
 
     nan : numbers (in Parquet) of the leaves that have a NaN.
+    zero : numbers of those that have a zero of either sign.
     negative_zero : numbers of those that may have a negative zero.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
         self.nan: set[int] = set()
+        self.zero: set[int] = set()
         self.negative_zero: set[int] = set()
         self._floats: list[tuple[int, int, Sequence[_Step]]] = []
         leaf = 0
@@ -41,7 +43,7 @@ class SpecialFloats:
 
     def add(self, batch: pa.RecordBatch) -> None:
         for column, leaf, steps in self._floats:
-            if leaf in self.nan and leaf in self.negative_zero:
+            if leaf in self.nan and leaf in self.negative_zero and leaf in self.zero:
                 continue
             array = batch.column(column)
             for step in steps:
@@ -50,6 +52,8 @@ class SpecialFloats:
                 continue
             if leaf not in self.nan and _has_nan(array):
                 self.nan.add(leaf)
+            if leaf not in self.zero and _has_zero(array):
+                self.zero.add(leaf)
             if leaf not in self.negative_zero and _has_negative_zero(array):
                 self.negative_zero.add(leaf)
 
@@ -95,6 +99,13 @@ def _has_nan(array: pa.Array) -> bool:
         if not np.isnan(values.min()):
             return False
     return not array.null_count or bool(pc.any(pc.is_nan(array)).as_py())
+
+
+def _has_zero(array: pa.Array) -> bool:
+    if not (_values(array, 0) == 0).any():
+        return False
+    # A null is often stored as a zero.
+    return not array.null_count or bool((_values(array.drop_null(), 0) == 0).any())
 
 
 def _has_negative_zero(array: pa.Array) -> bool:
