@@ -43,12 +43,12 @@ class Draft:
     """A commit without the parts that depend on one attempt.
 
     info : its commitInfo, as :func:`operation_info` makes it.
-    looked : its files are old ones, and the caller makes sure that no vacuum deletes them.
+    protected : its files are old ones, and the caller makes sure that no vacuum deletes them.
     """
 
     info: Mapping[str, Any]
     actions: Sequence[Action] = ()
-    looked: bool = False
+    protected: bool = False
 
 
 # What to commit, given what happened since the base; None if nothing is left.
@@ -134,7 +134,7 @@ class _Rules(Rules[Draft]):
             check_writable(load_snapshot(self.storage, self.since.version), self.writes)
             self.checked = (self.since.protocol, self.since.metadata)
         draft = self.compose(self.since)
-        if draft is not None and not draft.looked and any(mark.started for mark in self.since.vacuums):
+        if draft is not None and not draft.protected and any(mark.started for mark in self.since.vacuums):
             check_unvacuumed(self.storage, self.since, draft.actions)
         return draft
 

@@ -87,7 +87,7 @@ def adopt(
             if storage.get(commit_path(0)) != body:
                 return None
     with _telling(storage, "version 0 made a table of all files; whether they still exist was not checked"):
-        _look_once_more(storage, [LiveFile.from_add(add["add"]) for add in adds])
+        _check_presence_after(storage, [LiveFile.from_add(add["add"]) for add in adds])
     return 0
 
 
@@ -101,7 +101,7 @@ def _telling(storage: Storage, done: str) -> Iterator[None]:
         raise
 
 
-def _look_once_more(storage: Storage, files: Sequence[LiveFile]) -> None:
+def _check_presence_after(storage: Storage, files: Sequence[LiveFile]) -> None:
     """Remove from the table the files that no longer exist as they were read."""
     gone = set(presence_of(storage, files).unusable)
     lost = [file for file in files if storage.path_of(RawName(file.path)) in gone]

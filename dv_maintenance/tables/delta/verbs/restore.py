@@ -100,7 +100,7 @@ def restore(
     published = publish(storage, now, work.compose, writes="restore", max_attempts=max_attempts)
     before = work.now.version
     if published.version is not None:
-        _look_once_more(work, published.version)
+        _check_presence_after(work, published.version)
     return work.result(before, before if published.version is None else published.version, attempts=published.attempts)
 
 
@@ -155,7 +155,7 @@ class _Restore:
             return None
         info = operation_info(self.now, _OPERATION, {}, self._metrics(plan), blind=False)
         # With a null for the one that was not given, as in delta-spark's commits.
-        return Draft({**info, "operationParameters": self.parameters}, actions, looked=True)
+        return Draft({**info, "operationParameters": self.parameters}, actions, protected=True)
 
     def plan(self, now: DeltaSnapshot) -> _Plan:
         if self.planned is None:
@@ -286,7 +286,7 @@ class _Restore:
 # -- after the commit ----------------------------------------------------------------------------------------------
 
 
-def _look_once_more(work: _Restore, version: int) -> None:
+def _check_presence_after(work: _Restore, version: int) -> None:
     """Check the files that ``version`` restored, and revert the version if one is missing."""
     adds = work.plan(work.now).adds
     committed = f"version {version} restored version {work.old.version}"
