@@ -1,4 +1,4 @@
-"""Processes on one table, stopped and let go at their calls to the storage: as threads, of which one runs at a time."""
+"""Processes on one table, paused and resumed at their calls to the storage. They are threads; one runs at a time."""
 
 from __future__ import annotations
 
