@@ -5,7 +5,7 @@
 Files of about 16 MB with 30 % of their rows deleted at random. Each round purges a fresh copy by each contender, in
 turn from either end; the least of each counts. Ours runs in this process, on as many threads as there are cores;
 Paimon's compaction, of its engine in Java in the JVM of a warm Spark session, on one: compare CPU. ``not read back``:
-ours without reading each new ORC or Avro file again before it is committed, which is what that costs.
+ours without reading each new ORC file again before it is committed, which is what that costs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 ROOT = Path(__file__).parent.parent
 JAR = ROOT / ".cache" / "jars" / "paimon-1.4.2" / "paimon-bundle-1.4.2.jar"
-FORMATS = ("parquet", "orc", "avro")
+FORMATS = ("parquet", "orc")
 FILES = 16
 EVERY_DV = {"compaction.delete-ratio-threshold": "0", "compaction.min.file-num": "2"}
 COLUMNS = {"id": "BIGINT", "count": "BIGINT", "value": "DOUBLE", "name": "STRING", "at": "TIMESTAMP(6)"}

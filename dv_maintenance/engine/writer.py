@@ -1,5 +1,5 @@
-"""Writes rows into new files of about the wanted size. ORC and Avro files are read back once they are written. The
-writers of single files: ``parquet.writer``, ``orc.writer``, ``avro.writer``.
+"""Writes rows into new files of about the wanted size. ORC files are read back once they are written. The writers
+of single files: ``parquet.writer``, ``orc.writer``.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class RollingWriter:
         self._finished.append(output)
 
     def _new_sums(self) -> RowSums | None:
-        # Parquet's writer is trusted to store the rows it was given; files of the others are read back.
+        # Parquet's writer is trusted to store the rows it was given; files of others are read back.
         return None if self._task.format == "parquet" else RowSums()
 
     def _read_back(self, output: OutputFile, written: Fingerprint) -> None:

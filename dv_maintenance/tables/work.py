@@ -200,7 +200,7 @@ class RewriteTask:
     file_name : template of a new file's name, with ``{uuid}`` (required), ``{task}`` and ``{codec}``.
     stats_columns : leaf columns, as tuples of field names, whose statistics the result reports.
     order_by : fields of the scan's schema, see ``RewriteBin``.
-    format : of the new files, ``parquet``, ``orc`` or ``avro``.
+    format : of the new files, ``parquet`` or ``orc``.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Append tables of ORC and Avro files maintained by us: new files are of the table's own format, and Paimon's own
+"""Append tables of ORC files maintained by us: new files are of the table's own format, and Paimon's own
 engine reads the same rows in them, whatever the time zone of its Java, finds what it looks for, and goes on.
 """
 
@@ -25,7 +25,6 @@ from dv_maintenance.testing.history import InterferingEngine
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FORMATS = ["orc", "avro"]
 FAR = [datetime(2026, 3, 8, 2, 30), datetime(2026, 11, 1, 1, 30)]
 OLD = [
     datetime(1969, 12, 31, 23, 59, 59),
@@ -58,9 +57,7 @@ def time_zone(spark: SparkSession, name: str) -> Iterator[None]:
     ("kind", "options", "parted"),
     [
         pytest.param("orc", DV, True, id="orc-32-partitioned"),
-        pytest.param("avro", DV64, False, id="avro-64"),
-        pytest.param("orc", DV64, False, id="orc-64", marks=pytest.mark.deep),
-        pytest.param("avro", DV, True, id="avro-32-partitioned", marks=pytest.mark.deep),
+        pytest.param("orc", DV64, False, id="orc-64"),
     ],
 )
 def test_a_purge(paimon_engine: PaimonEngine, tmp_path: Path, kind: str, options: dict[str, str], parted: bool) -> None:
@@ -79,7 +76,7 @@ def test_a_purge(paimon_engine: PaimonEngine, tmp_path: Path, kind: str, options
     go_on(engine, path, [1000, "a", "new"])
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", ["orc"])
 def test_every_type_and_changed_schemas(
     paimon_engine: PaimonEngine, spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
@@ -169,7 +166,7 @@ SOUGHT: dict[str, tuple[str, list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["orc", pytest.param("avro", marks=pytest.mark.deep)])
+@pytest.mark.parametrize("kind", ["orc"])
 def test_what_is_sought_is_found(paimon_engine: PaimonEngine, tmp_path: Path, kind: str) -> None:
     """Paimon skips files by the statistics in our manifests, and parts of files by those in ORC's own footers."""
     engine, path = paimon_engine, tmp_path / "table"

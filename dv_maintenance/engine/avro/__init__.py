@@ -1,1 +1,1 @@
-"""Avro data files: read and written block by block."""
+"""Avro data files: read block by block."""

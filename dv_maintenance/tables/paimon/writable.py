@@ -91,7 +91,7 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
             yield f"the column {column.name} holds {what}, which are not written here"
     if operation == "rewrite" and format_of(snapshot) not in WRITTEN:
         yield (
-            f"new files of the table must be {format_of(snapshot)}, but only Parquet, ORC and Avro are written here "
+            f"new files of the table must be {format_of(snapshot)}, but only Parquet and ORC are written here "
             "(file.format)"
         )
     if operation == "delete" and not options.deletion_vectors:

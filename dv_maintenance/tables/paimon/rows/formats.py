@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["WRITTEN", "arrow_fields", "check_instants", "codec_of", "format_of"]
 
-WRITTEN: Final = ("parquet", "orc", "avro")
+WRITTEN: Final = ("parquet", "orc")
 """Values of ``file.format`` in which new files can be written."""
 
 _LEGACY: Final = "orc.timestamp-ltz.legacy.type"
 _COMPRESSION: Final = "file.compression"
-_AVRO_CODEC: Final = "avro.codec"
 # Option -> the engine's name. Each is one that Paimon's own writer of the format takes.
 _CODECS: Final = {
     "parquet": {
@@ -33,15 +32,6 @@ _CODECS: Final = {
         "lz4": "lz4",
     },
     "orc": {"none": "none", "zlib": "zlib", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"},
-    "avro": {
-        "null": "null",
-        "deflate": "deflate",
-        "snappy": "snappy",
-        "bzip2": "bzip2",
-        "xz": "xz",
-        "zstd": "zstandard",
-        "zstandard": "zstandard",
-    },
 }
 _IDS: Final = (2**31 - 1) // 4
 _DEPTHS: Final = 1024
@@ -92,8 +82,7 @@ def codec_of(snapshot: PaimonSnapshot) -> str:
     RefusedError : the compression can't be written, or files with it can't be read again.
     """
     kind = format_of(snapshot)
-    option = _AVRO_CODEC if kind == "avro" and _AVRO_CODEC in snapshot.properties else _COMPRESSION
-    requested = snapshot.properties.get(option, "zstd").strip().lower()
+    requested = snapshot.properties.get(_COMPRESSION, "zstd").strip().lower()
     known = _CODECS[kind]
     if (
         kind == "orc"
@@ -112,7 +101,7 @@ def codec_of(snapshot: PaimonSnapshot) -> str:
             f"the table requests the compression {requested!r}, which can't be written to {kind} files here",
             table=snapshot.table,
             version=snapshot.version,
-            next_step=f"set {option} to one of {', '.join(sorted(known))}",
+            next_step=f"set {_COMPRESSION} to one of {', '.join(sorted(known))}",
         )
     return known[requested]
 

@@ -1,9 +1,8 @@
-"""New ORC and Avro files: every value as it was, whatever it is nested in; their sizes, statistics and refusals."""
+"""New ORC files: every value as it was, whatever it is nested in; their sizes, statistics and refusals."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import fastavro
 import pyarrow as pa
 import pytest
 from effort import examples
@@ -30,15 +28,14 @@ from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.work import ColumnStats, OutputFile, RewriteTask, ScanTask, SourceFile
 
-FORMATS = ["orc", "avro"]
-CODECS = {"orc": ["none", "zlib", "snappy", "lz4", "zstd"], "avro": ["null", "deflate", "bzip2", "snappy", "zstandard"]}
+CODECS = ["none", "zlib", "snappy", "lz4", "zstd"]
 
 
 def local(output: OutputFile) -> Path:
     return Path(unquote(output.uri.removeprefix("file://")))
 
 
-def task(folder: Path, schema: pa.Schema, kind: str, **options: Any) -> RewriteTask:
+def task(folder: Path, schema: pa.Schema, kind: str = "orc", **options: Any) -> RewriteTask:
     defaults: dict[str, Any] = {"target_bytes": 128 << 20, "compression": "zstd"}
     return RewriteTask(
         id="t",
@@ -57,8 +54,8 @@ def written(work: RewriteTask, *batches: pa.RecordBatch) -> tuple[OutputFile, ..
     return writer.close()
 
 
-def read(outputs: tuple[OutputFile, ...], schema: pa.Schema, kind: str) -> pa.Table:
-    sources = tuple(SourceFile(FileKey(each.uri), each.uri, each.size, each.rows, format=kind) for each in outputs)
+def read(outputs: tuple[OutputFile, ...], schema: pa.Schema) -> pa.Table:
+    sources = tuple(SourceFile(FileKey(each.uri), each.uri, each.size, each.rows, format="orc") for each in outputs)
     return pa.Table.from_batches(scan(ScanTask(sources, schema)), schema)
 
 
@@ -112,10 +109,9 @@ def nested(inner: st.SearchStrategy[Column]) -> st.SearchStrategy[Column]:
 COLUMNS = st.recursive(st.sampled_from(PLAIN), nested, max_leaves=4)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_every_value_comes_back(tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject) -> None:
+def test_every_value_comes_back(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     chosen = data.draw(st.lists(COLUMNS, min_size=1, max_size=3))
     schema = pa.schema([(f"c{at}", type_) for at, (type_, _) in enumerate(chosen)])
     rows = st.fixed_dictionaries({f"c{at}": maybe(values) for at, (_, values) in enumerate(chosen)})
@@ -124,69 +120,56 @@ def test_every_value_comes_back(tmp_path_factory: pytest.TempPathFactory, kind: 
     [whole] = table.to_batches()
     # As parts of something larger, which is how batches come.
     cut = data.draw(st.integers(0, len(found)))
-    assume(kind == "avro" or not any(orc_writer._is_lossy(type_) for type_, _ in chosen))
-    work = task(tmp_path_factory.mktemp("t"), schema, kind, compression=data.draw(st.sampled_from(["zstd", "snappy"])))
-    if kind == "orc" and any(holds_time(type_) for type_, _ in chosen):
+    assume(not any(orc_writer._is_lossy(type_) for type_, _ in chosen))
+    work = task(tmp_path_factory.mktemp("t"), schema, compression=data.draw(st.sampled_from(["zstd", "snappy"])))
+    if any(holds_time(type_) for type_, _ in chosen):
         work = replace(work, compression="zlib")
     outputs = written(work, whole.slice(0, cut), whole.slice(cut))
     assert sum(each.rows for each in outputs) == len(found)
-    assert read(outputs, schema, kind).to_pylist() == table.to_pylist()
+    assert read(outputs, schema).to_pylist() == table.to_pylist()
 
 
 def holds_time(type_: pa.DataType) -> bool:
     return "timestamp" in str(type_)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_slices_of_rows_that_are_null(tmp_path: Path, kind: str) -> None:
+def test_slices_of_rows_that_are_null(tmp_path: Path) -> None:
     pair = pa.struct([("x", pa.int32()), ("y", pa.struct([("z", pa.int32())]))])
     values = [{"x": 1, "y": {"z": 1}}, None, {"x": None, "y": None}, {"x": None, "y": {"z": None}}]
-    columns = {"c": pa.array(values, pair)}
-    if kind == "avro":
-        columns["l"] = pa.array([[each] for each in values], pa.list_(pair))
-    [batch] = pa.table(columns).to_batches()
-    outputs = written(task(tmp_path, batch.schema, kind), *(batch.slice(at, 1) for at in range(4)))
-    assert read(outputs, batch.schema, kind).to_pylist() == batch.to_pylist()
+    [batch] = pa.table({"c": pa.array(values, pair)}).to_batches()
+    outputs = written(task(tmp_path, batch.schema), *(batch.slice(at, 1) for at in range(4)))
+    assert read(outputs, batch.schema).to_pylist() == batch.to_pylist()
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_files_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_files_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that a library of the format writes wrongly is not a rewrite."""
-    from dv_maintenance.engine.avro import writer as avro_writer
-
-    values, cast = avro_writer._values, orc_writer._cast
+    cast = orc_writer._cast
 
     def wrong(array: pa.Array, *more: Any) -> Any:
-        return (cast if more else values)(array.fill_null(0), *more)
+        return cast(array.fill_null(0), *more)
 
     batch = pa.record_batch([pa.array([1, None, 3])], ["c"])
-    monkeypatch.setattr(avro_writer, "_values", wrong)
     monkeypatch.setattr(orc_writer, "_cast", wrong)
     with pytest.raises(VerificationError, match="are not the 3 that were written to it"):
-        written(task(tmp_path, batch.schema, kind), batch)
+        written(task(tmp_path, batch.schema), batch)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_what_is_below_null_is_not_written(tmp_path: Path, kind: str) -> None:
+def test_what_is_below_null_is_not_written(tmp_path: Path) -> None:
     missing = pa.array([False, True, False])
     inner = pa.StructArray.from_arrays([pa.array([1, 2, 3])], ["x"], mask=missing)
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), pa.array([1, 2, 3]), mask=missing)
     batch = pa.record_batch([inner, lists], ["s", "l"])
     expected = [{"s": {"x": 1}, "l": [1]}, {"s": None, "l": None}, {"s": {"x": 3}, "l": [3]}]
-    assert read(written(task(tmp_path, batch.schema, kind), batch), batch.schema, kind).to_pylist() == expected
+    assert read(written(task(tmp_path, batch.schema), batch), batch.schema).to_pylist() == expected
 
 
-@pytest.mark.parametrize(("kind", "codec"), [(kind, codec) for kind in FORMATS for codec in CODECS[kind]])
-def test_codecs(tmp_path: Path, kind: str, codec: str) -> None:
+@pytest.mark.parametrize("codec", CODECS)
+def test_codecs(tmp_path: Path, codec: str) -> None:
     table = pa.table({"a": ["same"] * 5000})
-    [output] = outputs = written(task(tmp_path, table.schema, kind, compression=codec), *table.to_batches())
-    assert read(outputs, table.schema, kind) == table
+    [output] = outputs = written(task(tmp_path, table.schema, compression=codec), *table.to_batches())
+    assert read(outputs, table.schema) == table
     names = {"none": "UNCOMPRESSED"}
-    if kind == "orc":
-        assert orc.ORCFile(local(output)).compression == names.get(codec, codec.upper())
-    else:
-        with local(output).open("rb") as file:
-            assert fastavro.reader(file).codec == codec
+    assert orc.ORCFile(local(output)).compression == names.get(codec, codec.upper())
 
 
 # -- files --------------------------------------------------------------------------------------------------------
@@ -198,41 +181,27 @@ def noise(rows: int) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_files_of_about_the_size_wanted(lake: Any, kind: str) -> None:
+def test_files_of_about_the_size_wanted(lake: Any) -> None:
     table, target = noise(100_000), 200_000
     work = lake.task([lake.write(table, row_group_size=10_000)], table.schema, target_bytes=target)
-    work = replace(work, format=kind, file_name=f"data-{{uuid}}-0.{kind}", compression="zstd")
+    work = replace(work, format="orc", file_name="data-{uuid}-0.orc", compression="zstd")
     result = rewrite(RewriteTask.from_json(work.to_json()))
     *full, last = result.outputs
     assert len(full) >= 2
     assert all(target <= output.size < 1.8 * target for output in full)
     assert last.size < 1.8 * target
-    assert read(result.outputs, table.schema, kind) == table
+    assert read(result.outputs, table.schema) == table
     assert all(output.size == local(output).stat().st_size for output in result.outputs)
-    assert {path.suffix for path in lake.outputs()} == {f".{kind}"}
+    assert {path.suffix for path in lake.outputs()} == {".orc"}
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_a_failure_leaves_no_file_behind(lake: Any, kind: str) -> None:
+def test_a_failure_leaves_no_file_behind(lake: Any) -> None:
     table = noise(20_000)
     sources = [lake.write(table, "1.parquet"), replace(lake.write(table, "2.parquet"), rows=1)]
     work = lake.task(sources, table.schema, target_bytes=100_000)
     with pytest.raises(DamagedTableError, match=r"2\.parquet"):
-        rewrite(replace(work, format=kind, file_name="data-{uuid}", compression="zstd"))
+        rewrite(replace(work, format="orc", file_name="data-{uuid}", compression="zstd"))
     assert lake.outputs() == []
-
-
-def test_an_avro_file_is_written_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = noise(20_000)
-    [output] = written(task(tmp_path, table.schema, "avro", compression="deflate"), *table.to_batches())
-    with local(output).open("rb") as file:
-        sizes = [block.num_records for block in fastavro.block_reader(file)]
-    assert sum(sizes) == 20_000
-    assert max(sizes) < 10_000
-    monkeypatch.setattr("dv_maintenance.engine.avro.writer._MOST_BYTES", 10)
-    with pytest.raises(RefusedError, match="readers of Avro files accept blocks of 10"):
-        written(task(tmp_path, table.schema, "avro"), *table.to_batches())
 
 
 # -- statistics ---------------------------------------------------------------------------------------------------
@@ -280,9 +249,7 @@ REFUSED: list[tuple[str, pa.Array, str]] = [
     ("orc", pa.array([{"t": datetime(1600, 1, 1)}], pa.struct([("t", pa.timestamp("us"))])), "before 1677"),
     ("orc", pa.array([[(1, datetime(9999, 1, 1))]], pa.map_(pa.int32(), pa.timestamp("ms"))), "after 2262"),
     ("orc", pa.array([{}], pa.struct([])), "rows without fields"),
-    ("avro", pa.array([{}], pa.struct([])), "struct"),
-    ("avro", pa.array([1], pa.timestamp("ns")), "timestamp"),
-    ("avro", pa.array([{"a.b": 1}]), "the name 'a.b'"),
+    ("avro", pa.array([1]), "the format 'avro'"),
     ("csv", pa.array([1]), "the format 'csv'"),
 ]
 
@@ -294,26 +261,14 @@ def test_what_can_not_be_written_exactly(tmp_path: Path, kind: str, values: pa.A
         written(task(tmp_path, batch.schema, kind), batch)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_a_codec_that_is_not_known(tmp_path: Path, kind: str) -> None:
+def test_a_codec_that_is_not_known(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="'brotli'"):
-        written(task(tmp_path, noise(0).schema, kind, compression="brotli"))
+        written(task(tmp_path, noise(0).schema, compression="brotli"))
 
 
 def test_an_old_pyarrow_writes_no_timestamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dv_maintenance.engine.orc.writer.range_is_checked", lambda: False)
     assert orc_file.range_is_checked()
     with pytest.raises(RefusedError, match="pyarrow 26"):
-        written(task(tmp_path, pa.schema([("t", pa.timestamp("ms"))]), "orc"))
-    written(task(tmp_path, pa.schema([("t", pa.date32())]), "orc"))
-
-
-def test_records_of_one_name(tmp_path: Path) -> None:
-    """Names of nested records are made of those of their columns, and may meet."""
-    pair: Callable[[str], pa.DataType] = lambda name: pa.struct([(name, pa.struct([("x", pa.int32())]))])  # noqa: E731
-    schema = pa.schema([("a", pair("b_c")), ("a_b", pair("c"))])
-    table = pa.Table.from_pylist([{"a": {"b_c": {"x": 1}}, "a_b": {"c": {"x": 2}}}], schema)
-    [output] = outputs = written(task(tmp_path, schema, "avro", compression="null"), *table.to_batches())
-    assert read(outputs, schema, "avro") == table
-    with local(output).open("rb") as file:
-        assert list(fastavro.reader(file)) == table.to_pylist()
+        written(task(tmp_path, pa.schema([("t", pa.timestamp("ms"))])))
+    written(task(tmp_path, pa.schema([("t", pa.date32())])))
