@@ -1,7 +1,8 @@
 """Every verb of every format under faults, and killed at its storage calls; the whole of it is deep.
 
 A verb that dies at a call that only reads leaves what it leaves when it dies after the change before that call. So the
-deep form kills before, halfway through, and after every call that changes something.
+deep form kills before, halfway through, and after every call that changes something. Lance's own library changes files
+between our calls; there it kills at every call.
 
 ``DVM_FAULTS`` in the environment: how many runs with faults each verb has in the deep form.
 """
@@ -271,7 +272,9 @@ def test_killed_when_something_changed_on_disk(make: Make, verb: Verb, trial: Tr
 @pytest.mark.parametrize(("make", "verb"), CASES)
 def test_killed_at_every_change(make: Make, verb: Verb, trial: Trial) -> None:
     calls = trial.points(all_calls=True)
-    found = kills([call for call in calls if call.changes], "before", "after")
+    # Lance's own library changes files between two calls of ours: each call is another state.
+    found = kills([call for call in calls if call.changes or make is lance], "before", "after")
+    assert found
     for kill in found:
         assert trial.kill(kill), kill
     print(f"\n{make.__name__} {verb.name}: {len(calls)} calls, {len(found)} kills")
