@@ -8,11 +8,13 @@ import base64
 import os
 import pickle
 import random
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pytest
 from answers import PAIRS, READER, USUAL, Answers, spread
@@ -155,35 +157,56 @@ def test_the_same_answers(
         ("and", (">=", "k", 0), each)
         for each in draw.sample(filters, min(len(filters), round(200 * MORE)) if deep else 80)
     ]
-    pickled = base64.b64encode(pickle.dumps(filters)).decode()
-
-    def asked() -> dict[str, list[str]]:
-        return {"engine": engine.ask(path, filters), "pypaimon": pypaimon("ask", path, filters=pickled)}
-
-    # pypaimon believes Paimon's bounds of NaN: it misses rows of the files that are as Paimon wrote them.
-    true = {
-        "engine": engine.ask(path, filters, all_rows=True),
-        "pypaimon": pypaimon("ask", path, filters=pickled, all_rows=True),
+    own = tmp_path / "own.db" / "t"
+    shutil.copytree(path, own)
+    engine.compact(own)
+    leaves = [leaf for each in filters for leaf in _leaves(each)]
+    encoded_leaves = base64.b64encode(pickle.dumps(leaves)).decode()
+    # Where pypaimon cannot translate a value, it fails as soon as it reads a file.
+    broken = {
+        repr(leaf)
+        for place in (path, own)
+        for leaf, answer in zip(leaves, pypaimon("ask", place, filters=encoded_leaves), strict=True)
+        if answer.startswith("fails")
     }
-    before = asked()
-    missed = sum(one != other for one, other in zip(true["engine"], before["engine"], strict=True))
-    its = sum(one != other for one, other in zip(true["pypaimon"], before["pypaimon"], strict=True))
-    failed = sum(each.startswith("fails") for each in before["pypaimon"])
-    print(f"{len(filters)} filters; before: the engine misses {missed}, pypaimon {its} ({failed} fail)")
+    for_pypaimon = [each for each in filters if not any(repr(leaf) in broken for leaf in _leaves(each))]
+    assert len(for_pypaimon) > len(filters) // 2
+    pickled = base64.b64encode(pickle.dumps(for_pypaimon)).decode()
+
+    def asked(place: Path, all_rows: bool = False) -> dict[str, list[str]]:
+        return {
+            "engine": engine.ask(place, filters, all_rows=all_rows),
+            "pypaimon": pypaimon("ask", place, filters=pickled, all_rows=all_rows),
+        }
+
+    # Both miss rows of the files that Paimon wrote: pypaimon believes bounds that leave NaN out, and the engine orders
+    # bytes in two ways and believes ORC's bounds.
+    true, before, compacted = asked(path, all_rows=True), asked(path), asked(own)
+    missed = {
+        reader: sum(one != other for one, other in zip(true[reader], before[reader], strict=True)) for reader in true
+    }
+    print(f"{len(filters)} and {len(for_pypaimon)} filters; before, readers miss rows of {missed}")
     for verb, act in VERBS.items() if deep else [("purge", _purge)]:
         act(opened(path), spark)
         assert engine.ask(path, filters, all_rows=True) == true["engine"], verb
-        after = asked()
+        after = asked(path)
         wrong = [
             f"{reader}, {where[2]}: {was} -> {now}, every row asked: {every}"
-            for reader in before
-            for where, was, now, every in zip(filters, before[reader], after[reader], true[reader], strict=True)
-            if now not in {was, every} and not (reader == "pypaimon" and _mended(was, now, every))
+            for reader, those in (("engine", filters), ("pypaimon", for_pypaimon))
+            for where, was, now, every, as_theirs in zip(
+                those, before[reader], after[reader], true[reader], compacted[reader], strict=True
+            )
+            if now not in {was, every} and not _mended(was, now, every) and (was == every or now != as_theirs)
         ]
-        print(f"{verb}: {len(wrong)} of {2 * len(filters)} answers differ")
+        count = len(filters) + len(for_pypaimon)
+        print(f"{verb}: {len(wrong)} of {count} answers differ", *wrong[:12], sep="\n")
         assert not wrong, "\n".join([f"{verb}: {len(wrong)} differ", *wrong[:12]])
     if kind == "parquet":
         _ask_spark(Answers(spark), path, deep=deep)
+
+
+def _leaves(each: Filter) -> list[Filter]:
+    return [leaf for part in each[1:] for leaf in _leaves(part)] if each[0] in {"and", "or"} else [each]
 
 
 def _mended(was: str, now: str, every: str) -> bool:
@@ -218,7 +241,8 @@ def test_bounds_that_leave_nan_out_are_found(
 def _ask_spark(answers: Answers, path: Path, *, deep: bool) -> None:
     """Plain Spark on the files of now: whatever it skips must be nothing that it looks for."""
     table = opened(path)
-    files = [table.storage.uri_of(each).removeprefix("file://") for each in table.snapshot().files["path"].to_pylist()]
+    uris = [table.storage.uri_of(each) for each in table.snapshot().files["path"].to_pylist()]
+    files = [unquote(each.removeprefix("file://")) for each in uris]
     sessions = PAIRS if deep else USUAL
     answers.view_files("paimon_files", files, [*sessions, READER])
     battery = Battery(answers.session(READER), "paimon_files")
