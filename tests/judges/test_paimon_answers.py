@@ -160,17 +160,18 @@ def test_the_same_answers(
     own = tmp_path / "own.db" / "t"
     shutil.copytree(path, own)
     engine.compact(own)
-    leaves = [leaf for each in filters for leaf in _leaves(each)]
-    encoded_leaves = base64.b64encode(pickle.dumps(leaves)).decode()
-    # Where pypaimon cannot translate a value, it fails as soon as it reads a file.
-    broken = {
-        repr(leaf)
-        for place in (path, own)
-        for leaf, answer in zip(leaves, pypaimon("ask", place, filters=encoded_leaves), strict=True)
-        if answer.startswith("fails")
-    }
-    for_pypaimon = [each for each in filters if not any(repr(leaf) in broken for leaf in _leaves(each))]
-    assert len(for_pypaimon) > len(filters) // 2
+    leaves = [leaf for *_, each in filters for leaf in _leaves(each)]
+    encoded_leaves = base64.b64encode(pickle.dumps([("and", (">=", "k", 0), leaf) for leaf in leaves])).decode()
+    # Where pypaimon cannot translate a value, it fails as soon as it reads a file. It reads no copy that Paimon has
+    # compacted if NaN is the value of a partition.
+    broken: set[str] = set()
+    for place in (path, own):
+        answers = pypaimon("ask", place, filters=encoded_leaves)
+        failing = {repr(leaf) for leaf, answer in zip(leaves, answers, strict=True) if answer.startswith("fails")}
+        if place == path or len(failing) < len({repr(leaf) for leaf in leaves}):
+            broken |= failing
+    for_pypaimon = [each for each in filters if not any(repr(leaf) in broken for leaf in _leaves(each[2]))]
+    assert len(for_pypaimon) > 20
     pickled = base64.b64encode(pickle.dumps(for_pypaimon)).decode()
 
     def asked(place: Path, all_rows: bool = False) -> dict[str, list[str]]:

@@ -28,7 +28,7 @@ from dv_maintenance.dml.delete import delete
 from dv_maintenance.errors import DvMaintenanceError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 PREDICATES: Final = int(os.environ.get("DVM_PREDICATES", "1000")) // 2
 SEED: Final = int(os.environ.get("DVM_SEED", randrange(1 << 30)))
@@ -54,6 +54,12 @@ def make(engine: PaimonEngine, spark: SparkSession, place: Path, random: Random)
     judge_rows(engine, place)
 
 
+def of_paimon(spark: SparkSession) -> DataFrame:
+    """Spark keeps a table's columns as a session with ``charVarcharAsString`` read them: without CHAR."""
+    spark.catalog.refreshTable("of_paimon")
+    return spark.table("of_paimon")
+
+
 def deleted(engine: PaimonEngine, spark: SparkSession, made: Path, place: Path, sql: str, count: Count) -> None:
     """A DELETE, and the rows that Paimon's engine finds after it."""
     shutil.copytree(made, place)
@@ -61,7 +67,7 @@ def deleted(engine: PaimonEngine, spark: SparkSession, made: Path, place: Path, 
     count.see("DELETE", sql)
     before = {row["id"] for row in engine.rows(place)}
     try:
-        fulfil = {row.id for row in spark.table("of_paimon").where(sql).select("id").collect()}
+        fulfil = {row.id for row in of_paimon(spark).where(sql).select("id").collect()}
     except Exception:  # noqa: BLE001 - of Py4J and PySpark, of many kinds
         count.failed += 1
         return
@@ -86,7 +92,7 @@ def check(engine: PaimonEngine, spark: SparkSession, folder: Path, seed: int, pr
             wanted = settings(random)
             with session_with(spark, wanted):
                 conditions = [condition(random, nested=False) for _ in range(batch)]
-                Judged(spark, opened(place), partial(spark.table, "of_paimon"), count).check(conditions, f"{wanted}")
+                Judged(spark, opened(place), partial(of_paimon, spark), count).check(conditions, f"{wanted}")
         for number in range(deletes):
             with session_with(spark, settings(random)):
                 deleted(engine, spark, place, folder / f"t{number}", condition(random, nested=False), count)

@@ -56,10 +56,9 @@ def answers(delta_spark: SparkSession) -> Answers:
 
 def source_of(place: Path) -> str:
     """What can stand in FROM: of a table that tracks its rows, with what it knows of each."""
-    log = place / "_delta_log" / f"{0:020}.json"
-    if not log.exists():
-        return f"{'delta' if log.parent.is_dir() else 'parquet'}.`{place}`"
-    if '"delta.enableRowTracking":"true"' not in log.read_text():
+    if not (place / "_delta_log").is_dir():
+        return f"parquet.`{place}`"
+    if open_table(str(place), "delta").snapshot().properties.get("delta.enableRowTracking") != "true":
         return f"delta.`{place}`"
     tracked = "_metadata.row_id AS tracked_id, _metadata.row_commit_version AS tracked_version"
     return f"(SELECT *, {tracked} FROM delta.`{place}`)"
