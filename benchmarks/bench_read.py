@@ -91,8 +91,8 @@ def build(root: Path, rows: int) -> dict[str, Path]:
 
 def bytes_read(table: Path) -> int:
     """Column chunks of row groups with a live row, and the DV."""
-    from dv_maintenance.dv import load
     from dv_maintenance.tables import open_table
+    from dv_maintenance.tables.dv_codecs import load
 
     handle = open_table(str(table))
     [task] = handle.scan_tasks(handle.snapshot())

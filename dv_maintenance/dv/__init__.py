@@ -1,8 +1,7 @@
 """The deletion vector (DV) core: sets of row positions, their wire formats, masks for Arrow. Bytes in, bytes out."""
 
-from dv_maintenance.dv.codecs import load
 from dv_maintenance.dv.descriptor import DvDescriptor
 from dv_maintenance.dv.reference import DvRef, Fetch
 from dv_maintenance.dv.vector import DeletionVector
 
-__all__ = ["DeletionVector", "DvDescriptor", "DvRef", "Fetch", "load"]
+__all__ = ["DeletionVector", "DvDescriptor", "DvRef", "Fetch"]

@@ -114,7 +114,7 @@ def read(ref: DvRef, fetch: Fetch) -> DeletionVector:
 
     Raises
     ------
-    DamagedDeletionVectorError : with the reason only; ``codecs.load`` adds the place.
+    DamagedDeletionVectorError : with the reason only; ``dv_codecs.load`` adds the place.
     """
     if not 0 <= ref.size <= MAX_SIZE:
         raise DamagedDeletionVectorError(f"the descriptor's size {ref.size} is outside 0..{MAX_SIZE}")

@@ -3,7 +3,7 @@
 Format: DeletionFile of Lance's table.proto, and what its library reads and writes. An array is an Arrow IPC file with
 one batch of one column, ``row_id``: uint32, no nulls, in any order. A bitmap is a portable 32-bit roaring bitmap and
 nothing around it. Offsets count the fragment's physical rows from 0. Neither kind has a checksum, and nothing in the
-file says how many offsets it holds: the count in the manifest is the only witness (``codecs.load`` compares).
+file says how many offsets it holds: the count in the manifest is the only witness (``dv_codecs.load`` compares).
 """
 
 from __future__ import annotations

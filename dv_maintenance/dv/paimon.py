@@ -119,7 +119,7 @@ def read(ref: DvRef, fetch: Fetch) -> DeletionVector:
 
     Raises
     ------
-    DamagedDeletionVectorError : with the reason only; ``codecs.load`` adds the place.
+    DamagedDeletionVectorError : with the reason only; ``dv_codecs.load`` adds the place.
     """
     if ref.uri is None:
         raise DamagedDeletionVectorError("Paimon's deletion vectors are never inline")

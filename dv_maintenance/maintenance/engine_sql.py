@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.dv import load
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.tables.capabilities import EngineSqlTable
+from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.fingerprint import Fingerprint, fingerprint, row_hashes
 from dv_maintenance.tables.model import FileKey
 

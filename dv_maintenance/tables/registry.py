@@ -7,8 +7,8 @@ Those of this package are loaded on first use, from ``tables.NAME``. Another pac
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -56,6 +56,8 @@ class TableFormat:
     marker : folder right below a table's root that identifies the format.
     marker_file : what the name of a file in that folder must match; ``None``: the folder itself is enough.
     open : the table at a location; costs nothing before the table is used.
+    dv_codecs : name of each codec of its deletion vectors, as ``DvRef.codec`` gives it -> the function that reads one,
+        such as ``package.module:read``, imported at the first deletion vector.
     partitions : whether its tables can be partitioned.
     symlink_manifests : whether other readers find its files by symlink manifests, see ``SymlinkManifestTable``.
     dv_checksums : whether its deletion vectors carry checksums, so that reading one detects damage.
@@ -71,6 +73,7 @@ class TableFormat:
     marker: str
     open: Callable[[Location], Table]
     marker_file: str | None = None
+    dv_codecs: Mapping[str, str] = field(default_factory=dict)
     partitions: bool = True
     symlink_manifests: bool = False
     dv_checksums: bool = True

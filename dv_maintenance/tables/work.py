@@ -34,8 +34,8 @@ EXACT_INSTANTS = b"dvm:instants"
 class DvRef:
     """Where the bytes of a DV are, and what they must decode to.
 
-    ``codec``: one that ``dv.codecs`` knows. Either ``uri`` (absolute, percent-encoded) with ``offset`` and ``size`` as
-    the codec defines them, or ``inline``, the codec's text form.
+    ``codec``: a name in ``TableFormat.dv_codecs``. Either ``uri`` (absolute, percent-encoded) with ``offset`` and
+    ``size`` as the codec defines them, or ``inline``, the codec's text form.
     """
 
     codec: str

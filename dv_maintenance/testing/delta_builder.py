@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dv_maintenance.dv import DeletionVector, load
+from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.delta import inline, pack
 from dv_maintenance.engine.parquet.special_floats import SpecialFloats
 from dv_maintenance.engine.scan import scan
@@ -42,6 +42,7 @@ from dv_maintenance.tables.delta.rows.schema_string import schema_string
 from dv_maintenance.tables.delta.rows.stats import stats_columns, stats_json
 from dv_maintenance.tables.delta.rows.tasks import log_path, output_folder, scan_tasks
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.model import FileKey, partition_name
 from dv_maintenance.tables.work import OutputFile, RewriteBin, SourceFile
 

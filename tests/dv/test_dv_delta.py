@@ -20,9 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
-from dv_maintenance.dv import DeletionVector, DvDescriptor, load
+from dv_maintenance.dv import DeletionVector, DvDescriptor
 from dv_maintenance.dv.delta import EMPTY, MAX_POSITION, deserialize, inline, pack, serialize
 from dv_maintenance.errors import DamagedDeletionVectorError, UsageError
+from dv_maintenance.tables.dv_codecs import load
 
 URI = "s3://bucket/table/deletion_vector_1.bin"
 PORTABLE, NATIVE = struct.pack("<i", 1681511377), struct.pack("<i", 1681511376)

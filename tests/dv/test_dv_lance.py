@@ -20,10 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from dv_maintenance.dv import DeletionVector, load
+from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.lance import ARRAY, BITMAP, MAX_OFFSET, decode, encode, encode_array, encode_bitmap
 from dv_maintenance.dv.roaring import pack_positions
 from dv_maintenance.errors import DamagedDeletionVectorError
+from dv_maintenance.tables.dv_codecs import load
 
 URI = "s3://bucket/table/_deletions/0-1-2.bin"
 KINDS = [ARRAY, BITMAP]

@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from dv_maintenance.dv import DeletionVector, load
+from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.paimon import CODEC, EMPTY_FILE, ENCODINGS, MAX_POSITION, decode, decode_at, encode, pack
 from dv_maintenance.errors import DamagedDeletionVectorError
+from dv_maintenance.tables.dv_codecs import load
 
 URI = "s3://bucket/table/index/index-1-0"
 

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from paimon_engine import PaimonEngine, Row, plain_rows
 
-from dv_maintenance.dv import load
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.work import DvRef
 

@@ -13,13 +13,19 @@ import pytest
 
 from dv_maintenance import cli
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_checks, build_dv_sensor
+from dv_maintenance.dv import DeletionVector, Fetch
 from dv_maintenance.errors import RefusedError, TableNotFoundError, UsageError
 from dv_maintenance.service.checks import check_names
 from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables import open_adopting_table, open_table, registry
+from dv_maintenance.tables import dv_codecs, open_adopting_table, open_table, registry
 from dv_maintenance.tables.find import find_tables
+from dv_maintenance.tables.work import DvRef
 from dv_maintenance.testing.memory import MemoryTable
+
+
+def every_second(ref: DvRef, fetch: Fetch) -> DeletionVector:
+    return DeletionVector.from_positions(range(0, 2 * ref.cardinality, 2))
 
 
 @pytest.fixture
@@ -37,6 +43,7 @@ def memory(tmp_path: Path) -> Iterator[MemoryTable]:
             title="Memory",
             marker="_memory",
             open=lambda location: {table.uri: table}[location.storage.uri],
+            dv_codecs={"memory": f"{__name__}:every_second"},
             partitions=False,
             dv_checksums=False,
             kind="ram",
@@ -52,6 +59,16 @@ def test_it_is_detected_and_found(memory: MemoryTable, tmp_path: Path) -> None:
     assert open_table(memory.uri, "memory") is memory
     (found,) = find_tables(str(tmp_path / "lake"))
     assert (found.path, found.format) == ("orders", "memory")
+
+
+def test_its_codec_reads_deletion_vectors(memory: MemoryTable) -> None:
+    def fetch(uri: str, start: int, length: int) -> bytes:
+        raise AssertionError((uri, start, length))
+
+    assert dv_codecs.load(DvRef("memory", 3, 0), fetch).positions().tolist() == [0, 2, 4]
+    with pytest.raises(UsageError, match="unknown deletion vector codec 'morse'") as caught:
+        dv_codecs.load(DvRef("morse", 3, 0), fetch)
+    assert "paimon, memory" in str(caught.value)
 
 
 def test_the_command_line_knows_it(memory: MemoryTable, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from dv_maintenance.dv import DeletionVector, load
+from dv_maintenance.dv import DeletionVector
 from dv_maintenance.engine.parquet.footer import BATCH_BYTES, batch_rows
 from dv_maintenance.engine.protocols import WHOLE, Span
 from dv_maintenance.engine.rows.live_rows import KeepMasks, LiveRows, pieces
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError
 from dv_maintenance.files.lance_library import lance_errors, open_dataset
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.dv_codecs import load
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.predicate import Predicate

@@ -9,11 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from dv_maintenance.dv import load
 from dv_maintenance.errors import VerificationError
 from dv_maintenance.files.lance_footer import count_rows
 from dv_maintenance.files.lance_library import lance_errors, open_dataset
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.work import OutputFile, RewriteResult
 
 if TYPE_CHECKING:

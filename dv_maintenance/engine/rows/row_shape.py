@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.dv import load
 from dv_maintenance.engine.parquet.projection import Projection
 from dv_maintenance.engine.rows.live_rows import KeepMasks, LiveRows, filter_live
 from dv_maintenance.engine.rows.row_defaults import fill_defaults
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.tables.dv_codecs import load
 
 if TYPE_CHECKING:
     from dv_maintenance.engine.parquet.calendars import FileCalendar

@@ -11,6 +11,7 @@ FORMAT = TableFormat(
     title="Delta",
     marker="_delta_log",
     open=at_root("dv_maintenance.tables.delta.table:DeltaTable"),
+    dv_codecs={"delta": "dv_maintenance.dv.delta:read"},
     commits="_delta_log",
     symlink_manifests=True,
     kind="deltalake",

@@ -11,6 +11,10 @@ FORMAT = TableFormat(
     title="Lance",
     marker="_versions",
     open=at_root("dv_maintenance.tables.lance.table:LanceTable"),
+    dv_codecs={
+        "lance-array": "dv_maintenance.dv.lance:read_array",
+        "lance-bitmap": "dv_maintenance.dv.lance:read_bitmap",
+    },
     commits="_transactions",
     partitions=False,
     dv_checksums=False,

@@ -13,6 +13,7 @@ FORMAT = TableFormat(
     marker="schema",
     marker_file=r"schema-\d+",
     open=at_root("dv_maintenance.tables.paimon.table:PaimonTable"),
+    dv_codecs={"paimon": "dv_maintenance.dv.paimon:read"},
     commits="snapshot",
     kind="paimon",
     size_property="target-file-size",

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.readers import with_delta_spark, with_deltalake
 
-from dv_maintenance.dv import DeletionVector, DvDescriptor, load
+from dv_maintenance.dv import DeletionVector, DvDescriptor
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import ConflictError
 from dv_maintenance.maintenance.read import read
@@ -32,6 +32,7 @@ from dv_maintenance.tables.delta.log.bulk import dv_id
 from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.rows.tasks import dv_ref, rewrite_tasks
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.table import Replacement
 from dv_maintenance.tables.work import RewriteBin

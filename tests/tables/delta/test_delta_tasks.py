@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from dv_maintenance import dv
 from dv_maintenance.errors import DamagedDeletionVectorError, RefusedError, UsageError
 from dv_maintenance.storage import RawName, Storage
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.rows import tasks
 from dv_maintenance.tables.delta.rows.tasks import log_path, output_folder, rewrite_tasks, scan_tasks
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.model import FileKey, partition_name
 from dv_maintenance.tables.work import DvRef, RewriteBin, RewriteTask, SourceFile
 
@@ -71,7 +71,7 @@ def deleted(source: SourceFile) -> int:
     def fetch(uri: str, start: int, length: int) -> bytes:
         return local(uri).read_bytes()[start : start + length]
 
-    return dv.load(source.dv, fetch, rows=source.rows).cardinality
+    return load(source.dv, fetch, rows=source.rows).cardinality
 
 
 # -- scan --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from golden_tables import names_in
 from paimon_writer import NEW, OLD, DataFile, PaimonWriter
 from support.places import GOLDEN
 
-from dv_maintenance.dv import load
 from dv_maintenance.errors import (
     DamagedDeletionVectorError,
     DamagedTableError,
@@ -24,6 +23,7 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.model import FILES_SCHEMA
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.rows.files import FILES

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dv_maintenance.dv import DeletionVector, load
+from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.carry import Source, carry_over
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
 from dv_maintenance.tables.delta.rows.tasks import dv_ref
+from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.model import FileKey
 
 if TYPE_CHECKING:

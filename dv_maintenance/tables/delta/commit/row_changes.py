@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 
-from dv_maintenance.dv import DeletionVector, load
+from dv_maintenance.dv import DeletionVector
 from dv_maintenance.errors import RefusedError, VerificationError
 from dv_maintenance.storage import RawName, Storage
 from dv_maintenance.tables.delta.commit.conflicts import Since
@@ -36,6 +36,7 @@ from dv_maintenance.tables.delta.rows.schema import partition_physical_names
 from dv_maintenance.tables.delta.rows.stats import stats_json
 from dv_maintenance.tables.delta.rows.tasks import dv_ref, log_path
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.model import FileKey, parse_partition
 from dv_maintenance.tables.rows import AddedFile, ChangesOutcome, DeletedRows, RowChanges
 from dv_maintenance.tables.work import OutputFile

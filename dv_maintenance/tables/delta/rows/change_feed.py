@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import pyarrow as pa
 
-from dv_maintenance.dv import DeletionVector, delta, load
+from dv_maintenance.dv import DeletionVector, delta
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, StorageError, UsageError
 from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.storage import RawName
@@ -34,6 +34,7 @@ from dv_maintenance.tables.delta.log.timeline import CLOCK_SLACK, modified_times
 from dv_maintenance.tables.delta.rows.partitions import PartitionColumn, constants, partition_columns
 from dv_maintenance.tables.delta.rows.schema import arrow_schema, column_mapping_mode, physical_name
 from dv_maintenance.tables.delta.rows.tasks import dv_ref
+from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.work import DvRef, ScanTask, SourceFile
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ from uuid import uuid4
 
 import pyarrow.compute as pc
 
-from dv_maintenance.dv import DeletionVector, codecs, paimon
+from dv_maintenance.dv import DeletionVector, paimon
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.files.arrays import strings
 from dv_maintenance.files.avro.writer import Template, write_records
+from dv_maintenance.tables import dv_codecs
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.paimon.layout import INDEX
 from dv_maintenance.tables.paimon.log.entries import FileId, filled, read_whole
@@ -69,7 +70,7 @@ def load_dv(layout: Layout, entry: DvEntry) -> DeletionVector:
     """Load a deletion vector. Raises DamagedDeletionVectorError, StorageError."""
     uri = layout.storage.uri_of(entry.path)
     ref = DvRef(paimon.CODEC, entry.cardinality or 0, entry.length, uri, entry.offset)
-    return codecs.load(ref, layout.storage.get_range)
+    return dv_codecs.load(ref, layout.storage.get_range)
 
 
 def index_change(

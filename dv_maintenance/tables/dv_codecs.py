@@ -1,20 +1,18 @@
-"""Load a deletion vector from a reference, for any wire format."""
+"""Load a deletion vector from a reference, by the codec that its table format brings (``TableFormat.dv_codecs``)."""
 
 from __future__ import annotations
 
-from dv_maintenance.dv import delta, lance, paimon
+from collections.abc import Callable
+from importlib import import_module
+
 from dv_maintenance.dv.reference import DvRef, Fetch
 from dv_maintenance.dv.vector import DeletionVector
 from dv_maintenance.errors import DamagedDeletionVectorError, UsageError
+from dv_maintenance.tables.registry import formats
 
 __all__ = ["load"]
 
-_READERS = {
-    "delta": delta.read,
-    lance.ARRAY: lance.read_array,
-    lance.BITMAP: lance.read_bitmap,
-    paimon.CODEC: paimon.read,
-}
+Reader = Callable[[DvRef, Fetch], DeletionVector]
 
 
 def load(ref: DvRef, fetch: Fetch, *, rows: int | None = None) -> DeletionVector:
@@ -23,11 +21,9 @@ def load(ref: DvRef, fetch: Fetch, *, rows: int | None = None) -> DeletionVector
     Raises
     ------
     DamagedDeletionVectorError : naming the file, the offset and the reason; a missing file included.
-    UsageError : no such codec.
+    UsageError : no registered format has that codec.
     """
-    reader = _READERS.get(ref.codec)
-    if reader is None:
-        raise UsageError(f"unknown deletion vector codec {ref.codec!r}", next_step=f"one of {', '.join(_READERS)}")
+    reader = _reader(ref.codec)
     try:
         dv = reader(ref, fetch)
         if dv.cardinality != ref.cardinality:
@@ -39,3 +35,13 @@ def load(ref: DvRef, fetch: Fetch, *, rows: int | None = None) -> DeletionVector
     except FileNotFoundError as error:
         raise DamagedDeletionVectorError("the file does not exist", file=ref.uri, offset=ref.offset) from error
     return dv
+
+
+def _reader(codec: str) -> Reader:
+    for each in formats():
+        if codec in each.dv_codecs:
+            module, _, function = each.dv_codecs[codec].partition(":")
+            reader: Reader = getattr(import_module(module), function)
+            return reader
+    known = ", ".join(name for each in formats() for name in each.dv_codecs)
+    raise UsageError(f"unknown deletion vector codec {codec!r}", next_step=f"use one of {known}")
