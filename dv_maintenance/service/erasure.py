@@ -96,8 +96,8 @@ def sum_up(erased: Sequence[Mapping[str, Any]]) -> Outcome:
 
 def _outcome(reason: str, erased: Mapping[str, Any], purged: Outcome) -> Outcome:
     """``purged`` with the report and the numbers of the erasure added at the front."""
-    mine = of_report(reason, erased)
-    numbers = {**mine.numbers, **{name: purged.numbers[name] for name in _WORK if name in purged.numbers}}
+    erasure = of_report(reason, erased)
+    numbers = {**erasure.numbers, **{name: purged.numbers[name] for name in _WORK if name in purged.numbers}}
     return replace(purged, reason=reason, numbers=numbers, report=erased)
 
 

@@ -268,7 +268,7 @@ def _arrays(columns: Columns) -> _Arrays | None:
         isinstance(extras, pa.ListArray) and isinstance(index, pa.BinaryArray) and isinstance(write_cols, pa.ListArray)
     ):
         return None
-    found["extra_files"] = pc.fill_null(pc.list_value_length(extras), pa.scalar(0, pa.int32())).cast(pa.int64())
+    found["extra_files"] = pc.fill_null(pc.list_value_length(extras), int32s([0])[0]).cast(pa.int64())
     if len(extras.values) or index.null_count < count:
         pairs = zip(extras.to_pylist(), index.to_pylist(), strict=True)
         found["companions"] = strings(
