@@ -159,7 +159,7 @@ def test_the_same_answers(
     ]
     own = tmp_path / "own.db" / "t"
     shutil.copytree(path, own)
-    engine.compact(own)
+    engine.compact(own, options={"compaction.min.file-num": "2"})
     leaves = [leaf for *_, each in filters for leaf in _leaves(each)]
     encoded_leaves = base64.b64encode(pickle.dumps([("and", (">=", "k", 0), leaf) for leaf in leaves])).decode()
     # Where pypaimon cannot translate a value, it fails as soon as it reads a file. It reads no copy that Paimon has
@@ -171,17 +171,21 @@ def test_the_same_answers(
         if place == path or len(failing) < len({repr(leaf) for leaf in leaves}):
             broken |= failing
     for_pypaimon = [each for each in filters if not any(repr(leaf) in broken for leaf in _leaves(each[2]))]
-    assert len(for_pypaimon) > 20
+    if partition == "f64":
+        for_pypaimon = []  # it looks for the partition of 0.0 in a folder called -0.0
+    else:
+        assert len(for_pypaimon) > 20
     pickled = base64.b64encode(pickle.dumps(for_pypaimon)).decode()
 
     def asked(place: Path, all_rows: bool = False) -> dict[str, list[str]]:
         return {
             "engine": engine.ask(place, filters, all_rows=all_rows),
-            "pypaimon": pypaimon("ask", place, filters=pickled, all_rows=all_rows),
+            "pypaimon": pypaimon("ask", place, filters=pickled, all_rows=all_rows) if for_pypaimon else [],
         }
 
     # Both miss rows of the files that Paimon wrote: pypaimon believes bounds that leave NaN out, and the engine orders
-    # bytes in two ways and believes ORC's bounds.
+    # bytes in two ways and believes ORC's bounds, with texts in the order of UTF-16: a file that holds U+FF01 and an
+    # emoji is skipped by a filter for one of them, as it is when Paimon has put the two into one file.
     true, before, compacted = asked(path, all_rows=True), asked(path), asked(own)
     missed = {
         reader: sum(one != other for one, other in zip(true[reader], before[reader], strict=True)) for reader in true
