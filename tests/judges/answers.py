@@ -250,8 +250,8 @@ class Answers:
                 rows_right = self.true(replace(session, vectorized=False), rows, conditions)
             if then == now:
                 verdict.as_wrong_as_before += not unread
-            elif (by_rows and not by_rows[number].startswith("fails") and now == by_rows[number]) or (
-                unread and not now.startswith("fails") and then.startswith("fails")
+            elif not now.startswith("fails") and (
+                now in rows_right[number : number + 1] or (unread and then.startswith("fails"))
             ):
                 verdict.mended += 1
             elif _rows(then) < _rows(now) <= _rows(readable[number]):
