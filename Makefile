@@ -6,10 +6,14 @@ RUN := $(UV) run --frozen --no-sync
 # Without bytecode on disk each test worker, and each process that a test starts, compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java judges lint types imports quick check test tests deep demo ui screenshots matrix bench clean
+# Airflow has an environment of its own, from the same lock.
+AIRFLOW := .cache/airflow
+
+.PHONY: help setup java judges lint types imports quick check test tests deep demo ui airflow-environment airflow
+.PHONY: screenshots matrix bench clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
 setup: .venv/.ready java ## Install what the project needs (uv, the environment, Java)
 
@@ -35,7 +39,7 @@ types: .venv/.ready ## Types
 imports: .venv/.ready ## Layer rules
 	$(RUN) lint-imports
 
-tests: setup judges ## Tests only
+tests: setup judges airflow-environment ## Tests only
 	$(RUN) pytest
 
 check: .venv/.ready ## Every check that needs no Java: the loop while working
@@ -44,9 +48,9 @@ check: .venv/.ready ## Every check that needs no Java: the loop while working
 quick: .venv/.ready ## Tests that need no Java
 	JAVA_HOME=/nowhere $(RUN) pytest -n auto -m "not deep and not jvm"
 
-test: setup judges lint types imports tests ## Every check
+test: setup judges airflow-environment lint types imports tests ## Every check
 
-deep: setup judges ## More histories, and every table feature, against delta-spark, Lance and Paimon (hours)
+deep: setup judges airflow-environment ## More histories, and every table feature, against delta-spark, Lance and Paimon (hours)
 	$(RUN) pytest -m deep
 	DVM_EFFORT=15 JAVA_HOME=/nowhere $(RUN) pytest -m "hypothesis and not deep and not jvm"
 	DVM_FAULTS=100 $(RUN) pytest tests/contract/test_faults_histories.py
@@ -60,6 +64,15 @@ demo: setup ## Build tables with deletion vectors, maintain them through Dagster
 
 ui: setup demo/report.json ## Open Dagster's page on the demo's tables and runs, on 127.0.0.1:3000
 	DAGSTER_HOME=$(CURDIR)/demo/dagster $(RUN) dagster dev -w workspace.yaml -h 127.0.0.1
+
+airflow-environment: $(AIRFLOW)/.ready ## Install Airflow into an environment of its own
+
+$(AIRFLOW)/.ready: uv.lock pyproject.toml .venv/.ready
+	UV_PROJECT_ENVIRONMENT=$(AIRFLOW) $(UV) sync --frozen --quiet --no-dev --extra airflow --extra lance --extra paimon
+	@touch $@
+
+airflow: airflow-environment demo/report.json ## Open Airflow's page on the demo's tables, on 127.0.0.1:8080
+	@scripts/airflow $(AIRFLOW)
 
 demo/report.json: | setup
 	$(RUN) dvm demo

@@ -201,6 +201,16 @@ def pypaimon() -> Iterator[PyPaimon]:
 
 
 @pytest.fixture(scope="session")
+def airflow_environment() -> Path:
+    """Airflow, in an environment of its own."""
+    from support.airflow_stack import ENVIRONMENT
+
+    if not (ENVIRONMENT / "bin" / "airflow").exists():
+        missing("Airflow", "run 'make airflow-environment' (needs network)")
+    return ENVIRONMENT
+
+
+@pytest.fixture(scope="session")
 def paimon_engine(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> PaimonEngine:
     """Paimon's own engine, in the JVM of the Spark session: the judge of what we read and leave of its tables."""
     from paimon_engine import PaimonEngine

@@ -20,14 +20,17 @@ def public() -> dict[str, set[str]]:
     return {module: set(re.findall(r"`(\w+)`", names)) for module, names in rows}
 
 
-@pytest.mark.parametrize("module", sorted(public()))
+# tests/airflow loads its names, in Airflow's environment.
+@pytest.mark.parametrize("module", sorted(public().keys() - {"dv_maintenance.airflow"}))
 def test_public_names_exist(module: str) -> None:
     loaded = import_module(module)
     missing = {name for name in public()[module] if not hasattr(loaded, name)}
     assert not missing
 
 
-@pytest.mark.parametrize("module", ["dv_maintenance", "dv_maintenance.dagster", "dv_maintenance.errors"])
+@pytest.mark.parametrize(
+    "module", ["dv_maintenance", "dv_maintenance.airflow", "dv_maintenance.dagster", "dv_maintenance.errors"]
+)
 def test_public_modules_export_what_the_page_lists(module: str) -> None:
     assert set(import_module(module).__all__) == public()[module]
 

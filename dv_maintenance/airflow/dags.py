@@ -1,0 +1,200 @@
+"""DAGs from the file of tables that Dagster's component reads: the same keys, the same errors with file and line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from airflow.sdk import (
+    DAG,
+    AssetAny,
+    AssetOrTimeSchedule,
+    BaseOperator,
+    CronDataIntervalTimetable,
+    CronTriggerTimetable,
+    TaskGroup,
+)
+
+from dv_maintenance.airflow.assets import due_asset, job_asset, slug, table_asset
+from dv_maintenance.airflow.operators import DvCheckOperator, DvManifestOperator, DvOptimizeOperator, DvVacuumOperator
+from dv_maintenance.airflow.trigger import DvTrigger
+from dv_maintenance.service.settings import ScheduledJob, scheduled_jobs
+from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+
+__all__ = ["dv_maintenance_dags"]
+
+# Backfills reach back to it, and a DAG with a schedule needs one.
+_START: Final = datetime(2020, 1, 1, tzinfo=UTC)
+_BY_WATCHER: Final = "{{ dag_run.run_type == 'asset_triggered' }}"
+_WINDOWS: Final = {
+    "hour": ("0 * * * *", "%Y-%m-%d-%H:%M"),
+    "day": ("0 0 * * *", "%Y-%m-%d"),
+    "month": ("0 0 1 * *", "%Y-%m-%d"),
+}
+
+
+def dv_maintenance_dags(
+    config: str,
+    *,
+    per_table: bool = True,
+    storage_conn_id: str | None = None,
+    spark_conn_id: str | None = None,
+    pool: str | None = None,
+    retries: int = 3,
+    default_args: Mapping[str, Any] | None = None,
+) -> list[DAG]:
+    """One DAG per table, or one for all tables of a file, and one per table for backfills of its time windows.
+
+    config : path of the YAML file.
+    storage_conn_id : a connection with the storage's options and secrets; the file's own win.
+    spark_conn_id : a connection of the Spark provider; it replaces ``spark`` of the file.
+    pool : a pool that exists, such as ``dv_{table}`` for one per table; none by default.
+    retries : of errors that may pass; the others fail at once.
+
+    A DAG is scheduled on an asset that a watcher in the triggerer updates, if the file has a ``sensor``; by
+    ``schedule`` if it has one; or by both. With ``vacuum_cron``, vacuums have a DAG of their own. New DAGs are paused.
+
+    Raises
+    ------
+    UsageError : names the YAML file and the line.
+    StorageError : a folder can't be listed.
+    """
+    path = os.path.abspath(config)
+    options = {"tables_file": path, "storage_conn_id": storage_conn_id}
+    shared = {"retries": retries, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": True}
+    return [
+        dag
+        for each in WatchConfig.load_all(path)
+        for dag in _Builder(each, options, spark_conn_id, pool, {**shared, **(default_args or {})}).dags(per_table)
+    ]
+
+
+class _Builder:
+    def __init__(
+        self,
+        config: WatchConfig,
+        options: Mapping[str, Any],
+        spark_conn_id: str | None,
+        pool: str | None,
+        default_args: Mapping[str, Any],
+    ) -> None:
+        self.config = config
+        self.options = options
+        self.pool = pool
+        self.default_args = dict(default_args)
+        self.spark = _spark(config, spark_conn_id)
+
+    def dags(self, per_table: bool) -> list[DAG]:
+        made = []
+        for job in scheduled_jobs(self.config.name, self.config.schedule):
+            tables = [table for table in self.config.tables if set(table.jobs) & set(job.jobs)]
+            groups = [[table] for table in tables] if per_table else [tables]
+            made += [self._dag(job, group, alone=per_table) for group in groups if group]
+        windows = [table for table in self.config.tables if _window(table) and "optimize" in table.jobs]
+        return [*made, *(self._backfills(table) for table in windows)]
+
+    def _dag(self, job: ScheduledJob, tables: Sequence[WatchedTable], *, alone: bool) -> DAG:
+        """A run at a time, and in it a task at a time, so that jobs of a table wait for each other."""
+        with DAG(
+            f"{job.name}.{slug(tables[0].name)}" if alone else job.name,
+            description=f"Maintains {tables[0].name}." if alone else "Maintains every table.",
+            schedule=self._schedule(job, tables),
+            start_date=_START,
+            catchup=False,
+            max_active_runs=1,
+            max_active_tasks=1,
+            default_args=self.default_args,
+            tags=sorted({tag for table in tables for tag in _tags(table)}),
+        ) as dag:
+            for table in tables:
+                if alone:
+                    self._tasks(table, job)
+                else:
+                    with TaskGroup(slug(table.name).replace(".", "_")):
+                        self._tasks(table, job)
+        return dag
+
+    def _schedule(self, job: ScheduledJob, tables: Sequence[WatchedTable]) -> Any:
+        clock = None if job.cron is None else CronTriggerTimetable(job.cron, timezone=job.timezone)
+        if self.config.sensor is None:
+            return clock
+        every = self.config.sensor.every_seconds
+        due = []
+        for table in tables:
+            jobs = [each for each in table.jobs if each in job.jobs]
+            trigger = DvTrigger(table.name, jobs=jobs, every_seconds=every, **self.options)
+            due.append(due_asset(table, trigger, "due" if jobs != ["vacuum"] else "vacuum_due"))
+        return AssetAny(*due) if clock is None else AssetOrTimeSchedule(assets=AssetAny(*due), timetable=clock)
+
+    def _tasks(self, table: WatchedTable, job: ScheduledJob) -> None:
+        """A rewrite that fails does not stop the vacuum. Manifests list what the rewrite wrote."""
+        builders: dict[str, Any] = {"optimize": self._optimize, "manifest": self._manifest, "vacuum": self._vacuum}
+        tasks = {name: build(table) for name, build in builders.items() if name in table.jobs and name in job.jobs}
+        if "optimize" in tasks and "manifest" in tasks:
+            tasks["optimize"] >> tasks["manifest"]
+        if "optimize" in job.jobs:
+            list(tasks.values()) >> DvCheckOperator(task_id="check", **self._common(table))
+
+    def _optimize(self, table: WatchedTable, **kwargs: Any) -> BaseOperator:
+        # The first of those that could run: the vacuum then finds what it replaced.
+        return DvOptimizeOperator(
+            task_id="optimize", priority_weight=10, **self._common(table, "optimize"), **self.spark, **kwargs
+        )
+
+    def _manifest(self, table: WatchedTable) -> BaseOperator:
+        common = self._common(table, "manifest")
+        return DvManifestOperator(task_id="manifest", only_if_due=_BY_WATCHER, **common, **self.spark)
+
+    def _vacuum(self, table: WatchedTable) -> BaseOperator:
+        return DvVacuumOperator(task_id="vacuum", only_if_due=_BY_WATCHER, **self._common(table, "vacuum"))
+
+    def _common(self, table: WatchedTable, job: str | None = None) -> dict[str, Any]:
+        return {
+            "table": table.name,
+            **self.options,
+            "inlets": [table_asset(table)],
+            **({"outlets": [job_asset(table, job)]} if job else {}),
+            **({"owner": ", ".join(table.owners)} if table.owners else {}),
+            **({"pool": self.pool.format(table=slug(table.name))} if self.pool else {}),
+        }
+
+    def _backfills(self, table: WatchedTable) -> DAG:
+        """A data interval is a partition. Scheduled, it optimizes each window when it is over."""
+        every, start = _window(table) or ("", None)
+        cron, key = _WINDOWS[every]
+        with DAG(
+            f"{self.config.name}.{slug(table.name)}.partitions",
+            description=f"Optimizes {table.name} by {every}: start a backfill to choose partitions.",
+            schedule=CronDataIntervalTimetable(cron, timezone="UTC"),
+            start_date=start,
+            catchup=False,
+            max_active_runs=1,
+            default_args=self.default_args,
+            tags=_tags(table),
+        ) as dag:
+            self._optimize(table, partitions=[f"{{{{ data_interval_start.strftime('{key}') }}}}"])
+        return dag
+
+
+def _spark(config: WatchConfig, conn_id: str | None) -> dict[str, Any]:
+    """The session's settings, as ``PySparkOperator`` has them."""
+    if conn_id is not None or config.spark is None:
+        return {"conn_id": conn_id}
+    place = "spark.remote" if config.spark.master.startswith("sc://") else "spark.master"
+    settings = {place: config.spark.master, **config.spark.conf}
+    return {"config_kwargs": settings, "engine": config.spark.engine}
+
+
+def _window(table: WatchedTable) -> tuple[str, datetime] | None:
+    """How long a window is and when the first one begins, if the table's keys are those of one column of windows."""
+    columns = () if table.partitions is None else table.partitions.columns
+    if len(columns) != 1 or columns[0].every is None or columns[0].start is None:
+        return None
+    return columns[0].every, columns[0].start.replace(tzinfo=UTC)
+
+
+def _tags(table: WatchedTable) -> list[str]:
+    group = [table.group_name] if table.group_name else []
+    return ["dv_maintenance", *group, *(f"{key}:{value}" if value else key for key, value in table.tags.items())]

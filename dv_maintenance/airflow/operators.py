@@ -1,0 +1,337 @@
+"""Operators: each does one verb of the service on one table.
+
+Those that rewrite files are the Spark provider's ``PySparkOperator``, with its sessions and connections. A session
+starts only if there is something to rewrite. The commit protects the table, whatever runs at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NoReturn
+
+from airflow.providers.apache.spark.operators.spark_pyspark import PySparkOperator
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTerminated
+
+from dv_maintenance.airflow.assets import assets_of
+from dv_maintenance.airflow.hook import DvHook
+from dv_maintenance.airflow.links import PLAN, DvPlanLink
+from dv_maintenance.airflow.render import as_text, as_xcom, table_text
+from dv_maintenance.airflow.tables import in_airflow_terms, watched
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.engine.spark import SparkEngine
+from dv_maintenance.errors import UsageError
+from dv_maintenance.service import verbs
+from dv_maintenance.service.checks import check, check_names
+from dv_maintenance.service.engines import EngineOf
+from dv_maintenance.service.erasure import purge_erased_rows
+from dv_maintenance.service.inspection import inspect_table
+from dv_maintenance.service.outcome import Outcome
+from dv_maintenance.service.tables_file import Job, WatchedTable
+from dv_maintenance.tables.table import Table
+
+__all__ = [
+    "DvCheckOperator",
+    "DvDeleteOperator",
+    "DvErasureOperator",
+    "DvManifestOperator",
+    "DvOptimizeOperator",
+    "DvVacuumOperator",
+]
+
+_TABLE_FIELDS = ("table", "tables_file", "storage_conn_id")
+_MAX_PLAN = 20_000
+
+
+class _Table(BaseOperator):
+    """What all operators share.
+
+    table : path or URI, or a mapping with the keys of a table in YAML; with ``tables_file``, its name there.
+    tables_file : the YAML file of tables, the same as Dagster's component reads.
+    storage_conn_id : a connection ``dv_storage`` with the storage's options and secrets.
+    """
+
+    template_fields: Sequence[str] = _TABLE_FIELDS
+    changes_rows: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        table: str | dict[str, Any],
+        tables_file: str | None = None,
+        storage_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        assets = assets_of(table, tables_file)
+        kwargs.setdefault("inlets", assets)
+        kwargs.setdefault("outlets", assets if self.changes_rows else None)
+        super().__init__(**kwargs)
+        self.table = table
+        self.tables_file = tables_file
+        self.storage_conn_id = storage_conn_id
+
+    def on_kill(self) -> NoReturn:
+        """Ends the work before its next commit; uncommitted files are deleted on the way out."""
+        raise AirflowTaskTerminated("killed: what was committed before is complete, nothing else changed")
+
+    def _watched(self) -> WatchedTable:
+        options = DvHook(self.storage_conn_id).get_conn() if self.storage_conn_id else {}
+        return watched(self.table, self.tables_file, options)
+
+    def _show(self, context: Any, outcome: Outcome) -> dict[str, Any]:
+        """Log, plan and XCom of an outcome. A result that could not be verified fails the task."""
+        self.log.info("%s", as_text(outcome))
+        plan = outcome.texts.get("explanation")
+        if plan:
+            context["ti"].xcom_push(key=PLAN, value=plan[:_MAX_PLAN])
+        shown = as_xcom(outcome)
+        for asset in self.outlets:
+            context["outlet_events"][asset].extra = {"reason": shown["reason"], **outcome.numbers}
+        if outcome.problems:
+            context["ti"].xcom_push(key="return_value", value=shown)
+            raise AirflowFailException(f"not verified: {'; '.join(outcome.problems)}")
+        return shown
+
+
+@dataclass(frozen=True, slots=True)
+class _On:
+    """What a verb works on. ``attempt``: from 1."""
+
+    table: WatchedTable
+    opened: Table
+    attempt: int
+
+
+class _NeedsSparkError(Exception):
+    """There is something to rewrite."""
+
+
+class _NotStarted:
+    """Stands for Spark until there is something to rewrite."""
+
+    name: ClassVar[str] = "spark"
+
+    def run(self, tasks: Sequence[Any], **_: Any) -> list[Any]:
+        if tasks:
+            raise _NeedsSparkError
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+class _Rewrites(PySparkOperator, _Table):
+    """An operator that may need Spark.
+
+    conn_id : a connection ``spark`` or ``spark_connect`` of the Spark provider; ``None``: local Spark.
+    config_kwargs : Spark settings; they override the connection's.
+    engine : ``local`` works in the task's own process, without Spark: for small tables.
+    """
+
+    template_fields: Sequence[str] = (*_TABLE_FIELDS, "conn_id", "config_kwargs")
+    operator_extra_links: Sequence[DvPlanLink] = (DvPlanLink(),)
+    always_spark: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        conn_id: str | None = None,
+        config_kwargs: dict[str, Any] | None = None,
+        engine: Literal["spark", "local"] = "spark",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            python_callable=lambda spark=None: spark,
+            conn_id=conn_id,
+            config_kwargs=config_kwargs,
+            show_return_value_in_logs=False,
+            **kwargs,
+        )
+        self.engine = engine
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        with in_airflow_terms():
+            table = self._watched()
+            return self._show(
+                context, self._outcome(context, _On(table, verbs.opened(table), context["ti"].try_number))
+            )
+
+    def _outcome(self, context: Any, on: _On) -> Outcome:
+        if self.engine == "local":
+            return self.work(on, LocalEngine)
+        if not self.always_spark:
+            try:
+                return self.work(on, _NotStarted)
+            except _NeedsSparkError:
+                self.log.info("there are files to rewrite: starting Spark")
+        # PySparkOperator makes the session, passes it in and stops it.
+        self.python_callable = lambda spark=None: self.work(on, lambda: SparkEngine(spark))
+        outcome: Outcome = PySparkOperator.execute(self, context)
+        return outcome
+
+    def work(self, on: _On, engine: EngineOf) -> Outcome:
+        raise NotImplementedError
+
+
+def _not_due(table: WatchedTable, opened: Table, job: Job) -> Outcome | None:
+    found = inspect_table(opened, table.policy, name=table.name, jobs=[job])
+    if job in found.due:
+        return None
+    return Outcome(f"Nothing to do: no {job} is due at version {found.version}.", {"version": found.version or 0})
+
+
+class DvOptimizeOperator(_Rewrites):
+    """Rewrites files with too many deleted rows and merges small files, by the table's policy.
+
+    partitions : only these keys of the table's ``partitions`` setting.
+    """
+
+    template_fields: Sequence[str] = (*_Rewrites.template_fields, "partitions")
+
+    def __init__(self, *, partitions: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.partitions = partitions
+
+    def work(self, on: _On, engine: EngineOf) -> Outcome:
+        keys = [self.partitions] if isinstance(self.partitions, str) else list(self.partitions)
+        if keys and on.table.partitions is None:
+            raise UsageError("partitions were chosen, but the table has no such setting", table=on.opened.uri)
+        return verbs.optimize(on.table, on.opened, engine, keys)
+
+
+class DvManifestOperator(_Rewrites):
+    """Writes symlink manifests; purges deletion vectors first if there are any.
+
+    only_if_due : write only if files changed after the manifests were written.
+    """
+
+    template_fields: Sequence[str] = (*_Rewrites.template_fields, "only_if_due")
+
+    def __init__(self, *, only_if_due: bool | str = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.only_if_due = only_if_due
+
+    def work(self, on: _On, engine: EngineOf) -> Outcome:
+        clean = _not_due(on.table, on.opened, "manifest") if _is_true(self.only_if_due) else None
+        return clean or verbs.manifest(on.opened, engine)
+
+
+class DvVacuumOperator(_Table):
+    """Deletes files that no version inside the retention needs. Needs no Spark.
+
+    guards : keys of the policy for this run, such as ``{"protected_versions": [3]}``; lists extend the policy's.
+    only_if_due : list the table's files only if the log has enough expired ones.
+    """
+
+    template_fields: Sequence[str] = (*_TABLE_FIELDS, "guards", "only_if_due")
+
+    def __init__(
+        self, *, guards: Mapping[str, Any] | None = None, only_if_due: bool | str = False, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.guards = guards
+        self.only_if_due = only_if_due
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        with in_airflow_terms():
+            table = self._watched()
+            opened = verbs.opened(table)
+            clean = _not_due(table, opened, "vacuum") if _is_true(self.only_if_due) else None
+            outcome = clean or verbs.vacuum_by_policy(table, opened, guards=self.guards or {})[0]
+            return self._show(context, outcome)
+
+
+class DvDeleteOperator(_Rewrites):
+    """DELETE by a condition or by keys, by deletion vectors. Always needs Spark.
+
+    where : a condition in Spark SQL.
+    keys, on : where the keys are (a table, or Parquet, CSV or JSON), and the key columns.
+    count_only : delete nothing.
+    """
+
+    template_fields: Sequence[str] = (*_Rewrites.template_fields, "where", "keys", "on", "count_only")
+    operator_extra_links: Sequence[DvPlanLink] = ()
+    always_spark = True
+    changes_rows = True
+
+    def __init__(
+        self,
+        *,
+        where: str | None = None,
+        keys: str | None = None,
+        on: Sequence[str] = (),
+        count_only: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.where = where
+        self.keys = keys
+        self.on = on
+        self.count_only = count_only
+
+    def work(self, on: _On, engine: EngineOf) -> Outcome:
+        return verbs.delete_rows(
+            on.opened, engine, where=self.where, keys=self.keys, on=list(self.on), dry_run=_is_true(self.count_only)
+        )
+
+
+class DvErasureOperator(DvDeleteOperator):
+    """Deletes rows, then purges the files that held them, and says when a vacuum may delete the last bytes.
+
+    purge_all : also purge rows deleted before.
+    """
+
+    template_fields: Sequence[str] = (*DvDeleteOperator.template_fields, "purge_all")
+    operator_extra_links: Sequence[DvPlanLink] = (DvPlanLink(),)
+
+    def __init__(self, *, purge_all: bool | str = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.purge_all = purge_all
+
+    def work(self, on: _On, engine: EngineOf) -> Outcome:
+        # An earlier attempt may have committed its delete.
+        deleted = {**super().work(on, engine).report, "retried": on.attempt > 1}
+        return purge_erased_rows(on.table, on.opened, engine, deleted, _is_true(self.purge_all))
+
+
+class DvCheckOperator(_Table):
+    """Compares a table's health with the limits of its policy. Needs no Spark.
+
+    checks : names of checks; by default all that the table has.
+    fail_on : the severity from which on the task fails; ``None``: it only warns, in the log and the XCom.
+    """
+
+    template_fields: Sequence[str] = (*_TABLE_FIELDS, "checks", "fail_on")
+
+    def __init__(
+        self,
+        *,
+        checks: Sequence[str] | None = None,
+        fail_on: Literal["warn", "error"] | None = "error",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.checks = checks
+        self.fail_on = fail_on
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        with in_airflow_terms():
+            table = self._watched()
+            findings = check(table, self.checks or check_names(table))
+        rows = [{"check": each.check, "severity": each.severity or "ok", "reason": each.reason} for each in findings]
+        self.log.info("%s", table_text(rows))
+        problems = [f"{each.check}: {each.reason}" for each in findings if each.severity]
+        for problem in problems:
+            self.log.warning("%s: %s", table.name, problem)
+        shown = {"reason": "; ".join(problems) or "All checks passed.", "table": table.name, "findings": rows}
+        failing = {"warn": {"warn", "error"}, "error": {"error"}, None: set()}[self.fail_on]
+        if any(each.severity in failing for each in findings):
+            context["ti"].xcom_push(key="return_value", value=shown)
+            raise AirflowFailException(f"{table.name}: {shown['reason']}")
+        return shown
+
+
+def _is_true(value: bool | str) -> bool:
+    """A template renders to text."""
+    return value if isinstance(value, bool) else value.strip().lower() == "true"

@@ -1,0 +1,43 @@
+"""What Airflow learns of this provider, by the entry point ``apache_airflow_provider``. Imports nothing of Airflow."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+__all__ = ["provider_info"]
+
+_NAME = "Deletion vector maintenance"
+_PACKAGE = "dv_maintenance.airflow"
+
+
+def provider_info() -> dict[str, Any]:
+    """In the form of Airflow's ``provider_info.schema.json``."""
+
+    def modules(name: str) -> list[dict[str, Any]]:
+        return [{"integration-name": _NAME, "python-modules": [f"{_PACKAGE}.{name}"]}]
+
+    return {
+        "package-name": "dv-maintenance",
+        "name": _NAME,
+        "description": "Purge deletion vectors, vacuum and write manifests for Delta Lake, Lance and Paimon tables.",
+        "versions": [version("dv-maintenance")],
+        "integrations": [{"integration-name": _NAME, "external-doc-url": "https://delta.io", "tags": ["software"]}],
+        "operators": modules("operators"),
+        "sensors": modules("sensor"),
+        "hooks": modules("hook"),
+        "triggers": modules("trigger"),
+        "extra-links": [f"{_PACKAGE}.links.DvPlanLink"],
+        "connection-types": [
+            {
+                "hook-class-name": f"{_PACKAGE}.hook.DvHook",
+                "hook-name": "Table storage",
+                "connection-type": "dv_storage",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["host", "schema", "login", "password", "port"],
+                    "relabeling": {"extra": "Storage options"},
+                    "placeholders": {"extra": '{"aws_region": "eu-central-1", "aws_secret_access_key": "..."}'},
+                },
+            }
+        ],
+    }

@@ -1,0 +1,50 @@
+"""The table that an operator, a sensor or a trigger names: by a path, by settings, or by its name in a tables file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from dv_maintenance.config import Document
+from dv_maintenance.errors import DvMaintenanceError, RetryableError, UsageError
+from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+
+__all__ = ["in_airflow_terms", "watched"]
+
+
+def watched(
+    table: str | Mapping[str, Any], tables_file: str | None = None, storage_options: Mapping[str, str] | None = None
+) -> WatchedTable:
+    """The table's settings.
+
+    table : its path or URI, or a mapping with the keys of a table in YAML; with ``tables_file``, its name there.
+    storage_options : those of a connection; the table's own win.
+
+    Raises
+    ------
+    UsageError : names the key, and the file and line.
+    StorageError : a folder of the file can't be listed.
+    """
+    if tables_file is None:
+        entry = {"path": table} if isinstance(table, str) else dict(table)
+        found = WatchConfig.of(Document({"tables": [entry]}, "the operator's table")).tables[0]
+    else:
+        known = {each.name: each for config in WatchConfig.load_all(tables_file) for each in config.tables}
+        if not isinstance(table, str) or table not in known:
+            raise UsageError(f"{tables_file} has no table {table!r}", next_step=f"choose one of {', '.join(known)}")
+        found = known[table]
+    return found.model_copy(update={"storage_options": {**(storage_options or {}), **found.storage_options}})
+
+
+@contextmanager
+def in_airflow_terms() -> Iterator[None]:
+    """Errors that may pass keep their class, and Airflow retries them; the others fail the task at once."""
+    try:
+        yield
+    except DvMaintenanceError as error:
+        if isinstance(error, RetryableError):
+            raise
+        raise AirflowFailException(str(error)) from error

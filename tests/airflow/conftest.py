@@ -1,0 +1,34 @@
+"""Airflow's own environment; what runs in it is a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.airflow_stack import without_airflow
+
+Script = Callable[[str], str]
+
+
+@pytest.fixture
+def in_airflow(airflow_environment: Path, tmp_path: Path) -> Script:
+    """Runs Python in Airflow's environment, without a database; what it prints."""
+
+    def run(text: str) -> str:
+        env = without_airflow(os.environ)
+        env |= {"AIRFLOW_HOME": str(tmp_path / "airflow"), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+        done = subprocess.run(
+            [airflow_environment / "bin" / "python", "-W", "ignore", "-c", text],
+            env=env,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
+        return done.stdout
+
+    return run

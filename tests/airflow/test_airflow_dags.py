@@ -1,0 +1,98 @@
+"""DAGs from the file of tables: the same keys and the same errors as Dagster's component."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+FILE = """
+type: dv_maintenance.DvMaintainedTables
+attributes:
+  name: lake
+  defaults: {owners: ["team:sales"], group_name: raw}
+  tables:
+    - path: orders
+      name: sales/orders
+      jobs: [optimize, vacuum, manifest]
+      partitions: {name: day, every: day, start: 2026-01-01}
+      tags: {tier: gold}
+    - {path: events}
+  schedule: {cron: "0 3 * * *", vacuum_cron: "0 5 * * *"}
+  sensor: {every_seconds: 7}
+  spark: {master: "sc://spark:15002", conf: {spark.executor.memory: 2g}}
+"""
+
+SHOW = """
+import json
+from dv_maintenance.airflow import dv_maintenance_dags
+def shown(dag):
+    return {
+        "schedule": type(dag.timetable).__name__, "tags": sorted(dag.tags), "runs": dag.max_active_runs,
+        "tasks": {task.task_id: [sorted(task.downstream_task_ids), task.owner, task.pool] for task in dag.tasks},
+        "watches": [watcher.trigger.serialize()[1] for asset in dag.timetable.asset_condition.objects
+                    for watcher in asset.watchers] if getattr(dag.timetable, "asset_condition", None) else [],
+        "spark": {task.task_id: [task.conn_id, task.config_kwargs] for task in dag.tasks if hasattr(task, "conn_id")},
+    }
+print(json.dumps({dag.dag_id: shown(dag) for dag in dv_maintenance_dags("tables.yaml", ARGUMENTS)}))
+"""
+
+
+def test_a_dag_for_each_table_and_each_schedule(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
+    (tmp_path / "tables.yaml").write_text(FILE)
+    dags = json.loads(in_airflow(SHOW.replace("ARGUMENTS", "pool='dv_{table}'")).splitlines()[-1])
+    name, orders, backfills = "sales__orders", "lake.sales__orders", "lake.sales__orders.partitions"
+    assert dags.keys() == {orders, "lake.events", f"lake_vacuum.{name}", "lake_vacuum.events", backfills}
+    of_orders = dags[orders]
+    assert of_orders["tasks"] == {
+        "optimize": [["check", "manifest"], "team:sales", f"dv_{name}"],
+        "manifest": [["check"], "team:sales", f"dv_{name}"],
+        "check": [[], "team:sales", f"dv_{name}"],
+    }
+    assert dags["lake_vacuum.events"]["tasks"] == {"vacuum": [[], "team:sales", "dv_events"]}
+    assert of_orders["tags"] == ["dv_maintenance", "raw", "tier:gold"]
+    assert of_orders["schedule"] == "AssetOrTimeSchedule"
+    assert of_orders["runs"] == 1
+    (watch,) = of_orders["watches"]
+    assert (watch["table"], watch["jobs"], watch["every_seconds"]) == ("sales/orders", ["optimize", "manifest"], 7)
+    assert of_orders["spark"]["optimize"] == [None, {"spark.remote": "sc://spark:15002", "spark.executor.memory": "2g"}]
+    assert list(dags[backfills]["tasks"]) == ["optimize"]
+
+
+def test_one_dag_for_all_on_a_connection(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
+    (tmp_path / "tables.yaml").write_text("name: lake\ntables: [{path: orders}, {path: events}]\n")
+    dags = json.loads(
+        in_airflow(SHOW.replace("ARGUMENTS", "per_table=False, spark_conn_id='cluster'")).splitlines()[-1]
+    )
+    (only,) = dags.values()
+    assert set(only["tasks"]) == {
+        f"{table}.{job}" for table in ("orders", "events") for job in ("optimize", "vacuum", "check")
+    }
+    assert only["spark"]["orders.optimize"] == ["cluster", {}]
+    assert len(only["watches"]) == 2
+
+
+def test_errors_name_file_and_line(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
+    (tmp_path / "tables.yaml").write_text("tables:\n- path: orders\n  job: [optimize]\n")
+    script = (
+        "from dv_maintenance.airflow import dv_maintenance_dags\n"
+        "try:\n    dv_maintenance_dags('tables.yaml')\n"
+        "except Exception as error:\n    print(type(error).__name__, error)"
+    )
+    found = in_airflow(script).splitlines()[-1]
+    assert found.startswith("UsageError")
+    assert "tables.yaml line 3" in found
+
+
+def test_secrets_are_not_in_what_airflow_stores(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
+    (tmp_path / "tables.yaml").write_text(
+        "tables: [{path: 's3://lake/orders', storage_options: {aws_secret_access_key: hush-hush}}]\n"
+    )
+    script = (
+        "import json\nfrom airflow.serialization.serialized_objects import DagSerialization\n"
+        "from dv_maintenance.airflow import dv_maintenance_dags\n"
+        "print(json.dumps([DagSerialization.to_dict(dag) for dag in dv_maintenance_dags('tables.yaml')]))"
+    )
+    stored = in_airflow(script).splitlines()[-1]
+    assert "DvTrigger" in stored
+    assert "hush-hush" not in stored

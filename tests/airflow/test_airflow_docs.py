@@ -1,0 +1,26 @@
+"""The DAG files of the page, the examples, and the public names, in Airflow's environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from support.places import ROOT
+
+
+def test_the_page_s_dags_load(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "airflow.md").read_text()
+    (yaml,) = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "tables.yaml").write_text(yaml)
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    texts = [*blocks, *(path.read_text() for path in sorted((ROOT / "dags").glob("*.py")))]
+    assert len(texts) == 4
+    script = (
+        "import os; os.environ['DVM_TABLES'] = 'tables.yaml'\n"
+        "import dv_maintenance.airflow as face\n"
+        "for name in face.__all__: getattr(face, name)\n"
+        f"for text in {texts!r}:\n"
+        "    exec(compile(text.replace('/lake/tables.yaml', 'tables.yaml'), 'page', 'exec'), {})\n"
+    )
+    in_airflow(script)
