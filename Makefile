@@ -42,17 +42,17 @@ imports: .venv/.ready ## Layer rules
 tests: setup judges airflow-environment ## Tests only
 	$(RUN) pytest
 
-check: .venv/.ready ## Every check that needs no Java: the loop while working
+check: .venv/.ready ## Style, types, layers and the quick tests: the loop while working
 	@$(MAKE) --no-print-directory -j 2 lint types imports quick
 
-quick: .venv/.ready ## Tests that need no Java
-	JAVA_HOME=/nowhere $(RUN) pytest -n auto -m "not deep and not jvm"
+quick: .venv/.ready ## Tests that need neither Java nor Dagster's own processes
+	JAVA_HOME=/nowhere $(RUN) pytest -n auto -m "not deep and not jvm and not processes"
 
 test: setup judges airflow-environment lint types imports tests ## Every check
 
 deep: setup judges airflow-environment ## More histories, and every table feature, against delta-spark, Lance and Paimon (hours)
 	$(RUN) pytest -m deep
-	DVM_EFFORT=15 JAVA_HOME=/nowhere $(RUN) pytest -m "hypothesis and not deep and not jvm"
+	DVM_EFFORT=40 JAVA_HOME=/nowhere $(RUN) pytest -m "hypothesis and not deep and not jvm"
 	DVM_FAULTS=100 $(RUN) pytest tests/contract/test_faults_histories.py
 	DVM_HISTORIES=100 $(RUN) pytest tests/judges/test_lance_maintenance.py -k histories
 	DVM_HISTORIES=100 $(RUN) pytest tests/judges/test_paimon_vacuum_judged.py -k leaves

@@ -15,6 +15,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +78,16 @@ def test_commands_parse(page: Path) -> None:
             assert program in FOREIGN or words == ["make_table.py"], program
 
 
-def parse_click(program: str, words: list[str]) -> None:
+@cache
+def cli_of(program: str) -> Any:
     from dagster._cli import create_dagster_cli
     from dagster_dg_cli.cli import create_dg_cli
 
-    command: Any = create_dg_cli() if program == "dg" else create_dagster_cli()
+    return create_dg_cli() if program == "dg" else create_dagster_cli()
+
+
+def parse_click(program: str, words: list[str]) -> None:
+    command = cli_of(program)
     context = click.Context(command, info_name=program)
     while isinstance(command, click.Group):
         if words[:2] == ["scaffold", "defs"]:
@@ -179,6 +185,7 @@ def test_versions_are_those_of_the_package() -> None:
 # -- the first table ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.processes
 def test_the_first_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The page from top to bottom, but without installing anything, Spark, and the web page."""
     import dagster as dg

@@ -12,6 +12,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from effort import sampled
 from support.places import ROOT
 
 from dv_maintenance import cli
@@ -45,6 +46,7 @@ def play(folder: Path, rows: int, names: list[str], capsys: pytest.CaptureFixtur
     return body
 
 
+@pytest.mark.processes
 def test_demo_of_two_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +135,7 @@ def test_demo_replaces_nothing_but_a_demo(tmp_path: Path, capsys: pytest.Capture
     assert cli.main(["demo", "--rows", "1", "--dir", str(tmp_path)]) == 2
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sampled(NAMES, 4))
 def test_tables_are_the_same_each_time(name: str, tmp_path: Path) -> None:
     states = []
     for number in range(2):
@@ -166,6 +168,7 @@ def make_location(tmp_path: Path) -> Iterator[MakeLocation]:
         location.__exit__(None, None, None)
 
 
+@pytest.mark.processes
 def test_a_run_that_fails_says_where_to_look(make_location: MakeLocation, tmp_path: Path) -> None:
     location = make_location("tables: [{path: nothing}]")
     with pytest.raises(DvMaintenanceError, match=r"the Dagster run of nothing failed.*dagster\.log"):
@@ -173,6 +176,7 @@ def test_a_run_that_fails_says_where_to_look(make_location: MakeLocation, tmp_pa
     assert "RUN_FAILURE" in (tmp_path / "dagster.log").read_text()
 
 
+@pytest.mark.processes
 def test_a_location_that_does_not_load_says_why(make_location: MakeLocation) -> None:
     with pytest.raises(UsageError, match="no tables"):
         make_location("tables: []").maintain()

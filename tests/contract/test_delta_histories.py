@@ -26,6 +26,6 @@ class MemoryHistories(TableHistories):
 
 TestDeltaHistories = DeltaHistories.TestCase
 # Two other readers read every version, which is most of the cost of a history.
-TestDeltaHistories.settings = settings(HISTORIES, max_examples=examples(6))
+TestDeltaHistories.settings = settings(HISTORIES, max_examples=examples(2))
 TestMemoryHistories = MemoryHistories.TestCase
 TestMemoryHistories.settings = settings(HISTORIES, max_examples=examples(10))

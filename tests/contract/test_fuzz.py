@@ -57,7 +57,7 @@ def reads(backend: TableBackend) -> Iterator[Callable[[], object]]:
     yield lambda: purge(opened(), backend.engine())
 
 
-@pytest.mark.parametrize("runs", [6, pytest.param(600, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("runs", [3, pytest.param(600, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("kind", BACKENDS)
 def test_damage_is_named(tmp_path: Path, kind: str, runs: int) -> None:
     sound = BACKENDS[kind](str(tmp_path / "sound"))

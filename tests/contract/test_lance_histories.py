@@ -13,7 +13,7 @@ from dv_maintenance.testing.backends import LanceBackend
 from dv_maintenance.testing.stateful import HISTORIES, Judge, TableHistories
 
 # Two kinds of tables, each with histories of its own.
-SETTINGS = settings(HISTORIES, max_examples=examples(5))
+SETTINGS = settings(HISTORIES, max_examples=examples(2))
 
 
 def with_lance(place: Path, version: int) -> pa.Table:

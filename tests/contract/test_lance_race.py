@@ -19,14 +19,15 @@ from dv_maintenance.tables.lance.commit import rewrites as commit
 from dv_maintenance.tables.table import CommitOutcome
 
 ROWS = 40_000
-DELETES = 30  # of each deleter
 WEEK = 8 * 86_400_000
 
 
+@pytest.mark.parametrize("turns", [10, pytest.param(30, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("stable", [False, True], ids=["address", "stable"])
 def test_purges_in_the_middle_of_deletes(
-    pylance: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stable: bool
+    pylance: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stable: bool, turns: int
 ) -> None:
+    """Each of two threads deletes so many times."""
     place = str(tmp_path / "table")
     data = pa.table({"id": range(ROWS), "name": [f"name {n}" for n in range(ROWS)]})
     pylance.write_dataset(data, place, max_rows_per_file=5000, enable_stable_row_ids=stable)
@@ -38,7 +39,7 @@ def test_purges_in_the_middle_of_deletes(
 
     def deletes(number: int) -> set[int]:
         draw, gone = random.Random(number), set[int]()
-        for _ in range(DELETES):
+        for _ in range(turns):
             start = draw.randrange(ROWS)
             pylance.dataset(place).delete(f"id >= {start} and id < {start + 60} and id % 2 = {number}")
             gone |= {n for n in range(start, min(start + 60, ROWS)) if n % 2 == number}

@@ -32,4 +32,4 @@ class PaimonHistories(TableHistories):
 
 
 TestPaimonHistories = PaimonHistories.TestCase
-TestPaimonHistories.settings = settings(HISTORIES, max_examples=examples(4))
+TestPaimonHistories.settings = settings(HISTORIES, max_examples=examples(2))

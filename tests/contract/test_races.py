@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 import race_writer
 from support.readers import with_deltalake
 
@@ -20,19 +21,20 @@ from dv_maintenance.tables.table import Table
 from dv_maintenance.testing.backends import DeltaBackend
 
 THREADS = 2
-TURNS = 6  # of each writer
 RUNS = 100  # of maintenance, at most
 
 
-def test_maintenance_in_the_middle_of_writers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", [4, pytest.param(20, marks=pytest.mark.deep)])
+def test_maintenance_in_the_middle_of_writers(tmp_path: Path, turns: int) -> None:
+    """Each writer takes so many turns."""
     place = str(tmp_path / "table")
     DeltaBackend(place).create()
-    script = [sys.executable, race_writer.__file__, place, "1000000", str(TURNS)]
+    script = [sys.executable, race_writer.__file__, place, "1000000", str(turns)]
     with (
         subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as process,
         ThreadPoolExecutor(THREADS + 2) as pool,
     ):
-        writers = [pool.submit(race_writer.write, place, 1000 * number, TURNS) for number in range(THREADS)]
+        writers = [pool.submit(race_writer.write, place, 1000 * number, turns) for number in range(THREADS)]
 
         def busy() -> bool:
             return process.poll() is None or not all(writer.done() for writer in writers)

@@ -21,7 +21,7 @@ DELTA = {
 
 
 class TestDelta(TableContract):
-    @pytest.fixture(params=sorted(DELTA))
+    @pytest.fixture(params=["mapped", pytest.param("plain", marks=pytest.mark.deep)])
     def backend(self, request: pytest.FixtureRequest, tmp_path: Path) -> TableBackend:
         return DeltaBackend(str(tmp_path / "a table"), properties=DELTA[request.param])
 
@@ -33,7 +33,7 @@ class TestMemory(TableContract):
 
 
 class TestLance(TableContract):
-    @pytest.fixture(params=["address", "stable"])
+    @pytest.fixture(params=["stable", pytest.param("address", marks=pytest.mark.deep)])
     def backend(self, request: pytest.FixtureRequest, tmp_path: Path) -> TableBackend:
         return LanceBackend(str(tmp_path / "a table"), enable_stable_row_ids=request.param == "stable")
 

@@ -108,6 +108,7 @@ def days_with_dvs(path: Path) -> set[str | None]:
     return {each.partition["day"] for each in state.partitions if each.counts.files_with_dv}
 
 
+@pytest.mark.processes
 def test_chosen_partitions_in_as_few_runs_as_there_are_gaps_or_one_by_one(workspace: Any, location: Path) -> None:
     chosen = ["2024-11-01", "2024-11-02", "2024-11-04", "2024-11-09"]
     # The 9th is in no table: it has a run of its own all the same, which ends well.

@@ -339,6 +339,7 @@ def test_the_work_of_a_killed_run_is_done_by_one_that_follows(deployment: Deploy
     assert_maintained(lake, "killed")
 
 
+@pytest.mark.processes
 def test_launched_three_ways_at_one_time_a_table_is_maintained_once(
     deployment: Deployment, lake: Lake, race: tuple[str, str]
 ) -> None:

@@ -373,7 +373,7 @@ def test_absurd_sizes_are_refused_before_they_are_fetched() -> None:
     assert max(length for _, length in stored.fetched) == 1
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(100))
 @given(st.integers(0, 2**32), st.booleans())
 def test_mutated_files_are_read_right_or_refused(seed: int, mend_checksum: bool) -> None:
     """With the checksum mended, the damage reaches the parser; without, nothing but the same set may come back."""

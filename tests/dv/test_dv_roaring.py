@@ -122,7 +122,7 @@ def test_neighbouring_containers_of_every_kind() -> None:
     assert dv.keep_mask(2 * C, 10 * C).to_pylist() == expected
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(100))
 @given(st.integers(0, 2**32), st.integers(1, 6))
 def test_mutated_bytes_are_read_right_or_refused(seed: int, changes: int) -> None:
     data = bytearray(mixed().serialize())

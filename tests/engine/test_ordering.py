@@ -20,7 +20,7 @@ from dv_maintenance.engine.rows import ordering
 from dv_maintenance.engine.rows.curve import Curve
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(35))
 @given(st.lists(rows(), max_size=4), st.sets(st.sampled_from(sorted(COLUMNS)), min_size=1))
 def test_the_order_of_one_column_is_its_own_and_any_types_can_be_mixed(parts: Any, names: set[str]) -> None:
     table = pa.Table.from_pylist([row for part in parts for row in part], SCHEMA).combine_chunks()

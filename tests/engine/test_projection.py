@@ -343,7 +343,7 @@ def evolutions(draw: st.DrawFn) -> tuple[Any, Any, list[Any]]:
     return stored, draw(evolved(stored)), draw(st.lists(values_of(stored), min_size=1, max_size=8))
 
 
-@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(evolutions(), st.integers(1, 4))
 def test_any_evolved_nesting_reads_as_python_would(case: tuple[Any, Any, list[Any]], batch_size: int) -> None:
     stored, wanted, values = case

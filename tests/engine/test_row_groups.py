@@ -24,7 +24,7 @@ def found(task: ScanTask, predicate: Predicate, target: int = 1 << 30) -> pa.Tab
     return pa.Table.from_batches([batch for each in splits for batch in scan_split(each, None, bound)], task.schema)
 
 
-@settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(50), suppress_health_check=list(HealthCheck))
 @given(physical=rows(), more=rows(), dead=st.sets(st.integers(0, 7)), predicate=predicates(), group=st.integers(1, 4))
 def test_every_row_that_a_condition_is_true_for_is_read(
     lake: Any,
@@ -100,7 +100,7 @@ def test_widened_columns_and_bounds_that_are_none(lake: Any) -> None:
     assert found(ScanTask((lake.write(bytes_as_text),), bytes_as_text.schema), Compare(("s",), "=", b"a")).num_rows == 1
 
 
-@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), suppress_health_check=list(HealthCheck))
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 200), st.integers(1, 50)), min_size=1, max_size=5),
     target=st.integers(200, 20_000),

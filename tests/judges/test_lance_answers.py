@@ -176,7 +176,7 @@ VERBS: dict[str, Callable[[Table], object]] = {
 def test_the_same_answers(pylance: ModuleType, tmp_path: Path, seed: int, indexed: bool, storage: str) -> None:
     draw, path = random.Random(seed), tmp_path / "t.lance"
     make(pylance, path, draw, storage, indexed=indexed)
-    judged = Judged(pylance, path, list(conditions(draw, 60 if seed < 2 else 300)))
+    judged = Judged(pylance, path, list(conditions(draw, 20 if seed < 2 else 300)))
     for verb, act in VERBS.items():
         act(open_table(str(path)))
         judged.compare(verb)

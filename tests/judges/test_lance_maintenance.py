@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +21,7 @@ from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.history import InterferingEngine
 
-HISTORIES = int(os.environ.get("DVM_HISTORIES", "6"))
+HISTORIES = int(os.environ.get("DVM_HISTORIES", "2"))
 ROWS, WIDTH, NEAREST = 1200, 8, 20
 
 SCALAR = {
@@ -92,9 +93,18 @@ def check_search(dataset: Any, kind: str, name: str) -> None:
     assert dataset.stats.index_stats(name)["num_unindexed_rows"] == 0
 
 
-@pytest.mark.parametrize("raced", [False, True], ids=["alone", "raced"])
-@pytest.mark.parametrize("stable", [False, True], ids=["address", "stable"])
-@pytest.mark.parametrize("kind", [*SCALAR, *VECTOR])
+@pytest.mark.parametrize(
+    ("kind", "stable", "raced"),
+    [
+        # Each kind of index once by default, each time with the next of the four.
+        pytest.param(
+            *case,
+            id="-".join((case[0], "stable" if case[1] else "address", "raced" if case[2] else "alone")),
+            marks=() if number % 4 == number // 4 % 4 else pytest.mark.deep,
+        )
+        for number, case in enumerate(product([*SCALAR, *VECTOR], (False, True), (False, True)))
+    ],
+)
 def test_a_search_is_complete_after_a_purge(
     pylance: ModuleType, tmp_path: Path, kind: str, stable: bool, raced: bool
 ) -> None:

@@ -79,7 +79,7 @@ def delete(others: Others, ids: set[int], base: DeltaSnapshot | None = None) -> 
     return commit_changes(others.builder.storage, base, changes, operation=operation, reads=reading(others.place, ids))
 
 
-@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(5), suppress_health_check=list(HealthCheck))
 @given(
     name=st.sampled_from(["DELETE", "UPDATE"]),
     before=SETS,

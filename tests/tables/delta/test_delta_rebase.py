@@ -180,7 +180,7 @@ DELETES = ("delete", "update", "copy_on_write", "append")
 STEP = st.tuples(st.sampled_from((*DELETES, "compact", "undelete")), SETS)
 
 
-@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(5), suppress_health_check=list(HealthCheck))
 @given(
     before=SETS,
     groups=st.sampled_from([[[0], [1], [2], [3]], [[0, 1, 2, 3]], [[2, 0], [1, 3]], [[3, 1, 2]]]),

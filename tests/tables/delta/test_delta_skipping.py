@@ -76,7 +76,7 @@ def _spelt(name: str, value: Any, side: int, draw: Any) -> Any:
     return value.isoformat() if name == "day" else value
 
 
-@settings(max_examples=examples(250), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(80), suppress_health_check=[HealthCheck.too_slow])
 @given(physical=rows(), deleted=st.sets(st.integers(0, 3)), predicate=predicates(), data=st.data())
 def test_no_file_is_left_out_that_holds_a_row(
     physical: list[dict[str, Any]], deleted: set[int], predicate: Predicate, data: Any

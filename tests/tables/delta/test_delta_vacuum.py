@@ -510,7 +510,7 @@ class History:
         assert before.keys() - self.log.files() == goes
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(15))
 @given(data=st.data())
 def test_no_history_loses_a_file_that_a_version_inside_the_retention_needs(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -412,9 +412,10 @@ def check_crashes(path: Path, steps: list[str], producer: str, step: int = 1) ->
         number += step
 
 
-def test_crashes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.deep)])
+def test_crashes(tmp_path: Path, step: int) -> None:
     steps = ["add", "changelog", "compact", "expire", "tag", "changelog", "add two", "compact", "merge", "add"]
-    check_crashes(tmp_path, steps, "none", 2)
+    check_crashes(tmp_path, steps, "none", step)
 
 
 @pytest.mark.deep

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from effort import sampled
 from paimon_writer import OLD, PaimonWriter
 
 from dv_maintenance.engine.local import LocalEngine
@@ -89,7 +90,7 @@ def everything(builder: PaimonBuilder) -> set[str]:
 # -- golden tables ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", APPEND)
+@pytest.mark.parametrize("name", sampled(APPEND, 3))
 def test_golden_tables_lose_dvs_and_no_row(name: str, golden: Path, golden_copy: Callable[[str], Path]) -> None:
     place = golden_copy(f"paimon/{name}/table")
     expected = json.loads((golden / "paimon" / name / "expected.json").read_text())

@@ -69,7 +69,7 @@ def test_flipped_bytes_and_cut_files(tmp_path: Path, writer: str, codec: str) ->
     ]
     read_all(table.path)
 
-    @settings(max_examples=examples(12))
+    @settings(max_examples=examples(5))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         path = data.draw(st.sampled_from(files))
@@ -95,7 +95,7 @@ def test_files_that_are_gone(tmp_path: Path) -> None:
 VALUES = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
 
 
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(5))
 @given(data=st.data())
 def test_other_values_in_json(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     table = written(tmp_path_factory.mktemp("t") / "t", NEW, "null")
@@ -111,7 +111,7 @@ FILE = st.sampled_from(["_FILE_SIZE", "_ROW_COUNT", "_SCHEMA_ID", "_LEVEL", "_CR
 NUMBERS = st.sampled_from([-(2**31), -2, -1, 0, 1, 2, 2**31 - 1])
 
 
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(5))
 @given(key=ENTRY, inner=FILE, number=NUMBERS, other=NUMBERS | st.just(2**62), row=st.binary(max_size=24))
 def test_other_values_in_manifests(
     tmp_path_factory: pytest.TempPathFactory, key: str, inner: str, number: int, other: int, row: bytes

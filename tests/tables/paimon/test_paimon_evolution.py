@@ -287,7 +287,7 @@ def test_tasks_are_serializable_and_never_split(tmp_path: Path) -> None:
 # -- any layout of the files --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(data=st.data())
 def test_rows_come_together_whatever_the_files_are_cut_into(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

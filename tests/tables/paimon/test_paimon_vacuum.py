@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from avro_files import avro_file
+from effort import sampled
 from golden_tables import names_in
 from paimon_writer import DataFile, index_schema, list_schema, optional
 from support.paimon_lake import DAY, HOUR, Lake, before_each_call, entry_schema, gone, lake
@@ -112,7 +113,7 @@ def observed(place: Path) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", sampled(TABLES, 3))
 def test_golden(name: str, golden_copy: Callable[[str], Path]) -> None:
     """Down to one snapshot, by Paimon's rule; then there is nothing but what that one and the tags need."""
     place = golden_copy(f"paimon/{name}/table")

@@ -179,9 +179,10 @@ def check_crashes(path: Path, steps: list[str], step: int = 1) -> None:
         number += step
 
 
-def test_crashes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.deep)])
+def test_crashes(tmp_path: Path, step: int) -> None:
     steps = ["add", "mark", "tag", "changelog", "compact", "analyze", "branch", "on branch", "merge", "compact"]
-    check_crashes(tmp_path, steps)
+    check_crashes(tmp_path, steps, step)
 
 
 @pytest.mark.deep
