@@ -8,7 +8,7 @@ from importlib import import_module
 from dv_maintenance.dv.reference import DvRef, Fetch
 from dv_maintenance.dv.vector import DeletionVector
 from dv_maintenance.errors import DamagedDeletionVectorError, UsageError
-from dv_maintenance.tables.registry import formats
+from dv_maintenance.tables.registry import each_format, formats
 
 __all__ = ["load"]
 
@@ -38,7 +38,7 @@ def load(ref: DvRef, fetch: Fetch, *, rows: int | None = None) -> DeletionVector
 
 
 def _reader(codec: str) -> Reader:
-    for each in formats():
+    for each in each_format():
         if codec in each.dv_codecs:
             module, _, function = each.dv_codecs[codec].partition(":")
             reader: Reader = getattr(import_module(module), function)

@@ -7,7 +7,7 @@ Those of this package are loaded on first use, from ``tables.NAME``. Another pac
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.table import Table
 
-__all__ = ["Location", "TableFormat", "at_root", "detect", "format_called", "formats", "known_format", "register"]
+__all__ = [
+    "Location",
+    "TableFormat",
+    "at_root",
+    "detect",
+    "each_format",
+    "format_called",
+    "formats",
+    "known_format",
+    "register",
+]
 
 _ENTRY_POINTS: Final = "dv_maintenance.table_formats"
 _HERE: Final = ("delta", "lance", "paimon")
@@ -99,31 +109,39 @@ def register(format: TableFormat) -> None:
 
 def formats() -> tuple[TableFormat, ...]:
     """Every known format, those of this package first."""
+    return tuple(each_format())
+
+
+def each_format() -> Iterator[TableFormat]:
+    """As :func:`formats`. Entry points are looked up after the formats of this package: it takes as long as opening a
+    small table.
+    """
     global _complete  # noqa: PLW0603 - loaded once per process
+    if not _known:
+        _known.update({name: import_module(f"dv_maintenance.tables.{name}").FORMAT for name in _HERE})
+    yield from tuple(_known.values())
     if not _complete:
         from importlib.metadata import entry_points
 
-        for name in _HERE:
-            _known[name] = import_module(f"dv_maintenance.tables.{name}").FORMAT
-        for entry in entry_points(group=_ENTRY_POINTS):
-            found = entry.load()
-            _known[found.name] = found
+        found = {each.name: each for each in (entry.load() for entry in entry_points(group=_ENTRY_POINTS))}
+        added = {name: each for name, each in found.items() if name not in _known}
+        _known.update(added)
         _complete = True
-    return tuple(_known.values())
+        yield from added.values()
 
 
 def format_called(name: str, table: str | None = None) -> TableFormat:
     """The format of that name. ``table``: for the error. Raises UsageError."""
-    formats()
-    if name not in _known:
+    found = known_format(name)
+    if found is None:
         choice = ", ".join(_known)
         raise UsageError(f"unknown table format {name!r}", table=table, next_step=f"use one of {choice}")
-    return _known[name]
+    return found
 
 
 def known_format(name: str | None) -> TableFormat | None:
     """The format of that name; ``None`` if the name is unknown or missing."""
-    return next((each for each in formats() if each.name == name), None)
+    return next((each for each in each_format() if each.name == name), None)
 
 
 def detect(storage: Storage, folder: str = "", children: Iterable[str] | None = None) -> TableFormat | None:
@@ -131,7 +149,7 @@ def detect(storage: Storage, folder: str = "", children: Iterable[str] | None = 
 
     ``children``: names of its subfolders, if the caller has listed them already. Raises StorageError.
     """
-    for each in formats():
+    for each in each_format():
         if children is not None and each.marker not in children:
             continue
         if children is not None and each.marker_file is None:
