@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from airflow.sdk import (
     DAG,
@@ -43,6 +43,7 @@ def dv_maintenance_dags(
     spark_conn_id: str | None = None,
     pool: str | None = None,
     retries: int = 3,
+    fail_on: Literal["warn", "error"] | None = "error",
     default_args: Mapping[str, Any] | None = None,
 ) -> list[DAG]:
     """One DAG per table, or one for all tables of a file, and one per table for backfills of its time windows.
@@ -52,6 +53,7 @@ def dv_maintenance_dags(
     spark_conn_id : a connection of the Spark provider; it replaces ``spark`` of the file.
     pool : a pool that exists, such as ``dv_{table}`` for one per table; none by default.
     retries : of errors that may pass; the others fail at once.
+    fail_on : the severity from which on a check fails its run; ``None``: it only warns.
 
     A DAG is scheduled on an asset that a watcher in the triggerer updates, if the file has a ``sensor``; by
     ``schedule`` if it has one; or by both. With ``vacuum_cron``, vacuums have a DAG of their own. New DAGs are paused.
@@ -67,7 +69,9 @@ def dv_maintenance_dags(
     return [
         dag
         for each in WatchConfig.load_all(path)
-        for dag in _Builder(each, options, spark_conn_id, pool, {**shared, **(default_args or {})}).dags(per_table)
+        for dag in _Builder(each, options, spark_conn_id, pool, fail_on, {**shared, **(default_args or {})}).dags(
+            per_table
+        )
     ]
 
 
@@ -78,11 +82,13 @@ class _Builder:
         options: Mapping[str, Any],
         spark_conn_id: str | None,
         pool: str | None,
+        fail_on: Literal["warn", "error"] | None,
         default_args: Mapping[str, Any],
     ) -> None:
         self.config = config
         self.options = options
         self.pool = pool
+        self.fail_on = fail_on
         self.default_args = dict(default_args)
         self.spark = _spark(config, spark_conn_id)
 
@@ -135,7 +141,7 @@ class _Builder:
         if "optimize" in tasks and "manifest" in tasks:
             tasks["optimize"] >> tasks["manifest"]
         if "optimize" in job.jobs:
-            list(tasks.values()) >> DvCheckOperator(task_id="check", **self._common(table))
+            list(tasks.values()) >> DvCheckOperator(task_id="check", fail_on=self.fail_on, **self._common(table))
 
     def _optimize(self, table: WatchedTable, **kwargs: Any) -> BaseOperator:
         # The first of those that could run: the vacuum then finds what it replaced.

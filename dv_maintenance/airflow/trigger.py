@@ -31,7 +31,7 @@ _STATE: Final = "dv_maintenance"
 # Milliseconds until manifests that an event did not bring up to date get another one.
 _MANIFESTS_AGAIN: Final = 600_000
 
-Mark = tuple[int | None, int | None, int]
+Mark = list[int | None]
 Fired = dict[str, Mark]
 """By job, what the newest event was fired for; see ``_marks``."""
 
@@ -74,24 +74,21 @@ class DvTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """An event per data change that is due, for ever. A table that can't be read is a line in the log."""
         state, fired = await self._restored()
+        kept = state, fired
         while True:
             try:
-                options = await self._storage_options()
-                found, reasons = await asyncio.to_thread(self._observe, state, options)
+                found, reasons = await asyncio.to_thread(self._observe, state, await self._storage_options())
+                state, marks = found, _marks(found)
+                if any(_is_new(job, mark, fired.get(job), self._vacuum_every()) for job, mark in marks.items()):
+                    fired = {**fired, **marks}
+                    yield TriggerEvent(_payload(found, reasons))
+                    await asyncio.sleep(_SECONDS_UNTIL_WRITTEN)
+                if kept != (state, fired):
+                    await self._keep(found, fired)
+                    kept = state, fired
             except Exception as error:  # noqa: BLE001 (a watcher that fails is started again at once, without end)
                 text = str(error) if isinstance(error, DvMaintenanceError) else f"{type(error).__name__}: {error}"
                 self.log.warning("%s: %s", self._name(), redacted(text))
-                await asyncio.sleep(self.every_seconds)
-                continue
-            marks = _marks(found)
-            new = any(_is_new(job, mark, fired.get(job), self._vacuum_every()) for job, mark in marks.items())
-            if new:
-                yield TriggerEvent(_payload(found, reasons))
-                fired = {**fired, **marks}
-                await asyncio.sleep(_SECONDS_UNTIL_WRITTEN)
-            if new or found != state:
-                await self._keep(found, fired)
-            state = found
             await asyncio.sleep(self.every_seconds)
 
     def _observe(
@@ -124,7 +121,7 @@ class DvTrigger(BaseEventTrigger):
         store = getattr(self, "asset_state_store", None)
         kept: Any = None if store is None else await store.aget(_STATE)
         try:
-            fired = {str(job): (data, other, int(at)) for job, (data, other, at) in kept["fired"].items()}
+            fired: Fired = {str(job): [data, other, int(at)] for job, (data, other, at) in kept["fired"].items()}
             return next(iter(Cursor.from_json(kept["cursor"]).tables.values())), fired
         except (UsageError, LookupError, TypeError, ValueError, StopIteration, AttributeError):
             return None, {}
@@ -145,14 +142,16 @@ def _marks(state: TableState) -> Fired:
     """
     found, now = state.inspection, time.time_ns() // 1_000_000
     others: dict[Job, int | None] = {"optimize": None, "vacuum": found.vacuum_checked, "manifest": found.version}
-    return {job: (state.data_version, others[job], now) for job in found.due}
+    return {job: [state.data_version, others[job], now] for job in found.due}
 
 
 def _is_new(job: str, mark: Mark, fired: Mark | None, vacuum_every: int) -> bool:
     """Another data change. At the same data only after a while: the run of the last event may be at work."""
     if fired is None or mark[0] != fired[0]:
         return True
-    return mark[1] != fired[1] and mark[2] - fired[2] >= (vacuum_every if job == "vacuum" else _MANIFESTS_AGAIN)
+    return mark[1] != fired[1] and (mark[2] or 0) - (fired[2] or 0) >= (
+        vacuum_every if job == "vacuum" else _MANIFESTS_AGAIN
+    )
 
 
 def _payload(state: TableState, reasons: Mapping[Job, Sequence[str]]) -> dict[str, Any]:

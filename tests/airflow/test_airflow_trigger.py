@@ -8,6 +8,7 @@ from collections.abc import Callable
 SCRIPT = """
 import asyncio, json
 import pyarrow as pa, pyarrow.compute as pc
+from pydantic import JsonValue, TypeAdapter
 from dv_maintenance.airflow import trigger as module
 from dv_maintenance.airflow import DvTrigger
 from dv_maintenance.engine.local import LocalEngine
@@ -18,9 +19,11 @@ from dv_maintenance.testing.delta_builder import DeltaBuilder
 module._SECONDS_UNTIL_WRITTEN = 0.05
 
 class Store:
-    def __init__(self): self.kept = {}
+    def __init__(self): self.kept, self.fails = {}, False
     async def aget(self, key, default=None): return self.kept.get(key, default)
-    async def aset(self, key, value): self.kept[key] = json.loads(json.dumps(value))
+    async def aset(self, key, value):
+        if self.fails: raise OSError("the API server is away")
+        self.kept[key] = json.loads(TypeAdapter(JsonValue).dump_json(TypeAdapter(JsonValue).validate_python(value)))
 
 schema = pa.schema([("id", pa.int64())])
 table = DeltaBuilder("orders").create(schema)
@@ -96,6 +99,20 @@ def test_without_a_store_only_a_restart_repeats_what_is_still_due(in_airflow: Ca
         """.replace("\n        ", "\n"),
     )
     assert [each["data_version"] for each in found] == [2, 2]
+
+
+def test_a_store_that_fails_is_no_storm(in_airflow: Callable[[str], str]) -> None:
+    """As a value did that the store does not take: the watcher ended, was started again, and fired again."""
+    found = events(
+        in_airflow,
+        """
+        store.fails = True; watcher = start(); delete(100); await rest(); assert len(events) == 1, events
+        store.fails = False; await rest(); await kill(watcher); watcher = start(); await rest()
+        assert len(events) == 1, "what failed was not written later"
+        await kill(watcher)
+        """.replace("\n        ", "\n"),
+    )
+    assert len(found) == 1
 
 
 def test_a_table_that_cannot_be_read_does_not_end_the_watch(in_airflow: Callable[[str], str]) -> None:

@@ -1,0 +1,167 @@
+"""A real scheduler, triggerer, DAG processor and API server: one run per data change, whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from support.airflow_stack import Airflow, eventually
+from support.dagster_deployment import Deployment
+
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.service import verbs
+from dv_maintenance.tables import open_table
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.deep, pytest.mark.jvm]
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+EVERY_SECONDS = 3
+
+
+@pytest.fixture(scope="module")
+def airflow(airflow_environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    with Airflow(tmp_path_factory.mktemp("stack")) as made:
+        made.start()
+        yield made
+
+
+def maintain(airflow: Airflow, folder: Path, name: str, *tables: str) -> Path:
+    """A file of tables, and a DAG for each, unpaused and watching."""
+    file = folder / "tables.yaml"
+    entries = [f"- {{path: {table}, jobs: [optimize]}}" for table in tables]
+    head = [f"name: {name}", f"sensor: {{every_seconds: {EVERY_SECONDS}}}", "spark: {engine: local}", "tables:"]
+    file.write_text("\n".join([*head, *entries]))
+    (airflow.dags / f"{name}.py").write_text(
+        f"from dv_maintenance.airflow import dv_maintenance_dags\n\ndv_maintenance_dags({str(file)!r}, fail_on=None)\n"
+    )
+    watchers = len(airflow.rows("select 1 from asset_watcher"))
+    airflow.unpause(*(f"{name}.{table}" for table in tables))
+    eventually("it watches", lambda: len(airflow.rows("select 1 from asset_watcher")) == watchers + len(tables))
+    time.sleep(3 * EVERY_SECONDS)
+    return file
+
+
+def ended(airflow: Airflow, dag: str, runs: int) -> list[dict[str, Any]]:
+    def all_of_them() -> bool:
+        found = airflow.runs(dag)
+        return len(found) >= runs and all(run["state"] in {"success", "failed"} for run in found)
+
+    eventually(f"{runs} runs of {dag}", all_of_them, seconds=300)
+    time.sleep(4 * EVERY_SECONDS)
+    return airflow.runs(dag)
+
+
+def rows_of(path: Path) -> Counter[Any]:
+    _, batches = read(open_table(str(path)))
+    return Counter(tuple(row.values()) for batch in batches for row in batch.to_pylist())
+
+
+def test_a_delete_by_delta_spark_starts_one_run_and_a_restart_none(
+    airflow: Airflow, delta_spark: SparkSession, tmp_path: Path
+) -> None:
+    place = tmp_path / "orders"
+    delta_spark.sql(
+        f"CREATE TABLE delta.`{place}` (id BIGINT, v STRING) USING delta "
+        "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    delta_spark.range(0, 10_000, 1, 2).selectExpr("id", "'a' AS v").write.format("delta").mode("append").save(
+        str(place)
+    )
+    maintain(airflow, tmp_path, "judged", "orders")
+    assert airflow.events("orders/dv/due") == []
+    delta_spark.sql(f"DELETE FROM delta.`{place}` WHERE id % 5 = 0")
+    (run,) = ended(airflow, "judged.orders", 1)
+    assert run["state"] == "success"
+    assert run["type"] == "asset_triggered"
+    (event,) = airflow.events("orders/dv/due")
+    assert (event["payload"]["version"], event["payload"]["due"]) == (2, ["optimize"])
+    assert airflow.xcom("judged.orders", run["run"], "optimize")["rows_purged"] == 2_000
+
+    airflow.kill("triggerer")
+    airflow.start("triggerer")
+    time.sleep(10 * EVERY_SECONDS)
+    assert len(airflow.events("orders/dv/due")) == 1, "a restart fired again"
+
+    airflow.kill("triggerer")
+    delta_spark.sql(f"DELETE FROM delta.`{place}` WHERE id % 5 = 1")
+    airflow.start("triggerer")
+    assert len(ended(airflow, "judged.orders", 2)) == 2
+    assert len(airflow.events("orders/dv/due")) == 2
+    found = delta_spark.read.format("delta").load(str(place))
+    assert (found.count(), found.where("id % 5 < 2").count()) == (6_000, 0)
+
+
+def test_a_task_that_is_killed_in_the_middle_of_a_purge(airflow: Airflow, tmp_path: Path) -> None:
+    place = tmp_path / "big"
+    schema = pa.schema([*SCHEMA, ("day", pa.string())])
+    table = DeltaBuilder(str(place)).create(schema, partition_by=["day"])
+    rows = 400_000
+    for part in range(12):
+        ids = pa.array(range(part * rows, (part + 1) * rows), pa.int64())
+        values = pc.binary_join_element_wise("value", ids.cast(pa.string()), "-")
+        table.append(pa.table([ids, values, pa.repeat(f"day {part}", rows)], schema=schema))
+    maintain(airflow, tmp_path, "killed", "big")
+    before = set(place.rglob("*.parquet"))
+    table.delete(lambda batch: pc.equal(pc.bit_wise_and(batch["id"], 3), 0))
+    expected = rows_of(place)
+    eventually("it writes", lambda: len(set(place.rglob("*.parquet")) - before) >= 3, seconds=180, every=0.02)
+    (task,) = [task for task in airflow.tasks("killed.big") if task["task"] == "optimize"]
+    os.kill(task["pid"], signal.SIGKILL)
+    written = set(place.rglob("*.parquet")) - before
+    assert rows_of(place) == expected
+
+    (run,) = ended(airflow, "killed.big", 1)
+    assert run["state"] == "success"
+    (task,) = [task for task in airflow.tasks("killed.big") if task["task"] == "optimize"]
+    assert task["try"] == 2
+    assert rows_of(place) == expected
+    opened = open_table(str(place))
+    live = {place / name for name in map(unquote, opened.snapshot().files["path"].to_pylist())}
+    assert written - live, "nothing was left behind"
+    verbs.vacuum(opened, retention=0, allow_short_retention=True)
+    assert set(place.rglob("*.parquet")) == live
+    assert rows_of(place) == expected
+    print(f"killed with {len(written)} files written, {len(written - live)} of them left behind: deleted by vacuum")
+
+
+def test_both_faces_on_one_file(airflow: Airflow, tmp_path: Path) -> None:
+    names = [f"shared{number}" for number in range(4)]
+    tables = [DeltaBuilder(str(tmp_path / name)).create(SCHEMA) for name in names]
+    for table in tables:
+        table.append(pa.table({"id": range(1000), "v": ["a"] * 1000}, SCHEMA))
+    file = maintain(airflow, tmp_path, "both", *names)
+    dagster = Deployment(tmp_path / "dagster", file, sensors={"dv": ["optimize"]})
+    try:
+        dagster.start()
+        dagster.switch_on("dv")
+        time.sleep(10)
+        for table in tables:
+            table.delete(lambda rows: pc.less(rows["id"], 300))
+        for name in names:
+            (run,) = ended(airflow, f"both.{name}", 1)
+            assert run["state"] == "success"
+            done = airflow.xcom(run["dag"], run["run"], "optimize")
+            commits = [each.operation for each in open_table(str(tmp_path / name)).history()]
+            assert commits.count("OPTIMIZE") == 1, commits
+            assert done["steps"] == 1 or done["reason"].startswith("- Nothing to do."), done
+            print(f"{name}: {'Airflow' if done['steps'] else 'Dagster'} was first; Airflow: {done['reason']!r}")
+            assert sum(rows_of(tmp_path / name).values()) == 700
+        by_dagster = {
+            key: shown for run in dagster.instance.get_runs() for key, shown in dagster.materialized(run.run_id).items()
+        }
+        print(by_dagster)
+    finally:
+        dagster.stop()
