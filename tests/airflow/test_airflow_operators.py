@@ -1,0 +1,149 @@
+"""The operators in a DAG run, and one that is stopped."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from support.airflow_stack import Airflow
+
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.tables import open_table
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
+HEAD = """
+from datetime import UTC, datetime
+from airflow.sdk import DAG
+from dv_maintenance.airflow import *
+from dv_maintenance.airflow import (
+    DvCheckOperator, DvDeleteOperator, DvErasureOperator, DvManifestOperator, DvOptimizeOperator, DvSensor,
+    DvVacuumOperator,
+)
+with DAG("one", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), params={"lake": LAKE}):
+"""
+LOCAL = (
+    HEAD
+    + """
+    due = DvSensor(task_id="due", table="{{ params.lake }}/a", storage_conn_id="lake", deferrable=False)
+    tables = DvOptimizeOperator.partial(task_id="tables", engine="local").expand(table=[LAKE + "/a", LAKE + "/b"])
+    days = DvOptimizeOperator.partial(
+        task_id="days", table={"path": LAKE + "/c", "partitions": ["day"]}, engine="local"
+    ).expand(partitions=[["day 0"], ["{{ 'day 1' }}"]])
+    again = DvOptimizeOperator(task_id="again", table=LAKE + "/a")
+    vacuum = DvVacuumOperator(task_id="vacuum", table=LAKE + "/a", only_if_due="{{ True }}")
+    manifest = DvManifestOperator(task_id="manifest", table=LAKE + "/a", engine="local")
+    warns = DvCheckOperator(task_id="warns", table=LAKE + "/d", fail_on=None)
+    fails = DvCheckOperator(task_id="fails", table=LAKE + "/d", retries=2)
+    due >> tables >> days >> again >> vacuum >> manifest >> warns >> fails
+"""
+)
+ON_SPARK = (
+    HEAD
+    + """
+    conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    spark = {"conn_id": "spark_here", "config_kwargs": conf}
+    optimize = DvOptimizeOperator(task_id="optimize", table=LAKE + "/a", **spark)
+    delete = DvDeleteOperator(task_id="delete", table=LAKE + "/b", where="id < {{ 500 }}", **spark)
+    erase = DvErasureOperator(task_id="erase", table=LAKE + "/b", where="id < 600", **spark)
+    optimize >> delete >> erase
+"""
+)
+
+
+def build(lake: Path, *names: str) -> None:
+    for name in names:
+        table = DeltaBuilder(str(lake / name)).create(SCHEMA, partition_by=["day"])
+        for day in range(3):
+            table.append(pa.table({"id": range(1000), "day": [f"day {day}"] * 1000}, SCHEMA))
+        table.delete(lambda rows: pc.less(rows["id"], 400))
+
+
+def run(airflow: Airflow, lake: Path, dag: str) -> dict[tuple[str, int], tuple[str, Any]]:
+    """State and XCom by task and map index."""
+    (airflow.dags / "one.py").write_text(f"LAKE = {str(lake)!r}\n{dag}")
+    airflow.cli("db", "migrate")
+    airflow.cli("dags", "test", "one", check=False)
+    database = sqlite3.connect(airflow.home / "airflow.db")
+    xcoms = database.execute("select task_id, map_index, value from xcom where key = 'return_value'")
+    values = {(task, index): json.loads(value) for task, index, value in xcoms}
+    tasks = database.execute("select task_id, map_index, state from task_instance").fetchall()
+    return {(task, index): (state, values.get((task, index))) for task, index, state in tasks}
+
+
+def with_dvs(lake: Path, name: str) -> list[str | None]:
+    found = health(open_table(str(lake / name)).snapshot())
+    return [each.partition["day"] for each in found.partitions if each.counts.files_with_dv]
+
+
+def test_a_run_of_each(airflow_environment: Path, tmp_path: Path) -> None:
+    build(tmp_path, "a", "b", "c", "d")
+    connection = json.dumps({"conn_type": "dv_storage", "extra": {"some_option": "x"}})
+    done = run(Airflow(tmp_path / "home", AIRFLOW_CONN_LAKE=connection), tmp_path, LOCAL)
+    assert {key: state for key, (state, _) in done.items() if state != "success"} == {("fails", -1): "failed"}
+    shown = {key: value for key, (_, value) in done.items()}
+    assert all(next(iter(value)) == "reason" for key, value in shown.items() if key[0] != "due")
+    assert shown["due", -1]["due"] == ["optimize"]
+    assert [shown["tables", index]["rows_purged"] for index in (0, 1)] == [1200, 1200]
+    assert list(shown["days", 1]["partitions"]) == ["day 1"]
+    assert with_dvs(tmp_path, "c") == ["day 2"]
+    assert shown["again", -1]["reason"].startswith("- Nothing to do."), "and without Java"
+    assert shown["vacuum", -1]["reason"].startswith("Nothing to do: no vacuum is due")
+    assert shown["manifest", -1]["files"] == 3
+    assert "deleted_ratio: 40.00%" in shown["fails", -1]["reason"]
+    assert shown["warns", -1]["reason"] == shown["fails", -1]["reason"]
+
+
+@pytest.mark.deep
+@pytest.mark.jvm
+def test_on_a_connection_of_the_spark_provider(airflow_environment: Path, tmp_path: Path) -> None:
+    build(tmp_path, "a", "b")
+    done = run(
+        Airflow(tmp_path / "home", AIRFLOW_CONN_SPARK_HERE='{"conn_type": "spark", "host": "local[1]"}'),
+        tmp_path,
+        ON_SPARK,
+    )
+    assert {state for state, _ in done.values()} == {"success"}
+    assert done["optimize", -1][1]["rows_purged"] == 1200
+    assert done["delete", -1][1]["rows_deleted"] == 300
+    assert done["erase", -1][1]["rows_deleted"] == 300
+    assert done["erase", -1][1]["removable_from"]
+    assert with_dvs(tmp_path, "b") == []
+
+
+def test_a_task_that_is_stopped_leaves_the_table_as_it_was(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
+    """As the task runner does on SIGTERM: it calls ``on_kill`` in the middle of ``execute``."""
+    build(tmp_path, "a")
+    before = sorted((tmp_path / "a").rglob("*"))
+    script = f"""
+import os, signal
+from airflow.sdk.exceptions import AirflowTaskTerminated
+from dv_maintenance.airflow import DvOptimizeOperator
+from dv_maintenance.engine.local import LocalEngine
+task = DvOptimizeOperator(task_id="optimize", table={str(tmp_path / "a")!r}, engine="local")
+signal.signal(signal.SIGTERM, lambda number, frame: task.on_kill())
+killed = []
+class Stopped(LocalEngine):
+    def run(self, tasks, *, on_done=None, **more):
+        def done(result):
+            on_done(result)
+            if not killed:
+                killed.append(result)
+                os.kill(os.getpid(), signal.SIGTERM)
+        return super().run(tasks, on_done=done, **more)
+from dv_maintenance.airflow import operators
+operators.LocalEngine = Stopped
+class Instance: try_number = 1
+try:
+    DvOptimizeOperator.execute.__wrapped__(task, {{"ti": Instance()}})
+except AirflowTaskTerminated as error:
+    print("stopped:", error)
+"""
+    assert "stopped: killed" in in_airflow(script)
+    assert sorted((tmp_path / "a").rglob("*")) == before
