@@ -83,7 +83,9 @@ def test_a_delete_by_delta_spark_starts_one_run_and_a_restart_none(
     maintain(airflow, tmp_path, "judged", "orders")
     assert airflow.events("orders/dv/due") == []
     delta_spark.sql(f"DELETE FROM delta.`{place}` WHERE id % 5 = 0")
-    (run,) = ended(airflow, "judged.orders", 1)
+    runs = ended(airflow, "judged.orders", 1)
+    assert len(runs) == 1, airflow.events("orders/dv/due")
+    (run,) = runs
     assert run["state"] == "success"
     assert run["type"] == "asset_triggered"
     (event,) = airflow.events("orders/dv/due")
