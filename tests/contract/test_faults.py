@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 from effort import sampled
 
+from dv_maintenance.engine import rewrite
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.commit import dv_files
 from dv_maintenance.tables.delta.commit import publish as delta_publish
@@ -87,6 +88,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pauses between attempts, and deletion vectors of few rows in files of their own."""
     monkeypatch.setattr(delta_publish, "_FIRST_PAUSE", 0.0)
     monkeypatch.setattr(paimon_publish, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(rewrite, "_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(dv_files, "_INLINE", 0)
 
 
@@ -204,7 +206,7 @@ def sizes(place: Path) -> dict[str, int]:
 
 
 def run_and_die(make: Make, place: str, name: str, now: int, kill: Kill | None) -> None:
-    delta_publish._FIRST_PAUSE = paimon_publish._FIRST_PAUSE = 0.0
+    delta_publish._FIRST_PAUSE = paimon_publish._FIRST_PAUSE = rewrite._PAUSE_SECONDS = 0.0
     dv_files._INLINE = 0
     backend = make(place, name)
     verb = next(verb for verb in verbs_of(backend) if verb.name == name)

@@ -18,6 +18,25 @@ from dv_maintenance.testing.delta_builder import DeltaBuilder
 MakeTable = Callable[..., WatchedTable]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def migrations_read_once() -> Iterator[None]:
+    """Every in-memory instance stamps its storages with Dagster's newest migration, and would import them all again."""
+    from alembic.script import ScriptDirectory
+
+    known: dict[str | None, ScriptDirectory] = {}
+    read = ScriptDirectory.from_config
+
+    def from_config(config: Any) -> ScriptDirectory:
+        place = config.get_main_option("script_location")
+        if place not in known:
+            known[place] = read(config)
+        return known[place]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptDirectory, "from_config", from_config)
+        yield
+
+
 @pytest.fixture
 def make_table(tmp_path: Path) -> MakeTable:
     """A watched table with 2 files of 1000 rows, by default half of the even ids deleted."""

@@ -126,11 +126,12 @@ def test_a_restore_beside_a_vacuum_at_every_moment(tmp_path: Path) -> None:
     assert outcomes == {type(None), RefusedError}
 
 
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("inner", [restores, vacuums])
-def test_one_in_the_middle_of_the_other(tmp_path: Path, inner: Callable[[Storage], Any]) -> None:
-    """At every other call of the outer one."""
+def test_one_in_the_middle_of_the_other(tmp_path: Path, inner: Callable[[Storage], Any], every: int) -> None:
+    """At so many calls of the outer one."""
     outer = vacuums if inner is restores else restores
-    for call in range(1, calls_of(tmp_path / "alone", outer) + 1, 2):
+    for call in range(1, calls_of(tmp_path / "alone", outer) + 1, every):
         folder = tmp_path / str(call)
         make(folder)
         begun = Process(str(folder), outer).until(call)

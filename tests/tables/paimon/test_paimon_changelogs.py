@@ -491,7 +491,7 @@ def races(tmp_path: Path, actions: list[str], stride: int, *, first: bool) -> No
 
 
 def test_at_some_points(tmp_path: Path) -> None:
-    races(tmp_path, list(MEANWHILE), 97, first=False)
+    races(tmp_path, list(MEANWHILE), 251, first=False)
 
 
 @pytest.mark.deep

@@ -30,6 +30,7 @@ from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.paimon.commit import publish
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.predicate import Compare
 from dv_maintenance.tables.table import Replacement
@@ -226,7 +227,8 @@ def test_deletes_between_the_plan_and_the_snapshot(built: PaimonBuilder) -> None
     assert left(built) == [0, *range(4, 12), *range(14, 20), 21]
 
 
-def test_the_race_that_is_never_won(built: PaimonBuilder) -> None:
+def test_the_race_that_is_never_won(built: PaimonBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish, "_FIRST_PAUSE", 0.0)
     others = [lambda: built.append(numbers(20, 1))] * 100
     with pytest.raises(ConflictError, match="10 attempts"):
         purge(PaimonTable(Busy(built.storage.uri, *others)), LocalEngine())
