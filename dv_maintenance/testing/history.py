@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -42,6 +43,14 @@ class TableHistory:
         self._needs: dict[int, frozenset[str]] = {}
         self._ids = 0
         self.sync()
+
+    def copied_to(self, backend: TableBackend) -> TableHistory:
+        """The history of a copy of the table, which ``backend`` finds at its own place."""
+        copied = copy(self)
+        copied.backend = backend
+        copied.versions = {**self.versions}
+        copied._needs = {**self._needs}  # noqa: SLF001 - an object of this class
+        return copied
 
     @property
     def table(self) -> Table:

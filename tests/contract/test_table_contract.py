@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, MemoryBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.contract import TableContract
+from dv_maintenance.testing.history import TableHistory
 
 DELTA = {
     "plain": {},
@@ -20,7 +23,28 @@ DELTA = {
 }
 
 
-class TestDelta(TableContract):
+class Copied(TableContract):
+    """The table to start from is made once for each backend; the tests have copies."""
+
+    _MADE: ClassVar[dict[tuple[str, str], tuple[Path, TableHistory]]] = {}
+
+    @pytest.fixture
+    def table(
+        self, backend: Any, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    ) -> TableHistory:
+        callspec = getattr(request.node, "callspec", None)
+        key = type(self).__name__, str(callspec and callspec.params.get("backend"))
+        if key not in self._MADE:
+            history = self.begun(backend)
+            place = tmp_path_factory.mktemp("made") / "table"
+            shutil.copytree(backend.place, place)
+            self._MADE[key] = place, history
+        else:
+            shutil.copytree(self._MADE[key][0], backend.place)
+        return self._MADE[key][1].copied_to(backend)
+
+
+class TestDelta(Copied):
     @pytest.fixture(params=["mapped", pytest.param("plain", marks=pytest.mark.deep)])
     def backend(self, request: pytest.FixtureRequest, tmp_path: Path) -> TableBackend:
         return DeltaBackend(str(tmp_path / "a table"), properties=DELTA[request.param])
@@ -32,13 +56,13 @@ class TestMemory(TableContract):
         return MemoryBackend(tmp_path / "table")
 
 
-class TestLance(TableContract):
+class TestLance(Copied):
     @pytest.fixture(params=["stable", pytest.param("address", marks=pytest.mark.deep)])
     def backend(self, request: pytest.FixtureRequest, tmp_path: Path) -> TableBackend:
         return LanceBackend(str(tmp_path / "a table"), enable_stable_row_ids=request.param == "stable")
 
 
-class TestPaimon(TableContract):
+class TestPaimon(Copied):
     @pytest.fixture
     def backend(self, tmp_path: Path) -> TableBackend:
         # Small index files: what is left of them is rewritten more than once.
