@@ -7,21 +7,20 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
-from airflow.sdk import (
-    DAG,
-    AssetAny,
-    AssetOrTimeSchedule,
-    BaseOperator,
-    CronDataIntervalTimetable,
-    CronTriggerTimetable,
-    TaskGroup,
-)
+from airflow.sdk import DAG, AssetAny, BaseOperator, TaskGroup
 
 from dv_maintenance.airflow.assets import due_asset, job_asset, slug, table_asset
 from dv_maintenance.airflow.operators import DvCheckOperator, DvManifestOperator, DvOptimizeOperator, DvVacuumOperator
 from dv_maintenance.airflow.trigger import DvTrigger
 from dv_maintenance.service.settings import ScheduledJob, scheduled_jobs
 from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+
+try:
+    from airflow.sdk import AssetOrTimeSchedule, CronDataIntervalTimetable, CronTriggerTimetable
+except ImportError:  # Airflow 3.1
+    from airflow.timetables.assets import AssetOrTimeSchedule
+    from airflow.timetables.interval import CronDataIntervalTimetable
+    from airflow.timetables.trigger import CronTriggerTimetable
 
 __all__ = ["dv_maintenance_dags"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from airflow.sdk import BaseOperatorLink, conf
+from airflow.providers.common.compat.sdk import conf
+from airflow.sdk import BaseOperatorLink
 
 __all__ = ["PLAN", "DvPlanLink"]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
 from airflow.providers.apache.spark.operators.spark_pyspark import PySparkOperator
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTerminated
 
 from dv_maintenance.airflow.assets import assets_of
 from dv_maintenance.airflow.hook import DvHook
@@ -72,8 +72,10 @@ class _Table(BaseOperator):
         self.storage_conn_id = storage_conn_id
 
     def on_kill(self) -> NoReturn:
-        """Ends the work before its next commit; uncommitted files are deleted on the way out."""
-        raise AirflowTaskTerminated("killed: what was committed before is complete, nothing else changed")
+        """Ends the work before its next commit; uncommitted files are deleted on the way out. A worker that shuts down
+        may retry the task.
+        """
+        raise SystemExit("killed: what was committed before is complete, nothing else changed")
 
     def _watched(self) -> WatchedTable:
         options = DvHook(self.storage_conn_id).get_conn() if self.storage_conn_id else {}

@@ -89,7 +89,9 @@ def test_secrets_are_not_in_what_airflow_stores(in_airflow: Callable[[str], str]
         "tables: [{path: 's3://lake/orders', storage_options: {aws_secret_access_key: hush-hush}}]\n"
     )
     script = (
-        "import json\nfrom airflow.serialization.serialized_objects import DagSerialization\n"
+        "import json\n"
+        "import airflow.serialization.serialized_objects as stored\n"
+        "DagSerialization = getattr(stored, 'DagSerialization', None) or stored.SerializedDAG\n"
         "from dv_maintenance.airflow import dv_maintenance_dags\n"
         "print(json.dumps([DagSerialization.to_dict(dag) for dag in dv_maintenance_dags('tables.yaml')]))"
     )

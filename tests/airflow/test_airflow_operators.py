@@ -123,7 +123,6 @@ def test_a_task_that_is_stopped_leaves_the_table_as_it_was(in_airflow: Callable[
     before = sorted((tmp_path / "a").rglob("*"))
     script = f"""
 import os, signal
-from airflow.sdk.exceptions import AirflowTaskTerminated
 from dv_maintenance.airflow import DvOptimizeOperator
 from dv_maintenance.engine.local import LocalEngine
 task = DvOptimizeOperator(task_id="optimize", table={str(tmp_path / "a")!r}, engine="local")
@@ -142,7 +141,7 @@ operators.LocalEngine = Stopped
 class Instance: try_number = 1
 try:
     DvOptimizeOperator.execute.__wrapped__(task, {{"ti": Instance()}})
-except AirflowTaskTerminated as error:
+except SystemExit as error:
     print("stopped:", error)
 """
     assert "stopped: killed" in in_airflow(script)

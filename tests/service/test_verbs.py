@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,7 @@ from dv_maintenance.errors import UsageError
 from dv_maintenance.service import reading, verbs
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.policies import load
+from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.table import Table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -103,3 +105,18 @@ def test_rows_and_changes_are_counted_or_written(table: Table, tmp_path: Path) -
         {"insert": 20, "delete": 5},
     )
     assert reading.changes(table, 1, 2, str(tmp_path / "c.jsonl"), limit=7).report["rows"] == 7
+
+
+def test_a_run_whose_work_somebody_else_did_says_so(table: Table) -> None:
+    """Two orchestrators on one table: the plan's reason would be that of work which this run has not done."""
+    watched = WatchedTable(name="t", path=table.uri)
+
+    class Late(LocalEngine):
+        def run(self, tasks: Any, **more: Any) -> Any:
+            assert verbs.optimize(watched, verbs.opened(watched), LocalEngine).numbers["steps"] == 1
+            return super().run(tasks, **more)
+
+    outcome = verbs.optimize(watched, table, Late)
+    assert outcome.numbers["steps"] == 0
+    assert outcome.reason.startswith("Nothing to do any more: others committed while this run was at work")
+    assert "the files of 1 planned step" in outcome.reason

@@ -64,7 +64,7 @@ def of_run(plan: MaintenancePlan | None, report: ApplyReport | None, after: Heal
     changed = change(report.steps, after)
     texts = {name: text for name, text in state.texts.items() if changed is None or name != "worst_partitions"}
     return Outcome(
-        planned.reason,
+        _lost(plan, report) or planned.reason,
         {**work_numbers(report.steps), **shared, **before, **state.numbers},
         tables=planned.tables,
         picture=changed or state.picture,
@@ -106,6 +106,14 @@ def work_numbers(steps: Sequence[StepReport]) -> dict[str, Number]:
         "bytes_out": sum(step.bytes_out for step in steps),
         "work_seconds": round(sum(step.seconds for step in steps), 2),
     }
+
+
+def _lost(plan: MaintenancePlan, report: ApplyReport) -> str | None:
+    """Why nothing was done although something was planned."""
+    if report.steps or not plan.steps:
+        return None
+    steps = count(len(plan.steps), "planned step")
+    return f"Nothing to do any more: others committed while this run was at work, and replaced the files of {steps}."
 
 
 def _why(plan: MaintenancePlan) -> str:
