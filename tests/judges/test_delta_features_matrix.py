@@ -324,6 +324,7 @@ def test_what_is_refused_the_engine_does_and_we_check(name: str, delta_spark: Sp
     assert engine_sql(made.table, delta_spark, "vacuum").verified
 
 
+@pytest.mark.deep
 def test_a_shredded_variant_is_not_read_as_what_is_left_of_it(delta_spark: SparkSession, tmp_path: Path) -> None:
     made = Made(delta_spark, tmp_path / "t", REFUSED["shredded variant"][0])
     with pytest.raises(RefusedError, match=r"column v of .* holds shredded variants"):

@@ -111,9 +111,11 @@ def history(spark: SparkSession, path: Path) -> tuple[Any, Any, Any]:
     return newest["operation"], newest["operationParameters"], newest["operationMetrics"]
 
 
-@pytest.mark.parametrize("versions", [(3, 10), pytest.param((1, 8), marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    "versions", [(3,), *(pytest.param(each, marks=pytest.mark.deep) for each in ((3, 10), (1, 8)))], ids=str
+)
 def test_what_we_restore_delta_spark_reads_and_records_alike(
-    delta_spark: SparkSession, canon: ModuleType, tmp_path: Path, versions: tuple[int, int]
+    delta_spark: SparkSession, canon: ModuleType, tmp_path: Path, versions: tuple[int, ...]
 ) -> None:
     path, twin = tmp_path / "t", tmp_path / "twin"
     run(delta_spark, path, TABLE)
@@ -150,9 +152,8 @@ DIRTY = f"""
 def test_what_we_downgrade_old_readers_and_delta_spark_share(
     delta_spark: SparkSession, canon: ModuleType, tmp_path: Path
 ) -> None:
-    path, twin = tmp_path / "t", tmp_path / "twin"
+    path = tmp_path / "t"
     run(delta_spark, path, DIRTY)
-    shutil.copytree(path, twin)
     before = canon.rows(with_delta_spark(delta_spark, path))
 
     assert downgrade(open_table(str(path)), LocalEngine()).finished
@@ -165,7 +166,14 @@ def test_what_we_downgrade_old_readers_and_delta_spark_share(
     assert "checkpointProtection" in detail["tableFeatures"]
     assert len(canon.rows(READERS["deltalake"](path))) == len(before) - 1
 
-    # What delta-spark began, and says must wait, goes on here.
+
+@pytest.mark.deep
+def test_what_delta_spark_began_to_downgrade_and_says_must_wait_goes_on_here(
+    delta_spark: SparkSession, canon: ModuleType, tmp_path: Path
+) -> None:
+    twin = tmp_path / "twin"
+    run(delta_spark, twin, DIRTY)
+    before = canon.rows(with_delta_spark(delta_spark, twin))
     with pytest.raises(Exception, match="DELTA_FEATURE_DROP_WAIT_FOR_RETENTION_PERIOD"):
         run(delta_spark, twin, "ALTER TABLE {t} DROP FEATURE deletionVectors TRUNCATE HISTORY")
     waiting = downgrade(open_table(str(twin)), LocalEngine(), truncate_history=True)

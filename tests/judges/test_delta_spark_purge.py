@@ -100,7 +100,7 @@ TABLES: dict[str, tuple[str, list[str]]] = {
 
 
 # `make deep` has them all.
-SHORT = {"partitioned", "everything-on"}
+SHORT = {"everything-on"}
 
 
 @pytest.fixture(

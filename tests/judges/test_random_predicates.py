@@ -153,7 +153,7 @@ def judge(spark: SparkSession, folder: Path, seed: int, predicates: int, operati
 
 
 def test_some_conditions(delta_spark: SparkSession, tmp_path: Path) -> None:
-    judge(delta_spark, tmp_path, 15, 64, 3).check(15)
+    judge(delta_spark, tmp_path, 15, 24, 2).check(15)
 
 
 @pytest.mark.deep

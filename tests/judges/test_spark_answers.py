@@ -121,6 +121,10 @@ def more(count: int) -> int:
     return max(1, round(count * MORE))
 
 
+def some_of(conditions: list[str]) -> list[str]:
+    return random.Random(0).sample(conditions, min(len(conditions), more(80)))
+
+
 def same(verdict: Verdict) -> None:
     print(verdict)
     assert verdict.asked
@@ -133,21 +137,24 @@ def same(verdict: Verdict) -> None:
 # Old calendars by default: test_statements_about_other_rows, and every value in tests/engine/test_calendars.py.
 @pytest.mark.parametrize(
     "name",
-    [pytest.param("legacy-micros", marks=pytest.mark.deep), "current", "deltalake, changed", "by time without a zone"],
+    [
+        *(pytest.param(name, marks=pytest.mark.deep) for name in ("legacy-micros", "deltalake, changed")),
+        *("current", "by time without a zone"),
+    ],
 )
 def test_a_purge(keep: Keep, name: str) -> None:
     kept = keep(name)
     report = purge(kept.table, LocalEngine())
     assert report.verified
     assert report.steps
-    same(kept.judge(kept.battery.conditions(2 if name == "current" else 1, random_ones=8)))
+    same(kept.judge(some_of(kept.battery.conditions(1, random_ones=8))))
 
 
 def test_statements_about_other_rows(keep: Keep, delta_spark: SparkSession) -> None:
     kept = keep("legacy-micros")
     for statement in STATEMENTS.values():
         statement(kept, delta_spark)
-    same(kept.judge(kept.battery.conditions(1), aside=TOUCHED))
+    same(kept.judge(some_of(kept.battery.conditions(1)), aside=TOUCHED))
 
 
 @pytest.mark.parametrize(
