@@ -112,7 +112,7 @@ def purge_all(table: Table) -> None:
     assert table.version() == version
 
 
-@pytest.mark.parametrize(("name", "job"), sampled(product(named("rows"), [purge_all, rewrite_all]), 5))
+@pytest.mark.parametrize(("name", "job"), sampled(product(named("rows"), [purge_all, rewrite_all]), 7))
 def test_maintenance_changes_no_answer(
     golden_copy: Callable[[str], Path], canon: ModuleType, name: str, job: Callable[[Table], None]
 ) -> None:

@@ -67,7 +67,7 @@ def rows_by_lance(pylance: ModuleType, place: Path) -> list[str]:
     return sorted(json.dumps(row, default=repr) for row in rows)
 
 
-@pytest.mark.parametrize(("name", "job"), sampled(product(SOUND, [purge, maintain]), 3))
+@pytest.mark.parametrize(("name", "job"), sampled(product(SOUND, [purge, maintain]), 5))
 def test_maintenance_keeps_rows_and_stable_row_ids(
     golden_copy: Callable[[str], Path], pylance: ModuleType, name: str, job: Callable[..., ApplyReport]
 ) -> None:

@@ -83,6 +83,7 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert visits["after"]["disk_bytes"] < visits["before"]["disk_bytes"]
 
 
+@pytest.mark.processes
 def test_demo_without_what_is_optional(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +136,7 @@ def test_demo_replaces_nothing_but_a_demo(tmp_path: Path, capsys: pytest.Capture
     assert cli.main(["demo", "--rows", "1", "--dir", str(tmp_path)]) == 2
 
 
-@pytest.mark.parametrize("name", sampled(NAMES, 4))
+@pytest.mark.parametrize("name", sampled(NAMES, 5))
 def test_tables_are_the_same_each_time(name: str, tmp_path: Path) -> None:
     states = []
     for number in range(2):

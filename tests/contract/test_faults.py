@@ -131,7 +131,7 @@ def kills(points: list[Call], *whens: str) -> list[Kill]:
     return [Kill(point.number, when) for point in points for when in whens] + halfway
 
 
-@pytest.mark.parametrize(("make", "verb"), sampled(CASES, 3))
+@pytest.mark.parametrize(("make", "verb"), sampled(CASES, 4))
 def test_killed_at_some_of_its_calls(make: Make, verb: Verb, trial: Trial) -> None:
     first = sum(map(ord, f"{make.__name__}{verb.name}")) % SHARE
     found = kills(trial.points(), "before")
@@ -139,7 +139,7 @@ def test_killed_at_some_of_its_calls(make: Make, verb: Verb, trial: Trial) -> No
         assert trial.kill(kill)
 
 
-@pytest.mark.parametrize(("make", "verb"), sampled(CASES, 3, first=1))
+@pytest.mark.parametrize(("make", "verb"), sampled(CASES, 4, first=2))
 def test_disturbed_a_little(make: Make, verb: Verb, trial: Trial) -> None:
     seed = sum(map(ord, f"{make.__name__}{verb.name}"))
     trial.disturb(Faults(seed, rate=0.1, kinds=kinds_for(verb)))

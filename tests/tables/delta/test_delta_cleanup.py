@@ -62,7 +62,9 @@ def test_a_checkpoint_is_written_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("day", "first"),
     # On day 5 the cutoff is the midnight at which day 3 begins, and on it by the clock only as that day ends.
-    sampled([(5.0, 2), (5.99, 2), (6.0, 2), (7.99, 4), (8.0, 4), (9.0, 6), (10.99, 6), (11.0, 8), (99.0, 8)], 3),
+    sampled(
+        [(5.0, 2), (5.99, 2), (6.0, 2), (7.99, 4), (8.0, 4), (9.0, 6), (10.99, 6), (11.0, 8), (99.0, 8)], 3, first=1
+    ),
 )
 def test_the_newest_checkpoint_before_the_cutoff_stays(tmp_path: Path, day: float, first: int) -> None:
     Days(str(tmp_path), (2, 4, 6), logRetentionDuration=TWO)
