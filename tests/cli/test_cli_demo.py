@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -83,7 +84,6 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert visits["after"]["disk_bytes"] < visits["before"]["disk_bytes"]
 
 
-@pytest.mark.processes
 def test_demo_without_what_is_optional(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +96,7 @@ def test_demo_without_what_is_optional(
         raise UsageError("seen enough")
 
     monkeypatch.setattr("dv_maintenance.cli.demo._play", play)
+    monkeypatch.setattr("dv_maintenance.cli.demo.location.Location", lambda *_, **__: nullcontext())
     assert cli.main(["demo", "--rows", "3000", "--dir", str(tmp_path / "demo"), "--engine", "local"]) == 2
     first, second, *_ = capsys.readouterr().err.splitlines()
     assert first.startswith("without demo/passages: Lance's own library is needed for this: pylance")
@@ -169,7 +170,7 @@ def make_location(tmp_path: Path) -> Iterator[MakeLocation]:
         location.__exit__(None, None, None)
 
 
-@pytest.mark.processes
+@pytest.mark.deep
 def test_a_run_that_fails_says_where_to_look(make_location: MakeLocation, tmp_path: Path) -> None:
     location = make_location("tables: [{path: nothing}]")
     with pytest.raises(DvMaintenanceError, match=r"the Dagster run of nothing failed.*dagster\.log"):

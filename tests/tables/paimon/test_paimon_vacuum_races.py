@@ -135,7 +135,7 @@ def races(tmp_path: Path, names: list[str], stride: int) -> None:
 
 
 def test_at_some_points(tmp_path: Path) -> None:
-    races(tmp_path, list(ACTIONS), 150)
+    races(tmp_path, list(ACTIONS), 73)
 
 
 @pytest.mark.deep
