@@ -59,42 +59,33 @@ def test_a_dag_for_each_table_and_each_schedule(in_airflow: Callable[[str], str]
     assert list(dags[backfills]["tasks"]) == ["optimize"]
 
 
-def test_one_dag_for_all_on_a_connection(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
-    (tmp_path / "tables.yaml").write_text("name: lake\ntables: [{path: orders}, {path: events}]\n")
-    dags = json.loads(
-        in_airflow(SHOW.replace("ARGUMENTS", "per_table=False, spark_conn_id='cluster'")).splitlines()[-1]
-    )
-    (only,) = dags.values()
-    assert set(only["tasks"]) == {
-        f"{table}.{job}" for table in ("orders", "events") for job in ("optimize", "vacuum", "check")
-    }
-    assert only["spark"]["orders.optimize"] == ["cluster", {}]
-    assert len(only["watches"]) == 2
+MORE = """
+import json
+import airflow.serialization.serialized_objects as stored
+from dv_maintenance.airflow import dv_maintenance_dags
+
+(dag,) = dv_maintenance_dags("all.yaml", per_table=False, spark_conn_id="cluster")
+task = dag.get_task("orders.optimize")
+print(json.dumps([sorted(dag.task_ids), len(dag.timetable.asset_condition.objects), task.conn_id, task.config_kwargs]))
+try:
+    dv_maintenance_dags("wrong.yaml")
+except Exception as error:
+    print(type(error).__name__, error)
+serialization = getattr(stored, "DagSerialization", None) or stored.SerializedDAG  # the latter: Airflow 3.1
+print(json.dumps([serialization.to_dict(dag) for dag in dv_maintenance_dags("secret.yaml")]))
+"""
 
 
-def test_errors_name_file_and_line(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
-    (tmp_path / "tables.yaml").write_text("tables:\n- path: orders\n  job: [optimize]\n")
-    script = (
-        "from dv_maintenance.airflow import dv_maintenance_dags\n"
-        "try:\n    dv_maintenance_dags('tables.yaml')\n"
-        "except Exception as error:\n    print(type(error).__name__, error)"
-    )
-    found = in_airflow(script).splitlines()[-1]
-    assert found.startswith("UsageError")
-    assert "tables.yaml line 3" in found
-
-
-def test_secrets_are_not_in_what_airflow_stores(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
-    (tmp_path / "tables.yaml").write_text(
-        "tables: [{path: 's3://lake/orders', storage_options: {aws_secret_access_key: hush-hush}}]\n"
-    )
-    script = (
-        "import json\n"
-        "import airflow.serialization.serialized_objects as stored\n"
-        "DagSerialization = getattr(stored, 'DagSerialization', None) or stored.SerializedDAG\n"
-        "from dv_maintenance.airflow import dv_maintenance_dags\n"
-        "print(json.dumps([DagSerialization.to_dict(dag) for dag in dv_maintenance_dags('tables.yaml')]))"
-    )
-    stored = in_airflow(script).splitlines()[-1]
+def test_one_dag_for_all_errors_and_secrets(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
+    """In one process: it takes seconds to import Airflow."""
+    (tmp_path / "all.yaml").write_text("name: lake\ntables: [{path: orders}, {path: events}]\n")
+    (tmp_path / "wrong.yaml").write_text("tables:\n- path: orders\n  job: [optimize]\n")
+    options = "storage_options: {aws_secret_access_key: hush-hush}"
+    (tmp_path / "secret.yaml").write_text(f"tables: [{{path: 's3://lake/orders', {options}}}]\n")
+    of_all, error, stored = in_airflow(MORE).splitlines()[-3:]
+    tasks = sorted(f"{table}.{job}" for table in ("orders", "events") for job in ("optimize", "vacuum", "check"))
+    assert json.loads(of_all) == [tasks, 2, "cluster", {}]
+    assert error.startswith("UsageError")
+    assert "wrong.yaml line 3" in error
     assert "DvTrigger" in stored
-    assert "hush-hush" not in stored
+    assert "hush-hush" not in stored, "Airflow stores it in its database"

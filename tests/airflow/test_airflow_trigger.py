@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 # Runs the trigger as a triggerer does, with a store that outlives it. `steps` are what others do to the table.
 SCRIPT = """
-import asyncio, json
+import asyncio, os, tempfile
 import pyarrow as pa, pyarrow.compute as pc
 from pydantic import JsonValue, TypeAdapter
 from dv_maintenance.airflow import trigger as module
@@ -17,112 +18,88 @@ from dv_maintenance.airflow.tables import watched
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 module._SECONDS_UNTIL_WRITTEN = 0.05
+VALUES = TypeAdapter(JsonValue)
 
 class Store:
     def __init__(self): self.kept, self.fails = {}, False
     async def aget(self, key, default=None): return self.kept.get(key, default)
     async def aset(self, key, value):
         if self.fails: raise OSError("the API server is away")
-        self.kept[key] = json.loads(TypeAdapter(JsonValue).dump_json(TypeAdapter(JsonValue).validate_python(value)))
+        self.kept[key] = VALUES.validate_json(VALUES.dump_json(VALUES.validate_python(value)))
 
-schema = pa.schema([("id", pa.int64())])
-table = DeltaBuilder("orders").create(schema)
-table.append(pa.table({"id": range(1000)}, schema))
-store, events, log = Store(), [], []
+def fresh():
+    global table, store, events
+    os.chdir(tempfile.mkdtemp(dir=HERE))
+    schema = pa.schema([("id", pa.int64())])
+    table = DeltaBuilder("orders").create(schema)
+    table.append(pa.table({"id": range(1000)}, schema))
+    store, events = Store(), []
 
 def delete(below): table.delete(lambda rows: pc.less(rows["id"], below))
 def optimize(): verbs.optimize(watched("orders"), verbs.opened(watched("orders")), LocalEngine)
 
-def start(keeps=True, **settings):
-    _, kwargs = DvTrigger("orders", every_seconds=0.05, **settings).serialize()
+def start(keeps=True):
+    _, kwargs = DvTrigger("orders", every_seconds=0.05).serialize()
     trigger = DvTrigger(**kwargs)
     trigger.asset_state_store = store if keeps else None
+    into = events
     async def watch():
-        async for event in trigger.run(): events.append(event.payload)
+        async for event in trigger.run(): into.append(event.payload)
     return asyncio.create_task(watch())
 
-async def rest(seconds=0.8): await asyncio.sleep(seconds)
+async def rest(): await asyncio.sleep(0.7)
 async def kill(task):
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
+async def once_per_change_and_neither_twice_nor_never_after_a_restart():
+    watcher = start()
+    await rest(); assert events == [], "nothing is due"
+    delete(100); await rest(); assert len(events) == 1, events
+    await rest(); assert len(events) == 1, "the same change fired again"
+    await kill(watcher); watcher = start()
+    await rest(); assert len(events) == 1, "a restart fired again"
+    optimize(); await rest(); assert len(events) == 1, "maintenance is no data change"
+    await kill(watcher); delete(300); watcher = start()
+    await rest(); assert len(events) == 2, "a change while nobody watched"
+    delete(500); await rest(); assert len(events) == 3, "another change of a table that is still due"
+    await kill(watcher)
+    assert [each["data_version"] for each in events] == [2, 4, 5]
+    assert all(each["due"] == ["optimize"] for each in events)
+
+async def without_a_store_only_a_restart_repeats_what_is_still_due():  # Airflow before 3.3
+    watcher = start(keeps=False); delete(100); await rest(); assert len(events) == 1, events
+    await kill(watcher); watcher = start(keeps=False); await rest(); assert len(events) == 2, events
+    optimize(); await kill(watcher); watcher = start(keeps=False); await rest(); assert len(events) == 2, events
+    await kill(watcher)
+
+async def a_store_that_fails_is_no_storm():
+    # As a value did that the store does not take: the watcher ended, was started again, and fired again.
+    store.fails = True; watcher = start(); delete(100); await rest(); assert len(events) == 1, events
+    store.fails = False; await rest(); await kill(watcher); watcher = start(); await rest()
+    assert len(events) == 1, "what failed was not written later"
+    await kill(watcher)
+
+async def a_table_that_cannot_be_read_does_not_end_the_watch():
+    delete(100); os.rename("orders", "gone"); watcher = start(); await rest(); assert not watcher.done()
+    os.rename("gone", "orders"); await rest(); assert len(events) == 1, events
+    await kill(watcher)
+
 async def main():
-%s
+    for scenario in (
+        once_per_change_and_neither_twice_nor_never_after_a_restart,
+        without_a_store_only_a_restart_repeats_what_is_still_due,
+        a_store_that_fails_is_no_storm,
+        a_table_that_cannot_be_read_does_not_end_the_watch,
+    ):
+        fresh()
+        await scenario()
+        print("passed:", scenario.__name__)
+
 asyncio.run(main())
-print(json.dumps(events))
 """
 
 
-def events(run: Callable[[str], str], steps: str) -> list[dict[str, object]]:
-    import json
-    import textwrap
-
-    found: list[dict[str, object]] = json.loads(run(SCRIPT % textwrap.indent(steps, "    ")).splitlines()[-1])
-    return found
-
-
-def test_it_fires_once_per_data_change_and_neither_twice_nor_never_after_a_restart(
-    in_airflow: Callable[[str], str],
-) -> None:
-    found = events(
-        in_airflow,
-        """
-        watcher = start()
-        await rest(); assert events == [], "nothing is due"
-        delete(100); await rest(); assert len(events) == 1, events
-        await rest(); assert len(events) == 1, "the same change fired again"
-        await kill(watcher); watcher = start()
-        await rest(); assert len(events) == 1, "a restart fired again"
-        optimize(); await rest(); assert len(events) == 1, "maintenance is no data change"
-        await kill(watcher); delete(300); watcher = start()
-        await rest(); assert len(events) == 2, "a change while nobody watched"
-        delete(500); await rest(); assert len(events) == 3, "another change of a table that is still due"
-        await kill(watcher)
-        """.replace("\n        ", "\n"),
-    )
-    assert [(each["data_version"], each["due"]) for each in found] == [
-        (2, ["optimize"]),
-        (4, ["optimize"]),
-        (5, ["optimize"]),
-    ]
-
-
-def test_without_a_store_only_a_restart_repeats_what_is_still_due(in_airflow: Callable[[str], str]) -> None:
-    """Airflow before 3.3."""
-    found = events(
-        in_airflow,
-        """
-        watcher = start(keeps=False); delete(100); await rest(); assert len(events) == 1, events
-        await kill(watcher); watcher = start(keeps=False); await rest(); assert len(events) == 2, events
-        optimize(); await kill(watcher); watcher = start(keeps=False); await rest(); assert len(events) == 2, events
-        await kill(watcher)
-        """.replace("\n        ", "\n"),
-    )
-    assert [each["data_version"] for each in found] == [2, 2]
-
-
-def test_a_store_that_fails_is_no_storm(in_airflow: Callable[[str], str]) -> None:
-    """As a value did that the store does not take: the watcher ended, was started again, and fired again."""
-    found = events(
-        in_airflow,
-        """
-        store.fails = True; watcher = start(); delete(100); await rest(); assert len(events) == 1, events
-        store.fails = False; await rest(); await kill(watcher); watcher = start(); await rest()
-        assert len(events) == 1, "what failed was not written later"
-        await kill(watcher)
-        """.replace("\n        ", "\n"),
-    )
-    assert len(found) == 1
-
-
-def test_a_table_that_cannot_be_read_does_not_end_the_watch(in_airflow: Callable[[str], str]) -> None:
-    found = events(
-        in_airflow,
-        """
-        import os
-        delete(100); os.rename("orders", "gone"); watcher = start(); await rest(); assert not watcher.done()
-        os.rename("gone", "orders"); await rest(); assert len(events) == 1, events
-        await kill(watcher)
-        """.replace("\n        ", "\n"),
-    )
-    assert [each["table"] for each in found] == ["orders"]
+def test_scenarios(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
+    """All in one process: it takes seconds to import Airflow."""
+    assert in_airflow(f"HERE = {str(tmp_path)!r}\n{SCRIPT}").count("passed:") == 4
