@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import threading
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dv_maintenance.access import Access
 from dv_maintenance.errors import RefusedError, StorageError, UsageError
 from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage, absolute_uri, plain_uri
 from dv_maintenance.storage.failures import storage_errors
@@ -131,6 +133,21 @@ def test_what_is_staged_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
         storage.create("log/1", b"second", staging="log/.2.tmp")
     assert storage.get("log/1") == b"first"
     assert {info.path for info in storage.list("log")} == {"log/1", "log/seed"}
+
+
+def test_what_is_staged_on_a_disk_that_fills_up_is_not_there(tmp_path: Path) -> None:
+    class FullDisk(Access):
+        def write_new(self, path: str, data: bytes) -> None:
+            super().write_new(path, data[:2])
+            assert not (tmp_path / "log" / "1").exists(), "readers see a part of the file"
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    storage = Storage(str(tmp_path))
+    storage.put("log/seed", b"")
+    storage.access = FullDisk()
+    with pytest.raises(StorageError):
+        storage.create("log/1", b"first", staging="log/.1.tmp")
+    assert {info.path for info in storage.list("log", staged=True)} == {"log/seed"}
 
 
 def test_list_after_a_name_starts_behind_it(storage: Storage) -> None:

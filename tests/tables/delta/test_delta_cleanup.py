@@ -76,6 +76,13 @@ def test_the_newest_checkpoint_before_the_cutoff_stays(tmp_path: Path, day: floa
         assert sorted(reader(tmp_path)["id"].to_pylist()) == list(range(1, 9))
 
 
+def test_a_checkpoint_of_the_very_cutoff_is_not_before_it(tmp_path: Path) -> None:
+    Days(str(tmp_path), (2, 4, 6), logRetentionDuration=TWO)
+    cutoff = (START + 6 * DAY) / 1000
+    os.utime(tmp_path / "_delta_log" / f"{6:020}.json", (cutoff, cutoff))
+    assert clean(tmp_path, 8)[0] == 4
+
+
 def test_no_log_file_expires_without_an_old_checkpoint(tmp_path: Path) -> None:
     Days(str(tmp_path), logRetentionDuration=TWO)
     assert clean(tmp_path, 8) == (0, 0)
