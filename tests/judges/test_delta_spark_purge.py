@@ -75,14 +75,14 @@ TABLES: dict[str, tuple[str, list[str]]] = {
     ),
     "everything-on": (
         f"""
-        CREATE TABLE {{t}} (id INT, v SHORT) USING delta TBLPROPERTIES (
+        CREATE TABLE {{t}} (id INT, v SHORT, part STRING) USING delta PARTITIONED BY (part) TBLPROPERTIES (
             {DV}, 'delta.enableInCommitTimestamps' = 'true', 'delta.enableChangeDataFeed' = 'true',
             'delta.enableTypeWidening' = 'true', 'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '3');
-        INSERT INTO {{t}} SELECT CAST(id AS INT), CAST(id AS SHORT) FROM range(100);
+        INSERT INTO {{t}} SELECT CAST(id AS INT), CAST(id AS SHORT), string(id % 2) FROM range(100);
         DELETE FROM {{t}} WHERE id % 10 = 0;
         ALTER TABLE {{t}} ALTER COLUMN v TYPE INT;
-        MERGE INTO {{t}} USING (SELECT CAST(id AS INT) AS id FROM range(90, 120)) AS s ON {{t}}.id = s.id
-            WHEN MATCHED THEN UPDATE SET v = 100000 WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, 200000)
+        MERGE INTO {{t}} USING (SELECT CAST(id AS INT) AS id, 200000 AS v, '1' AS part FROM range(90, 120)) AS s
+            ON {{t}}.id = s.id WHEN MATCHED THEN UPDATE SET v = 100000 WHEN NOT MATCHED THEN INSERT *
         """,
         [],
     ),

@@ -109,7 +109,7 @@ def judged(delta_spark: SparkSession, tmp_path: Path) -> Judged:
 def test_a_value_that_does_not_fit_is_an_error_without_ansi(judged: Judged, kind: str) -> None:
     """It was null, or a wrapped number."""
     with session_with(judged.spark, ANSI_OFF):
-        for column, value in WRONG[:2]:
+        for column, value in WRONG[kind == "insert" :: 2]:
             assert judged.outcomes(kind, column, value) == ("error", "error"), value
 
 
