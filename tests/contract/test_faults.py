@@ -260,7 +260,8 @@ def test_killed_by_a_signal(make: Make, verb: Verb, trial: Trial) -> None:
 def test_killed_when_something_changed_on_disk(make: Make, verb: Verb, trial: Trial, tmp_path: Path) -> None:
     killed = 0
     for number in range(1, 40):
-        died = [killed_at_change(trial, make, tmp_path / "table", number) for _ in range(2)]
+        # On a busy machine a process may end before its first change is seen.
+        died = [killed_at_change(trial, make, tmp_path / "table", number) for _ in range(2 if killed else 10)]
         killed += sum(died)
         if not any(died):
             break
