@@ -48,7 +48,7 @@ check: .venv/.ready ## Style, types, layers and the quick tests: the loop while 
 # The tests make and remove 40,000 files, which costs a fifth of their time on a disk.
 MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 1048576 {print "PYTEST_DEBUG_TEMPROOT=/dev/shm"}')
 
-quick: .venv/.ready ## Tests that need neither Java nor Dagster's own processes
+quick: .venv/.ready ## Tests that need neither Java nor processes of Dagster or Airflow
 	$(MEMORY) JAVA_HOME=/nowhere $(RUN) pytest -n auto -m "not deep and not jvm and not processes" \
 		-o tmp_path_retention_policy=failed
 

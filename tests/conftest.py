@@ -35,10 +35,14 @@ settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever asks for the Spark session needs a JVM; what starts one by another way says so itself."""
+    """Whatever asks for the Spark session needs a JVM, whatever asks for Airflow's environment starts its processes;
+    what starts one by another way says so itself.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("jvm")
+        if "airflow_environment" in getattr(item, "fixturenames", ()):
+            item.add_marker("processes")
 
 
 def missing(what: str, how: str) -> NoReturn:
