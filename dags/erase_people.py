@@ -16,11 +16,15 @@ with DAG(
     schedule=None,
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     max_active_runs=1,
-    params={"keys": Param("erase.parquet", type="string"), "on": Param("customer", type="string")},
+    # Not `keys`: `params.keys` in a template is a method of Python's dict.
+    params={
+        "file": Param("erase.parquet", type="string", description="Path or URI of the keys: Parquet, CSV or JSON"),
+        "on": Param("customer", type="string", description="Their column, in the file and in the tables"),
+    },
     tags=["dv_maintenance"],
 ) as dag:
     erase = DvErasureOperator.partial(
-        task_id="erase", tables_file=FILE, keys="{{ params.keys }}", on=["{{ params.on }}"]
+        task_id="erase", tables_file=FILE, keys="{{ params.file }}", on=["{{ params.on }}"]
     ).expand(table=TABLES)
     check = DvCheckOperator.partial(task_id="check", tables_file=FILE, fail_on="warn").expand(table=TABLES)
     erase >> check

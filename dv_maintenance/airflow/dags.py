@@ -11,15 +11,15 @@ from airflow.sdk import DAG, AssetAny, BaseOperator, TaskGroup
 
 from dv_maintenance.airflow.assets import due_asset, job_asset, slug, table_asset
 from dv_maintenance.airflow.operators import DvCheckOperator, DvManifestOperator, DvOptimizeOperator, DvVacuumOperator
+from dv_maintenance.airflow.timetable import BackfillTimetable
 from dv_maintenance.airflow.trigger import DvTrigger
 from dv_maintenance.service.settings import ScheduledJob, scheduled_jobs
 from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 
 try:
-    from airflow.sdk import AssetOrTimeSchedule, CronDataIntervalTimetable, CronTriggerTimetable
+    from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable
 except ImportError:  # Airflow 3.1
     from airflow.timetables.assets import AssetOrTimeSchedule
-    from airflow.timetables.interval import CronDataIntervalTimetable
     from airflow.timetables.trigger import CronTriggerTimetable
 
 __all__ = ["dv_maintenance_dags"]
@@ -166,13 +166,13 @@ class _Builder:
         }
 
     def _backfills(self, table: WatchedTable) -> DAG:
-        """A data interval is a partition. Scheduled, it optimizes each window when it is over."""
+        """A data interval is a partition. It runs only when somebody starts it."""
         every, start = _window(table) or ("", None)
         cron, key = _WINDOWS[every]
         with DAG(
             f"{self.config.name}.{slug(table.name)}.partitions",
             description=f"Optimizes {table.name} by {every}: start a backfill to choose partitions.",
-            schedule=CronDataIntervalTimetable(cron, timezone="UTC"),
+            schedule=BackfillTimetable(cron, timezone="UTC"),
             start_date=start,
             catchup=False,
             max_active_runs=1,

@@ -6,7 +6,8 @@ starts only if there is something to rewrite. The commit protects the table, wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
@@ -21,6 +22,7 @@ from dv_maintenance.airflow.render import as_text, as_xcom, table_text
 from dv_maintenance.airflow.tables import in_airflow_terms, watched
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.spark import SparkEngine
+from dv_maintenance.engine.spark.session import local_settings, require_java, worker_python
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import verbs
 from dv_maintenance.service.checks import check, check_names
@@ -134,6 +136,7 @@ class _Rewrites(PySparkOperator, _Table):
     template_fields: Sequence[str] = (*_TABLE_FIELDS, "conn_id", "config_kwargs")
     operator_extra_links: Sequence[DvPlanLink] = (DvPlanLink(),)
     always_spark: ClassVar[bool] = False
+    config_kwargs: dict[str, Any]
 
     def __init__(
         self,
@@ -169,8 +172,22 @@ class _Rewrites(PySparkOperator, _Table):
                 self.log.info("there are files to rewrite: starting Spark")
         # PySparkOperator makes the session, passes it in and stops it.
         self.python_callable = lambda spark=None: self.work(on, lambda: SparkEngine(spark))
-        outcome: Outcome = PySparkOperator.execute(self, context)
+        with self._local_spark():
+            outcome: Outcome = PySparkOperator.execute(self, context)
         return outcome
+
+    @contextmanager
+    def _local_spark(self) -> Iterator[None]:
+        """Without a connection: Spark's own defaults open its web page and its ports to the network."""
+        settings = dict(self.config_kwargs)
+        master = settings.pop("spark.master", "local[*]")
+        if self.conn_id or "spark.remote" in settings or not master.startswith("local"):
+            yield
+            return
+        require_java()
+        self.config_kwargs = local_settings(master) | settings
+        with worker_python(master):
+            yield
 
     def work(self, on: _On, engine: EngineOf) -> Outcome:
         raise NotImplementedError

@@ -21,6 +21,9 @@ def test_the_page_s_dags_load(in_airflow: Callable[[str], str], tmp_path: Path) 
         "import dv_maintenance.airflow as face\n"
         "for name in face.__all__: getattr(face, name)\n"
         f"for text in {texts!r}:\n"
-        "    exec(compile(text.replace('/lake/tables.yaml', 'tables.yaml'), 'page', 'exec'), {})\n"
+        "    exec(compile(text.replace('/lake/tables.yaml', 'tables.yaml'), 'page', 'exec'), names := {})\n"
+        "    if 'erase' in names:\n"
+        "        from jinja2 import Template\n"
+        "        print(Template(names['erase'].partial_kwargs['keys']).render(params=names['dag'].params))\n"
     )
-    in_airflow(script)
+    assert in_airflow(script).splitlines()[-1] == "erase.parquet"

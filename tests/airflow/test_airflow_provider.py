@@ -20,7 +20,8 @@ def test_the_entry_point_is_the_provider() -> None:
 def test_what_it_names_exists() -> None:
     info = provider_info()
     (connection,) = info["connection-types"]
-    named = [connection["hook-class-name"], *info["extra-links"]]
+    (plugin,) = entry_points(group="airflow.plugins", name="dv_maintenance")
+    named = [connection["hook-class-name"], *info["extra-links"], f"{plugin.module}.{plugin.attr}"]
     modules = [
         module
         for kind in ("operators", "sensors", "hooks", "triggers")

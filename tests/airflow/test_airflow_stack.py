@@ -7,6 +7,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -188,3 +189,43 @@ def test_a_sensor_waits_in_the_triggerer(airflow: Airflow, tmp_path: Path) -> No
     (run,) = ended(airflow, "waiting", 1)
     assert run["state"] == "success"
     assert airflow.xcom("waiting", run["run"], "due")["due"] == ["optimize"]
+
+
+def test_a_backfill_by_command_purges_the_chosen_partitions_only(airflow: Airflow, tmp_path: Path) -> None:
+    today = datetime.now(UTC).date()
+    days = [today - timedelta(days=back) for back in range(8, 0, -1)]
+    chosen = days[2:5]
+    schema = pa.schema([("id", pa.int64()), ("day", pa.date32())])
+    place = tmp_path / "by_day"
+    table = DeltaBuilder(str(place)).create(schema, partition_by=["day"])
+    for day in days:
+        table.append(pa.table({"id": range(1000), "day": [day] * 1000}, schema))
+    table.delete(lambda rows: pc.less(rows["id"], 250))
+    partitions = f"{{name: day, every: day, start: {days[0]}}}"
+    file = tmp_path / "tables.yaml"
+    file.write_text(
+        "name: backfilled\nsensor: null\nspark: {engine: local}\n"
+        f"tables: [{{path: by_day, partitions: {partitions}}}]\n"
+    )
+    (airflow.dags / "backfilled.py").write_text(
+        f"from dv_maintenance.airflow import dv_maintenance_dags\n\ndv_maintenance_dags({str(file)!r})\n"
+    )
+    dag = "backfilled.by_day.partitions"
+    before = files_by_day(place)
+    airflow.unpause(dag)
+    airflow.cli("backfill", "create", "--dag-id", dag, "--from-date", str(chosen[0]), "--to-date", str(chosen[-1]))
+    runs = ended(airflow, dag, 3)
+    assert [(run["type"], run["state"]) for run in runs] == [("backfill", "success")] * 3
+    done = [airflow.xcom(dag, run["run"], "optimize")["partitions"] for run in runs]
+    assert sorted(day for found in done for day in found) == [str(day) for day in chosen]
+    after = files_by_day(place)
+    assert [day for day in before if before[day] != after[day]] == [str(day) for day in chosen]
+    assert sum(rows_of(place).values()) == 8 * 750
+
+
+def files_by_day(place: Path) -> dict[str, list[str]]:
+    files = open_table(str(place)).snapshot().files
+    found: dict[str, list[str]] = {}
+    for path in sorted(map(unquote, files["path"].to_pylist())):
+        found.setdefault(path.split("/")[0].removeprefix("day="), []).append(path)
+    return found

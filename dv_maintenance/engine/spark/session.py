@@ -17,13 +17,12 @@ from dv_maintenance.errors import RefusedError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["active_session", "java_version", "start_session"]
+__all__ = ["active_session", "java_version", "local_settings", "require_java", "start_session", "worker_python"]
 
 MIN_JAVA = 17
 _LOCAL_TRIES = 3
 
 _DEFAULTS = {
-    "spark.app.name": "dv-maintenance",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -55,13 +54,21 @@ def start_session(master: str, conf: Mapping[str, str]) -> SparkSession:
 
     if master.startswith("sc://"):
         return connect(master, conf)
-    _require_java()
+    require_java()
     builder: SparkSession.Builder = SparkSession.builder
-    builder = builder.master(_retrying(master))
-    for key, value in {**_DEFAULTS, **(_LOCAL if master.startswith("local") else {}), **conf}.items():
+    settings = local_settings(master) if master.startswith("local") else {"spark.master": master, **_DEFAULTS}
+    for key, value in {"spark.app.name": "dv-maintenance", **settings, **conf}.items():
         builder = builder.config(key, value)
-    with _worker_python(master):
+    with worker_python(master):
         return builder.getOrCreate()
+
+
+def local_settings(master: str) -> dict[str, str]:
+    """Settings of local Spark: no web page, no port that other machines reach, a few attempts for each task.
+
+    master : ``local``, ``local[4]`` or ``local[*]``.
+    """
+    return {"spark.master": _retrying(master), **_DEFAULTS, **_LOCAL}
 
 
 def _retrying(master: str) -> str:
@@ -81,7 +88,8 @@ def java_version() -> int | None:
     return int(number[1]) if number else None
 
 
-def _require_java() -> None:
+def require_java() -> None:
+    """Raise RefusedError if Java is missing or too old."""
     version = java_version()
     if version is not None and version >= MIN_JAVA:
         return
@@ -94,7 +102,7 @@ def _require_java() -> None:
 
 
 @contextmanager
-def _worker_python(master: str) -> Iterator[None]:
+def worker_python(master: str) -> Iterator[None]:
     """Local workers run this interpreter: PySpark would use the first python3 of the PATH, without our packages. A
     cluster has settings of its own for its Python.
     """
