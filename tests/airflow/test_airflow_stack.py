@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -20,6 +20,7 @@ from support.dagster_deployment import Deployment
 
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.service import verbs
+from dv_maintenance.service.cursor import Cursor
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -48,20 +49,38 @@ def maintain(airflow: Airflow, folder: Path, name: str, *tables: str) -> Path:
     (airflow.dags / f"{name}.py").write_text(
         f"from dv_maintenance.airflow import dv_maintenance_dags\n\ndv_maintenance_dags({str(file)!r}, fail_on=None)\n"
     )
-    watchers = len(airflow.rows("select 1 from asset_watcher"))
     airflow.unpause(*(f"{name}.{table}" for table in tables))
-    eventually("it watches", lambda: len(airflow.rows("select 1 from asset_watcher")) == watchers + len(tables))
-    time.sleep(3 * EVERY_SECONDS)
+    for table in tables:
+        watched_up_to_now(airflow, folder / table)
     return file
 
 
-def ended(airflow: Airflow, dag: str, runs: int) -> list[dict[str, Any]]:
+def watched_up_to_now(airflow: Airflow, table: Path) -> None:
+    """The watcher has seen the newest version. It fires for what it sees before it writes down that it saw it."""
+    version = open_table(str(table)).version()
+
+    def seen() -> bool:
+        kept = airflow.rows(
+            "select s.value from asset_state_store s join asset a on a.id = s.asset_id where a.name = ?",
+            f"{table.name}/dv/due",
+        )
+        cursors = [Cursor.from_json(json.loads(value)["cursor"]) for (value,) in kept]
+        return version in {state.inspection.version for cursor in cursors for state in cursor.tables.values()}
+
+    eventually(f"{table.name} was seen at version {version}", seen)
+
+
+def ended(airflow: Airflow, dag: str, runs: int, watched: Path | None = None) -> list[dict[str, Any]]:
+    """All runs, once that many have ended and the table's watcher has seen what they wrote."""
+
     def all_of_them() -> bool:
         found = airflow.runs(dag)
         return len(found) >= runs and all(run["state"] in {"success", "failed"} for run in found)
 
     eventually(f"{runs} runs of {dag}", all_of_them, seconds=300)
-    time.sleep(4 * EVERY_SECONDS)
+    if watched is not None:
+        watched_up_to_now(airflow, watched)
+        eventually(f"no run of {dag} is at work", all_of_them)
     return airflow.runs(dag)
 
 
@@ -84,7 +103,7 @@ def test_a_delete_by_delta_spark_starts_one_run_and_a_restart_none(
     maintain(airflow, tmp_path, "judged", "orders")
     assert airflow.events("orders/dv/due") == []
     delta_spark.sql(f"DELETE FROM delta.`{place}` WHERE id % 5 = 0")
-    runs = ended(airflow, "judged.orders", 1)
+    runs = ended(airflow, "judged.orders", 1, place)
     assert len(runs) == 1, airflow.events("orders/dv/due")
     (run,) = runs
     assert run["state"] == "success"
@@ -94,14 +113,16 @@ def test_a_delete_by_delta_spark_starts_one_run_and_a_restart_none(
     assert airflow.xcom("judged.orders", run["run"], "optimize")["rows_purged"] == 2_000
 
     airflow.kill("triggerer")
+    # A version without a data change: when the watcher has seen it, it has decided.
+    delta_spark.sql(f"ALTER TABLE delta.`{place}` SET TBLPROPERTIES ('seen' = 'after the restart')")
     airflow.start("triggerer")
-    time.sleep(10 * EVERY_SECONDS)
+    watched_up_to_now(airflow, place)
     assert len(airflow.events("orders/dv/due")) == 1, "a restart fired again"
 
     airflow.kill("triggerer")
     delta_spark.sql(f"DELETE FROM delta.`{place}` WHERE id % 5 = 1")
     airflow.start("triggerer")
-    assert len(ended(airflow, "judged.orders", 2)) == 2
+    assert len(ended(airflow, "judged.orders", 2, place)) == 2
     assert len(airflow.events("orders/dv/due")) == 2
     found = delta_spark.read.format("delta").load(str(place))
     assert (found.count(), found.where("id % 5 < 2").count()) == (6_000, 0)
@@ -126,7 +147,7 @@ def test_a_task_that_is_killed_in_the_middle_of_a_purge(airflow: Airflow, tmp_pa
     written = set(place.rglob("*.parquet")) - before
     assert rows_of(place) == expected
 
-    (run,) = ended(airflow, "killed.big", 1)
+    (run,) = ended(airflow, "killed.big", 1, place)
     assert run["state"] == "success"
     (task,) = [task for task in airflow.tasks("killed.big") if task["task"] == "optimize"]
     assert task["try"] == 2
@@ -149,11 +170,10 @@ def test_both_faces_on_one_file(airflow: Airflow, tmp_path: Path) -> None:
     try:
         dagster.start()
         dagster.switch_on("dv")
-        time.sleep(10)
         for table in tables:
             table.delete(lambda rows: pc.less(rows["id"], 300))
         for name in names:
-            (run,) = ended(airflow, f"both.{name}", 1)
+            (run,) = ended(airflow, f"both.{name}", 1, tmp_path / name)
             assert run["state"] == "success"
             done = airflow.xcom(run["dag"], run["run"], "optimize")
             commits = [each.operation for each in open_table(str(tmp_path / name)).history()]

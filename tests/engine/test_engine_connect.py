@@ -6,7 +6,6 @@ Server and client are processes of their own: a process has either a classic ses
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from support.connect_server import connect_server
 
 from dv_maintenance.engine.spark import connect as spark_connect
 from dv_maintenance.engine.spark.session import start_session
@@ -26,29 +26,6 @@ from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
-
-SERVER = """
-import sys
-from pyspark.sql import SparkSession
-
-settings = {
-    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-    "spark.connect.grpc.binding.address": "127.0.0.1",
-    "spark.connect.grpc.binding.port": "0",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
-builder = SparkSession.builder.master("local[2]")
-for key, value in settings.items():
-    builder = builder.config(key, value)
-session = builder.getOrCreate()
-service = getattr(session._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
-print(getattr(service, "MODULE$").localPort(), flush=True)
-sys.stdin.read()
-session.stop()
-"""
 
 # Purges three tables: by the engine, in a Dagster run, and on a Python without this package.
 CLIENT = """
@@ -92,24 +69,8 @@ print(json.dumps(said))
 @pytest.fixture(scope="module")
 def server(connect_packages: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a Connect server of our own."""
-    home = tmp_path_factory.mktemp("connect")
-    log = home / "log"
-    with log.open("w") as errors:
-        started = subprocess.Popen(
-            [sys.executable, "-c", SERVER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=home,
-            # Without what would lead its workers to this package.
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": ""},
-        )
-        assert started.stdout is not None
-        port = started.stdout.readline().strip()
-        assert port, log.read_text()
+    with connect_server(tmp_path_factory.mktemp("connect"), sys.executable) as port:
         yield f"sc://127.0.0.1:{port}"
-        started.communicate("")
 
 
 @pytest.fixture
