@@ -224,7 +224,7 @@ def _bulk(file: pq.ParquetFile, kind: str, names: Sequence[str]) -> pa.Table:
         if name == "stats" and "stats_parsed" in present and not _complete(leaves, kind, "stats"):
             wanted.add("stats_parsed")
     # A column without any value costs as much to decode as any other. The footer identifies such columns: skip them,
-    # but # not partition values, since the empty maps of an unpartitioned table would be read as nulls.
+    # but not partition values, since the empty maps of an unpartitioned table would be read as nulls.
     read = [
         name
         for name in sorted(wanted)
