@@ -123,7 +123,9 @@ def test_what_holds_in_every_plan(snapshot: Snapshot, policy: Policy, purge: boo
         assert len(step.inputs) == 1 or step.action == "remove" or live <= plan.target_file_size + len(step.inputs)
 
     # Limits.
-    assert policy.max_bytes is None or sum(step.cost.bytes_read for step in plan.steps) <= policy.max_bytes
+    if policy.max_bytes is not None and sum(step.cost.bytes_read for step in plan.steps) > policy.max_bytes:
+        (alone,) = (step for step in plan.steps if step.action == "rewrite")
+        assert max(each.size for each in alone.inputs) > policy.max_bytes
     assert policy.max_files is None or len(inputs) <= policy.max_files
     assert policy.max_tasks is None or sum(step.action == "rewrite" for step in plan.steps) <= policy.max_tasks
 
@@ -250,10 +252,29 @@ def test_limits_take_what_does_the_most_good_per_byte_first() -> None:
 
 
 def test_what_does_not_fit_makes_room_for_what_does() -> None:
-    files = [file("big", size=500 * MIB, deleted=900, partition="p=1"), file("ok", deleted=500, partition="p=2")]
-    plan = build_plan(table(*files), Policy(max_bytes="300MiB"))
+    files = [
+        *(file(name, size=100 * MIB, deleted=900, partition=f"p={name}") for name in "ab"),
+        file("small", size=20 * MIB, deleted=500, partition="p=c"),
+    ]
+    plan = build_plan(table(*files), Policy(max_bytes="130MiB"))
+    assert groups(plan) == [["a"], ["small"]]
+    assert reasons(plan) == {"beyond this run's limit: max_bytes is 130 MiB": 1}
+
+
+def test_a_file_above_max_bytes_gets_a_run_of_its_own() -> None:
+    """No run took it, and nothing said so: its deleted rows stayed for ever."""
+    large = [file("big", size=500 * MIB, deleted=900, partition="p=1"), file("half", size=301 * MIB, deleted=500)]
+    plan = build_plan(table(*large, file("ok", size=MIB, deleted=500, partition="p=2")), Policy(max_bytes="300MiB"))
     assert groups(plan) == [["ok"]]
-    assert reasons(plan) == {"alone more than a run's limit: max_bytes is 300 MiB": 1}
+    assert reasons(plan) == {"larger than max_bytes, 300 MiB: waits for a run of its own": 2}
+    # Nothing else needs a rewrite: removals cost nothing to read.
+    gone = file("gone", deleted=1000, partition="p=3")
+    plan = build_plan(table(*large, gone), Policy(max_bytes="300MiB"))
+    assert [[each.path for each in step.inputs] for step in plan.steps] == [["gone"], ["big"]]
+    assert plan.steps[1].reason.endswith("; larger than max_bytes, 300 MiB, so a run of its own")
+    assert reasons(plan) == {"larger than max_bytes, 300 MiB: waits for a run of its own": 1}
+    # The other limits hold.
+    assert groups(build_plan(table(*large, gone), Policy(max_bytes="300MiB", max_files=1))) == []
 
 
 def test_bins_are_cut_to_the_limits() -> None:

@@ -245,13 +245,18 @@ def _draft(action: Action, rows: Ints, facts: FileFacts, files_after: int) -> _D
 
 def _within_limits(drafts: list[_Draft], policy: Policy) -> tuple[list[_Draft], dict[str, Ints]]:
     """The steps of this run, and the steps beyond its limits, by reason. A smaller step may take the place of one that
-    does not fit.
+    does not fit. A file above ``max_bytes`` gets a run without other rewrites, once nothing else needs a rewrite:
+    otherwise no run would ever take it.
     """
     limits = {"max_bytes": policy.max_bytes, "max_files": policy.max_files, "max_tasks": policy.max_tasks}
     used = dict.fromkeys(limits, 0)
     chosen: list[_Draft] = []
+    large: list[_Draft] = []
     cut: dict[str, list[Ints]] = {}
     for draft in drafts:
+        if _is_above_limit(draft, policy):
+            large.append(draft)
+            continue
         takes = {
             "max_bytes": draft.bytes_read,
             "max_files": len(draft.rows),
@@ -269,11 +274,20 @@ def _within_limits(drafts: list[_Draft], policy: Policy) -> tuple[list[_Draft], 
             chosen.append(draft)
             used = {name: used[name] + takes[name] for name in used}
             continue
-        limit = limits[over] or 0
-        value = format_size(limit) if over == "max_bytes" else f"{limit}"
-        alone = "beyond this run's limit" if takes[over] <= limit else "alone more than a run's limit"
-        cut.setdefault(f"{alone}: {over} is {value}", []).append(draft.rows)
+        value = format_size(limits[over] or 0) if over == "max_bytes" else f"{limits[over]}"
+        cut.setdefault(f"beyond this run's limit: {over} is {value}", []).append(draft.rows)
+    room = policy.max_files is None or used["max_files"] < policy.max_files
+    if large and room and not any(draft.action == "rewrite" for draft in chosen):
+        chosen.append(large.pop(0))
+    if large:
+        reason = f"larger than max_bytes, {format_size(policy.max_bytes or 0)}: waits for a run of its own"
+        cut[reason] = [draft.rows for draft in large]
     return chosen, {reason: np.concatenate(rows) for reason, rows in cut.items()}
+
+
+def _is_above_limit(draft: _Draft, policy: Policy) -> bool:
+    """Whether a step can't keep ``max_bytes``. Bins do, so it is a single file's."""
+    return policy.max_bytes is not None and draft.bytes_read > policy.max_bytes
 
 
 # -- from columns to objects -------------------------------------------------------------------------------------
@@ -335,7 +349,10 @@ def _reason(draft: _Draft, counts: list[int], policy: Policy) -> str:
     ]
     counted = [counts[_RATIO], counts[_UNKNOWN], counts[_DV], counts[_SMALL]]
     into = "one new file" if draft.files_after == 1 else f"about {draft.files_after} new files"
-    return f"{', '.join(part for part, count in zip(parts, counted, strict=True) if count)}: rewrite into {into}"
+    reason = f"{', '.join(part for part, count in zip(parts, counted, strict=True) if count)}: rewrite into {into}"
+    if policy.max_bytes is not None and _is_above_limit(draft, policy):
+        reason += f"; larger than max_bytes, {format_size(policy.max_bytes)}, so a run of its own"
+    return reason
 
 
 def _left_alone(reason: str, rows: Ints, snapshot: Snapshot, facts: FileFacts) -> LeftAlone:
