@@ -33,7 +33,7 @@ READABLE = "readable"
 CHECKS: Mapping[str, str] = {
     READABLE: "Can the newest version be read?",
     "deleted_ratio": "How many of the table's rows are deleted, but still in its files?",
-    "oldest_dv": "How long ago was the oldest deletion vector committed that is still in use?",
+    "oldest_dv": "How long ago were rows deleted that are still in live files?",
     "small_files": "How many files would merging small ones save?",
     "retention": "Does vacuum keep what is out of use long enough for running queries?",
     "deletion_files": "Do the deletion files say what the table says, where no checksum vouches for them?",
@@ -135,11 +135,16 @@ def _oldest_dv(inspection: _Inspection) -> Finding:
     age = max(inspection.now - oldest.timestamp, 0)
     severity = limits.crossed(age)
     if not oldest.exact:
-        reason = f"at least {_about(age)}; older commits were deleted, or are too many to read for a check"
+        reason = (
+            f"rows deleted at least {_about(age)} ago are still in live files; "
+            "older commits were deleted, or are too many to read for a check"
+        )
         return Finding(
             "oldest_dv", severity or ("warn" if limits.on else None), reason, {"at_least_seconds": age // 1000}
         )
-    return Finding("oldest_dv", severity, f"committed {_about(age)} ago", {"age_seconds": age // 1000})
+    return Finding(
+        "oldest_dv", severity, f"rows deleted {_about(age)} ago are still in live files", {"age_seconds": age // 1000}
+    )
 
 
 def _small_files(inspection: _Inspection) -> Finding:

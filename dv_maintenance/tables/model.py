@@ -237,10 +237,10 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class OldestDv:
-    """When the oldest live DV was committed, epoch milliseconds.
+    """Since when a live file has had deleted rows, epoch milliseconds: when the first of its DVs was committed.
 
-    exact : whether the time is exact. If not, the DV is at least that old: the commits that were read do not go back
-        far enough.
+    exact : whether the time is exact. If not, the rows were deleted at that time or earlier: the commits that were read
+        do not go back far enough.
     """
 
     timestamp: int

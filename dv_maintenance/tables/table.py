@@ -160,8 +160,8 @@ class Table(Protocol):
         """Newest first."""
 
     def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
-        """The oldest live DV of a snapshot, found in at most ``limit`` commits; ``None`` without DVs. If a later commit
-        lists a DV again (a restore, new statistics), its age counts from that commit.
+        """When the first of a snapshot's files with a DV got one, found in at most ``limit`` commits; ``None`` without
+        DVs. Each delete replaces the DV of a file, so the age counts from the file's first.
         """
 
 

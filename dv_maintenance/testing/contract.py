@@ -24,7 +24,7 @@ from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.vacuum import vacuum
-from dv_maintenance.tables.model import partition_name
+from dv_maintenance.tables.model import OldestDv, partition_name
 from dv_maintenance.testing.backends import TableBackend
 from dv_maintenance.testing.history import InterferingEngine, TableHistory
 
@@ -92,6 +92,16 @@ class TableContract:
         assert sum(counts.size_bytes for counts in parts.values()) == total.size_bytes > 0
         before = health(table.table.snapshot(table.backend.first_version + 3)).counts
         assert (before.files_with_dv, before.deleted_rows, before.live_rows) == (0, 0, 30)
+
+    def test_the_oldest_dv_counts_from_the_first_of_its_file(self, table: TableHistory) -> None:
+        """A delete replaces the DV of a file: rows that the first one deleted are in the file still."""
+        opened = table.table
+        times = {entry.version: entry.timestamp for entry in opened.history()}
+        deletes = list(table.versions)[-3:]
+        for version in deletes:
+            assert opened.oldest_dv(opened.snapshot(version)) == OldestDv(times[deletes[0]], exact=True)
+        purge(opened, table.backend.engine())
+        assert opened.oldest_dv(opened.snapshot()) is None
 
     def test_every_version_reads_as_it_was(self, table: TableHistory) -> None:
         purge(table.table, table.backend.engine())

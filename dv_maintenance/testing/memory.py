@@ -338,12 +338,14 @@ class MemoryTable:
         return entries[::-1][:limit]
 
     def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
-        wanted = {key for key in self._versions[snapshot.version].files if key.dv_id is not None}
-        history = self._versions[: snapshot.version + 1]
+        wanted = _with_dv(self._versions[snapshot.version])
         if not wanted:
             return None
-        since = next(number for number, each in enumerate(history) if wanted & each.files.keys())
-        return OldestDv(history[max(since, len(history) - limit)].timestamp, exact=since >= len(history) - limit)
+        since = snapshot.version
+        while since and (wanted := wanted & _with_dv(self._versions[since - 1])):
+            since -= 1
+        read = max(since, snapshot.version + 1 - limit)
+        return OldestDv(self._versions[read].timestamp, exact=read == since)
 
     # -- plumbing ------------------------------------------------------------------------------------------------
 
@@ -427,6 +429,10 @@ def _write_file(storage: Storage, path: str, rows: Sequence[Any]) -> OutputFile:
     data = json.dumps(list(rows)).encode()
     storage.put(path, data)
     return OutputFile(storage.uri_of(path), len(data), len(rows), 0)
+
+
+def _with_dv(version: _Version) -> set[str]:
+    return {key.path for key in version.files if key.dv_id is not None}
 
 
 def _grown(before: Mapping[FileKey, _File], after: Mapping[FileKey, _File]) -> int:

@@ -15,6 +15,7 @@ from dv_maintenance.maintenance.checks import CHECKS, Finding, check_table
 from dv_maintenance.maintenance.planning.limits import DurationLimits, RatioLimits, RetentionLimits
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.model import OldestDv
 from dv_maintenance.tables.table import Table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -66,9 +67,19 @@ def test_the_oldest_dv_counts_from_its_commit(path: Path, builder: DeltaBuilder)
     delete_bit(builder, 1)
     assert find(path, "oldest_dv", days=7).severity is None
     found = find(path, "oldest_dv", days=8)
-    assert (found.severity, found.reason) == ("warn", "committed 8 days ago")
+    assert (found.severity, found.reason) == ("warn", "rows deleted 8 days ago are still in live files")
     assert found.numbers == {"age_seconds": 8 * 86400}
     assert find(path, "oldest_dv", days=31).severity == "error"
+
+
+def test_the_oldest_dv_counts_from_the_first_one_of_its_file(path: Path, builder: DeltaBuilder) -> None:
+    """A delete replaces the DV of a file: the age of rows deleted long ago was that of the newest delete."""
+    table, since = open_table(str(path)), []
+    for bit in range(1, 6):
+        delete_bit(builder, bit)
+        since.append(table.snapshot().timestamp)
+    assert table.oldest_dv(table.snapshot()) == OldestDv(since[0], exact=True)
+    assert table.oldest_dv(table.snapshot(), limit=2) == OldestDv(since[3], exact=False)
 
 
 def test_a_dv_whose_commit_is_gone_is_at_least_so_old(path: Path, builder: DeltaBuilder) -> None:
@@ -103,7 +114,7 @@ def test_unknown_ages_are_warnings_that_say_so(path: Path, builder: DeltaBuilder
     forgetful: Any = Forgetful()
     (found,) = check_table(lambda: forgetful, checks=["oldest_dv"], now=table.snapshot().timestamp + DAY)
     assert found.severity == "warn"
-    assert found.reason.startswith("at least 24 hours; ")
+    assert found.reason.startswith("rows deleted at least 24 hours ago are still in live files; ")
     off = Policy.from_mapping({"checks": {"oldest_dv": {}}})
     (found,) = check_table(lambda: forgetful, off, checks=["oldest_dv"])
     assert found.severity is None

@@ -9,8 +9,9 @@ from raw_log import PROTOCOL, Action, RawLog, add, dv, metadata, remove
 
 from dv_maintenance.errors import DamagedTableError, TableNotFoundError, UsageError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta.log.history import changes_since, history
-from dv_maintenance.tables.model import Change
+from dv_maintenance.tables.delta.load import load_snapshot
+from dv_maintenance.tables.delta.log.history import changes_since, history, oldest_dv
+from dv_maintenance.tables.model import Change, OldestDv
 
 
 def info(operation: str, **more: object) -> Action:
@@ -138,3 +139,43 @@ def test_golden_history(golden: Path) -> None:
     entries = history(Storage(str(golden / "delta" / "table-with-dv-large")))
     assert [entry.version for entry in entries] == [4, 3, 2, 1, 0]
     assert sum(entry.rows_deleted_by_dvs for entry in entries) >= 11
+
+
+# -- the oldest DV ------------------------------------------------------------------------------------------------
+
+FIRST, SECOND = dv("x" * 20, rows=1), dv("y" * 20, rows=2)
+DELETE, DELETE_MORE = (remove("a"), add("a", FIRST)), (remove("a", FIRST), add("a", SECOND))
+
+
+@pytest.mark.parametrize(
+    ("commits", "found"),
+    [
+        ([[add("a")], DELETE, DELETE_MORE], 2),
+        ([[add("a")], DELETE, [add("b")], [remove("b"), add("b", dv("z" * 20))], DELETE_MORE], 2),
+        # Purged, then written and deleted from again: nothing of the old file counts.
+        ([[add("a")], DELETE, [remove("a", FIRST), add("b")], [remove("b"), add("b", FIRST)]], 4),
+        # New statistics: the file is added again, with its DV, and nothing is removed.
+        ([[add("a")], DELETE, [add("b")], [add("a", FIRST)]], 2),
+        # A restore to version 2, after the file was removed: its rows were deleted at version 2.
+        ([[add("a")], DELETE, [remove("a", FIRST)], [add("a", FIRST)]], 2),
+        # A restore to version 1, by a writer that names no removal, and another delete.
+        ([[add("a")], DELETE, [add("a")], DELETE], 4),
+        ([[add("a")], DELETE, [remove("a", FIRST), add("a")], [add("a", SECOND)]], 4),
+        # A file that arrived with its DV: a clone, or one that was converted.
+        ([[add("b")], [add("a", FIRST)], DELETE_MORE], 2),
+        # A DV whose file is gone by now.
+        ([[add("a"), add("b")], [remove("b"), add("b", FIRST)], [remove("b", FIRST)], DELETE], 4),
+    ],
+)
+def test_the_oldest_dv(tmp_path: Path, commits: list[list[Action]], found: int) -> None:
+    log = RawLog(tmp_path)
+    log.commit(0, PROTOCOL, metadata(), at=1000)
+    for version, actions in enumerate(commits, 1):
+        log.commit(version, *actions, at=1000 * version)
+    snapshot = load_snapshot(log.storage)
+    assert oldest_dv(log.storage, snapshot, 100) == OldestDv(1000 * found, exact=True)
+    if found < len(commits):
+        short = oldest_dv(log.storage, snapshot, len(commits) - found)
+        assert short is not None
+        assert short.timestamp > 1000 * found
+        assert not short.exact

@@ -74,29 +74,67 @@ def changes_since(storage: Storage, version: int) -> Changes:
 
 
 def oldest_dv(storage: Storage, snapshot: Snapshot, limit: int) -> OldestDv | None:
-    """Read at most ``limit`` commits, from the snapshot's version backwards, until each of its DVs was found.
+    """Read at most ``limit`` commits, from the snapshot's version backwards, until the first DV of each file is found.
 
     Raises
     ------
     TableNotFoundError, DamagedTableError : as ``log.latest_version``, or a commit cannot be read.
     """
-    wanted = set(snapshot.files["dv_id"].drop_null().to_pylist())
-    if not wanted:
+    files = snapshot.files
+    search = _FirstDvs(set(files["path"].filter(files["dv_id"].is_valid()).to_pylist()))
+    if not search.wanted:
         return None
-    files = [file for file in commit_files(storage)[0][::-1] if file.start <= snapshot.version][:limit]
+    commits = [file for file in commit_files(storage)[0][::-1] if file.start <= snapshot.version][:limit]
     timestamp = snapshot.timestamp
-    for at in range(0, len(files), _BATCH):
-        for file, actions in read_commits(storage, files[at : at + _BATCH]):
+    for at in range(0, len(commits), _BATCH):
+        for file, actions in read_commits(storage, commits[at : at + _BATCH]):
             timestamp = _timestamp(file, _info(actions))
-            wanted -= {_dv_id(body, storage, file) for body in _bodies(actions, "add")}
-            if not wanted:
-                return OldestDv(timestamp, exact=True)
-    return OldestDv(timestamp, exact=False)
+            added = {body.get("path"): _dv_id(body, storage, file) for body in _bodies(actions, "add")}
+            removed = {body.get("path"): _dv_id(body, storage, file) for body in _bodies(actions, "remove")}
+            search.commit(timestamp, added, removed)
+            if not search.wanted:
+                return OldestDv(search.oldest(timestamp), exact=True)
+    return OldestDv(search.oldest(timestamp), exact=bool(commits) and commits[-1].start == 0)
 
 
-def _dv_id(add: Mapping[str, Any], storage: Storage, file: CommitFile) -> str | None:
+class _FirstDvs:
+    """Finds the first DV of files, reading commits from the newest to the oldest.
+
+    wanted : paths of files whose first DV is not found yet.
+    """
+
+    def __init__(self, wanted: set[str]) -> None:
+        self.wanted = wanted
+        self._found: list[int] = []
+        # Files that a commit added with a DV without saying what they had before: a new file, a restored one, new
+        # statistics. An earlier commit may list them with a DV.
+        self._unsure: dict[str, int] = {}
+
+    def commit(self, timestamp: int, added: Mapping[Any, str | None], removed: Mapping[Any, str | None]) -> None:
+        """added, removed : DV ids by path, ``None`` without a DV."""
+        for path in self.wanted & (added.keys() | removed.keys()):
+            if path in added and added[path] is None:
+                # No DV after this commit: a later one added it without saying so.
+                self._found.append(self._unsure.pop(path, timestamp))
+            elif path in added and path not in removed:
+                self._unsure[path] = timestamp
+                continue
+            elif removed.get(path) is not None:
+                self._unsure.pop(path, None)
+                continue
+            else:
+                self._found.append(timestamp if path in added else self._unsure.pop(path, timestamp))
+            self.wanted.discard(path)
+
+    def oldest(self, reached: int) -> int:
+        """Reached : time of the oldest commit that was read. A DV that is older began before it, epoch milliseconds."""
+        older = [] if self.wanted <= self._unsure.keys() else [reached]
+        return min([*self._found, *self._unsure.values(), *older])
+
+
+def _dv_id(action: Mapping[str, Any], storage: Storage, file: CommitFile) -> str | None:
     try:
-        return dv_id(add.get("deletionVector"))
+        return dv_id(action.get("deletionVector"))
     except TypeError as error:
         raise DamagedTableError(
             f"{file.path}: {error}",

@@ -90,36 +90,42 @@ def changes_since(storage: Storage, version: int) -> Changes:
 
 
 def oldest_dv(storage: Storage, snapshot: LanceSnapshot, limit: int) -> OldestDv | None:
-    """When the oldest deletion file of a snapshot was committed.
+    """When the first of the snapshot's fragments with a deletion file got one.
 
-    Nearly always one read: a file's name has the version that it is based on, and the next version is the first that
-    can name the file.
+    Each delete replaces a fragment's deletion file, so versions are searched for fragments that already had one: by
+    bisection, since every manifest lists all fragments. Mostly two reads, because a deletion file's name has the
+    version that it is based on. A restore that took deletions back is not seen: the age then counts from before it.
 
     Raises
     ------
     TableNotFoundError, RefusedError, DamagedTableError : as :func:`history`.
     """
+    wanted = {each.id for each in snapshot.fragments if each.deletion}
+    if not wanted:
+        return None
+    files = [file for file in all_versions(storage) if file.version <= snapshot.version]
     # Files that a clone or a branch inherited were committed in another history, under other version numbers.
     own = [each.deletion for each in snapshot.fragments if each.deletion and each.deletion.base_id is None]
-    inherited = any(each.deletion and each.deletion.base_id is not None for each in snapshot.fragments)
-    if not own and not inherited:
-        return None
-    first = 1 if inherited else min(file.read_version for file in own) + 1
-    files = [file for file in all_versions(storage) if first <= file.version <= snapshot.version]
-    live = {(each.deletion.name, each.deletion.base_id) for each in snapshot.fragments if each.deletion}
-    # The answer is exact only if no version is missing between the first that can name the file and the one that does.
-    expected = first
-    for manifest in _manifests(storage, files[:limit], batch=1):
-        gapless = manifest.version == expected
-        found = {
-            (fragment.deletion.name, fragment.deletion.base_id)
-            for fragment in _fragments(storage, manifest, ())
-            if fragment.deletion
-        }
-        if found & live:
-            return OldestDv(manifest.timestamp, exact=gapless)
-        expected = manifest.version + 1 if gapless else -1
-    return OldestDv(snapshot.timestamp, exact=False)
+    base = min((file.read_version for file in own), default=0)
+    likely = sum(file.version <= base for file in files) - 1
+    # files[with_one] has such a deletion file, files[without] has none.
+    without, with_one, timestamp, gone = -1, len(files) - 1, snapshot.timestamp, False
+    for _ in range(limit):
+        if with_one - without <= 1:
+            break
+        at = next((at for at in (likely, likely + 1) if without < at < with_one), (without + with_one) // 2)
+        manifest = next(_manifests(storage, files[at : at + 1]), None)
+        if manifest is not None and any(
+            each.id in wanted and each.deletion for each in _fragments(storage, manifest, ())
+        ):
+            with_one, timestamp = at, manifest.timestamp
+        else:
+            without, gone = at, manifest is None
+    first = files[with_one].version
+    exact = (
+        with_one - without == 1 and not gone and (first == 1 or (without >= 0 and files[without].version == first - 1))
+    )
+    return OldestDv(timestamp, exact=exact)
 
 
 # -- one version --------------------------------------------------------------------------------------------------
