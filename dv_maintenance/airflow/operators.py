@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Any, ClassVar, Literal
 
 from airflow.providers.apache.spark.operators.spark_pyspark import PySparkOperator
 from airflow.providers.common.compat.sdk import AirflowFailException
-from airflow.sdk import BaseOperator
 
-from dv_maintenance.airflow.assets import assets_of
-from dv_maintenance.airflow.hook import DvHook
+from dv_maintenance.airflow.base import TABLE_FIELDS, OnTable
 from dv_maintenance.airflow.links import PLAN, DvPlanLink
 from dv_maintenance.airflow.render import as_text, as_xcom, table_text
-from dv_maintenance.airflow.tables import in_airflow_terms, watched
+from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.spark import SparkEngine
 from dv_maintenance.engine.spark.session import local_settings, require_java, worker_python
@@ -28,9 +26,8 @@ from dv_maintenance.service import verbs
 from dv_maintenance.service.checks import check, check_names
 from dv_maintenance.service.engines import EngineOf
 from dv_maintenance.service.erasure import purge_erased_rows
-from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.tables_file import Job, WatchedTable
+from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.tables.table import Table
 
 __all__ = [
@@ -42,46 +39,11 @@ __all__ = [
     "DvVacuumOperator",
 ]
 
-_TABLE_FIELDS = ("table", "tables_file", "storage_conn_id")
 _MAX_PLAN = 20_000
 
 
-class _Table(BaseOperator):
-    """What all operators share.
-
-    table : path or URI, or a mapping with the keys of a table in YAML; with ``tables_file``, its name there.
-    tables_file : the YAML file of tables, the same as Dagster's component reads.
-    storage_conn_id : a connection ``dv_storage`` with the storage's options and secrets.
-    """
-
-    template_fields: Sequence[str] = _TABLE_FIELDS
-    changes_rows: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        *,
-        table: str | dict[str, Any],
-        tables_file: str | None = None,
-        storage_conn_id: str | None = None,
-        **kwargs: Any,
-    ) -> None:
-        assets = assets_of(table, tables_file)
-        kwargs.setdefault("inlets", assets)
-        kwargs.setdefault("outlets", assets if self.changes_rows else None)
-        super().__init__(**kwargs)
-        self.table = table
-        self.tables_file = tables_file
-        self.storage_conn_id = storage_conn_id
-
-    def on_kill(self) -> NoReturn:
-        """Ends the work before its next commit; uncommitted files are deleted on the way out. A worker that shuts down
-        may retry the task.
-        """
-        raise SystemExit("killed: what was committed before is complete, nothing else changed")
-
-    def _watched(self) -> WatchedTable:
-        options = DvHook(self.storage_conn_id).get_conn() if self.storage_conn_id else {}
-        return watched(self.table, self.tables_file, options)
+class _Table(OnTable):
+    """An operator that shows an outcome."""
 
     def _show(self, context: Any, outcome: Outcome) -> dict[str, Any]:
         """Log, plan and XCom of an outcome. A result that could not be verified fails the task."""
@@ -133,7 +95,7 @@ class _Rewrites(PySparkOperator, _Table):
     engine : ``local`` works in the task's own process, without Spark: for small tables.
     """
 
-    template_fields: Sequence[str] = (*_TABLE_FIELDS, "conn_id", "config_kwargs")
+    template_fields: Sequence[str] = (*TABLE_FIELDS, "conn_id", "config_kwargs")
     operator_extra_links: Sequence[DvPlanLink] = (DvPlanLink(),)
     always_spark: ClassVar[bool] = False
     config_kwargs: dict[str, Any]
@@ -157,7 +119,7 @@ class _Rewrites(PySparkOperator, _Table):
 
     def execute(self, context: Any) -> dict[str, Any]:
         with in_airflow_terms():
-            table = self._watched()
+            table = self.watched()
             return self._show(
                 context, self._outcome(context, _On(table, verbs.opened(table), context["ti"].try_number))
             )
@@ -193,13 +155,6 @@ class _Rewrites(PySparkOperator, _Table):
         raise NotImplementedError
 
 
-def _not_due(table: WatchedTable, opened: Table, job: Job) -> Outcome | None:
-    found = inspect_table(opened, table.policy, name=table.name, jobs=[job])
-    if job in found.due:
-        return None
-    return Outcome(f"Nothing to do: no {job} is due at version {found.version}.", {"version": found.version or 0})
-
-
 class DvOptimizeOperator(_Rewrites):
     """Rewrites files with too many deleted rows and merges small files, by the table's policy.
 
@@ -232,7 +187,7 @@ class DvManifestOperator(_Rewrites):
         self.only_if_due = only_if_due
 
     def work(self, on: _On, engine: EngineOf) -> Outcome:
-        clean = _not_due(on.table, on.opened, "manifest") if _is_true(self.only_if_due) else None
+        clean = verbs.nothing_due(on.table, on.opened, "manifest") if _is_true(self.only_if_due) else None
         return clean or verbs.manifest(on.opened, engine)
 
 
@@ -243,7 +198,7 @@ class DvVacuumOperator(_Table):
     only_if_due : list the table's files only if the log has enough expired ones.
     """
 
-    template_fields: Sequence[str] = (*_TABLE_FIELDS, "guards", "only_if_due")
+    template_fields: Sequence[str] = (*TABLE_FIELDS, "guards", "only_if_due")
 
     def __init__(
         self, *, guards: Mapping[str, Any] | None = None, only_if_due: bool | str = False, **kwargs: Any
@@ -254,9 +209,9 @@ class DvVacuumOperator(_Table):
 
     def execute(self, context: Any) -> dict[str, Any]:
         with in_airflow_terms():
-            table = self._watched()
+            table = self.watched()
             opened = verbs.opened(table)
-            clean = _not_due(table, opened, "vacuum") if _is_true(self.only_if_due) else None
+            clean = verbs.nothing_due(table, opened, "vacuum") if _is_true(self.only_if_due) else None
             outcome = clean or verbs.vacuum_by_policy(table, opened, guards=self.guards or {})[0]
             return self._show(context, outcome)
 
@@ -321,7 +276,7 @@ class DvCheckOperator(_Table):
     fail_on : the severity from which on the task fails; ``None``: it only warns, in the log and the XCom.
     """
 
-    template_fields: Sequence[str] = (*_TABLE_FIELDS, "checks", "fail_on")
+    template_fields: Sequence[str] = (*TABLE_FIELDS, "checks", "fail_on")
 
     def __init__(
         self,
@@ -336,7 +291,7 @@ class DvCheckOperator(_Table):
 
     def execute(self, context: Any) -> dict[str, Any]:
         with in_airflow_terms():
-            table = self._watched()
+            table = self.watched()
             findings = check(table, self.checks or check_names(table))
         rows = [{"check": each.check, "severity": each.severity or "ok", "reason": each.reason} for each in findings]
         self.log.info("%s", table_text(rows))

@@ -8,8 +8,8 @@ from typing import Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from dv_maintenance.airflow.hook import DvHook
-from dv_maintenance.airflow.tables import in_airflow_terms, watched
+from dv_maintenance.airflow.base import TABLE_FIELDS, OnTable
+from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.airflow.trigger import DvTrigger
 from dv_maintenance.service import verbs
 from dv_maintenance.service.inspection import inspect_table
@@ -18,38 +18,24 @@ from dv_maintenance.service.tables_file import Job
 __all__ = ["DvSensor"]
 
 
-class DvSensor(BaseSensorOperator):
+class DvSensor(BaseSensorOperator, OnTable):
     """Waits until one of ``jobs`` is due; its XCom says what is due and why. Needs no Spark.
 
-    table, tables_file, storage_conn_id : as for the operators.
     jobs : which work to wait for; by default the table's ``jobs``.
     deferrable : wait in the triggerer, without a worker slot; ``False``: poke.
     """
 
-    template_fields: Sequence[str] = ("table", "tables_file", "storage_conn_id", "jobs")
+    template_fields: Sequence[str] = (*TABLE_FIELDS, "jobs")
 
-    def __init__(
-        self,
-        *,
-        table: str | dict[str, Any],
-        tables_file: str | None = None,
-        storage_conn_id: str | None = None,
-        jobs: Sequence[Job] | None = None,
-        deferrable: bool = True,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, jobs: Sequence[Job] | None = None, deferrable: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.table = table
-        self.tables_file = tables_file
-        self.storage_conn_id = storage_conn_id
         self.jobs = jobs
         self.deferrable = deferrable
 
     def poke(self, context: Any) -> PokeReturnValue:
         del context
-        options = DvHook(self.storage_conn_id).get_conn() if self.storage_conn_id else {}
         with in_airflow_terms():
-            table = watched(self.table, self.tables_file, options)
+            table = self.watched()
             jobs = self.jobs or table.jobs
             found = inspect_table(verbs.opened(table), table.policy, name=table.name, jobs=jobs)
         reasons = {job: list(why) for job, why in found.reasons.items()}

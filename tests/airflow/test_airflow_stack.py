@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -89,6 +90,46 @@ def rows_of(path: Path) -> Counter[Any]:
     return Counter(tuple(row.values()) for batch in batches for row in batch.to_pylist())
 
 
+def test_a_backfill_by_command_purges_the_chosen_partitions_only(airflow: Airflow, tmp_path: Path) -> None:
+    today = datetime.now(UTC).date()
+    days = [today - timedelta(days=back) for back in range(8, 0, -1)]
+    chosen = days[2:5]
+    schema = pa.schema([("id", pa.int64()), ("day", pa.date32())])
+    place = tmp_path / "by_day"
+    table = DeltaBuilder(str(place)).create(schema, partition_by=["day"])
+    for day in days:
+        table.append(pa.table({"id": range(1000), "day": [day] * 1000}, schema))
+    table.delete(lambda rows: pc.less(rows["id"], 250))
+    partitions = f"{{name: day, every: day, start: {days[0]}}}"
+    file = tmp_path / "tables.yaml"
+    file.write_text(
+        "name: backfilled\nsensor: null\nspark: {engine: local}\n"
+        f"tables: [{{path: by_day, partitions: {partitions}}}]\n"
+    )
+    (airflow.dags / "backfilled.py").write_text(
+        f"from dv_maintenance.airflow import dv_maintenance_dags\n\ndv_maintenance_dags({str(file)!r})\n"
+    )
+    dag = "backfilled.by_day.partitions"
+    before = files_by_day(place)
+    airflow.unpause(dag)
+    airflow.cli("backfill", "create", "--dag-id", dag, "--from-date", str(chosen[0]), "--to-date", str(chosen[-1]))
+    runs = ended(airflow, dag, 3)
+    assert [(run["type"], run["state"]) for run in runs] == [("backfill", "success")] * 3
+    done = [airflow.xcom(dag, run["run"], "optimize")["partitions"] for run in runs]
+    assert sorted(day for found in done for day in found) == [str(day) for day in chosen]
+    after = files_by_day(place)
+    assert [day for day in before if before[day] != after[day]] == [str(day) for day in chosen]
+    assert sum(rows_of(place).values()) == 8 * 750
+
+
+def files_by_day(place: Path) -> dict[str, list[str]]:
+    files = open_table(str(place)).snapshot().files
+    found: dict[str, list[str]] = {}
+    for path in sorted(map(unquote, files["path"].to_pylist())):
+        found.setdefault(path.split("/")[0].removeprefix("day="), []).append(path)
+    return found
+
+
 def test_a_delete_by_delta_spark_starts_one_run_and_a_restart_none(
     airflow: Airflow, delta_spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -128,36 +169,80 @@ def test_a_delete_by_delta_spark_starts_one_run_and_a_restart_none(
     assert (found.count(), found.where("id % 5 < 2").count()) == (6_000, 0)
 
 
-def test_a_task_that_is_killed_in_the_middle_of_a_purge(airflow: Airflow, tmp_path: Path) -> None:
-    place = tmp_path / "big"
-    schema = pa.schema([*SCHEMA, ("day", pa.string())])
-    table = DeltaBuilder(str(place)).create(schema, partition_by=["day"])
-    rows = 400_000
-    for part in range(12):
-        ids = pa.array(range(part * rows, (part + 1) * rows), pa.int64())
-        values = pc.binary_join_element_wise("value", ids.cast(pa.string()), "-")
-        table.append(pa.table([ids, values, pa.repeat(f"day {part}", rows)], schema=schema))
-    maintain(airflow, tmp_path, "killed", "big")
-    before = set(place.rglob("*.parquet"))
-    table.delete(lambda batch: pc.equal(pc.bit_wise_and(batch["id"], 3), 0))
-    expected = rows_of(place)
-    eventually("it writes", lambda: len(set(place.rglob("*.parquet")) - before) >= 3, seconds=180, every=0.02)
-    (task,) = [task for task in airflow.tasks("killed.big") if task["task"] == "optimize"]
-    os.kill(task["pid"], signal.SIGKILL)
-    written = set(place.rglob("*.parquet")) - before
-    assert rows_of(place) == expected
+class Purge:
+    """A purge in a task, of a table with 12 large files, caught while it writes its files."""
 
-    (run,) = ended(airflow, "killed.big", 1, place)
+    def __init__(self, airflow: Airflow, folder: Path, name: str) -> None:
+        self.airflow = airflow
+        self.dag = f"{name}.big_{name}"
+        self.place = folder / f"big_{name}"
+        schema = pa.schema([*SCHEMA, ("day", pa.string())])
+        table = DeltaBuilder(str(self.place)).create(schema, partition_by=["day"])
+        rows = 400_000
+        for part in range(12):
+            ids = pa.array(range(part * rows, (part + 1) * rows), pa.int64())
+            values = pc.binary_join_element_wise("value", ids.cast(pa.string()), "-")
+            table.append(pa.table([ids, values, pa.repeat(f"day {part}", rows)], schema=schema))
+        maintain(airflow, folder, name, self.place.name)
+        self.before = self.files()
+        self.expected = Counter({row: count for row, count in rows_of(self.place).items() if row[0] % 4})
+        table.delete(lambda batch: pc.equal(pc.bit_wise_and(batch["id"], 3), 0))
+        eventually("it writes", lambda: len(self.files() - self.before) >= 3, seconds=180, every=0.02)
+
+    def files(self) -> set[Path]:
+        return set(self.place.rglob("*.parquet"))
+
+    def task(self) -> dict[str, Any]:
+        (found,) = [task for task in self.airflow.tasks(self.dag) if task["task"] == "optimize"]
+        return found
+
+    def live(self) -> set[Path]:
+        files = open_table(str(self.place)).snapshot().files
+        return {self.place / name for name in map(unquote, files["path"].to_pylist())}
+
+
+def test_a_task_that_is_killed_in_the_middle_of_a_purge(airflow: Airflow, tmp_path: Path) -> None:
+    purge = Purge(airflow, tmp_path, "killed")
+    os.kill(purge.task()["pid"], signal.SIGKILL)
+    written = purge.files() - purge.before
+    assert rows_of(purge.place) == purge.expected
+
+    (run,) = ended(airflow, purge.dag, 1, purge.place)
     assert run["state"] == "success"
-    (task,) = [task for task in airflow.tasks("killed.big") if task["task"] == "optimize"]
-    assert task["try"] == 2
-    assert rows_of(place) == expected
-    opened = open_table(str(place))
-    live = {place / name for name in map(unquote, opened.snapshot().files["path"].to_pylist())}
-    assert written - live, "nothing was left behind"
-    verbs.vacuum(opened, retention=0, allow_short_retention=True)
-    assert set(place.rglob("*.parquet")) == live
-    assert rows_of(place) == expected
+    assert purge.task()["try"] == 2
+    assert rows_of(purge.place) == purge.expected
+    assert written - purge.live(), "nothing was left behind"
+    verbs.vacuum(open_table(str(purge.place)), retention=0, allow_short_retention=True)
+    assert purge.files() == purge.live()
+    assert rows_of(purge.place) == purge.expected
+
+
+def test_a_task_that_is_marked_failed_in_the_middle_of_a_purge(airflow: Airflow, tmp_path: Path) -> None:
+    """As by the page's button. Cleared, it runs again."""
+    purge = Purge(airflow, tmp_path, "stopped")
+    task = purge.task()
+    # The purge takes seconds, and Airflow may take longer to notice: it waits in the middle for the signal.
+    os.kill(task["pid"], signal.SIGSTOP)
+    version = open_table(str(purge.place)).version()
+    run = quote(task["run"], safe="")
+    airflow.api("PATCH", f"/dags/{purge.dag}/dagRuns/{run}/taskInstances/optimize", {"new_state": "failed"})
+    eventually("Airflow asks it to end", lambda: is_pending(task["pid"], signal.SIGTERM), every=0.05)
+    os.kill(task["pid"], signal.SIGCONT)
+    eventually("its process has ended", lambda: not Path(f"/proc/{task['pid']}").exists(), every=0.1)
+    assert open_table(str(purge.place)).version() == version
+    assert purge.files() == purge.before, "what it wrote is deleted"
+    assert rows_of(purge.place) == purge.expected
+
+    again = {"dry_run": False, "task_ids": ["optimize"], "dag_run_id": task["run"], "reset_dag_runs": True}
+    airflow.api("POST", f"/dags/{purge.dag}/clearTaskInstances", again)
+    eventually("it has run again", lambda: purge.task()["state"] == "success", seconds=180)
+    assert airflow.xcom(purge.dag, task["run"], "optimize")["rows_purged"] == 1_200_000
+    assert rows_of(purge.place) == purge.expected
+
+
+def is_pending(pid: int, number: signal.Signals) -> bool:
+    (mask,) = re.findall(r"^ShdPnd:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def test_both_faces_on_one_file(airflow: Airflow, tmp_path: Path) -> None:
@@ -209,43 +294,3 @@ def test_a_sensor_waits_in_the_triggerer(airflow: Airflow, tmp_path: Path) -> No
     (run,) = ended(airflow, "waiting", 1)
     assert run["state"] == "success"
     assert airflow.xcom("waiting", run["run"], "due")["due"] == ["optimize"]
-
-
-def test_a_backfill_by_command_purges_the_chosen_partitions_only(airflow: Airflow, tmp_path: Path) -> None:
-    today = datetime.now(UTC).date()
-    days = [today - timedelta(days=back) for back in range(8, 0, -1)]
-    chosen = days[2:5]
-    schema = pa.schema([("id", pa.int64()), ("day", pa.date32())])
-    place = tmp_path / "by_day"
-    table = DeltaBuilder(str(place)).create(schema, partition_by=["day"])
-    for day in days:
-        table.append(pa.table({"id": range(1000), "day": [day] * 1000}, schema))
-    table.delete(lambda rows: pc.less(rows["id"], 250))
-    partitions = f"{{name: day, every: day, start: {days[0]}}}"
-    file = tmp_path / "tables.yaml"
-    file.write_text(
-        "name: backfilled\nsensor: null\nspark: {engine: local}\n"
-        f"tables: [{{path: by_day, partitions: {partitions}}}]\n"
-    )
-    (airflow.dags / "backfilled.py").write_text(
-        f"from dv_maintenance.airflow import dv_maintenance_dags\n\ndv_maintenance_dags({str(file)!r})\n"
-    )
-    dag = "backfilled.by_day.partitions"
-    before = files_by_day(place)
-    airflow.unpause(dag)
-    airflow.cli("backfill", "create", "--dag-id", dag, "--from-date", str(chosen[0]), "--to-date", str(chosen[-1]))
-    runs = ended(airflow, dag, 3)
-    assert [(run["type"], run["state"]) for run in runs] == [("backfill", "success")] * 3
-    done = [airflow.xcom(dag, run["run"], "optimize")["partitions"] for run in runs]
-    assert sorted(day for found in done for day in found) == [str(day) for day in chosen]
-    after = files_by_day(place)
-    assert [day for day in before if before[day] != after[day]] == [str(day) for day in chosen]
-    assert sum(rows_of(place).values()) == 8 * 750
-
-
-def files_by_day(place: Path) -> dict[str, list[str]]:
-    files = open_table(str(place)).snapshot().files
-    found: dict[str, list[str]] = {}
-    for path in sorted(map(unquote, files["path"].to_pylist())):
-        found.setdefault(path.split("/")[0].removeprefix("day="), []).append(path)
-    return found

@@ -50,6 +50,15 @@ def test_a_purge_has_its_plan_its_steps_and_its_numbers(table: Table) -> None:
     assert verbs.purge(table, LocalEngine).reason == "There was nothing to do."
 
 
+def test_a_job_that_is_not_due_says_so(table: Table) -> None:
+    watched = WatchedTable(path=table.uri)
+    assert verbs.nothing_due(watched, table, "optimize") is None
+    verbs.purge(table, LocalEngine)
+    outcome = verbs.nothing_due(watched, table, "optimize")
+    assert outcome is not None
+    assert (outcome.reason, outcome.numbers) == ("Nothing to do: no optimize is due at version 3.", {"version": 3})
+
+
 def test_a_dry_run_starts_no_engine(table: Table) -> None:
     def none() -> LocalEngine:
         raise AssertionError("started")

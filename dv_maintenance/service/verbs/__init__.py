@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dv_maintenance.service.verbs.files import manifest, rename_manifests, undelete, vacuum
-    from dv_maintenance.service.verbs.jobs import optimize, vacuum_by_policy
+    from dv_maintenance.service.verbs.jobs import nothing_due, optimize, vacuum_by_policy
     from dv_maintenance.service.verbs.rewrites import apply, apply_plan, downgrade, purge, zorder
     from dv_maintenance.service.verbs.rows import delete_rows, merge_rows, update_rows
     from dv_maintenance.service.verbs.state import health, history, opened, plan, report_table
@@ -28,6 +28,7 @@ __all__ = [
     "history",
     "manifest",
     "merge_rows",
+    "nothing_due",
     "opened",
     "optimize",
     "plan",
@@ -54,6 +55,7 @@ _HOMES = {
     "history": "state",
     "manifest": "files",
     "merge_rows": "rows",
+    "nothing_due": "jobs",
     "opened": "state",
     "optimize": "jobs",
     "plan": "state",

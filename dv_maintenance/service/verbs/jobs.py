@@ -12,6 +12,7 @@ from dv_maintenance.maintenance.planning.explain import explain
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.data_version import last_data_version
+from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.service.outcome import Outcome, TableReport
 from dv_maintenance.service.partitions import by_key, chosen_policy
 from dv_maintenance.service.progress import progress_log
@@ -21,14 +22,22 @@ from dv_maintenance.service.verbs.files import vacuum
 
 if TYPE_CHECKING:
     from dv_maintenance.service.engines import EngineOf
-    from dv_maintenance.service.tables_file import WatchedTable
+    from dv_maintenance.service.tables_file import Job, WatchedTable
     from dv_maintenance.tables.table import Table
 
-__all__ = ["optimize", "vacuum_by_policy"]
+__all__ = ["nothing_due", "optimize", "vacuum_by_policy"]
 
 _log = logging.getLogger(__name__)
 
 NO_GUARDS: Final[Mapping[str, Any]] = {}
+
+
+def nothing_due(watched: WatchedTable, table: Table, job: Job) -> Outcome | None:
+    """What to say instead of running a job that is not due; ``None`` if it is due."""
+    found = inspect_table(table, watched.policy, name=watched.name, jobs=[job])
+    if job in found.due:
+        return None
+    return Outcome(f"Nothing to do: no {job} is due at version {found.version}.", {"version": found.version or 0})
 
 
 def optimize(watched: WatchedTable, table: Table, engine: EngineOf, keys: Sequence[str] = ()) -> Outcome:

@@ -1,0 +1,57 @@
+"""What operators and the sensor share: the table that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NoReturn
+
+from airflow.sdk import BaseOperator
+
+from dv_maintenance.airflow.assets import assets_of
+from dv_maintenance.airflow.hook import DvHook
+from dv_maintenance.airflow.tables import watched
+from dv_maintenance.service.tables_file import WatchedTable
+
+__all__ = ["TABLE_FIELDS", "OnTable"]
+
+TABLE_FIELDS = ("table", "tables_file", "storage_conn_id")
+"""Templated by all of them."""
+
+
+class OnTable(BaseOperator):
+    """What operators and the sensor share.
+
+    table : path or URI, or a mapping with the keys of a table in YAML; with ``tables_file``, its name there.
+    tables_file : the YAML file of tables, the same as Dagster's component reads.
+    storage_conn_id : a connection ``dv_storage`` with the storage's options and secrets.
+    """
+
+    template_fields: Sequence[str] = TABLE_FIELDS
+    changes_rows: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        table: str | dict[str, Any],
+        tables_file: str | None = None,
+        storage_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        assets = assets_of(table, tables_file)
+        kwargs.setdefault("inlets", assets)
+        kwargs.setdefault("outlets", assets if self.changes_rows else None)
+        super().__init__(**kwargs)
+        self.table = table
+        self.tables_file = tables_file
+        self.storage_conn_id = storage_conn_id
+
+    def on_kill(self) -> NoReturn:
+        """Ends the work before its next commit; uncommitted files are deleted on the way out. A worker that shuts down
+        may retry the task.
+        """
+        raise SystemExit("killed: what was committed before is complete, nothing else changed")
+
+    def watched(self) -> WatchedTable:
+        """The table's settings. Raises as ``tables.watched``."""
+        options = DvHook(self.storage_conn_id).get_conn() if self.storage_conn_id else {}
+        return watched(self.table, self.tables_file, options)
