@@ -53,9 +53,14 @@ ON_SPARK = (
     optimize = DvOptimizeOperator(task_id="optimize", table=LAKE + "/a", **spark)
     delete = DvDeleteOperator(task_id="delete", table=LAKE + "/b", where="id < {{ 500 }}", **spark)
     erase = DvErasureOperator(task_id="erase", table=LAKE + "/b", where="id < 600", **spark)
-    connect = DvOptimizeOperator(task_id="connect", table=LAKE + "/c", conn_id="spark_there")
-    local = DvOptimizeOperator(task_id="local", table=LAKE + "/d")
-    optimize >> delete >> erase >> connect >> local
+    local = DvOptimizeOperator(task_id="local", table=LAKE + "/c")
+    optimize >> delete >> erase >> local
+"""
+)
+ON_CONNECT = (
+    HEAD
+    + """
+    DvOptimizeOperator(task_id="optimize", table=LAKE + "/a", conn_id="spark_there")
 """
 )
 
@@ -105,24 +110,32 @@ def test_a_run_of_each(airflow_environment: Path, tmp_path: Path) -> None:
 
 @pytest.mark.deep
 @pytest.mark.jvm
-def test_on_connections_of_the_spark_provider_and_without(airflow_environment: Path, tmp_path: Path) -> None:
-    build(tmp_path, "a", "b", "c", "d")
-    with connect_server(tmp_path, airflow_environment / "bin" / "python") as port:
-        airflow = Airflow(
-            tmp_path / "home",
-            AIRFLOW_CONN_SPARK_HERE='{"conn_type": "spark", "host": "local[1]"}',
-            AIRFLOW_CONN_SPARK_THERE=json.dumps({"conn_type": "spark_connect", "host": "127.0.0.1", "port": port}),
-        )
-        # A process has a classic session or one of Connect: each task is a process of its own.
-        done = run(airflow, tmp_path, ON_SPARK)
+def test_on_a_connection_of_the_spark_provider_and_on_none(airflow_environment: Path, tmp_path: Path) -> None:
+    build(tmp_path, "a", "b", "c")
+    done = run(
+        Airflow(tmp_path / "home", AIRFLOW_CONN_SPARK_HERE='{"conn_type": "spark", "host": "local[1]"}'),
+        tmp_path,
+        ON_SPARK,
+    )
     assert {state for state, _ in done.values()} == {"success"}
     assert done["optimize", -1][1]["rows_purged"] == 1200
     assert done["delete", -1][1]["rows_deleted"] == 300
     assert done["erase", -1][1]["rows_deleted"] == 300
     assert done["erase", -1][1]["removable_from"]
-    assert done["connect", -1][1]["rows_purged"] == 1200
     assert done["local", -1][1]["rows_purged"] == 1200
-    assert [with_dvs(tmp_path, name) for name in "abcd"] == [[], [], [], []]
+    assert [with_dvs(tmp_path, name) for name in "abc"] == [[], [], []]
+
+
+@pytest.mark.deep
+@pytest.mark.jvm
+def test_on_a_connection_to_a_connect_server(airflow_environment: Path, tmp_path: Path) -> None:
+    build(tmp_path, "a")
+    with connect_server(tmp_path, airflow_environment / "bin" / "python") as port:
+        there = json.dumps({"conn_type": "spark_connect", "host": "127.0.0.1", "port": port})
+        done = run(Airflow(tmp_path / "home", AIRFLOW_CONN_SPARK_THERE=there), tmp_path, ON_CONNECT)
+    (state, shown) = done["optimize", -1]
+    assert (state, shown["rows_purged"]) == ("success", 1200)
+    assert with_dvs(tmp_path, "a") == []
 
 
 def test_a_task_that_is_stopped_leaves_the_table_as_it_was(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
