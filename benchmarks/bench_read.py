@@ -324,7 +324,7 @@ def main() -> int:
 
             os.environ["PYSPARK_PYTHON"] = sys.executable
             spark = start_session("local[2]", {})
-            register(spark)
+            register(spark, push_filters=True)
             runs = {kind: by_spark(spark, table) for kind, table in tables.items()}
             fine &= compare("Spark, local[2]", runs, sizes, wanted.rounds)
             spark.stop()

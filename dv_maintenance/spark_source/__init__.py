@@ -12,12 +12,13 @@ __all__ = ["register"]
 _PUSH_FILTERS = "spark.sql.python.filterPushdown.enabled"
 
 
-def register(spark: SparkSession, *, push_filters: bool = True) -> None:
+def register(spark: SparkSession, *, push_filters: bool = False) -> None:
     """Make the format ``dv_delta`` known to a session, classic or Connect.
 
-    PySpark pushes filters down from 4.1 on, if the session allows it: this function enables the setting
-    ``spark.sql.python.filterPushdown.enabled``, which concerns all Python data sources of the session.
-    ``push_filters=False`` leaves the setting unchanged, and no filter is pushed down.
+    push_filters : enable the session's setting ``spark.sql.python.filterPushdown.enabled``, which concerns all Python
+        data sources, and push filters down (PySpark 4.1 on). Only for sessions in which no query uses one DataFrame
+        or view twice with different filters: Spark 4.1 keeps one reader for both, with the filter that it pushed
+        last, and rows are missing from the other.
     """
     from dv_maintenance.spark_source.source import CAN_PUSH_FILTERS, DvDeltaFilteringSource, DvDeltaSource
 
