@@ -34,7 +34,7 @@ from dv_maintenance.tables.work import ColumnStats, OutputFile, RewriteTask, Sca
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Written", "write_changes"]
+__all__ = ["Written", "utc_text", "write_changes"]
 
 # Columns before those of the table.
 _ACTION, _FILE, _ROW, _FIRST = range(4)
@@ -47,6 +47,8 @@ _IMAGES: Final = (
 )
 
 _OUTCOME: Final = "kind string, file int, positions binary, text string"
+# The Gregorian calendar repeats after 400 years; microseconds.
+_CALENDAR_CYCLE: Final = 146_097 * 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class _Job:
 
     @property
     def spelled(self) -> tuple[str, ...]:
-        """Partition columns whose values Spark spells: all except TIMESTAMP, see ``_utc_text``."""
+        """Partition columns whose values Spark spells: all except TIMESTAMP, see ``utc_text``."""
         return tuple(name for name in self.partition_columns if not _is_instant(self.schema.field(name).type))
 
     @property
@@ -266,7 +268,7 @@ class _Files:
         texts = [
             [text or None for text in spellings[name].to_pylist()]
             if name in spellings
-            else [_utc_text(value) for value in columns[name]]
+            else [utc_text(value) for value in columns[name]]
             for name in wanted
         ]
         known: dict[tuple[str | None, ...], str] = {}
@@ -305,12 +307,19 @@ def _is_instant(kind: pa.DataType) -> bool:
     return types.is_timestamp(kind) and kind.tz is not None
 
 
-def _utc_text(scalar: pa.Scalar) -> str | None:
-    """A TIMESTAMP in delta-spark's spelling (``spark.databricks.delta.write.utcTimestampPartitionValues``)."""
+def utc_text(scalar: pa.Scalar) -> str | None:
+    """A TIMESTAMP in delta-spark's spelling (``spark.databricks.delta.write.utcTimestampPartitionValues``).
+
+    Spark's years reach beyond Python's. delta-spark spells years before 1 as those of another era, so its readers take
+    them for other instants; here they are spelled as Spark casts them back.
+    """
     if not scalar.is_valid:
         return None
-    when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=scalar.cast(pa.int64()).as_py())
-    return when.replace(tzinfo=None).isoformat(sep="T", timespec="microseconds") + "Z"
+    cycles, micros = divmod(scalar.cast(pa.int64()).as_py(), _CALENDAR_CYCLE)
+    when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    year = when.year + 400 * cycles
+    spelled = f"{year:04d}" if 0 <= year <= 9999 else f"{year:+05d}"
+    return f"{spelled}{when:-%m-%dT%H:%M:%S.%f}Z"
 
 
 def _retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:

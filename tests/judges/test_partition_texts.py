@@ -34,7 +34,9 @@ VALUES: Final = {
     "m": "CAST(CASE id WHEN 1 THEN 0 WHEN 2 THEN 1e-18 ELSE id END AS DECIMAL(38, 18))",
     "x": "CAST(concat('a', id) AS BINARY)",
     "day": "CASE id WHEN 1 THEN DATE'0001-01-01' WHEN 2 THEN DATE'1500-03-01' ELSE DATE'2026-01-05' END",
-    "ts": "TIMESTAMP'2026-01-01 10:00:00' + make_interval(0, 0, 0, 0, 0, 0, id)",
+    # 23:59 on the last day of 9999 in New York is a time of the year 10000 in UTC.
+    "ts": "CASE id WHEN 1 THEN TIMESTAMP'9999-12-31 23:59:59.999999 America/New_York'"
+    " ELSE TIMESTAMP'2026-01-01 10:00:00' + make_interval(0, 0, 0, 0, 0, 0, id) END",
     "at": "CASE id WHEN 1 THEN TIMESTAMP_NTZ'2026-01-01 00:00:00' ELSE TIMESTAMP_NTZ'2026-01-01 10:11:12.120' END",
     "yes": "id > 3",
 }

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dv_maintenance.dml.write import utc_text
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.delta.log.actions import Metadata
 from dv_maintenance.tables.delta.log.columns import maps
@@ -122,6 +123,32 @@ def test_timestamps(value: datetime) -> None:
     assert pa.scalar(micros, NTZ).as_py() == value
     assert constant(value.isoformat() + "Z", TIMESTAMP) == micros
     assert constant(value.replace(tzinfo=UTC).isoformat(), TIMESTAMP) == micros
+
+
+@pytest.mark.parametrize(
+    ("raw", "micros"),
+    # As Spark's unix_micros has them.
+    [
+        ("+10000-01-01T04:59:59.999999Z", 253_402_318_799_999_999),
+        ("+12345-01-01T05:00:00.000000Z", 327_403_400_400_000_000),
+        ("9999-12-31T23:59:59.999999-05:00", 253_402_318_799_999_999),
+        ("0001-12-31T14:41:01.000000Z", -62_104_094_339_000_000),
+    ],
+)
+def test_years_beyond_pythons(raw: str, micros: int) -> None:
+    """They were refused as damage. UPDATE failed on them."""
+    assert constant(raw, TIMESTAMP) == micros
+    assert utc_text(pa.scalar(micros, TIMESTAMP)) in {raw, "+10000-01-01T04:59:59.999999Z"}
+    assert constant("+10000-01-01", pa.date32()) == constant("9999-12-31", pa.date32()) + 1
+    assert constant("0000-12-31", pa.date32()) == constant("0001-01-01", pa.date32()) - 1
+
+
+@given(st.integers(-9_000 * 31_556_952, 200_000 * 31_556_952))
+def test_instants_are_spelled_as_they_are_read(seconds: int) -> None:
+    micros = seconds * 1_000_000
+    text = utc_text(pa.scalar(micros, TIMESTAMP))
+    assert constant(text, TIMESTAMP) == micros
+    assert is_local_time(text, TIMESTAMP) is False
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-99999, max_value=99999))

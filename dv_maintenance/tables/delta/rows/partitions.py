@@ -40,7 +40,10 @@ __all__ = [
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGER = re.compile(r"[+-]?\d+")
+_YEAR = re.compile(r"[+-]?\d{4,6}(?=-)")
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
+# The Gregorian calendar repeats after 400 years. Spark's years reach beyond Python's.
+_CYCLE = timedelta(days=146_097)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ def is_local_time(raw: str | None, type: pa.DataType) -> bool:
     if not (raw and pt.is_timestamp(type) and type.tz is not None):
         return False
     _parse(raw, type)
-    return datetime.fromisoformat(raw).tzinfo is None
+    return datetime.fromisoformat(_in_pythons_years(raw)[0]).tzinfo is None
 
 
 def constant(raw: str | None, type: pa.DataType) -> Any:
@@ -80,10 +83,6 @@ def constant(raw: str | None, type: pa.DataType) -> Any:
     value = _parse(raw, type)
     if isinstance(value, bytes):
         return b64encode(value).decode()
-    if isinstance(value, datetime):
-        return (value.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-    if isinstance(value, date):
-        return (value - _EPOCH.date()).days
     if isinstance(value, Decimal):
         return f"{value:f}"
     return _float_text(value) if isinstance(value, float | np.floating) else value
@@ -169,7 +168,7 @@ def _of(column: PartitionColumn, raw: str | None, convert: Any) -> Any:
 
 
 def _parse(raw: str | None, type: pa.DataType) -> Any:
-    """A Python value: bool, int, float, Decimal, date, datetime (aware in UTC, or naive), bytes or str."""
+    """A Python value: bool, int, float, Decimal, bytes or str. Dates are days, timestamps microseconds since 1970."""
     if raw is None or raw == "" or pt.is_null(type):
         return None
     try:
@@ -193,15 +192,26 @@ def _parse_typed(raw: str, type: pa.DataType) -> Any:
     if pt.is_decimal(type):
         return _decimal(raw, type)
     if pt.is_date(type):
-        match = _DATE.match(raw)
-        return date(*map(int, match.groups())) if match else _fail()
+        text, cycles = _in_pythons_years(raw)
+        match = _DATE.match(text)
+        day = date(*map(int, match.groups())) if match else _fail()
+        return (day - _EPOCH.date()).days + cycles * _CYCLE.days
     if pt.is_timestamp(type):
-        moment = datetime.fromisoformat(raw)
-        if type.tz is None:
-            return moment.replace(tzinfo=None)
+        text, cycles = _in_pythons_years(raw)
+        moment = datetime.fromisoformat(text)
         # See is_local_time. A reader without a session takes UTC for its zone.
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        aware = moment if moment.tzinfo and type.tz is not None else moment.replace(tzinfo=UTC)
+        micros: int = (aware - _EPOCH + cycles * _CYCLE) // timedelta(microseconds=1)
+        return micros if -(1 << 63) <= micros < 1 << 63 else _fail()
     return _fail()
+
+
+def _in_pythons_years(raw: str) -> tuple[str, int]:
+    """A date or timestamp moved by whole cycles of the calendar to a year from 2000 to 2399, and how many."""
+    match = _YEAR.match(raw) or _fail()
+    year = int(match[0])
+    cycles = (year - 2000) // 400
+    return f"{year - 400 * cycles:04d}{raw[len(match[0]) :]}", cycles
 
 
 def _decimal(raw: str, type: pa.DataType) -> Decimal:
