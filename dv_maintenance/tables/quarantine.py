@@ -65,13 +65,16 @@ def empty(storage: Storage, before: int) -> int:
     for batch in _batches(storage):
         if batch.at >= before:
             continue
-        paths = [info.path for info in storage.list(batch.folder)]
-        for at in range(0, len(paths), _AT_ONCE):
-            gone, failure = delete_batch(storage, paths[at : at + _AT_ONCE])
-            deleted += gone
-            if failure is not None:
-                failure.done = f"{deleted} expired files in quarantine deleted"
-                raise failure
+        try:
+            paths = [info.path for info in storage.list(batch.folder)]
+            for at in range(0, len(paths), _AT_ONCE):
+                gone, failure = delete_batch(storage, paths[at : at + _AT_ONCE])
+                deleted += gone
+                if failure is not None:
+                    raise failure
+        except StorageError as error:
+            error.done = f"{deleted} expired files in quarantine deleted" if deleted else None
+            raise
         remove_empty_folders(storage, paths)
     return deleted
 
@@ -151,7 +154,11 @@ def undelete(
         taken += more
         if returning is not None:
             # A file that is in place already may have been put back by an interrupted run.
-            returning.settle([*back, *taken])
+            try:
+                returning.settle([*back, *taken])
+            except DvMaintenanceError as error:
+                error.done = error.done or f"{len(back)} of {len(wanted)} files are back"
+                raise
     size = sum(files[path].size for path in back)
     reasons = dict(Counter([*held.values(), *[_LINK] * links]))
     return UndeleteResult(newest, dry_run, len(back), size, len(taken), gone, reasons)

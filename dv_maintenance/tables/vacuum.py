@@ -82,7 +82,11 @@ def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumR
     if files:
         rules.delete(files, sweep)
     result = rules.result(sweep.files, deleted=sweep.deleted, dry_run=False)
-    emptied = empty(rules.storage, now - guard.quarantine_retention)
+    try:
+        emptied = empty(rules.storage, now - guard.quarantine_retention)
+    except DvMaintenanceError as error:
+        error.done = "; ".join(filter(None, [sweep.done(len(files)) if files else None, error.done])) or None
+        raise
     return replace(result, quarantine=sweep.folder if sweep.deleted else None, emptied=emptied)
 
 

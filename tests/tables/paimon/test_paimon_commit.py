@@ -376,6 +376,28 @@ def test_a_failure_that_may_have_been_served_deletes_nothing(built: PaimonBuilde
     assert {path.partition("/")[0] for path in written} == {"bucket-0", "manifest"}
 
 
+def test_a_base_that_cannot_be_read_again_keeps_what_was_committed(built: PaimonBuilder) -> None:
+    """The snapshot is in place. The error said that nothing was changed."""
+
+    class Failed(Storage):
+        created = False
+
+        def create(self, path: str, data: bytes, *, staging: str | None = None) -> None:
+            super().create(path, data, staging=staging)
+            self.created = self.created or path.startswith(SNAPSHOT)
+
+        def get(self, path: str) -> bytes:
+            if self.created and path == "snapshot/snapshot-4":
+                raise StorageError("timed out")
+            return super().get(path)
+
+    rows = left(built)
+    with pytest.raises(StorageError, match="its base, could not be read again") as failure:
+        purge(PaimonTable(Failed(built.storage.uri)), LocalEngine())
+    assert "it is unknown whether the commit" in str(failure.value.done)
+    assert (PaimonTable(Storage(built.storage.uri)).version(), left(built)) == (5, rows)
+
+
 def test_a_snapshot_that_is_gone_again_was_committed(built: PaimonBuilder) -> None:
     class Gone(Storage):
         def create(self, path: str, data: bytes, *, staging: str | None = None) -> None:

@@ -108,7 +108,11 @@ def vacuum(
     result = run(rules, guard, dry_run=dry_run, now=now)
     # Files that are protected now must be found by lite vacuums after their protection ends.
     if not dry_run and not any(rules.kept[reason] for reason in rules.protected.reasons):
-        write_watermark(storage, rules.watermark)
+        try:
+            write_watermark(storage, rules.watermark)
+        except StorageError as error:
+            error.done = f"{result.deleted} expired files deleted or set aside"
+            raise
     return result
 
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import orjson
 
-from dv_maintenance.errors import ConflictError, DamagedTableError, StorageError, UsageError
+from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, StorageError, UsageError
 from dv_maintenance.files.avro.writer import Template, write_records
 from dv_maintenance.storage import FileExistsAlreadyError
 from dv_maintenance.tables import publish as frame
@@ -126,7 +126,12 @@ class _Rules(Rules[Draft]):
         if another or not self._create(path, body):
             files.discard()
             raise Overtaken(f"snapshot {version} is taken, building on it")
-        if self._base_is_another():
+        try:
+            another = self._base_is_another()
+        except DvMaintenanceError as error:
+            # The snapshot is in place: its files must stay.
+            raise self._unsure(path, f"snapshot {self.now.version}, its base, could not be read again") from error
+        if another:
             raise self._unsure(
                 path, f"snapshot {self.now.version} was rolled back and written again while it was built upon"
             )
