@@ -163,12 +163,12 @@ class DvOptimizeOperator(_Rewrites):
 
     template_fields: Sequence[str] = (*_Rewrites.template_fields, "partitions")
 
-    def __init__(self, *, partitions: Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(self, *, partitions: str | Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.partitions = partitions
 
     def work(self, on: _On, engine: EngineOf) -> Outcome:
-        keys = [self.partitions] if isinstance(self.partitions, str) else list(self.partitions)
+        keys = _texts(self.partitions)
         if keys and on.table.partitions is None:
             raise UsageError("partitions were chosen, but the table has no such setting", table=on.opened.uri)
         return verbs.optimize(on.table, on.opened, engine, keys)
@@ -187,7 +187,8 @@ class DvManifestOperator(_Rewrites):
         self.only_if_due = only_if_due
 
     def work(self, on: _On, engine: EngineOf) -> Outcome:
-        clean = verbs.nothing_due(on.table, on.opened, "manifest") if _is_true(self.only_if_due) else None
+        only_if_due = _is_true(self.only_if_due, "only_if_due")
+        clean = verbs.nothing_due(on.table, on.opened, "manifest") if only_if_due else None
         return clean or verbs.manifest(on.opened, engine)
 
 
@@ -211,7 +212,7 @@ class DvVacuumOperator(_Table):
         with in_airflow_terms():
             table = self.watched()
             opened = verbs.opened(table)
-            clean = verbs.nothing_due(table, opened, "vacuum") if _is_true(self.only_if_due) else None
+            clean = verbs.nothing_due(table, opened, "vacuum") if _is_true(self.only_if_due, "only_if_due") else None
             outcome = clean or verbs.vacuum_by_policy(table, opened, guards=self.guards or {})[0]
             return self._show(context, outcome)
 
@@ -234,7 +235,7 @@ class DvDeleteOperator(_Rewrites):
         *,
         where: str | None = None,
         keys: str | None = None,
-        on: Sequence[str] = (),
+        on: str | Sequence[str] = (),
         count_only: bool | str = False,
         **kwargs: Any,
     ) -> None:
@@ -245,8 +246,9 @@ class DvDeleteOperator(_Rewrites):
         self.count_only = count_only
 
     def work(self, on: _On, engine: EngineOf) -> Outcome:
+        count_only = _is_true(self.count_only, "count_only")
         return verbs.delete_rows(
-            on.opened, engine, where=self.where, keys=self.keys, on=list(self.on), dry_run=_is_true(self.count_only)
+            on.opened, engine, where=self.where, keys=self.keys, on=_texts(self.on), dry_run=count_only
         )
 
 
@@ -264,9 +266,10 @@ class DvErasureOperator(DvDeleteOperator):
         self.purge_all = purge_all
 
     def work(self, on: _On, engine: EngineOf) -> Outcome:
+        purge_all = _is_true(self.purge_all, "purge_all")
         # An earlier attempt may have committed its delete.
         deleted = {**super().work(on, engine).report, "retried": on.attempt > 1}
-        return purge_erased_rows(on.table, on.opened, engine, deleted, _is_true(self.purge_all))
+        return purge_erased_rows(on.table, on.opened, engine, deleted, purge_all)
 
 
 class DvCheckOperator(_Table):
@@ -306,6 +309,16 @@ class DvCheckOperator(_Table):
         return shown
 
 
-def _is_true(value: bool | str) -> bool:
-    """A template renders to text."""
-    return value if isinstance(value, bool) else value.strip().lower() == "true"
+def _is_true(value: bool | str, name: str) -> bool:
+    """A template renders to text. Raises UsageError if that is neither true nor false: a guess could delete rows."""
+    if isinstance(value, bool):
+        return value
+    text = value.strip().lower()
+    if text not in {"true", "false"}:
+        raise UsageError(f"{name} is {value!r}", next_step="make it true or false")
+    return text == "true"
+
+
+def _texts(value: str | Sequence[str]) -> list[str]:
+    """A template renders to one text."""
+    return [value] if isinstance(value, str) else list(value)

@@ -95,6 +95,12 @@ while True:
         break
     runs, last = [*runs, found.data_interval.start.isoformat()], found.data_interval
 print(json.dumps([timetable.periodic, own and own.data_interval.start.isoformat(), runs]))
+
+from dv_maintenance.airflow import DvDeleteOperator
+try:
+    DvDeleteOperator(task_id="rendered", table="orders", where="id = 1", count_only="yes").work(None, None)
+except Exception as error:
+    print(type(error).__name__, error)
 """
 
 
@@ -108,7 +114,7 @@ def test_one_dag_for_all_errors_secrets_sessions_and_backfills(
     (tmp_path / "secret.yaml").write_text(f"tables: [{{path: 's3://lake/orders', {options}}}]\n")
     days = "{name: day, every: day, start: 2026-01-01}"
     (tmp_path / "days.yaml").write_text(f"tables: [{{path: orders, partitions: {days}}}]\n")
-    of_all, error, stored, local, backfill = in_airflow(MORE).splitlines()[-5:]
+    of_all, error, stored, local, backfill, unclear = in_airflow(MORE).splitlines()[-6:]
     tasks = sorted(f"{table}.{job}" for table in ("orders", "events") for job in ("optimize", "vacuum", "check"))
     assert json.loads(of_all) == [tasks, 2, "cluster", {}]
     assert error.startswith("UsageError")
@@ -120,3 +126,4 @@ def test_one_dag_for_all_errors_secrets_sessions_and_backfills(
     assert (settings["spark.ui.enabled"], settings["spark.driver.bindAddress"]) == ("false", "127.0.0.1")
     three = [f"2026-02-{day:02}T00:00:00+00:00" for day in (3, 4, 5)]
     assert json.loads(backfill) == [True, None, three], "a DAG for backfills has no run of its own"
+    assert unclear.startswith("UsageError count_only is 'yes'"), "it counted as false, and rows were deleted"
