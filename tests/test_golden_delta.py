@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -18,17 +19,21 @@ from support.places import GOLDEN
 from support.readers import READERS
 
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import DvMaintenanceError, RefusedError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.table import Replacement, Table
 from dv_maintenance.tables.work import RewriteBin
+from dv_maintenance.testing.file_logs import check_windows
 
 EXPECTED: dict[str, dict[str, Any]] = (
     json.loads((GOLDEN / "delta" / "expected.json").read_text()) if (GOLDEN / "delta").is_dir() else {}
 )
+# Removes what was never added; has a checkpoint without the statistics of the commits.
+ODD_LOGS = {"canonicalized-paths-special-a", "dat-stats_as_struct"}
 FORTY_YEARS = 40 * 365 * 24 * 3600 * 1000
 
 
@@ -63,6 +68,22 @@ def test_the_log_says_what_it_should(golden: Path, name: str) -> None:
     assert (pc.sum(with_dv["deleted_rows"]).as_py() or 0) == facts["sum_dv_cardinality"]
     if facts["sum_physical_numRecords"] is not None and files["physical_rows"].null_count == 0:
         assert (pc.sum(files["physical_rows"]).as_py() or 0) == facts["sum_physical_numRecords"]
+
+
+@pytest.mark.parametrize("name", sampled(named("rows", "log-only", "log-only-for-peers"), 6))
+def test_the_file_log_leads_from_version_to_version(golden: Path, name: str) -> None:
+    table = open_table(str(golden / "delta" / name))
+    assert isinstance(table, FileLogTable)
+    versions = readable_versions(table)
+    check_windows(table, versions, strict=name not in ODD_LOGS)
+
+
+def readable_versions(table: Table) -> list[int]:
+    found = []
+    for version in range(table.version() + 1):
+        with suppress(UsageError, DamagedTableError):
+            found.append(table.snapshot(version).version)
+    return found
 
 
 @pytest.mark.parametrize("name", named("rows"))

@@ -14,17 +14,24 @@ if TYPE_CHECKING:
 
 __all__ = ["FILE_CHANGES", "FileCommit", "FileLog", "FileLogTable"]
 
-# One row per logical file that a commit added or removed, in the order of the commits. A new deletion vector (DV) on a
-# file is two rows: the file without it, or with the earlier one, is removed; the file with the new one is added.
+# One row per logical file that a commit added or removed: commits in their order, in each the removed files first. A
+# new deletion vector (DV) on a file is two rows: the file without it, or with the earlier one, is removed; the file
+# with the new one is added.
+#
+# Live files are keyed by path and DV. Take the live files of a version, for each later commit drop its removed keys,
+# then set its added ones: what results are the live files of that commit's version. An added key may be live already,
+# for a commit may correct statistics; a removed one may not be live.
 FILE_CHANGES = pa.schema(
     [
         # Position of the commit in `FileLog.commits`.
         pa.field("commit", pa.int64(), nullable=False),
         pa.field("added", pa.bool_(), nullable=False),
-        # Path, partition and DV as in `Snapshot.files`.
+        # As `Snapshot.files` of the commit's version spells it, like all that follows. A commit that renames a
+        # partition column renames the partitions of all files, without rows here.
         pa.field("path", pa.string(), nullable=False),
         pa.field("dv_id", pa.string()),
-        # Null in rows of removed files where the log does not repeat them.
+        # From here on null in rows of removed files where the log does not repeat it. An added file's `physical_rows`
+        # may be null in a later snapshot: a checkpoint may leave out statistics.
         pa.field("partition", pa.dictionary(pa.int32(), pa.string())),
         pa.field("size", pa.int64()),
         pa.field("physical_rows", pa.int64()),
@@ -37,9 +44,10 @@ FILE_CHANGES = pa.schema(
 class FileCommit:
     """One commit.
 
-    timestamp : epoch milliseconds.
+    timestamp : epoch milliseconds, as in ``HistoryEntry``. The clock of a writer may go back: the order is by version.
+    operation : as in ``HistoryEntry``.
     data_changed : ``False`` for compactions and other commits that leave every answer as it was.
-    ours : whether this package wrote it.
+    ours : whether this package wrote it, in any release.
     """
 
     version: int
@@ -51,11 +59,11 @@ class FileCommit:
 
 @dataclass(frozen=True, slots=True)
 class FileLog:
-    """The commits from some time on up to a snapshot, oldest first.
+    """The commits from some time on up to a snapshot, oldest first, without a gap.
 
     changes : see FILE_CHANGES.
-    base : the version before the first commit; ``None`` if the first commit created the table, or if the log of that
-        version no longer exists.
+    base : the version before the first commit, the snapshot's own if there is no commit; ``None`` if the first commit
+        created the table, or if the log of that version no longer exists.
     complete : whether the log has every commit of that time. If not, older commits were cleaned up.
     """
 
@@ -70,8 +78,13 @@ class FileLogTable(Table, Protocol):
     """A table whose history says which files each commit added and removed."""
 
     def file_log(self, snapshot: Snapshot, since: int) -> FileLog:
-        """The commits at or after ``since`` (epoch milliseconds) up to the snapshot.
+        """The commits after the newest one before ``since`` (epoch milliseconds), up to the snapshot's version.
 
-        Commits that were cleaned up are left out, see ``FileLog.complete``. Raises DamagedTableError (a commit can't be
-        read) and StorageError.
+        Reads nothing that is older, except where only a commit itself tells its time: then a few more. Commits that
+        were cleaned up are left out, see ``FileLog.complete``.
+
+        Raises
+        ------
+        DamagedTableError : a commit can't be read; ``version`` is its version.
+        StorageError : the log can't be read.
         """

@@ -24,8 +24,10 @@ from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.tables.model import OldestDv, partition_name
 from dv_maintenance.testing.backends import TableBackend
+from dv_maintenance.testing.file_logs import check_windows
 from dv_maintenance.testing.history import InterferingEngine, TableHistory
 
 __all__ = ["TableContract"]
@@ -146,6 +148,46 @@ class TableContract:
         changes = table.table.changes_since(purged)
         assert changes.data_version is None
         assert not any(commit.data_changed for commit in changes.commits)
+
+    def test_the_file_log_leads_from_version_to_version(self, table: TableHistory) -> None:
+        engine = table.backend.engine()
+        deleted = table.version
+        purge(table.table, engine)
+        table.sync()
+        purged = table.version
+        table.delete([5, 21])
+        # All rows of a file.
+        table.delete(range(10, 20), keep_empty="empty files" in table.backend.supports)
+        maintain(table.table, engine)
+        table.append("b", 3)
+        table.sync()
+        opened = table.table
+        if not isinstance(opened, FileLogTable):
+            pytest.skip("no file log")
+        check_windows(opened, list(table.versions))
+        log = opened.file_log(opened.snapshot(), 0)
+        assert (log.commits[0].version, log.base, log.complete) == (table.backend.first_version, None, True)
+        entries = {entry.version: entry for entry in opened.history()}
+        assert len(entries) == len(log.commits)
+        for commit in log.commits:
+            entry = entries[commit.version]
+            said = (commit.timestamp, commit.operation, commit.data_changed)
+            assert said == (entry.timestamp, entry.operation, entry.data_changed)
+        # Creating the table and changing rows is what others did.
+        assert [commit.ours for commit in log.commits] == [not commit.data_changed for commit in log.commits]
+        assert {commit.version for commit in log.commits if commit.ours} >= set(range(deleted + 1, purged + 1))
+        rows = log.changes.to_pylist()
+        created = {row["path"] for row in rows if row["added"]}
+        assert created >= {row["path"] for row in rows}
+
+    def test_the_file_log_of_a_table_without_rows(self, backend: TableBackend) -> None:
+        table = TableHistory(backend)
+        opened = table.table
+        if not isinstance(opened, FileLogTable):
+            pytest.skip("no file log")
+        check_windows(opened, list(table.versions))
+        log = opened.file_log(opened.snapshot(), 0)
+        assert (len(log.commits), log.changes.num_rows, log.base, log.complete) == (1, 0, None, True)
 
     # -- purge and compaction --------------------------------------------------------------------------------------
 

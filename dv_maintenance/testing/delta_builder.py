@@ -287,7 +287,8 @@ class DeltaBuilder:
 
     def _write(self, version: int, info: Mapping[str, Any], actions: Sequence[Action]) -> int:
         path = commit_path(version)
-        self.storage.create(path, commit_body({**info, "txnId": str(uuid4())}, actions))
+        named = {**info, "engineInfo": "delta-builder", "txnId": str(uuid4())}
+        self.storage.create(path, commit_body(named, actions))
         self._date(path)
         return version
 

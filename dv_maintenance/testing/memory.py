@@ -21,6 +21,7 @@ from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.carry import Source, carry_over
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.file_log import FILE_CHANGES, FileCommit, FileLog
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.model import (
     FILES_SCHEMA,
@@ -62,6 +63,7 @@ class _Version:
     operation: str
     data_changed: bool
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    ours: bool = False
 
 
 class MemoryTable:
@@ -249,7 +251,7 @@ class MemoryTable:
         reason = "another writer changed an input" if lost else ""
         if not stay:
             return CommitOutcome(None, (), lost, 1, reason)
-        self._add(files, operation["name"], data_changed=False, parameters=operation["parameters"])
+        self._add(files, operation["name"], data_changed=False, parameters=operation["parameters"], ours=True)
         version = self.version()
         self.after_commit()
         return CommitOutcome(version, tuple(stay), lost, 1, reason, tuple(rebased))
@@ -305,7 +307,7 @@ class MemoryTable:
             guard.check(refused, table=self.uri, version=before)
         if gone and not dry_run:
             self.storage.delete(gone)
-            self._add(self._files, "VACUUM END", data_changed=False)
+            self._add(self._files, "VACUUM END", data_changed=False, ours=True)
         report = ExpiredFiles(before, cutoff, kept_for, expired)
         return VacuumResult(report, 0 if dry_run else len(gone), dry_run, before, self.version(), refused)
 
@@ -347,6 +349,35 @@ class MemoryTable:
         read = max(since, snapshot.version + 1 - limit)
         return OldestDv(self._versions[read].timestamp, exact=read == since)
 
+    def file_log(self, snapshot: Snapshot, since: int) -> FileLog:
+        first = snapshot.version + 1
+        while first and self._versions[first - 1].timestamp >= since:
+            first -= 1
+        commits = []
+        rows = []
+        for number in range(first, snapshot.version + 1):
+            each = self._versions[number]
+            before = self._versions[number - 1].files if number else {}
+            commits.append(FileCommit(number, each.timestamp, each.operation, each.data_changed, each.ours))
+            removed = {key: file for key, file in before.items() if key not in each.files}
+            added = {key: file for key, file in each.files.items() if key not in before}
+            rows += [
+                {
+                    "commit": number - first,
+                    "added": files is added,
+                    "path": key.path,
+                    "dv_id": key.dv_id,
+                    "partition": file.partition,
+                    "size": file.size,
+                    "physical_rows": file.rows if file.counted else None,
+                    "deleted_rows": len(file.deleted),
+                }
+                for files in (removed, added)
+                for key, file in files.items()
+            ]
+        changes = pa.Table.from_pylist(rows, schema=FILE_CHANGES)
+        return FileLog(tuple(commits), changes, first - 1 if first else None, complete=True)
+
     # -- plumbing ------------------------------------------------------------------------------------------------
 
     @property
@@ -360,9 +391,10 @@ class MemoryTable:
         *,
         data_changed: bool,
         parameters: Mapping[str, Any] | None = None,
+        ours: bool = False,
     ) -> None:
         self.now += 1
-        self._versions.append(_Version(dict(files), self.now, operation, data_changed, parameters or {}))
+        self._versions.append(_Version(dict(files), self.now, operation, data_changed, parameters or {}, ours))
 
     def _source(self, key: FileKey, version: int) -> SourceFile:
         file = self._versions[version].files[key]

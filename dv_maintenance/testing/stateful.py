@@ -25,7 +25,9 @@ from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.testing.backends import TableBackend
+from dv_maintenance.testing.file_logs import check_steps
 from dv_maintenance.testing.history import InterferingEngine, TableHistory
 
 __all__ = ["HISTORIES", "Judge", "TableHistories"]
@@ -229,6 +231,7 @@ class TableHistories(RuleBasedStateMachine):
 
     def _check_versions(self) -> None:
         oldest, newest = self.cutoff.version, self.history.version
+        readable = []
         for version in self.history.versions:
             try:
                 found = self.history.read(version)
@@ -236,6 +239,10 @@ class TableHistories(RuleBasedStateMachine):
                 assert version < oldest, f"version {version}"
             else:
                 assert found == self.history.expected(version), f"version {version}"
+                readable.append(version)
+        opened = self.history.table
+        if isinstance(opened, FileLogTable):
+            check_steps(opened, readable)
         for name, read in self.judges.items():
             for version in sorted({oldest, newest}):
                 rows = read(self.place, version).select(["id", "p", "v"]).to_pylist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -19,7 +19,7 @@ from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, duplicate_paths,
 from dv_maintenance.tables.delta.rows.schema import arrow_schema
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["load_snapshot"]
+__all__ = ["load_snapshot", "replayed"]
 
 
 def load_snapshot(storage: Storage, version: int | None = None) -> DeltaSnapshot:
@@ -35,7 +35,7 @@ def load_snapshot(storage: Storage, version: int | None = None) -> DeltaSnapshot
     UnsupportedFeatureError : features that a reader must know.
     DamagedTableError : names the file that cannot be trusted.
     """
-    files, state, warnings = _replay(storage, version)
+    files, state, warnings = replayed(storage, version)
     if state.protocol is None:
         raise DamagedTableError(
             "the log has no protocol",
@@ -81,16 +81,20 @@ def load_snapshot(storage: Storage, version: int | None = None) -> DeltaSnapshot
     )
 
 
-def _replay(storage: Storage, version: int | None) -> tuple[LogSegment, State, tuple[str, ...]]:
-    """The state of a version. A damaged checkpoint or compacted file is replaced by the files that it summarizes."""
+def replayed(
+    storage: Storage, version: int | None, adds: Sequence[str] = ADD_COLUMNS
+) -> tuple[LogSegment, State, tuple[str, ...]]:
+    """The state of a version with these columns of its adds, and warnings. A damaged checkpoint or compacted file is
+    replaced by the files that it summarizes.
+    """
     files = segment(storage, version)
     try:
-        return files, replay(storage, files, adds=ADD_COLUMNS), files.warnings
+        return files, replay(storage, files, adds=adds), files.warnings
     except DamagedTableError as damage:
         for others, warning in _other_ways(files):
             try:
                 older = segment(storage, files.version, **others)
-                state = replay(storage, older, adds=ADD_COLUMNS)
+                state = replay(storage, older, adds=adds)
             except DvMaintenanceError:
                 continue
             return older, state, (*files.warnings, f"{warning}: {damage.message}")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         UndeleteResult,
         WaitingRows,
     )
+    from dv_maintenance.tables.file_log import FileLog
     from dv_maintenance.tables.model import (
         Change,
         Changes,
@@ -82,6 +83,11 @@ class DeltaTable:
         from dv_maintenance.tables.delta.log.history import oldest_dv
 
         return oldest_dv(self.storage, snapshot, limit)
+
+    def file_log(self, snapshot: Snapshot, since: int) -> FileLog:
+        from dv_maintenance.tables.delta.file_log import file_log
+
+        return file_log(self.storage, _delta(snapshot), since)
 
     def version_at(self, snapshot: Snapshot, timestamp: int) -> int:
         from dv_maintenance.tables.delta.log.timeline import version_at

@@ -14,7 +14,6 @@ from uuid import uuid4
 
 import orjson
 
-from dv_maintenance import __version__
 from dv_maintenance.errors import ConflictError, StorageError
 from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage
 from dv_maintenance.tables import publish as frame
@@ -23,6 +22,7 @@ from dv_maintenance.tables.delta.commit.unvacuumed import check_unvacuumed
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol
+from dv_maintenance.tables.delta.log.commit_info import ENGINE
 from dv_maintenance.tables.delta.log.segment import commit_path, latest_version, read_commit
 from dv_maintenance.tables.delta.rows.row_tracking import PRESERVED, stored_columns
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
@@ -201,7 +201,7 @@ def operation_info(
         "isBlindAppend": blind,
         "operationMetrics": {key: str(value) for key, value in metrics.items()},
         **({"tags": PRESERVED} if base is not None and _tracks_rows(base) else {}),
-        "engineInfo": f"dv-maintenance/{__version__}",
+        "engineInfo": ENGINE,
     }
 
 

@@ -53,7 +53,8 @@ REMOVE_TYPES: Final[dict[str, pa.DataType]] = {
     "baseRowId": pa.int64(),
     "defaultRowCommitVersion": pa.int64(),
 }
-_TYPES: Final = {"add": ADD_TYPES, "remove": REMOVE_TYPES}
+# Some writers repeat the statistics of a file in its remove.
+_TYPES: Final = {"add": ADD_TYPES, "remove": {**REMOVE_TYPES, "numRecords": ADD_TYPES["numRecords"]}}
 _BAD: Final = (TypeError, OverflowError, UnicodeEncodeError, pa.ArrowInvalid)
 
 

@@ -9,6 +9,14 @@ from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.log.actions import Action
 from dv_maintenance.tables.delta.log.bulk import dv_id
+from dv_maintenance.tables.delta.log.commit_info import (
+    bodies,
+    commit_info,
+    commit_time,
+    data_changed,
+    mapping,
+    operation_of,
+)
 from dv_maintenance.tables.delta.log.segment import CommitFile, commit_files, read_commits
 from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv, Snapshot
 
@@ -16,19 +24,6 @@ __all__ = ["changes_since", "history", "oldest_dv"]
 
 # Commits read at once on the way back to the oldest DV.
 _BATCH: Final = 64
-
-# Operations that write metadata and leave schema and rows as they are.
-_HARMLESS_METADATA: Final = frozenset(
-    {
-        "ADD CONSTRAINT",
-        "CLUSTER BY",
-        "DROP CONSTRAINT",
-        "DROP FEATURE",
-        "SET TBLPROPERTIES",
-        "UNSET TBLPROPERTIES",
-        "UPGRADE PROTOCOL",
-    }
-)
 
 
 def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
@@ -65,7 +60,12 @@ def changes_since(storage: Storage, version: int) -> Changes:
             next_step=f"check whether the table was replaced: its newest version is {newest}",
         )
     commits = tuple(
-        Change(file.start, _timestamp(file, _info(actions)), _operation(_info(actions)), _data_changed(actions))
+        Change(
+            file.start,
+            commit_time(file, commit_info(actions)),
+            operation_of(commit_info(actions)),
+            data_changed(actions),
+        )
         for file, actions in read_commits(storage, files)
     )
     changed = [change.version for change in commits if change.data_changed]
@@ -88,9 +88,9 @@ def oldest_dv(storage: Storage, snapshot: Snapshot, limit: int) -> OldestDv | No
     timestamp = snapshot.timestamp
     for at in range(0, len(commits), _BATCH):
         for file, actions in read_commits(storage, commits[at : at + _BATCH]):
-            timestamp = _timestamp(file, _info(actions))
-            added = {body.get("path"): _dv_id(body, storage, file) for body in _bodies(actions, "add")}
-            removed = {body.get("path"): _dv_id(body, storage, file) for body in _bodies(actions, "remove")}
+            timestamp = commit_time(file, commit_info(actions))
+            added = {body.get("path"): _dv_id(body, storage, file) for body in bodies(actions, "add")}
+            removed = {body.get("path"): _dv_id(body, storage, file) for body in bodies(actions, "remove")}
             search.commit(timestamp, added, removed)
             if not search.wanted:
                 return OldestDv(search.oldest(timestamp), exact=True)
@@ -145,16 +145,16 @@ def _dv_id(action: Mapping[str, Any], storage: Storage, file: CommitFile) -> str
 
 
 def _entry(file: CommitFile, actions: list[Action]) -> HistoryEntry:
-    info = _info(actions)
-    adds, removes = _bodies(actions, "add"), _bodies(actions, "remove")
+    info = commit_info(actions)
+    adds, removes = bodies(actions, "add"), bodies(actions, "remove")
     added, removed = _cardinalities(adds), _cardinalities(removes)
     engine = info.get("engineInfo")
     return HistoryEntry(
         version=file.start,
-        timestamp=_timestamp(file, info),
-        operation=_operation(info),
-        parameters=_mapping(info.get("operationParameters")),
-        metrics=_mapping(info.get("operationMetrics")),
+        timestamp=commit_time(file, info),
+        operation=operation_of(info),
+        parameters=mapping(info.get("operationParameters")),
+        metrics=mapping(info.get("operationMetrics")),
         engine=engine if isinstance(engine, str) else None,
         files_added=len(adds),
         files_removed=len(removes),
@@ -162,30 +162,8 @@ def _entry(file: CommitFile, actions: list[Action]) -> HistoryEntry:
         dvs_removed=len(removed),
         # A DV replaces the one its file had: what counts is by how much it grew.
         rows_deleted_by_dvs=sum(rows - removed.get(path, 0) for path, rows in added.items()),
-        data_changed=_data_changed(actions),
+        data_changed=data_changed(actions),
     )
-
-
-def _info(actions: Iterable[Action]) -> Mapping[str, Any]:
-    return next((_mapping(action["commitInfo"]) for action in actions if "commitInfo" in action), {})
-
-
-def _bodies(actions: Iterable[Action], kind: str) -> list[Mapping[str, Any]]:
-    return [_mapping(action[kind]) for action in actions if kind in action]
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _operation(info: Mapping[str, Any]) -> str:
-    operation = info.get("operation")
-    return operation if isinstance(operation, str) else "UNKNOWN"
-
-
-def _timestamp(file: CommitFile, info: Mapping[str, Any]) -> int:
-    in_commit = info.get("inCommitTimestamp")
-    return in_commit if type(in_commit) is int else file.modified
 
 
 def _cardinalities(bodies: Iterable[Mapping[str, Any]]) -> dict[str, int]:
@@ -193,12 +171,6 @@ def _cardinalities(bodies: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     found = {}
     for body in bodies:
         if body.get("deletionVector") is not None:
-            rows = _mapping(body["deletionVector"]).get("cardinality")
+            rows = mapping(body["deletionVector"]).get("cardinality")
             found[str(body.get("path"))] = rows if type(rows) is int else 0
     return found
-
-
-def _data_changed(actions: list[Action]) -> bool:
-    if any(body.get("dataChange") is not False for kind in ("add", "remove") for body in _bodies(actions, kind)):
-        return True
-    return bool(_bodies(actions, "metaData")) and _operation(_info(actions)) not in _HARMLESS_METADATA

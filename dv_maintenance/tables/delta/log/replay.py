@@ -29,7 +29,7 @@ from dv_maintenance.tables.delta.log.segment import LogSegment, read_commits
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["FullState", "State", "full_state", "replay", "tombstones"]
+__all__ = ["FullState", "State", "Tail", "full_state", "no_collection", "replay", "tombstones"]
 
 _ALL_ADD: Final = tuple(name for name in ADD_TYPES if name != "numRecords")
 _ALL_REMOVE: Final = tuple(REMOVE_TYPES)
@@ -70,7 +70,7 @@ class FullState:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Parsed JSON has no cycles, but makes the collector walk all of it again and again: a fifth of a replay's time."""
     if not gc.isenabled():
         yield
@@ -121,7 +121,7 @@ def full_state(storage: Storage, snapshot: DeltaSnapshot) -> FullState:
     )
 
 
-@_no_collection()
+@no_collection()
 def replay(storage: Storage, segment: LogSegment, *, adds: Sequence[str] = (), removes: Sequence[str] = ()) -> State:
     """The state of a segment, with these columns of its live adds and of its tombstones.
 
@@ -135,7 +135,7 @@ def replay(storage: Storage, segment: LogSegment, *, adds: Sequence[str] = (), r
         if names
     }
     paths = [file.path for file in segment.checkpoint_files]
-    tail = _Tail(storage.uri)
+    tail = Tail(storage.uri)
     # Parquet is decoded outside of Python's lock, JSON inside: side by side they take little longer than one of them.
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read_checkpoint, storage, paths, columns) if paths else None
@@ -144,7 +144,7 @@ def replay(storage: Storage, segment: LogSegment, *, adds: Sequence[str] = (), r
         touched = tail.keys()
         newer_adds, newer_removes = tail.table_of("add", adds), tail.table_of("remove", removes)
         checkpoint = reading.result() if reading else Checkpoint()
-    base = _Tail(storage.uri)
+    base = Tail(storage.uri)
     base.read(checkpoint.actions, f"checkpoint {segment.checkpoint_version}")
     domains = {**base.domains, **tail.domains}
     return State(
@@ -208,7 +208,7 @@ def _key_strings(path: pa.Array, ids: pa.Array) -> pa.Array:
 
 
 @dataclass(slots=True)
-class _Tail:
+class Tail:
     """What JSON actions say, read oldest first."""
 
     table: str

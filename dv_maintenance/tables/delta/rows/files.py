@@ -15,7 +15,7 @@ from dv_maintenance.tables.delta.log.columns import bools, int32s, numbers, stri
 from dv_maintenance.tables.delta.rows.partitions import partition_columns, partition_names
 from dv_maintenance.tables.model import FILES_SCHEMA
 
-__all__ = ["ADD_COLUMNS", "DV_STRUCT", "FILES", "duplicate_paths", "dv_column", "files_table"]
+__all__ = ["ADD_COLUMNS", "DV_STRUCT", "FILES", "deleted_rows", "duplicate_paths", "dv_column", "files_table", "sizes"]
 
 # `dv` in `files`: the descriptor as the log has it; null without a DV.
 DV_STRUCT: Final = pa.struct(
@@ -65,15 +65,13 @@ def files_table(adds: pa.Table, metadata: Metadata) -> pa.Table:
     DamagedTableError : a file without a size, a DV that contradicts its file, a value that does not fit its partition
         column.
     """
-    for name in ("size", "modificationTime"):
-        _refuse(adds, adds[name].is_null(), f"has no {name}")
-    _refuse(adds, bools(_numbers(adds["size"]) < 0), "has a negative size")
+    _refuse(adds, adds["modificationTime"].is_null(), "has no modificationTime")
     columns = {
         "path": adds["path"],
         "partition": partition_names(adds["partitionValues"], partition_columns(metadata)),
-        "size": adds["size"],
+        "size": sizes(adds),
         "physical_rows": adds["numRecords"],
-        "deleted_rows": _deleted_rows(adds),
+        "deleted_rows": deleted_rows(adds),
         "dv_id": dv_ids(adds["deletionVector"]),
         "modified": adds["modificationTime"],
         "partition_values": adds["partitionValues"],
@@ -126,8 +124,15 @@ def _fingerprints(path: pa.StringArray) -> Any:
     return prints
 
 
-def _deleted_rows(adds: pa.Table) -> pa.ChunkedArray:
-    """Cardinality of each file's DV, 0 without one, after a check of the descriptors."""
+def sizes(adds: pa.Table) -> pa.ChunkedArray:
+    """Bytes of each file. Raises DamagedTableError: a file has none."""
+    _refuse(adds, adds["size"].is_null(), "has no size")
+    _refuse(adds, bools(_numbers(adds["size"]) < 0), "has a negative size")
+    return adds["size"]
+
+
+def deleted_rows(adds: pa.Table) -> pa.ChunkedArray:
+    """Cardinality of each file's DV, 0 without one, after a check of the descriptors. Raises DamagedTableError."""
     descriptors = adds["deletionVector"]
     zeros = pa.Array.from_buffers(pa.int64(), len(adds), [None, pa.py_buffer(bytes(8 * len(adds)))])
     if descriptors.null_count == len(adds):

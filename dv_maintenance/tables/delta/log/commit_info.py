@@ -1,0 +1,67 @@
+"""What a commit says about itself: its operation, its time, whether it changed what a query returns, and its writer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from dv_maintenance import __version__
+from dv_maintenance.tables.delta.log.actions import Action
+from dv_maintenance.tables.delta.log.segment import CommitFile
+
+__all__ = ["ENGINE", "bodies", "commit_info", "commit_time", "data_changed", "is_ours", "mapping", "operation_of"]
+
+_NAME: Final = "dv-maintenance/"
+ENGINE: Final = f"{_NAME}{__version__}"
+"""``engineInfo`` of the commits of this package."""
+
+# Operations that write metadata and leave schema and rows as they are.
+_HARMLESS_METADATA: Final = frozenset(
+    {
+        "ADD CONSTRAINT",
+        "CLUSTER BY",
+        "DROP CONSTRAINT",
+        "DROP FEATURE",
+        "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES",
+        "UPGRADE PROTOCOL",
+    }
+)
+
+
+def commit_info(actions: Iterable[Action]) -> Mapping[str, Any]:
+    """The body of the commit's ``commitInfo``; empty without one."""
+    return next((mapping(action["commitInfo"]) for action in actions if "commitInfo" in action), {})
+
+
+def bodies(actions: Iterable[Action], kind: str) -> list[Mapping[str, Any]]:
+    return [mapping(action[kind]) for action in actions if kind in action]
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """The value if it is an object of JSON, otherwise an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def operation_of(info: Mapping[str, Any]) -> str:
+    operation = info.get("operation")
+    return operation if isinstance(operation, str) else "UNKNOWN"
+
+
+def commit_time(file: CommitFile, info: Mapping[str, Any]) -> int:
+    """The in-commit timestamp, otherwise the modification time of the commit file, in epoch milliseconds."""
+    in_commit = info.get("inCommitTimestamp")
+    return in_commit if type(in_commit) is int else file.modified
+
+
+def data_changed(actions: Sequence[Action]) -> bool:
+    """Whether the commit adds or removes a file with ``dataChange``, or writes metadata that may alter the schema."""
+    if any(body.get("dataChange") is not False for kind in ("add", "remove") for body in bodies(actions, kind)):
+        return True
+    return bool(bodies(actions, "metaData")) and operation_of(commit_info(actions)) not in _HARMLESS_METADATA
+
+
+def is_ours(info: Mapping[str, Any]) -> bool:
+    """Whether this package wrote the commit, whichever its version."""
+    engine = info.get("engineInfo")
+    return isinstance(engine, str) and engine.startswith(_NAME)
