@@ -1,0 +1,128 @@
+"""What event logs have shown so far, and its form as JSON, which makes reading them incremental."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from dv_maintenance.maintenance.reads.counts import HourlyReads
+from dv_maintenance.maintenance.reads.model import Reads
+from dv_maintenance.maintenance.reads.spark_queries import Application
+from dv_maintenance.storage import Storage, absolute_uri
+
+__all__ = ["Log", "SparkReads", "dump", "load"]
+
+_FORMAT: Final = 1
+
+
+@dataclass(slots=True)
+class Log:
+    """The log of one application.
+
+    files : by name, stored size in bytes when it was read, and how far, as an offset in the decompressed file.
+    """
+
+    application: Application = field(default_factory=Application)
+    files: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SparkReads:
+    """What the event logs show.
+
+    since, until : times of the first and the last event, epoch milliseconds; ``None`` if there is no event.
+    tables : reads by the table's absolute URI.
+    problems : sentences on what could not be read.
+    logs : by the path of the file, or of the folder of a rolling log.
+    """
+
+    since: int | None = None
+    until: int | None = None
+    tables: dict[str, HourlyReads] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    logs: dict[str, Log] = field(default_factory=dict)
+
+    def unlocated(self) -> dict[str, int]:
+        """Scans whose plan does not show the table's location, by the name that it shows."""
+        found: dict[str, int] = {}
+        for log in self.logs.values():
+            for name, scans in log.application.unlocated.items():
+                found[name] = found.get(name, 0) + scans
+        return found
+
+    def of(self, table: str) -> Reads | None:
+        """The reads of a table, by path or URI; ``None`` if the logs have none: its readers may log elsewhere."""
+        found = self.tables.get(absolute_uri(table))
+        if found is None or self.since is None or self.until is None:
+            return None
+        return found.reads(self.since, self.until)
+
+
+def load(storage: Storage, name: str, logs: str) -> SparkReads:
+    """What was known before. A state that is damaged, or of other logs, is not used.
+
+    logs : URI of the logs.
+    """
+    try:
+        data = orjson.loads(storage.get(name))
+    except FileNotFoundError:
+        return SparkReads()
+    except ValueError:
+        data = None
+    try:
+        if data["format"] != _FORMAT or data["logs_of"] != logs:
+            raise ValueError
+        return SparkReads(
+            _time(data["since"]),
+            _time(data["until"]),
+            {str(uri): HourlyReads.from_json(reads) for uri, reads in data["tables"].items()},
+            logs={str(key): _log_from_json(log) for key, log in data["logs"].items()},
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        problem = f"the state {storage.uri_of(name)} is damaged or of other logs: every log was read again"
+        return SparkReads(problems=[problem])
+
+
+def _time(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def dump(found: SparkReads, logs: str) -> bytes:
+    """The state as JSON. ``logs``: URI of the logs."""
+    return orjson.dumps(
+        {
+            "format": _FORMAT,
+            "logs_of": logs,
+            "since": found.since,
+            "until": found.until,
+            "tables": {uri: reads.to_json() for uri, reads in sorted(found.tables.items())},
+            "logs": {key: _log_to_json(log) for key, log in sorted(found.logs.items())},
+        },
+        option=orjson.OPT_INDENT_2,
+    )
+
+
+def _log_to_json(log: Log) -> dict[str, Any]:
+    running = log.application
+    return {
+        "files": log.files,
+        "own": running.own,
+        "first": running.first,
+        "last": running.last,
+        "queries": list(running.queries.items()),
+        "unlocated": running.unlocated,
+        "scans": [[metric, *scan] for metric, scan in running.scans.items()],
+    }
+
+
+def _log_from_json(data: Any) -> Log:
+    scans = {
+        int(metric): (int(query), tuple(places), None if names is None else tuple(names))
+        for metric, query, places, names in data["scans"]
+    }
+    queries = {int(query): int(time) for query, time in data["queries"]}
+    unlocated = {str(name): int(scans) for name, scans in data["unlocated"].items()}
+    running = Application(bool(data["own"]), queries, scans, _time(data["first"]), _time(data["last"]), unlocated)
+    return Log(running, {str(name): (int(size), int(offset)) for name, (size, offset) in data["files"].items()})
