@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from support.readers import with_deltalake
 from support.twins import Twins, make_table
 
 from dv_maintenance.dml.delete import delete
@@ -52,17 +53,28 @@ def no_spark() -> Any:
     return Nothing()
 
 
-def test_delete_twice_on_twins(twins: Twins) -> None:
+def test_deletes_on_twins(twins: Twins, tmp_path: Path) -> None:
+    """One after the other, so that each finds the deletion vectors of those before it."""
+    first = twins.table.version() + 1
     for condition in ("id % 5 = 1 OR name IS NULL", "price > 20.5 AND shop = 'a b'", "day = '2026-02-01'"):
         report = delete(twins.table, twins.spark, condition)
-        twins.sql(f"DELETE FROM {{t}} WHERE {condition}")
-        twins.check_content()
-        theirs, ours = twins.metrics()
-        assert ours == theirs
         assert report.version_after == report.version_before + 1
-        assert report.rows_deleted == theirs.get("numDeletedRows", report.rows_deleted)
-        twins.check_changes(report.version_after)
+        assert report.rows_deleted == same_metrics(twins, condition).get("numDeletedRows", report.rows_deleted)
+    keys = tmp_path / "erase.parquet"
+    pq.write_table(pa.table({"id": [*range(0, 400, 3), None, 10**12]}).append_column("more", pa.nulls(136)), keys)
+    report = delete(twins.table, twins.spark, keys=str(keys), on=["id"])
+    assert report.rows_deleted == same_metrics(twins, "id < 400 AND id % 3 = 0")["numDeletedRows"]
+    twins.check_content()
+    twins.check_changes(first, report.version_after)
     twins.check_deltalake()
+
+
+def same_metrics(twins: Twins, condition: str) -> dict[str, int]:
+    """Those of delta-spark's DELETE, which are those of ours."""
+    twins.sql(f"DELETE FROM {{t}} WHERE {condition}")
+    theirs, ours = twins.metrics()
+    assert ours == theirs, condition
+    return theirs
 
 
 @pytest.mark.deep
@@ -121,14 +133,7 @@ def test_a_damaged_file_is_said_to_be_one(twins: Twins) -> None:
 # -- keys --------------------------------------------------------------------------------------------------------
 
 
-def test_delete_by_keys(twins: Twins, tmp_path: Path) -> None:
-    keys = tmp_path / "erase.parquet"
-    pq.write_table(pa.table({"id": [*range(0, 400, 3), None, 10**12]}).append_column("more", pa.nulls(136)), keys)
-    report = delete(twins.table, twins.spark, keys=str(keys), on=["id"])
-    twins.sql("DELETE FROM {t} WHERE id < 400 AND id % 3 = 0")
-    twins.check_content()
-    theirs, ours = twins.metrics()
-    assert (ours, report.rows_deleted) == (theirs, theirs["numDeletedRows"])
+def test_keys_of_several_columns(twins: Twins) -> None:
     frame = twins.spark.createDataFrame([("n401", "late"), (None, "late"), ("n1", None)], "name string, shop string")
     assert delete(twins.table, twins.spark, keys=frame, on=["name", "shop"]).rows_deleted == 1, "null equals nothing"
 
@@ -183,27 +188,38 @@ def busy(place: Path, *others: Any) -> Busy:
     return table
 
 
-def test_rows_that_others_add_meanwhile_are_looked_for_again(twins: Twins) -> None:
-    def overwrite() -> None:
-        twins.spark.sql(f"UPDATE delta.`{twins.ours}` SET price = 1000 WHERE id = 1")
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """40 rows in two files."""
+    schema = pa.schema([("id", pa.int64()), ("price", pa.float64())])
+    builder = DeltaBuilder(str(tmp_path / "small")).create(schema)
+    builder.append(pa.table({"id": range(40), "price": [n / 4 for n in range(40)]}, schema=schema), files=2)
+    return tmp_path / "small"
 
-    report = delete(busy(twins.ours, overwrite), twins.spark, "price >= 100")
+
+def rows_of(place: Path) -> list[tuple[int, float]]:
+    return sorted((row["id"], row["price"]) for row in with_deltalake(place).to_pylist())
+
+
+def test_rows_that_others_add_meanwhile_are_looked_for_again(delta_spark: SparkSession, small: Path) -> None:
+    def change() -> None:
+        delta_spark.sql(f"UPDATE delta.`{small}` SET price = 1000 WHERE id = 1")
+
+    report = delete(busy(small, change), delta_spark, "price >= 5")
     assert report.attempts == 2
-    left = twins.spark.read.format("delta").load(str(twins.ours))
-    assert left.where("price >= 100 or id = 1").count() == 0
+    assert rows_of(small) == [(n, n / 4) for n in range(20) if n != 1]
 
 
-def test_a_compaction_meanwhile(twins: Twins) -> None:
+def test_a_compaction_meanwhile(delta_spark: SparkSession, small: Path) -> None:
     def compact() -> None:
-        twins.spark.sql(f"OPTIMIZE delta.`{twins.ours}`")
+        delta_spark.sql(f"OPTIMIZE delta.`{small}`")
 
-    twins.spark.sql(f"INSERT INTO delta.`{twins.ours}` SELECT id, 'x', 1, DATE '2026-02-01', 'late' FROM range(9)")
-    report = delete(busy(twins.ours, compact), twins.spark, "id % 2 = 0")
+    report = delete(busy(small, compact), delta_spark, "id % 2 = 0")
     assert report.attempts == 2
-    assert twins.spark.read.format("delta").load(str(twins.ours)).where("id % 2 = 0").count() == 0
+    assert rows_of(small) == [(n, n / 4) for n in range(1, 40, 2)]
     with pytest.raises(ConflictError, match="in 1 attempts"):
-        others = [lambda: twins.spark.sql(f"UPDATE delta.`{twins.ours}` SET price = 7")]
-        delete(busy(twins.ours, *others), twins.spark, "price < 100", max_attempts=1)
+        others = [lambda: delta_spark.sql(f"UPDATE delta.`{small}` SET price = 7")]
+        delete(busy(small, *others), delta_spark, "price < 9", max_attempts=1)
 
 
 def test_without_deletion_vectors(delta_spark: SparkSession, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ public class SparkAnswers {
     public String[] answers(final SparkSession spark, String source, final String[] asked, int threads)
             throws Exception {
         final Dataset rows;
+        scala.Option before = SparkSession.getActiveSession();
         try {
             SparkSession.setActiveSession(spark);
             rows = source == null ? null : (Dataset) spark.sql(source);
@@ -36,6 +37,8 @@ public class SparkAnswers {
             String[] failed = new String[asked.length];
             Arrays.fill(failed, failure(error));
             return failed;
+        } finally {
+            activate(before);
         }
         ExecutorService pool = Executors.newFixedThreadPool(threads);
         try {
@@ -63,6 +66,7 @@ public class SparkAnswers {
      * the table's log is not asked again which files may hold such rows.
      */
     public String pin(SparkSession spark, String query, String view) {
+        scala.Option before = SparkSession.getActiveSession();
         try {
             SparkSession.setActiveSession(spark);
             QueryExecution execution = ((Dataset) spark.sql(query)).queryExecution();
@@ -70,11 +74,14 @@ public class SparkAnswers {
             return "";
         } catch (Throwable error) {
             return failure(error);
+        } finally {
+            activate(before);
         }
     }
 
     /** Reads a query's rows once, and makes them a view: filters on it are evaluated row by row, nothing is skipped. */
     public String hold(SparkSession spark, String query, String view) {
+        scala.Option before = SparkSession.getActiveSession();
         try {
             SparkSession.setActiveSession(spark);
             QueryExecution execution = ((Dataset) spark.sql(query)).queryExecution();
@@ -87,6 +94,17 @@ public class SparkAnswers {
             return rows.length + " rows";
         } catch (Throwable error) {
             return failure(error);
+        } finally {
+            activate(before);
+        }
+    }
+
+    /** The caller's thread goes on in the session that it had: others run their tests there. */
+    private static void activate(scala.Option session) {
+        if (session.isDefined()) {
+            SparkSession.setActiveSession((SparkSession) session.get());
+        } else {
+            SparkSession.clearActiveSession();
         }
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -60,8 +61,8 @@ class Judged:
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
-        self.theirs = make_table(spark, folder / "theirs", TABLE)
-        self.ours = make_table(spark, folder / "ours", TABLE)
+        self.theirs, self.ours = make_table(spark, folder / "theirs", TABLE), folder / "ours"
+        shutil.copytree(self.theirs, self.ours)
         self.inserted = 1
 
     def outcomes(self, kind: str, column: str, value: str) -> tuple[Any, Any]:
@@ -103,9 +104,10 @@ class Judged:
         return [str(row[0]) for row in rows.selectExpr(f"CAST({column} AS STRING)").collect()]
 
 
-@pytest.fixture
-def judged(delta_spark: SparkSession, tmp_path: Path) -> Judged:
-    return Judged(delta_spark, tmp_path)
+@pytest.fixture(scope="module")
+def judged(delta_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """Of all tests: a row more or another value in row 1 changes no outcome."""
+    return Judged(delta_spark, tmp_path_factory.mktemp("judged"))
 
 
 @pytest.mark.parametrize("kind", ["update", pytest.param("matched", marks=pytest.mark.deep), "insert"])

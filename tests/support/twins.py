@@ -72,14 +72,14 @@ class Twins:
         (found,) = [info["operationMetrics"] for info in infos if info]
         return {name: int(value) for name, value in found.items() if not name.endswith(_NOT_COMPARED)}
 
-    def check_changes(self, version: int) -> Counter[str]:
-        """What the change data feed says of one version is the same; returned as text."""
+    def check_changes(self, first: int, last: int | None = None) -> Counter[str]:
+        """What the change data feed says of these versions, or of one, is the same; returned as text."""
         theirs, ours = (
             rows_of(
                 self.spark.read.format("delta")
                 .option("readChangeFeed", "true")
-                .option("startingVersion", version)
-                .option("endingVersion", version)
+                .option("startingVersion", first)
+                .option("endingVersion", first if last is None else last)
                 .load(str(place))
                 .drop("_commit_timestamp")
                 .toArrow()

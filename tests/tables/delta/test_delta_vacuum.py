@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 from effort import examples
 from hypothesis import given, settings
@@ -28,6 +29,7 @@ from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.vacuum.retention import interval_millis
 from dv_maintenance.tables.delta.vacuum.run import vacuum
 from dv_maintenance.tables.model import VacuumResult
+from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -591,22 +593,20 @@ def test_no_reader_misses_anything(golden_copy: Callable[[str], Path], name: str
 def test_delta_spark_reads_on_travels_and_vacuums_on(delta_spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     sql = delta_spark.sql
-    sql(
-        f"CREATE TABLE delta.`{path}` USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true') "
-        "AS SELECT /*+ COALESCE(1) */ id FROM range(60)"
-    )
+    builder = DeltaBuilder(str(path)).create(pa.schema([("id", pa.int64())]))
+    builder.append(pa.table({"id": range(60)}))
     for modulo in (2, 3, 5):
-        sql(f"DELETE FROM delta.`{path}` WHERE id % {modulo} = 0")
+        builder.delete(lambda batch, by=modulo: pa.array([n % by == 0 for n in batch["id"].to_pylist()]))
 
     def ids(version: int | None = None) -> set[int]:
         return set(with_delta_spark(delta_spark, path, version)["id"].to_pylist())
 
     table = open_table(str(path))
     times = {entry.version: entry.timestamp for entry in table.history()}
-    now = times[3] + 10_000
-    # Version 2 is the newest one at the cutoff: it and later versions stay readable.
-    table.vacuum(retention=now - times[2], allow_short_retention=True, now=now)
-    assert ids(2) == {n for n in range(60) if n % 2 and n % 3}
+    now = times[4] + 10_000
+    # Version 3 is the newest one at the cutoff: it and later versions stay readable.
+    table.vacuum(retention=now - times[3], allow_short_retention=True, now=now)
+    assert ids(3) == {n for n in range(60) if n % 2 and n % 3}
 
     result = table.vacuum(retention=0, allow_short_retention=True, now=now)
     assert {file.kind for file in result.expired.files} == {"dv"}
