@@ -22,6 +22,8 @@ from dv_maintenance.maintenance.execution.apply import ApplyReport, maintain, pu
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.file_log import FileLogTable
+from dv_maintenance.testing.file_logs import check_windows
 
 EXPECTED: dict[str, dict[str, Any]] = {
     path.parent.name: json.loads(path.read_text()) for path in sorted((GOLDEN / "lance").glob("*/expected.json"))
@@ -48,6 +50,13 @@ def hashed(place: Path, version: int) -> tuple[int, str]:
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             digest.update(json.dumps(row, separators=(",", ":")).encode() + b"\n")
     return count, digest.hexdigest()
+
+
+@pytest.mark.parametrize("name", sampled(SOUND, 4))
+def test_the_file_log_leads_from_version_to_version(golden: Path, name: str) -> None:
+    table = open_table(str(golden / "lance" / name))
+    assert isinstance(table, FileLogTable)
+    check_windows(table, [entry.version for entry in table.history()][::-1])
 
 
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.deep)])

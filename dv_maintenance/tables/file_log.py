@@ -47,14 +47,15 @@ class FileCommit:
     timestamp : epoch milliseconds, as in ``HistoryEntry``. The clock of a writer may go back: the order is by version.
     operation : as in ``HistoryEntry``.
     data_changed : ``False`` for compactions and other commits that leave every answer as it was.
-    ours : whether this package wrote it, in any release.
+    ours : whether this package wrote it, in any release; ``None`` where the commit doesn't tell: Lance's library
+        commits rewrites and indices for this package as for others.
     """
 
     version: int
     timestamp: int
     operation: str
     data_changed: bool
-    ours: bool
+    ours: bool | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.capabilities import RenamedManifests, UndeleteResult
+    from dv_maintenance.tables.file_log import FileLog
     from dv_maintenance.tables.lance.commit.preflight import Fault
     from dv_maintenance.tables.lance.log.refs import Branch, Tag
     from dv_maintenance.tables.model import Changes, HistoryEntry, OldestDv, Snapshot, VacuumResult
@@ -69,6 +70,11 @@ class LanceTable:
         from dv_maintenance.tables.lance.log.history import history
 
         return history(self.storage, limit)
+
+    def file_log(self, snapshot: Snapshot, since: int) -> FileLog:
+        from dv_maintenance.tables.lance.file_log import file_log
+
+        return file_log(self.storage, cast("LanceSnapshot", snapshot), since)
 
     def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
         from dv_maintenance.tables.lance.log.history import oldest_dv

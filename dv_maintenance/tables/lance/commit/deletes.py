@@ -26,6 +26,7 @@ from dv_maintenance.tables.lance.commit.deletion_files import described, new_del
 from dv_maintenance.tables.lance.commit.preflight import check_sound
 from dv_maintenance.tables.lance.layout import DELETIONS, check_folders
 from dv_maintenance.tables.lance.log.manifest import DeletionFile, Fragment
+from dv_maintenance.tables.lance.log.transaction import OPERATION, PARAMETERS
 from dv_maintenance.tables.lance.log.versions import all_versions, load_manifest, read_manifest
 from dv_maintenance.tables.lance.rows.files import deletions_of
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot
@@ -36,11 +37,7 @@ from dv_maintenance.tables.rows import ChangesOutcome, DeletedRows, RowChanges
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["OPERATION", "PARAMETERS", "commit_deletes"]
-
-OPERATION: Final = "dvm.operation"
-PARAMETERS: Final = "dvm.parameters"
-"""Properties of our transactions: the operation's name, and its parameters as JSON."""
+__all__ = ["commit_deletes"]
 
 # Messages of Lance about a concurrent writer: nothing was committed.
 _CONFLICT: Final = re.compile(r"commit conflict|[Ii]ncompatible transaction|preempted by concurrent")

@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.carry import Source, carry_over
@@ -22,6 +23,7 @@ from dv_maintenance.tables.lance.commit.indices import update_indices
 from dv_maintenance.tables.lance.layout import DELETIONS
 from dv_maintenance.tables.lance.log.history import changes_since
 from dv_maintenance.tables.lance.log.manifest import Fragment
+from dv_maintenance.tables.lance.log.transaction import OPERATION
 from dv_maintenance.tables.lance.rows.files import deletions_of
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot, load_snapshot
 from dv_maintenance.tables.model import FileKey
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["commit"]
+
+# The property of a transaction that Lance shows as its message.
+_MESSAGE: Final = "lance.commit.message"
 
 # Pairs of a source fragment as it was read, and as it is now; None: it is gone.
 _Sources = list[tuple[Fragment, Fragment | None]]
@@ -207,7 +212,7 @@ class _Commit(Rules[_Sources]):
     def _commit_by_us(
         self, now: LanceSnapshot, sources: Sequence[tuple[Fragment, Fragment | None]]
     ) -> tuple[int, Rebased | None]:
-        from lance import LanceDataset, LanceOperation
+        from lance import LanceDataset, LanceOperation, Transaction
         from lance.fragment import DeletionFile
 
         if self.prepared is None:
@@ -241,9 +246,9 @@ class _Commit(Rules[_Sources]):
         )
         try:
             with self._errors():
-                committed = LanceDataset.commit(
-                    prepared.dataset, rewrite, read_version=now.version, commit_message=self.name
-                )
+                said = {OPERATION: self.name, _MESSAGE: self.name}
+                transaction = Transaction(now.version, rewrite, str(uuid4()), said)
+                committed = LanceDataset.commit(prepared.dataset, transaction)
         except ConflictError:
             self.storage.delete(written)
             raise

@@ -20,7 +20,7 @@ from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv
 from dv_maintenance.tables.parallel import in_parallel
 
-__all__ = ["changes_since", "history", "oldest_dv"]
+__all__ = ["changes_since", "data_changed", "history", "manifests", "oldest_dv", "transaction_of"]
 
 _BATCH: Final = 64  # manifests in memory at once
 _UNKNOWN: Final = Transaction("UNKNOWN", 0, None)
@@ -44,7 +44,7 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
     wanted = files if limit is None else files[:limit]
     found: list[HistoryEntry] = []
     after: Manifest | None = None
-    for manifest in _manifests(storage, files[: len(wanted) + 1] if wanted else []):
+    for manifest in manifests(storage, files[: len(wanted) + 1] if wanted else []):
         if after is not None:
             found.append(_entry(storage, after, manifest))
         after = manifest
@@ -76,12 +76,12 @@ def changes_since(storage: Storage, version: int) -> Changes:
     new = [file for file in files if file.version > version]
     commits = []
     before: Manifest | None = None
-    for manifest in _manifests(storage, new):
-        transaction = read_transaction(storage, manifest) or _UNKNOWN
+    for manifest in manifests(storage, new):
+        transaction = transaction_of(storage, manifest)
         if transaction.data_changed is None and before is None:
             earlier = [file for file in files if file.version == manifest.version - 1]
-            before = next(_manifests(storage, earlier), None)
-        changed = _data_changed(transaction, manifest, before)
+            before = next(manifests(storage, earlier), None)
+        changed = data_changed(transaction, manifest, before)
         commits.append(Change(manifest.version, manifest.timestamp, transaction.operation, changed))
         before = manifest
     unseen = set(range(max(version, 0) + 1, newest + 1)) - {change.version for change in commits}
@@ -114,7 +114,7 @@ def oldest_dv(storage: Storage, snapshot: LanceSnapshot, limit: int) -> OldestDv
         if with_one - without <= 1:
             break
         at = next((at for at in (likely, likely + 1) if without < at < with_one), (without + with_one) // 2)
-        manifest = next(_manifests(storage, files[at : at + 1]), None)
+        manifest = next(manifests(storage, files[at : at + 1]), None)
         if manifest is not None and any(
             each.id in wanted and each.deletion for each in _fragments(storage, manifest, ())
         ):
@@ -141,7 +141,7 @@ class _Difference:
 
 
 def _entry(storage: Storage, manifest: Manifest, before: Manifest | None) -> HistoryEntry:
-    transaction = read_transaction(storage, manifest) or _UNKNOWN
+    transaction = transaction_of(storage, manifest)
     if before is not None and before.version != manifest.version - 1:
         before = None
     known = before is not None or manifest.version == 1
@@ -158,11 +158,17 @@ def _entry(storage: Storage, manifest: Manifest, before: Manifest | None) -> His
         dvs_added=difference.dvs_added,
         dvs_removed=difference.dvs_removed,
         rows_deleted_by_dvs=difference.rows_deleted_by_dvs,
-        data_changed=_data_changed(transaction, manifest, before),
+        data_changed=data_changed(transaction, manifest, before),
     )
 
 
-def _data_changed(transaction: Transaction, manifest: Manifest, before: Manifest | None) -> bool:
+def transaction_of(storage: Storage, manifest: Manifest) -> Transaction:
+    """What made a version; UNKNOWN if that is gone."""
+    return read_transaction(storage, manifest) or _UNKNOWN
+
+
+def data_changed(transaction: Transaction, manifest: Manifest, before: Manifest | None) -> bool:
+    """Before : the version before it; ``None`` if that is gone."""
     if transaction.data_changed is not None:
         return transaction.data_changed
     return before is None or (before.fragment_records, before.field_records) != (
@@ -223,7 +229,7 @@ def _deleted(storage: Storage, manifest: Manifest, fragment: Fragment) -> int:
 # -- reading ------------------------------------------------------------------------------------------------------
 
 
-def _manifests(storage: Storage, files: Sequence[VersionFile], batch: int = _BATCH) -> Iterator[Manifest]:
+def manifests(storage: Storage, files: Sequence[VersionFile], batch: int = _BATCH) -> Iterator[Manifest]:
     """The manifests in the given order, without those that are cleaned up concurrently.
 
     batch : how many are read at once at first; 1 if one is likely to suffice.

@@ -15,9 +15,13 @@ from dv_maintenance.files.protobuf import BYTES, INTS, VARINT, Message, Shape, p
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.log.manifest import Manifest
 
-__all__ = ["TRANSACTIONS", "Transaction", "parse_transaction", "read_transaction"]
+__all__ = ["OPERATION", "PARAMETERS", "TRANSACTIONS", "Transaction", "parse_transaction", "read_transaction"]
 
 TRANSACTIONS: Final = "_transactions"
+OPERATION: Final = "dvm.operation"
+PARAMETERS: Final = "dvm.parameters"
+"""Properties of the transactions of this package: the operation's name, and its parameters as JSON."""
+
 _FILE: Final = re.compile(r"[0-9]{1,20}-[0-9A-Za-z-]{1,64}\.txn")
 
 # Field number -> the operation's name, and whether it changes what a query returns.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,16 @@ from dv_maintenance.tables.lance.log.manifest import DataFile, Fragment, Index, 
 from dv_maintenance.tables.model import FILES_SCHEMA, SEQUENCE
 from dv_maintenance.tables.parallel import in_parallel
 
-__all__ = ["FILES", "counted", "counts_are_known", "deleted_rows", "deletions_of", "files_table", "read_deletions"]
+__all__ = [
+    "FILES",
+    "counted",
+    "counts_are_known",
+    "deleted_rows",
+    "deletions_of",
+    "files_table",
+    "log_columns",
+    "read_deletions",
+]
 
 FILES: Final = pa.schema(
     [
@@ -52,23 +61,16 @@ def files_table(storage: Storage, manifest: Manifest, fragments: Sequence[Fragme
     ------
     DamagedTableError : a deletion file lists more rows than its fragment has, or its base path is unknown.
     """
-    for each in fragments:
-        if each.deletion and each.physical_rows is not None and (each.deletion.count or 0) > each.physical_rows:
-            raise DamagedTableError(
-                f"fragment {each.id} has {each.physical_rows} rows, {each.deletion.count} of them deleted",
-                table=storage.uri,
-                version=manifest.version,
-                next_step="run preflight to see what is wrong with its deletion file, or restore an earlier version",
-            )
     rows = len(fragments)
     deletions = [each.deletion for each in fragments]
+    logged = log_columns(storage, manifest, fragments)
     columns = {
-        "path": strings([_path(storage, manifest, each) for each in fragments]),
+        "path": strings(logged["path"]),
         "partition": pa.DictionaryArray.from_arrays(int32s(np.zeros(rows)), strings([""])),
-        "size": int64s([sum(file.size or 0 for file in each.files) for each in fragments]),
-        "physical_rows": int64s([each.physical_rows for each in fragments]),
-        "deleted_rows": int64s([(each.count or 0) if each else 0 for each in deletions]),
-        "dv_id": strings([deletion_path(storage, manifest, each) if each else None for each in deletions]),
+        "size": int64s(logged["size"]),
+        "physical_rows": int64s(logged["physical_rows"]),
+        "deleted_rows": int64s(logged["deleted_rows"]),
+        "dv_id": strings(logged["dv_id"]),
         "modified": int64s([manifest.timestamp] * rows),
         "sequence": int64s(_sequence(manifest, fragments)),
         "fragment_id": int64s([each.id for each in fragments]),
@@ -77,6 +79,28 @@ def files_table(storage: Storage, manifest: Manifest, fragments: Sequence[Fragme
         "dv_read_version": int64s([each.read_version if each else None for each in deletions]),
     }
     return pa.Table.from_arrays([columns[name] for name in FILES.names], schema=FILES)
+
+
+def log_columns(storage: Storage, manifest: Manifest, fragments: Sequence[Fragment]) -> dict[str, list[Any]]:
+    """The columns of a file log that depend on the fragment: ``path``, ``size``, ``physical_rows``, ``deleted_rows``,
+    ``dv_id``. Raises as :func:`files_table`.
+    """
+    for each in fragments:
+        if each.deletion and each.physical_rows is not None and (each.deletion.count or 0) > each.physical_rows:
+            raise DamagedTableError(
+                f"fragment {each.id} has {each.physical_rows} rows, {each.deletion.count} of them deleted",
+                table=storage.uri,
+                version=manifest.version,
+                next_step="run preflight to see what is wrong with its deletion file, or restore an earlier version",
+            )
+    deletions = [each.deletion for each in fragments]
+    return {
+        "path": [_path(storage, manifest, each) for each in fragments],
+        "size": [sum(file.size or 0 for file in each.files) for each in fragments],
+        "physical_rows": [each.physical_rows for each in fragments],
+        "deleted_rows": [(each.count or 0) if each else 0 for each in deletions],
+        "dv_id": [deletion_path(storage, manifest, each) if each else None for each in deletions],
+    }
 
 
 def _sequence(manifest: Manifest, fragments: Sequence[Fragment]) -> list[int]:

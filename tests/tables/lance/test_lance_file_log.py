@@ -1,0 +1,159 @@
+"""What each version of a Lance table did to the live files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dv_maintenance.dv import DeletionVector
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.lance.log.versions import manifest_name
+from dv_maintenance.tables.lance.table import LanceTable
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.rows import DeletedRows, RowChanges
+from dv_maintenance.testing.backends import LanceBackend
+from dv_maintenance.testing.file_logs import check_steps, check_windows
+from dv_maintenance.testing.history import InterferingEngine, TableHistory
+
+
+def rows(start: int, count: int) -> pa.Table:
+    return pa.table({"id": pa.array(range(start, start + count), pa.int64()), "v": pa.array([0.5] * count)})
+
+
+@pytest.fixture(scope="module")
+def eventful(pylance: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> LanceTable:
+    """A table that everything was done to."""
+    path = str(tmp_path_factory.mktemp("lance") / "t")
+    dataset = pylance.write_dataset(rows(0, 30), path, max_rows_per_file=10)
+    dataset.insert(rows(30, 10))
+    for condition in ("id in (1, 2, 11)", "id in (3, 12)", "id < 0", "id between 20 and 29"):
+        dataset.delete(condition)
+    dataset.update({"v": "2.0"}, where="id = 4")
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.add_columns({"w": "id * 2"})
+    dataset.drop_columns(["w"])
+    dataset.update_config({"team": "a"})
+    dataset.optimize.compact_files()
+    pylance.dataset(path, version=4).restore()
+    pylance.write_dataset(rows(0, 5), path, mode="overwrite")
+    return LanceTable(Storage(path))
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the manifests that are read from here on."""
+    get, names = Storage.get, list[str]()
+
+    def watched(storage: Storage, path: str) -> bytes:
+        if path.endswith(".manifest"):
+            names.append(Path(path).name)
+        return get(storage, path)
+
+    monkeypatch.setattr(Storage, "get", watched)
+    return names
+
+
+def test_every_operation(eventful: LanceTable) -> None:
+    newest = eventful.version()
+    check_windows(eventful, range(1, newest + 1))
+    log = eventful.file_log(eventful.snapshot(), 0)
+    history = {entry.version: entry for entry in eventful.history()}
+    assert (log.base, log.complete, len(log.commits)) == (None, True, newest)
+    for number, commit in enumerate(log.commits):
+        entry = history[commit.version]
+        assert (commit.operation, commit.data_changed) == (entry.operation, entry.data_changed)
+        own = [row for row in log.changes.to_pylist() if row["commit"] == number]
+        came, gone = ({row["dv_id"] for row in own if row["added"] is added} - {None} for added in (True, False))
+        # Columns that come or go change a file, and leave its deletions.
+        assert [len(came - gone), len(gone - came)] == [entry.dvs_added, entry.dvs_removed]
+    unmarked = {"Rewrite", "ReserveFragments", "CreateIndex"}
+    assert {commit.operation for commit in log.commits if commit.ours is None} == unmarked
+    assert True not in {commit.ours for commit in log.commits}
+
+
+def test_a_column_that_is_added_is_another_size_of_the_same_file(eventful: LanceTable) -> None:
+    log = eventful.file_log(eventful.snapshot(), 0)
+    (merge,) = [number for number, commit in enumerate(log.commits) if commit.operation == "Merge"]
+    own = [row for row in log.changes.to_pylist() if row["commit"] == merge]
+    sizes: dict[Any, list[int]] = {}
+    for row in own:
+        sizes.setdefault(FileKey(row["path"], row["dv_id"]), []).append(row["size"])
+    assert sizes
+    assert all(before < after for before, after in sizes.values())
+
+
+def test_older_manifests_are_not_read(eventful: LanceTable, read: list[str]) -> None:
+    snapshot = eventful.snapshot()
+    log = eventful.file_log(snapshot, 0)
+    wanted = log.commits[-4]
+    assert wanted.timestamp > log.commits[-5].timestamp
+    read.clear()
+    found = eventful.file_log(snapshot, wanted.timestamp)
+    # The snapshot has its own; the version before the first commit is compared with it.
+    newest = snapshot.version
+    assert read == [manifest_name(version, snapshot.naming) for version in range(newest - 1, newest - 5, -1)]
+    assert (len(found.commits), found.base, found.complete) == (4, newest - 4, True)
+
+
+def test_versions_that_were_cleaned_up(eventful: LanceTable, tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    storage = Storage(eventful.storage.local(""))
+    for info in storage.walk():
+        target = place / info.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(storage.get(info.path))
+    table = LanceTable(Storage(str(place)))
+    times = {entry.version: entry.timestamp for entry in table.history()}
+    for version in (1, 2, 5):
+        (place / "_versions" / manifest_name(version, table.snapshot().naming)).unlink()
+    log = table.file_log(table.snapshot(), 0)
+    assert (log.commits[0].version, log.base, log.complete) == (7, 6, False)
+    check_steps(table, range(6, table.version() + 1))
+    assert table.file_log(table.snapshot(), times[7]).complete
+    # Of the oldest ones left nothing is known, but that they exist.
+    log = table.file_log(table.snapshot(6), 0)
+    assert (log.commits, log.changes.num_rows, log.base, log.complete) == ((), 0, 6, False)
+
+
+def test_a_damaged_manifest_is_named(eventful: LanceTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = eventful.snapshot()
+    damaged = manifest_name(3, snapshot.naming)
+    get = Storage.get
+    monkeypatch.setattr(Storage, "get", lambda storage, path: get(storage, path)[: -9 if damaged in path else None])
+    with pytest.raises(DamagedTableError, match=damaged) as error:
+        eventful.file_log(snapshot, 0)
+    assert (error.value.table, error.value.version) == (eventful.uri, 3)
+
+
+def test_our_own_commits_are_marked(pylance: ModuleType, tmp_path: Path) -> None:
+    """A delete, and a rewrite with deletes that were carried over. Lance's library commits other rewrites."""
+    history = TableHistory(LanceBackend(str(tmp_path / "t")))
+    history.append("a", 10)
+    history.append("a", 10)
+    history.delete([0, 10])
+    table = history.table
+    assert isinstance(table, LanceTable)
+    first = table.version()
+    purge(table, InterferingEngine(LocalEngine(), lambda: history.delete([1])))
+    snapshot = table.snapshot()
+    last = FileKey(snapshot.files["path"][-1].as_py(), snapshot.files["dv_id"][-1].as_py())
+    operation = {"name": "DELETE", "parameters": {}, "metrics": {}}
+    changes = RowChanges((DeletedRows(last, DeletionVector.from_positions([3])),))
+    table.commit_changes(snapshot, changes, operation=operation, reads=lambda _: False)
+    purge(table, LocalEngine())
+    log = table.file_log(table.snapshot(), 0)
+    marks = {(commit.operation, commit.ours) for commit in log.commits if commit.version > first}
+    assert marks == {
+        ("Delete", False),
+        ("Delete", True),
+        ("Rewrite", True),
+        ("Rewrite", None),
+        ("ReserveFragments", None),
+    }
