@@ -42,7 +42,7 @@ def test_a_plan_in_words() -> None:
         "## Left alone\n"
         "\n"
         "- 1 file (256 MiB): no deletion vector, and at least 192 MiB of live rows (`fine`)\n"
-        "- 1 file (200 MiB, 300 deleted rows): beyond this run's limit: max_tasks is 1 (`later`)\n"
+        "- 1 file (200 MiB, 300 deleted rows): beyond the limit of a day: max_tasks is 1 (`later`)\n"
     )
 
 

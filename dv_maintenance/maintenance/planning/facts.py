@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.tables.model import Snapshot, parse_partition
 
-__all__ = ["FileFacts", "file_facts", "partition_mask"]
+__all__ = ["Bools", "FileFacts", "Ints", "file_facts", "int64s", "partition_mask", "valid"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -64,8 +64,8 @@ def file_facts(snapshot: Snapshot) -> FileFacts:
     codes = files["partition"].unify_dictionaries().combine_chunks()
     if isinstance(codes, pa.ChunkedArray):  # no chunks, no dictionary
         codes = pa.DictionaryArray.from_arrays(pa.nulls(0, pa.int32()), pa.nulls(0, pa.string()))
-    size, deleted = _int64s(files["size"]), _int64s(files["deleted_rows"])
-    physical, known = _int64s(files["physical_rows"]), _valid(files["physical_rows"])
+    size, deleted = int64s(files["size"]), int64s(files["deleted_rows"])
+    physical, known = int64s(files["physical_rows"]), valid(files["physical_rows"])
     wrong = (size < 0) | (deleted < 0) | (physical < 0) | (known & (deleted > physical))
     if wrong.any():
         row = files.slice(int(wrong.argmax()), 1).select(["path", "size", "physical_rows", "deleted_rows"])
@@ -80,12 +80,12 @@ def file_facts(snapshot: Snapshot) -> FileFacts:
     share = np.where(known & (physical > 0), (physical - deleted) / np.maximum(physical, 1), 1.0)
     return FileFacts(
         partitions=tuple(codes.dictionary.to_pylist()),
-        partition=_int64s(codes.indices.cast(pa.int64())),
+        partition=int64s(codes.indices.cast(pa.int64())),
         size=size,
         physical=physical,
         known=known,
         deleted=deleted,
-        has_dv=_valid(files["dv_id"]),
+        has_dv=valid(files["dv_id"]),
         live_bytes=np.rint(size * share).astype(np.int64),
     )
 
@@ -119,16 +119,17 @@ def partition_mask(snapshot: Snapshot, facts: FileFacts, filters: tuple[Mapping[
     return fits[facts.partition]
 
 
-def _int64s(column: pa.ChunkedArray | pa.Array) -> Ints:
+def int64s(column: pa.ChunkedArray | pa.Array) -> Ints:
     """64-bit integers, nulls as 0."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if not len(array):
         return np.zeros(0, np.int64)
     values = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array)]
-    return values if array.null_count == 0 else np.where(_valid(array), values, 0)
+    return values if array.null_count == 0 else np.where(valid(array), values, 0)
 
 
-def _valid(column: pa.ChunkedArray | pa.Array) -> Bools:
+def valid(column: pa.ChunkedArray | pa.Array) -> Bools:
+    """Which values are not null."""
     mask = pc.is_valid(column).cast(pa.uint8())
     array = mask.combine_chunks() if isinstance(mask, pa.ChunkedArray) else mask
     if not len(array):

@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from dv_maintenance.config import Document, Duration, Size, load_yaml, parse_yaml, validate
 from dv_maintenance.errors import UsageError
+from dv_maintenance.maintenance.meter.prices import Prices
 from dv_maintenance.maintenance.planning.limits import CheckLimits
 from dv_maintenance.tables.guard import QUARANTINE_RETENTION, VacuumGuard
 from dv_maintenance.tables.model import parse_partition
@@ -82,6 +83,11 @@ class Policy(BaseModel):
     partitions: tuple[PartitionFilter, ...] = ()
     """Only these partitions. Each entry names values of some partition columns (``None``: null); a file must match one
     of the entries."""
+    reads_per_day: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """How often the table is read a day, if nothing better is known. With it a file is rewritten once its readers have
+    paid for that, and ``max_deleted_ratio`` applies only where it is set."""
+    prices: Prices = Field(default_factory=Prices)
+    """What reads and rewrites cost."""
     retention: Duration | None = Field(default=None, ge=0)
     """Vacuum: how long files that are out of use are kept, milliseconds. ``None``: the table's own property."""
     clones: tuple[Annotated[str, Field(min_length=1)], ...] = ()

@@ -13,12 +13,34 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.planning.policy import Policy
 
-__all__ = ["Action", "Cost", "Effect", "LeftAlone", "MaintenancePlan", "PlanInput", "PlanStep", "Why", "check_plan"]
+__all__ = [
+    "Action",
+    "Cost",
+    "Effect",
+    "LeftAlone",
+    "MaintenancePlan",
+    "Metered",
+    "PlanInput",
+    "PlanStep",
+    "Why",
+    "check_plan",
+]
 
 _MAX_PLAN_BYTES = 1 << 30
 
 Action = Literal["rewrite", "remove"]
-Why = Literal["deleted_ratio", "unknown_rows", "deletion_vector", "small", "wholly_deleted", "unordered", "overlapping"]
+Why = Literal[
+    "deleted_ratio",
+    "unknown_rows",
+    "deletion_vector",
+    "small",
+    "wholly_deleted",
+    "paid",
+    "along",
+    "deadline",
+    "unordered",
+    "overlapping",
+]
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
 
@@ -28,8 +50,9 @@ class PlanInput:
 
     size : bytes.
     physical_rows : ``None`` if the log does not say.
-    reason : too many deleted rows; a DV but no row count; a DV, in a purge of all DVs; small; no row left; not yet in
-        the requested order; or in the range of such files.
+    why : too many deleted rows; a DV but no row count; a DV, in a purge of all DVs; small; no row left; readers have
+        paid for a rewrite; they have paid for half of one; a deadline; not yet in the requested order; or in the range
+        of such files.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -71,6 +94,22 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class Metered:
+    """What the meter says of a step; see ``meter.decide``.
+
+    paid : seconds of CPU that the readers of its files have paid so far.
+    cost : seconds of CPU that the step costs, including the old copies until retention is over.
+    purge_by : when it must be committed at the latest, epoch milliseconds; ``None`` without a deadline.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    paid: float
+    cost: float
+    purge_by: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PlanStep:
     """One all-or-nothing replacement: the live rows of ``inputs`` move to new files.
 
@@ -87,6 +126,7 @@ class PlanStep:
     inputs: tuple[PlanInput, ...]
     expected: Effect
     cost: Cost
+    metered: Metered | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +151,8 @@ class MaintenancePlan:
     purge : every deletion vector is purged, independent of thresholds, and no other file is touched.
     target_file_size : bytes, derived from policy and table.
     order_by : columns by which the rows of a step are ordered, see ``zorder``.
+    basis : what decided: the reads that were metered, or why thresholds did; empty for a plan that needs neither.
+    next_due_at : when the next run will be worth its cost, epoch milliseconds; ``None``: unknown or never.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -124,6 +166,8 @@ class MaintenancePlan:
     steps: tuple[PlanStep, ...]
     left_alone: tuple[LeftAlone, ...]
     order_by: tuple[str, ...] = ()
+    basis: str = ""
+    next_due_at: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data that :meth:`from_json` reads back."""

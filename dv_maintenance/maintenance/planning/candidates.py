@@ -1,0 +1,126 @@
+"""Which files are worth rewriting, and why: by the thresholds of a policy, or all that have a deletion vector (DV)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from dv_maintenance.maintenance.planning.facts import FileFacts, Ints
+from dv_maintenance.maintenance.planning.steps import Why
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.planning.policy import Policy
+
+__all__ = [
+    "ALONG",
+    "DEADLINE",
+    "DV",
+    "EMPTY",
+    "KEEP",
+    "PAID",
+    "RATIO",
+    "SMALL",
+    "UNKNOWN",
+    "WHYS",
+    "Candidates",
+    "Codes",
+    "Deadlines",
+    "Metering",
+    "by_ratio",
+    "every_dv",
+    "mark_empty",
+]
+
+Codes = npt.NDArray[np.int8]
+Floats = npt.NDArray[np.float64]
+
+KEEP: Final = 0
+WHYS: Final[tuple[Why, ...]] = (
+    "deleted_ratio",
+    "unknown_rows",
+    "deletion_vector",
+    "small",
+    "wholly_deleted",
+    "paid",
+    "along",
+    "deadline",
+)
+RATIO, UNKNOWN, DV, SMALL, EMPTY, PAID, ALONG, DEADLINE = range(1, len(WHYS) + 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Metering:
+    """What the meter says of each file; see ``meter.measure``.
+
+    paid : seconds of CPU that readers have paid so far.
+    cost : seconds of CPU that a rewrite costs.
+    since : from when on they paid, epoch milliseconds.
+    ripe_at : when they will have paid for a rewrite, epoch milliseconds; the largest integer if never.
+    """
+
+    paid: Floats
+    cost: Floats
+    since: Ints
+    ripe_at: Ints
+
+    @property
+    def share(self) -> Floats:
+        """What readers have paid, as a share of what a rewrite costs."""
+        return self.paid / np.maximum(self.cost, 1e-12)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deadlines:
+    """When deleted rows must be gone from each file, epoch milliseconds; see ``planning.deadlines``.
+
+    purge_by : when the file must be rewritten at the latest; the largest integer if it has no deleted rows.
+    since : when the first of its rows were deleted.
+    """
+
+    purge_by: Ints
+    since: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """One entry per file of the snapshot.
+
+    why : a code of WHYS, one-based; ``KEEP``: the file stays as it is.
+    metering : ``None`` if thresholds decide.
+    deadlines : ``None`` without ``Policy.erase_within``.
+    """
+
+    why: Codes
+    metering: Metering | None = None
+    deadlines: Deadlines | None = None
+
+
+def every_dv(facts: FileFacts) -> Candidates:
+    """Every file with a DV."""
+    return Candidates(mark_empty(facts, np.where(facts.has_dv, DV, KEEP).astype(np.int8)))
+
+
+def by_ratio(facts: FileFacts, policy: Policy, smallest: int) -> Candidates:
+    """By the thresholds of a policy. Later rules win.
+
+    smallest : a file with fewer live bytes is small.
+    """
+    why = np.full(len(facts), KEEP, np.int8)
+    why[facts.live_bytes < smallest] = SMALL
+    # Strictly greater, as Delta's maxDeletedRowsRatio.
+    ratio = facts.deleted / np.maximum(facts.physical, 1)
+    why[facts.has_dv & facts.known & (ratio > policy.max_deleted_ratio)] = RATIO
+    why[facts.has_dv & ~facts.known] = UNKNOWN
+    return Candidates(mark_empty(facts, why))
+
+
+def mark_empty(facts: FileFacts, why: Codes) -> Codes:
+    """The same codes, with those of wholly deleted files replaced: they are removed without being read.
+
+    Only with a DV: writers need not record row counts of files without one, so these never justify dropping data.
+    """
+    empty = facts.has_dv & facts.known & (facts.physical > 0) & (facts.deleted == facts.physical)
+    return np.where(empty, np.int8(EMPTY), why)

@@ -1,0 +1,214 @@
+"""From candidates to possible steps: group by partition or sequence, pack into bins.
+
+Everything here works on columns: a healthy table of a million files costs no object per file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.maintenance.planning.bins import pack, pack_in_order
+from dv_maintenance.maintenance.planning.candidates import EMPTY, KEEP, PAID, SMALL, Codes
+from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints
+from dv_maintenance.maintenance.planning.steps import Action
+from dv_maintenance.tables.model import SEQUENCE
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.planning.policy import Policy
+    from dv_maintenance.tables.model import Snapshot
+
+__all__ = ["Draft", "Drafts", "arrow", "draft_steps", "positions"]
+
+# The cost of opening one more file or deletion vector, in bytes read: Spark's own figure
+# (spark.sql.files.openCostInBytes).
+_OPEN_COST = 4 << 20
+# A bin may read at most this many times its output. Otherwise one task would get all the almost empty files.
+_MAX_READ_PER_WRITTEN = 8
+# A file is about as large as others that are together at least four fifths of it: appends vary in size.
+_ABOUT = 1.25
+# What a file costs however few rows it has: footer and page headers. Files below it are about as large as each other.
+_FIXED = 64 << 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """A step before it is chosen: ``rows`` are positions in the snapshot's files."""
+
+    action: Action
+    rows: Ints
+    size: int
+    live_bytes: int
+    dvs: int
+    files_after: int
+
+    @property
+    def bytes_read(self) -> int:
+        return 0 if self.action == "remove" else self.size
+
+    @property
+    def bytes_written(self) -> int:
+        return 0 if self.action == "remove" else self.live_bytes
+
+    @property
+    def benefit(self) -> float:
+        """What queries save per byte that has to be read now: bytes that are no longer read, and files and DVs that are
+        no longer opened (at Spark's cost of opening).
+        """
+        saved = self.size - self.live_bytes + _OPEN_COST * (len(self.rows) + self.dvs - self.files_after)
+        return saved / self.bytes_read if self.bytes_read else float("inf")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drafts:
+    """Possible steps, each with files of one partition, and the candidates that are left alone.
+
+    few : too few small files for a new one.
+    large : small files that are larger than all that would join them.
+    """
+
+    steps: list[Draft]
+    few: Ints
+    large: Ints
+
+
+def draft_steps(snapshot: Snapshot, facts: FileFacts, why: Codes, policy: Policy, target: int) -> Drafts:
+    """Pack the candidates into possible steps. ``target``: bytes of a new file."""
+    ordered = SEQUENCE.name in snapshot.files.column_names
+    groups = _runs(snapshot, facts, why) if ordered else _by_partition(snapshot, facts, why)
+    weights = _weights(facts, policy, target)
+    # Files that are in the plan for their size only: alone, they are left as they are.
+    merged = (why == SMALL) | ((why == PAID) & ~facts.has_dv)
+    steps: list[Draft] = []
+    few, large = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for rows in groups:
+        empty, rest = rows[why[rows] == EMPTY], rows[why[rows] != EMPTY]
+        at_once = policy.max_files or max(len(empty), 1)
+        steps += [_draft("remove", empty[at : at + at_once], facts, 0) for at in range(0, len(empty), at_once)]
+        for members in _bins(rest, weights[rest], target, ordered=ordered):
+            if len(members) < policy.min_input_files and merged[members].all():
+                few.append(members)
+                continue
+            for kept, together in _tiers(members, facts, merged[members], ordered=ordered):
+                if not together:
+                    large.append(kept)
+                elif len(kept) < policy.min_input_files and merged[kept].all():
+                    few.append(kept)
+                else:
+                    live_bytes = int(facts.live_bytes[kept].sum())
+                    steps.append(_draft("rewrite", kept, facts, _files_after(live_bytes, target)))
+    return Drafts(steps, np.concatenate(few), np.concatenate(large))
+
+
+def _tiers(rows: Ints, facts: FileFacts, small: Bools, *, ordered: bool) -> Iterator[tuple[Ints, bool]]:
+    """Parts of a bin, and whether the files of a part are to be merged.
+
+    A small file without anything to purge joins the others of its bin only if they are together about as large.
+    Otherwise each append to a table would rewrite all that the appends before it wrote. With it, a byte is rewritten
+    about twice until its file is full, as in a log-structured merge tree.
+
+    rows : positions of the bin's files, in order.
+    small : which of them have nothing to purge.
+    """
+    live = facts.live_bytes[rows] + _FIXED
+    if not small.any() or len(rows) == 1:
+        yield rows, True
+        return
+    largest = int(np.where(small, live, -1).argmax())
+    if live[largest] <= _ABOUT * (live.sum() - live[largest]):
+        yield rows, True
+        return
+    yield rows[largest : largest + 1], False
+    # In an ordered table only neighbours may be merged.
+    parts = [slice(0, largest), slice(largest + 1, None)] if ordered else [np.arange(len(rows)) != largest]
+    for part in parts:
+        if len(rows[part]):
+            yield from _tiers(rows[part], facts, small[part], ordered=ordered)
+
+
+def _by_partition(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints]:
+    """Candidates of each partition, by partition name, then oldest first.
+
+    Rows written together stay together, which keeps the bounds of new files narrow. The result does not depend on the
+    order in which the log lists the files.
+    """
+    candidates = positions(why != KEEP)
+    if not len(candidates):
+        return []
+    names = sorted(range(len(facts.partitions)), key=facts.partitions.__getitem__)
+    rank = np.empty(len(names), np.int64)
+    rank[names] = np.arange(len(names))
+    ranks = rank[facts.partition[candidates]]
+    keys = snapshot.files.select(["modified", "path", "dv_id"]).take(arrow(candidates))
+    keys = keys.append_column("partition", arrow(ranks))
+    order = pc.sort_indices(
+        keys, sort_keys=[(name, "ascending") for name in ("partition", "modified", "path", "dv_id")]
+    )
+    sorted_rows = np.frombuffer(order.buffers()[1], np.uint64)[order.offset : order.offset + len(order)].astype(
+        np.int64
+    )
+    ends = np.flatnonzero(np.diff(ranks[sorted_rows])) + 1
+    return np.split(candidates[sorted_rows], ends)
+
+
+def _runs(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints]:
+    """Candidates that may be merged because each directly follows the one before it: see ``SEQUENCE``."""
+    candidates = positions(why != KEEP)
+    numbers = snapshot.files[SEQUENCE.name].combine_chunks().to_numpy()[candidates]
+    order = np.argsort(numbers, kind="stable")
+    numbers, candidates = numbers[order], candidates[order]
+    empty, partition = why[candidates] == EMPTY, facts.partition[candidates]
+    # A file that is removed whole separates its neighbours, since the removal is another commit.
+    together = (np.diff(numbers) == 1) & (np.diff(partition) == 0) & (empty[1:] == empty[:-1])
+    return [run for run in np.split(candidates, np.flatnonzero(~together) + 1) if len(run)]
+
+
+def _bins(rows: Ints, weights: Ints, target: int, *, ordered: bool) -> Iterator[Ints]:
+    if ordered:
+        yield from (rows[positions] for positions in pack_in_order(weights.tolist(), target))
+        return
+    heaviest = np.argsort(-weights, kind="stable")
+    for positions in pack(weights[heaviest].tolist(), target):
+        yield rows[np.sort(heaviest[positions])]
+
+
+def _weights(facts: FileFacts, policy: Policy, target: int) -> Ints:
+    """The weight of a file in a bin of ``target``: its live bytes, or more if the bin would otherwise read too much or
+    hold more files than a run may replace.
+    """
+    # Rounded up: a bin within its weights is within the limits.
+    weights = np.maximum(facts.live_bytes, -(-facts.size // _MAX_READ_PER_WRITTEN))
+    if policy.max_bytes:
+        share = np.floor(facts.size * (target / policy.max_bytes)).astype(np.int64) + 1
+        weights = np.maximum(weights, np.where(facts.size > 0, share, 0))
+    return np.maximum(weights, -(-target // policy.max_files)) if policy.max_files else weights
+
+
+def _files_after(live_bytes: int, target: int) -> int:
+    """A tenth above the target does not justify a file of its own."""
+    return max(1, -(-(10 * live_bytes - target) // (10 * target)))
+
+
+def _draft(action: Action, rows: Ints, facts: FileFacts, files_after: int) -> Draft:
+    return Draft(
+        action=action,
+        rows=rows,
+        size=int(facts.size[rows].sum()),
+        live_bytes=int(facts.live_bytes[rows].sum()),
+        dvs=int(facts.has_dv[rows].sum()),
+        files_after=files_after,
+    )
+
+
+def positions(mask: Bools) -> Ints:
+    return np.flatnonzero(mask).astype(np.int64)
+
+
+def arrow(values: Ints) -> pa.Array:
+    """Without pa.array(), which would import pandas."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])

@@ -1,0 +1,284 @@
+"""The meter: what readers paid against what a rewrite costs, and when a run is worth its start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dv_maintenance.maintenance.meter.decide import decide, is_due
+from dv_maintenance.maintenance.meter.measure import DAY, measure
+from dv_maintenance.maintenance.meter.prices import Prices
+from dv_maintenance.maintenance.meter.timeline import Timeline, from_snapshot, timeline
+from dv_maintenance.maintenance.planning.candidates import Deadlines
+from dv_maintenance.maintenance.planning.facts import file_facts
+from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.planning.reasons import NEVER
+from dv_maintenance.maintenance.planning.steps import MaintenancePlan
+from dv_maintenance.maintenance.reads.model import Reads
+from dv_maintenance.tables.file_log import FILE_CHANGES, FileCommit, FileLog
+from dv_maintenance.tables.model import FILES_SCHEMA, Snapshot
+
+GB = 10**9
+NOW = 20_000 * DAY
+PRICES = Prices()
+
+
+def snapshot(*files: dict[str, Any]) -> Snapshot:
+    """Files of 1 GB and a million rows, written ten days ago, unless they say otherwise."""
+    rows = [
+        {
+            "path": f"f{number}",
+            "partition": "",
+            "size": GB,
+            "physical_rows": 1_000_000,
+            "deleted_rows": 0,
+            "dv_id": f"dv{number}" if file.get("deleted_rows") else None,
+            "modified": NOW - 10 * DAY,
+        }
+        | file
+        for number, file in enumerate(files)
+    ]
+    return Snapshot(
+        table="file:///t",
+        format="memory",
+        version=7,
+        timestamp=NOW,
+        schema=pa.schema([]),
+        partition_columns=(),
+        properties={},
+        files=pa.Table.from_pylist(rows, schema=FILES_SCHEMA),
+    )
+
+
+def life(*steps: tuple[float, int], born: float = 10.0) -> Timeline:
+    """One file: days ago, and rows deleted from then on."""
+    times = np.array([NOW - int(days * DAY) for days, _ in steps], np.int64)
+    rows = np.array([rows for _, rows in steps], np.int64)
+    first = times[:1] if len(times) else np.array([NOW], np.int64)
+    offsets = np.array([0, len(times)], np.int64)
+    return Timeline(np.array([NOW - int(born * DAY)], np.int64), offsets, times, rows, first, np.ones(1, np.bool_))
+
+
+def paid(shot: Snapshot, timeline: Timeline, per_day: float, *, small: bool = False, target: int = GB) -> float:
+    facts = file_facts(shot)
+    flags = np.full(len(facts), small)
+    found = measure(
+        facts, timeline, Reads.declared(per_day), PRICES, now=NOW, small=flags, target=target, retention_days=0
+    )
+    return float(found.paid[0])
+
+
+def test_deleted_rows_and_their_vector_cost_each_read() -> None:
+    """By hand: 20 reads a day for 2 days; a tenth of 3.4 CPU seconds for the rows, 13 % for the vector."""
+    shot = snapshot({"deleted_rows": 100_000})
+    assert paid(shot, life((2, 100_000)), 20) == pytest.approx(40 * 3.4 * (0.1 + 0.13))
+
+
+def test_only_the_last_vector_counts_for_being_there() -> None:
+    """A rewrite before it would not have saved it; the deleted rows of the earlier one count all the time."""
+    shot = snapshot({"deleted_rows": 100_000})
+    expected = 3.4 * (20 * 2 * 0.05 + 20 * 1 * (0.05 + 0.13))
+    assert paid(shot, life((2, 50_000), (1, 100_000)), 20) == pytest.approx(expected)
+
+
+def test_a_small_file_costs_the_part_of_an_open_that_a_full_one_would_not() -> None:
+    shot = snapshot({"size": GB // 4})
+    expected = 20 * 10 * 3.4 * (4 << 20) / GB * 0.75
+    assert paid(shot, life(), 20, small=True) == pytest.approx(expected)
+    assert paid(shot, life(), 20) == 0
+
+
+def test_a_rewrite_costs_decoding_writing_and_the_old_copy() -> None:
+    facts = file_facts(snapshot({"deleted_rows": 250_000}))
+    none, reads = np.zeros(1, np.bool_), Reads.declared(1)
+    life_ = life((1, 250_000))
+    found = measure(facts, life_, reads, PRICES, now=NOW, small=none, target=GB, retention_days=7)
+    assert found.cost[0] == pytest.approx(3.4 + 3.3 * 0.75)
+    stored = Prices(storage=2)
+    found = measure(facts, life_, reads, stored, now=NOW, small=none, target=GB, retention_days=7)
+    assert found.cost[0] == pytest.approx(3.4 + 3.3 * 0.75 + 2 * 7)
+    assert found.paid[0] == pytest.approx(3.4 * (0.25 + 0.13) + 2 * 0.25), "dead rows pay for a day of storage"
+
+
+def test_reads_of_other_partitions_cost_nothing() -> None:
+    shot = snapshot({"deleted_rows": 100_000, "partition": "p=1"}, {"deleted_rows": 100_000, "partition": "p=2"})
+    times = np.array([NOW - DAY], np.int64)
+    reads = Reads.observed("spark event logs", np.zeros(0, np.int64), NOW - 10 * DAY, NOW, {"p=1": times})
+    facts, bound = file_facts(shot), from_snapshot(shot)
+    found = measure(facts, bound, reads, PRICES, now=NOW, small=np.zeros(2, np.bool_), target=GB, retention_days=0)
+    assert found.paid.tolist() == pytest.approx([3.4 * 0.23, 0])
+
+
+# -- from the log -------------------------------------------------------------------------------------------------
+
+
+def log(*commits: tuple[float, list[tuple[bool, str, str | None, int]]], changed: bool = True) -> FileLog:
+    """Commits: days ago, and rows (added, path, DV, deleted rows)."""
+    entries = [
+        {"commit": number, "added": added, "path": path, "dv_id": dv, "partition": "", "deleted_rows": deleted}
+        for number, (_, rows) in enumerate(commits)
+        for added, path, dv, deleted in rows
+    ]
+    made = tuple(
+        FileCommit(number + 1, NOW - int(days * DAY), "WRITE", changed, False)
+        for number, (days, _) in enumerate(commits)
+    )
+    return FileLog(made, pa.Table.from_pylist(entries, schema=FILE_CHANGES), None, True)
+
+
+def lives(made: Timeline) -> list[tuple[float, list[tuple[float, int]], bool]]:
+    """Per file: born, steps, exact. In days ago."""
+    return [
+        (
+            (NOW - int(made.born[file])) / DAY,
+            [
+                ((NOW - int(made.times[at])) / DAY, int(made.deleted[at]))
+                for at in range(made.offsets[file], made.offsets[file + 1])
+            ],
+            bool(made.exact[file]),
+        )
+        for file in range(len(made))
+    ]
+
+
+def test_a_file_s_life_from_the_log() -> None:
+    shot = snapshot({"deleted_rows": 30, "dv_id": "b"}, {})
+    history = log(
+        (5, [(True, "f0", None, 0)]),
+        (4, [(False, "f0", None, 0), (True, "f0", "a", 10)]),
+        (1, [(False, "f0", "a", 10), (True, "f0", "b", 30), (True, "f1", None, 0)]),
+    )
+    assert lives(timeline(shot, history)) == [(5.0, [(4.0, 10), (1.0, 30)], True), (1.0, [], True)]
+
+
+def test_what_is_older_than_the_log_is_counted_from_its_first_commit() -> None:
+    shot = snapshot({"deleted_rows": 30, "dv_id": "b"}, {"deleted_rows": 5, "dv_id": "c"})
+    history = log((3, []), (1, [(False, "f0", "a", 10), (True, "f0", "b", 30)]))
+    made = timeline(shot, history)
+    assert lives(made) == [(10.0, [(3.0, 10), (1.0, 30)], False), (10.0, [(3.0, 5)], False)]
+    # For a deadline the earliest possible time counts.
+    assert made.first_delete.tolist() == [NOW - 10 * DAY] * 2
+
+
+def test_a_restored_file_begins_again() -> None:
+    shot = snapshot({"deleted_rows": 10, "dv_id": "a"})
+    history = log(
+        (5, [(True, "f0", None, 0)]),
+        (4, [(False, "f0", None, 0), (True, "f0", "a", 10)]),
+        (3, [(False, "f0", "a", 10)]),
+        (2, [(True, "f0", "a", 10)]),
+    )
+    assert lives(timeline(shot, history)) == [(2.0, [(2.0, 10)], True)]
+
+
+def test_the_bound_without_a_log_is_one() -> None:
+    """Whatever the log says, readers paid at most what the snapshot alone suggests."""
+    shot = snapshot({"deleted_rows": 100_000})
+    assert paid(shot, from_snapshot(shot), 20) >= paid(shot, life((9, 20_000), (2, 100_000)), 20)
+
+
+# -- decisions ----------------------------------------------------------------------------------------------------
+
+
+def decided(shot: Snapshot, made: Timeline, per_day: float | None, **more: Any) -> MaintenancePlan:
+    reads = None if per_day is None else Reads.declared(per_day)
+    return decide(shot, more.pop("policy", Policy()), now=NOW, reads=reads, timeline=made, **more)
+
+
+def test_a_file_is_rewritten_once_its_readers_have_paid_for_it() -> None:
+    shot = snapshot({"deleted_rows": 100_000})
+    cost = 3.4 + 3.3 * 0.9
+    per_day = cost / (3.4 * 0.23 * 4)
+    plan = decided(shot, life((4.1, 100_000)), per_day, start=0)
+    assert is_due(plan, NOW)
+    assert plan.steps[0].reason == (
+        "1 file whose readers have paid for 1.0 rewrites since 29 Sep 2024: rewrite into about 4 new files"
+    )
+    assert plan.steps[0].metered is not None
+    assert plan.steps[0].metered.paid == pytest.approx(cost * 4.1 / 4, abs=1e-5)
+    assert plan.basis == f"{per_day:.4g} reads a day (declared)"
+    early = decided(shot, life((2, 100_000)), per_day, start=0)
+    assert not early.steps
+    assert early.left_alone[0].reason == ("its readers have paid at most 0.5 of a rewrite so far, due about 6 Oct 2024")
+    assert early.next_due_at == pytest.approx(NOW + 2 * DAY, abs=10)
+    assert decide(
+        shot, Policy(), now=early.next_due_at or 0, reads=Reads.declared(per_day), timeline=life((2, 100_000)), start=0
+    ).steps
+
+
+def test_a_run_waits_until_its_start_is_paid_for_too() -> None:
+    shot = snapshot({"deleted_rows": 100_000})
+    made, per_day = life((4.1, 100_000)), (3.4 + 3.3 * 0.9) / (3.4 * 0.23 * 4)
+    plan = decided(shot, made, per_day, start=10)
+    assert plan.steps
+    assert not is_due(plan, NOW)
+    when = plan.next_due_at or 0
+    later = decide(shot, Policy(), now=when, reads=Reads.declared(per_day), timeline=made, start=10)
+    assert is_due(later, when)
+    assert sum(step.metered.paid - step.metered.cost for step in later.steps if step.metered) == pytest.approx(
+        10, abs=1e-3
+    )
+
+
+def test_what_is_half_way_there_rides_along() -> None:
+    shot = snapshot({"deleted_rows": 900_000}, {"deleted_rows": 100_000}, {"deleted_rows": 10})
+    bound = from_snapshot(shot)
+    cost = 3.4 + 3.3 * 0.9
+    per_day = 0.6 * cost / (3.4 * 0.23 * 10)
+    plan = decided(shot, bound, per_day, start=0)
+    assert sorted(each.why for step in plan.steps for each in step.inputs) == ["along", "paid"]
+    alone = snapshot({"deleted_rows": 100_000})
+    assert not decided(alone, from_snapshot(alone), per_day, start=0).steps
+
+
+def test_without_reads_the_thresholds_decide_and_the_plan_says_so() -> None:
+    shot = snapshot({"deleted_rows": 60_000}, {"deleted_rows": 40_000})
+    plan = decided(shot, from_snapshot(shot), None)
+    assert [each.path for step in plan.steps for each in step.inputs] == ["f0"]
+    assert plan.basis == "thresholds: nothing is known of the table's reads"
+    assert is_due(plan, NOW)
+    chosen = decided(shot, from_snapshot(shot), 1e-3, policy=Policy(max_deleted_ratio=0.03))
+    assert len([each for step in chosen.steps for each in step.inputs]) == 2
+    assert chosen.basis == "thresholds: set in the policy"
+
+
+def test_a_deadline_comes_first() -> None:
+    shot = snapshot({"deleted_rows": 900_000}, {"deleted_rows": 1})
+    by = np.array([NEVER, NOW + DAY], np.int64)
+    deadlines = Deadlines(by, np.array([NOW - DAY, NOW - 20 * DAY], np.int64))
+    for per_day in (None, 1_000.0):
+        plan = decided(shot, from_snapshot(shot), per_day, deadlines=deadlines)
+        assert plan.steps[0].reason.startswith("1 file that must go by 5 Oct 2024, with rows deleted on 14 Sep 2024")
+        assert plan.steps[0].metered is not None
+        assert plan.steps[0].metered.purge_by == NOW + DAY
+        assert is_due(plan, NOW)
+    later = Deadlines(by + np.array([0, 9 * DAY]), deadlines.since)
+    waits = decided(shot, from_snapshot(shot), 1e-6, deadlines=later)
+    assert not waits.steps
+    assert waits.next_due_at == NOW + 8 * DAY
+
+
+def test_a_nightly_run_does_not_come_a_day_late() -> None:
+    """What will be paid for before noon is rewritten tonight."""
+    shot = snapshot({"deleted_rows": 100_000})
+    per_day = (3.4 + 3.3 * 0.9) / (3.4 * 0.23 * 4)
+    plan = decided(shot, life((3.7, 100_000)), per_day, start=0, ahead=DAY // 2)
+    assert is_due(plan, NOW, DAY // 2)
+    assert not decided(shot, life((3.7, 100_000)), per_day, start=0).steps
+
+
+def test_two_small_files_that_do_not_fit_into_one_are_left_alone() -> None:
+    """They were rewritten one by one, for ever."""
+    shot = snapshot({"size": 150 << 20}, {"size": 140 << 20})
+    plan = decided(shot, from_snapshot(shot), 1e6, start=0)
+    assert not plan.steps
+    assert plan.next_due_at is None
+
+
+def test_a_metered_plan_survives_json() -> None:
+    shot = snapshot({"deleted_rows": 900_000})
+    plan = decided(shot, from_snapshot(shot), 1e6)
+    assert MaintenancePlan.from_json(plan.to_json()) == plan
