@@ -16,6 +16,7 @@ __all__ = [
     "JOBS",
     "Folder",
     "Job",
+    "Reads",
     "Schedule",
     "ScheduledJob",
     "Sensor",
@@ -33,6 +34,18 @@ class _Written(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Reads(_Written):
+    """Where the reads of tables are observed."""
+
+    spark_events: str | None = Field(
+        default=None, description="Folder or prefix of Spark's event logs (spark.eventLog.dir)."
+    )
+    state: str | None = Field(
+        default=None,
+        description="A JSON file that keeps what the event logs showed, so that only new events are read.",
+    )
+
+
 class Settings(_Written):
     """What tables may have in common."""
 
@@ -41,6 +54,7 @@ class Settings(_Written):
         default=None, repr=False, description="Passed to the storage. Take secrets from {{ env.NAME }}."
     )
     policy: Any = Field(default=None, description="When a file is worth rewriting, and when checks warn or fail.")
+    reads: Reads | None = Field(default=None, description="Where reads of the table are observed.")
     jobs: Sequence[Job] | None = Field(default=None, description="The jobs to watch for and to schedule.")
     partitions: Any = Field(
         default=None, description="Partition columns by which maintenance can be chosen; see the documentation."

@@ -43,7 +43,7 @@ from dv_maintenance.tables.registry import known_format
 __all__ = ["Job", "TablesFolder", "WatchConfig", "WatchedTable"]
 
 # For these keys, a table's values extend the defaults instead of replacing them.
-_MERGED: Final = ("policy", "checks", "storage_options", "tags")
+_MERGED: Final = ("policy", "checks", "storage_options", "tags", "reads")
 # Around the attributes of a component in a file of Dagster's.
 _COMPONENT: Final = frozenset({"type", "attributes"})
 # Dagster's templates; only environment variables mean something without Dagster.
@@ -195,8 +195,8 @@ class WatchConfig(BaseModel):
         """The same with relative paths resolved against a folder."""
         return self.model_copy(
             update={
-                "tables": tuple(each.model_copy(update={"path": _rooted(each.path, folder)}) for each in self.tables),
-                "folders": tuple(each.model_copy(update={"path": _rooted(each.path, folder)}) for each in self.folders),
+                "tables": tuple(each.model_copy(update=_paths(each, folder)) for each in self.tables),
+                "folders": tuple(each.model_copy(update=_paths(each, folder)) for each in self.folders),
             }
         )
 
@@ -313,6 +313,15 @@ def _merged(defaults: Mapping[str, Any], table: Any) -> Any:
         if isinstance(defaults.get(key), Mapping) and isinstance(table.get(key), Mapping):
             merged[key] = _merged(defaults[key], table[key])
     return merged
+
+
+def _paths(entry: WatchedTable | TablesFolder, folder: str) -> dict[str, Any]:
+    """The keys of an entry that are paths, resolved against a folder."""
+    reads = entry.reads
+    if reads is not None:
+        places = {key: _rooted(place, folder) for key, place in reads.model_dump(exclude_none=True).items()}
+        reads = reads.model_copy(update=places)
+    return {"path": _rooted(entry.path, folder), "reads": reads}
 
 
 def _rooted(path: str, folder: str) -> str:

@@ -1,0 +1,80 @@
+"""Assets that depend on a table: each run of one is a read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dv_maintenance.dagster import SparkResource, build_dv_assets
+from dv_maintenance.dagster.downstream import reads_downstream
+from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+@pytest.fixture
+def table() -> WatchedTable:
+    return WatchConfig.model_validate({"tables": [{"name": "shop/orders", "path": "s3://lake/orders"}]}).tables[0]
+
+
+def graph(*assets: Any) -> Any:
+    return dg.Definitions(assets=assets, resources={"spark": SparkResource()}).get_repository_def().asset_graph
+
+
+def test_only_direct_downstream_assets_count(instance: dg.DagsterInstance, table: WatchedTable) -> None:
+    days = dg.StaticPartitionsDefinition(["1", "2", "3"])
+
+    @dg.asset(deps=[dg.AssetKey(["shop", "orders"])])
+    def report() -> None: ...
+
+    @dg.asset(deps=[report])
+    def mail() -> None: ...
+
+    @dg.asset(deps=[dg.AssetKey(["shop", "orders"])], partitions_def=days)
+    def daily() -> Iterator[Any]:
+        for key in days.get_partition_keys():
+            yield dg.AssetMaterialization("daily", partition=key)
+
+    @dg.asset
+    def other() -> None: ...
+
+    whole = graph(*build_dv_assets([table]), report, mail, daily, other)
+    now = round(time.time() * 1000)
+    assert reads_downstream(instance, whole, table, now) is None
+    for _ in range(3):
+        dg.materialize([report, mail, other], instance=instance)
+    for key in ("1", "2"):
+        instance.report_runless_asset_event(dg.AssetMaterialization("daily", partition=key))
+    for key in (["shop", "orders", "dv", "optimize"], ["shop", "orders"], ["other"]):
+        instance.report_runless_asset_event(dg.AssetMaterialization(key))
+    now = round(time.time() * 1000)
+    reads = reads_downstream(instance, whole, table, now)
+    assert reads is not None
+    assert reads.source == "downstream assets"
+    assert len(reads.times) == 5
+    assert reads_downstream(instance, whole, table, now + 31 * 86_400_000) is None
+    assert reads_downstream(instance, graph(other), table, now) is None
+
+
+def test_many_materializations_are_read_page_by_page(
+    instance: dg.DagsterInstance, table: WatchedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dv_maintenance.dagster.downstream._PAGE", 2)
+
+    @dg.asset(deps=[dg.AssetKey(["shop", "orders"])])
+    def report() -> None: ...
+
+    for _ in range(5):
+        dg.materialize([report], instance=instance)
+    whole = graph(*build_dv_assets([table]), report)
+    reads = reads_downstream(instance, whole, table, round(time.time() * 1000))
+    assert reads is not None
+    assert len(reads.times) == 5
