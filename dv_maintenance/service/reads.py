@@ -22,6 +22,8 @@ DOWNSTREAM_DAYS: Final = 30
 """How far back materializations of downstream assets are looked up."""
 # Many tables of one inspection share their event logs.
 _FRESH: Final = 60_000
+# A sensor's tick has 35 seconds. The next inspection continues.
+_SECONDS: Final = 10.0
 # An event log that ends earlier than this is said: perhaps it is written elsewhere now.
 _STALE: Final = 3 * _DAY
 _SHOWN: Final = 3
@@ -55,23 +57,29 @@ def downstream_reads(made: Iterable[Materialization]) -> Reads | None:
 
 @dataclass(slots=True)
 class EventLogs:
-    """Event logs that many tables share: a folder is looked at once a minute, by one thread at a time."""
+    """Event logs that many tables share: a folder is inspected once a minute, by one thread at a time."""
 
     _known: dict[Any, tuple[int, SparkReads]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def look(self, table: WatchedTable, now: int) -> SparkReads | None:
-        """What the event logs in the table's settings show; ``None`` without any. Raises as ``spark_reads``."""
+    def of(self, table: WatchedTable, now: int) -> tuple[Reads | None, tuple[str, ...]]:
+        """What the event logs in the table's settings show, and warnings; ``None`` without logs, or if these do not
+        name the table. Raises as ``spark_reads``.
+        """
         settings = table.reads
         if settings is None or settings.spark_events is None:
-            return None
+            return None, ()
         key = (settings, tuple(sorted(table.storage_options.items())))
         with self._lock:
             when, found = self._known.get(key, (0, None))
             if found is None or not 0 <= now - when < _FRESH:
-                found = spark_reads(settings.spark_events, table.storage_options, state=settings.state, now=now)
+                options = table.storage_options
+                found = spark_reads(
+                    settings.spark_events, options, state=settings.state, known=found, seconds=_SECONDS, now=now
+                )
                 self._known[key] = now, found
-            return found
+            reads = found.of(table.path)
+            return reads, tuple(f"event logs: {each}" for each in _problems(found, reads, now))
 
 
 _SHARED: Final = EventLogs()
@@ -102,14 +110,11 @@ def reads_of(
 
 def _from_logs(table: WatchedTable, now: int, logs: EventLogs, warnings: list[str]) -> Reads | None:
     try:
-        found = logs.look(table, now)
+        reads, said = logs.of(table, now)
     except DvMaintenanceError as error:
         warnings.append(f"event logs: {error}")
         return None
-    if found is None:
-        return None
-    reads = found.of(table.path)
-    warnings += [f"event logs: {each}" for each in _problems(found, reads, now)]
+    warnings += said
     return reads
 
 

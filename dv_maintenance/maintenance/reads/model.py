@@ -39,7 +39,7 @@ class Reads:
     selective: NDArray[np.int64]
     by_partition: Mapping[str, NDArray[np.int64]]
     rate: float = 0.0
-    _columns: Mapping[tuple[str, ...], Mapping[tuple[str, ...], str]] = field(default_factory=dict, repr=False)
+    _columns: Mapping[tuple[str, ...], Mapping[tuple[str | None, ...], str]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def declared(cls, per_day: float) -> Self:
@@ -81,11 +81,17 @@ class Reads:
         counts = self._of(self.times, start, end)
         if not self._columns or not len(codes):
             return counts
-        order = np.argsort(codes, kind="stable")
-        used, begins = np.unique(codes[order], return_index=True)
-        for code, files in zip(used.tolist(), np.split(order, begins[1:]), strict=True):
-            for read in self._that_read(names[code]):
-                counts[files] += self._of(self.by_partition[read], start[files], end[files])
+        parts = [dict(part.partition("=")[::2] for part in name.split("/")) for name in names]
+        for columns, keys in self._columns.items():
+            numbers = {values: number for number, values in enumerate(keys)}
+            found = [numbers.get(tuple(map(part.get, columns)), -1) for part in parts]
+            number = np.array(found, np.int64)[codes]
+            files = np.flatnonzero(number >= 0)
+            files = files[np.argsort(number[files], kind="stable")]
+            used, begins = np.unique(number[files], return_index=True)
+            read = list(keys.values())
+            for key, group in zip(used.tolist(), np.split(files, begins[1:]), strict=False):
+                counts[group] += self._of(self.by_partition[read[key]], start[group], end[group])
         return counts
 
     def per_day(self, now: int, days: float = 7) -> float:
@@ -103,20 +109,12 @@ class Reads:
         rate = len(times) / max(self.until - self.since, DAY)
         return seen + rate * (end - start - inside)
 
-    def _that_read(self, name: str) -> Iterable[str]:
-        """The keys of ``by_partition`` that match a partition."""
-        parts = dict(part.partition("=")[::2] for part in name.split("/") if part)
-        for columns, keys in self._columns.items():
-            key = keys.get(tuple(parts.get(column, "") for column in columns))
-            if key is not None:
-                yield key
 
-
-def _by_columns(names: Iterable[str]) -> dict[tuple[str, ...], dict[tuple[str, ...], str]]:
-    """Partition names by their columns, then by their values: matching a file's partition is one look-up per set of
+def _by_columns(names: Iterable[str]) -> dict[tuple[str, ...], dict[tuple[str | None, ...], str]]:
+    """Partition names by their columns, then by their values: a partition is matched by one look-up for each set of
     columns.
     """
-    found: dict[tuple[str, ...], dict[tuple[str, ...], str]] = {}
+    found: dict[tuple[str, ...], dict[tuple[str | None, ...], str]] = {}
     for name in names:
         parts = sorted(part.partition("=")[::2] for part in name.split("/") if part)
         found.setdefault(tuple(part[0] for part in parts), {})[tuple(part[1] for part in parts)] = name

@@ -7,6 +7,7 @@ was read. It also keeps the reads of logs that Spark's history server has delete
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from dv_maintenance.errors import StorageError
 from dv_maintenance.maintenance.reads.counts import HourlyReads
 from dv_maintenance.maintenance.reads.spark_codecs import CODECS, DamagedLogError, lines
 from dv_maintenance.maintenance.reads.spark_queries import Application
-from dv_maintenance.maintenance.reads.state import Log, SparkReads, dump, load
+from dv_maintenance.maintenance.reads.state import Log, LogFile, SparkReads, dump, load
 from dv_maintenance.storage import FileInfo, Storage, absolute_uri
 
 __all__ = ["SparkReads", "spark_reads"]
@@ -32,13 +33,21 @@ _SNIFFED: Final = 100
 
 
 def spark_reads(
-    logs: str, options: Mapping[str, str] | None = None, *, state: str | None = None, now: int | None = None
+    logs: str,
+    options: Mapping[str, str] | None = None,
+    *,
+    state: str | None = None,
+    known: SparkReads | None = None,
+    seconds: float = math.inf,
+    now: int | None = None,
 ) -> SparkReads:
     """Read what is new in a folder or prefix of event logs.
 
     logs : path or URI.
     options : of the storage, for ``logs`` and ``state``.
     state : path or URI of a JSON file that this function keeps; without one every log is read from its beginning.
+    known : what the last call in this process returned, which is continued; the state is then only written.
+    seconds : stop after this time; the next call continues there.
     now : epoch milliseconds; the clock's unless given.
 
     Raises
@@ -48,18 +57,19 @@ def spark_reads(
     storage = Storage(logs, options)
     folder, name = absolute_uri(state).rsplit("/", 1) if state else ("", "")
     kept = Storage(folder, options) if state else None
-    found = SparkReads() if kept is None else load(kept, name, storage.uri)
-    before = dump(found, storage.uri)
-    reader = _Reader(storage, found, round(time.time() * 1000) if now is None else now)
+    found = known or (SparkReads() if kept is None else load(kept, name, storage.uri))
+    before = b"" if kept is None else dump(found, storage.uri)
+    now = round(time.time() * 1000) if now is None else now
+    reader = _Reader(storage, found, now, time.monotonic() + seconds)
     present: dict[str, list[tuple[int, FileInfo]]] = {}
     for info in storage.list():
         place = _place(info.path)
         if place is not None and info.size >= 0 and storage.uri_of(info.path) != (kept and kept.uri_of(name)):
             present.setdefault(place[0], []).append((place[1], info))
-    for key, files in present.items():
-        reader.read(found.logs.setdefault(key, Log()), sorted(files, key=lambda each: (each[0], each[1].path)))
     # The history server has deleted the others.
-    found.logs = {key: log for key, log in found.logs.items() if key in present}
+    found.logs = {key: found.logs.get(key) or Log() for key in present}
+    for key, files in present.items():
+        reader.read(found.logs[key], sorted(files, key=lambda each: (each[0], each[1].path)))
     if found.until is not None:
         found.tables = {uri: reads.recent(found.until) for uri, reads in found.tables.items()}
     if kept is not None and (data := dump(found, storage.uri)) != before:
@@ -78,11 +88,16 @@ def _place(path: str) -> tuple[str, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Adds what is new in logs to what was found. ``now``: epoch milliseconds."""
+    """Adds what is new in logs to what was found.
+
+    now : epoch milliseconds.
+    deadline : by the clock of ``time.monotonic``.
+    """
 
     storage: Storage
     found: SparkReads
     now: int
+    deadline: float
 
     def read(self, log: Log, files: list[tuple[int, FileInfo]]) -> None:
         for _, info in files:
@@ -90,51 +105,56 @@ class _Reader:
             # What the history server made of older files, which were read before.
             if name.endswith(".compact") and log.files and name not in log.files:
                 continue
-            size, offset = log.files.get(name, (0, 0))
-            if info.size < size:
-                self.found.problems.append(f"{info.path} is shorter than before: its new events are not counted")
-            elif info.size > size:
-                log.files[name] = info.size, self._read_file(log.application, info, offset)
+            file = log.files.get(name) or LogFile()
+            if info.size < file.size:
+                file.problem = f"{info.path} is shorter than before: its new events are not counted"
+            elif info.size > file.size:
+                file.problem = None
+                if self._read_file(log.application, info, file):
+                    file.size = info.size
+                self._observed(log.application)
+            log.files[name] = file
 
-    def _read_file(self, application: Application, info: FileInfo, offset: int) -> int:
-        """How far the file was read."""
-        problems = self.found.problems
+    def _read_file(self, application: Application, info: FileInfo, file: LogFile) -> bool:
+        """Whether there was time to read all that is new."""
         suffix = info.path.removesuffix(".inprogress").removesuffix(".compact").rsplit(".", 1)[-1]
         if suffix == "lzf":
-            problems.append(f"{info.path} is compressed with lzf, which is not supported: its events are not counted")
-            return 0
-        codec = suffix if suffix in CODECS else ""
-        events = damaged = 0
+            file.problem = f"{info.path} is compressed with lzf, which is not supported: its events are not counted"
+            return True
         # A damaged time must not stretch what was observed.
         between = (_EARLIEST, self.now + _DAY)
         try:
-            with self.storage.open_input(info.path) as file:
-                for text, end in lines(file, codec, offset):
+            with self.storage.open_input(info.path) as source:
+                for text, end in lines(source, suffix if suffix in CODECS else "", file.offset):
+                    if time.monotonic() > self.deadline:
+                        file.problem = f"{info.path} is not read to its end yet: its reads are too few"
+                        return False
                     try:
                         if text is None or not text.startswith(_AN_EVENT):
                             raise ValueError("not an event")
-                        events += 1
+                        file.events += 1
                         for scan in application.read(text, between):
                             self.found.tables.setdefault(scan.location, HourlyReads()).add(scan)
                     except ValueError:
-                        damaged += 1
-                    offset = end
-                    if not events and damaged == _SNIFFED:
+                        file.damaged += 1
+                    file.offset = end
+                    if not file.events and file.damaged == _SNIFFED:
                         break
         except FileNotFoundError:
-            pass  # renamed when its application ended: found under its new name the next time
+            return False  # renamed when its application ended: found under its new name the next time
         except StorageError as error:
-            problems.append(f"{info.path} can't be read: {error.message}")
+            file.problem = f"{info.path} can't be read: {error.message}"
+            return False
         except DamagedLogError:
             # The file of a running application has no end.
             if self.now - info.modified > _DAY and not info.path.endswith(".inprogress"):
-                problems.append(f"{info.path} is damaged or incomplete after {offset:,} bytes of events")
-        if damaged and not events:
-            problems.append(f"{info.path} is not an event log of Spark")
-        elif damaged:
-            problems.append(f"{info.path} has {damaged} damaged event{'s' * (damaged > 1)}, not counted")
-        self._observed(application)
-        return offset
+                file.problem = f"{info.path} is damaged or incomplete after {file.offset:,} bytes of events"
+        if file.damaged and not file.events:
+            file.problem = f"{info.path} is not an event log of Spark"
+        elif file.damaged:
+            events = f"{file.damaged} damaged event{'s' * (file.damaged > 1)}"
+            file.problem = f"{file.problem}; {events}" if file.problem else f"{info.path} has {events}, not counted"
+        return True
 
     def _observed(self, application: Application) -> None:
         known = (application.first, application.last, self.found.since, self.found.until)

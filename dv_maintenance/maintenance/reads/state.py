@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -12,20 +12,34 @@ from dv_maintenance.maintenance.reads.model import Reads
 from dv_maintenance.maintenance.reads.spark_queries import Application
 from dv_maintenance.storage import Storage, absolute_uri
 
-__all__ = ["Log", "SparkReads", "dump", "load"]
+__all__ = ["Log", "LogFile", "SparkReads", "dump", "load"]
 
 _FORMAT: Final = 1
 
 
 @dataclass(slots=True)
-class Log:
-    """The log of one application.
+class LogFile:
+    """How far a file was read.
 
-    files : by name, stored size in bytes when it was read, and how far, as an offset in the decompressed file.
+    size : stored size in bytes when everything in it had been read.
+    offset : in the decompressed file.
+    events, damaged : lines that are events, and lines that are not, or whose event is damaged.
+    problem : a sentence, if not everything in it could be read.
     """
 
+    size: int = 0
+    offset: int = 0
+    events: int = 0
+    damaged: int = 0
+    problem: str | None = None
+
+
+@dataclass(slots=True)
+class Log:
+    """The log of one application, and its files by name."""
+
     application: Application = field(default_factory=Application)
-    files: dict[str, tuple[int, int]] = field(default_factory=dict)
+    files: dict[str, LogFile] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -34,15 +48,21 @@ class SparkReads:
 
     since, until : times of the first and the last event, epoch milliseconds; ``None`` if there is no event.
     tables : reads by the table's absolute URI.
-    problems : sentences on what could not be read.
+    state_problem : why the state was not used, a sentence.
     logs : by the path of the file, or of the folder of a rolling log.
     """
 
     since: int | None = None
     until: int | None = None
     tables: dict[str, HourlyReads] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    state_problem: str | None = None
     logs: dict[str, Log] = field(default_factory=dict)
+
+    @property
+    def problems(self) -> list[str]:
+        """Sentences on what could not be read."""
+        files = (file.problem for log in self.logs.values() for file in log.files.values())
+        return [problem for problem in (self.state_problem, *files) if problem is not None]
 
     def unlocated(self) -> dict[str, int]:
         """Scans whose plan does not show the table's location, by the name that it shows."""
@@ -82,7 +102,7 @@ def load(storage: Storage, name: str, logs: str) -> SparkReads:
         )
     except (AttributeError, KeyError, TypeError, ValueError):
         problem = f"the state {storage.uri_of(name)} is damaged or of other logs: every log was read again"
-        return SparkReads(problems=[problem])
+        return SparkReads(state_problem=problem)
 
 
 def _time(value: Any) -> int | None:
@@ -107,7 +127,7 @@ def dump(found: SparkReads, logs: str) -> bytes:
 def _log_to_json(log: Log) -> dict[str, Any]:
     running = log.application
     return {
-        "files": log.files,
+        "files": {name: list(astuple(file)) for name, file in log.files.items()},
         "own": running.own,
         "first": running.first,
         "last": running.last,
@@ -115,6 +135,10 @@ def _log_to_json(log: Log) -> dict[str, Any]:
         "unlocated": running.unlocated,
         "scans": [[metric, *scan] for metric, scan in running.scans.items()],
     }
+
+
+def _file(size: Any, offset: Any, events: Any, damaged: Any, problem: Any) -> LogFile:
+    return LogFile(int(size), int(offset), int(events), int(damaged), None if problem is None else str(problem))
 
 
 def _log_from_json(data: Any) -> Log:
@@ -125,4 +149,4 @@ def _log_from_json(data: Any) -> Log:
     queries = {int(query): int(time) for query, time in data["queries"]}
     unlocated = {str(name): int(scans) for name, scans in data["unlocated"].items()}
     running = Application(bool(data["own"]), queries, scans, _time(data["first"]), _time(data["last"]), unlocated)
-    return Log(running, {str(name): (int(size), int(offset)) for name, (size, offset) in data["files"].items()})
+    return Log(running, {str(name): _file(*file) for name, file in data["files"].items()})

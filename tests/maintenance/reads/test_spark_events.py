@@ -242,6 +242,28 @@ def test_only_what_is_new_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert opened == ["app-1"]
 
 
+def test_a_look_that_takes_too_long_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = str(tmp_path / "state.json")
+    written(tmp_path / "logs", long_log(40))
+    (tmp_path / "logs" / "app-2.zstd").write_bytes(zstd(long_log(40).bytes()))
+    clock = iter(range(100_000))
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    found = look(tmp_path / "logs", state=state, seconds=60)
+    assert 0 < counts(found)[0] < 40
+    assert found.problems == [f"app-{at} is not read to its end yet: its reads are too few" for at in ("1", "2.zstd")]
+    seen = []
+    while found.problems:
+        found = look(tmp_path / "logs", state=state, seconds=60)
+        seen.append(counts(found)[0])
+    assert seen == sorted(seen)
+    assert seen[-1] == 80
+    # The same in one process, without a state.
+    found = look(tmp_path / "logs", seconds=60)
+    while found.problems:
+        found = look(tmp_path / "logs", seconds=60, known=found)
+    assert counts(found) == (80, {})
+
+
 def test_old_reads_are_forgotten(tmp_path: Path) -> None:
     state = str(tmp_path / "state.json")
     log = long_log(3)
@@ -294,6 +316,7 @@ def test_damaged_events_are_counted_and_hide_nothing(tmp_path: Path, monkeypatch
     found = look(tmp_path)
     assert counts(found) == (4, {})
     assert found.problems == [f"app-1 has {len(broken)} damaged events, not counted"]
+    assert look(tmp_path, known=found).problems == found.problems
     assert found.since == START
 
 
