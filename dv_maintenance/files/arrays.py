@@ -1,7 +1,7 @@
-"""Arrow arrays from Python and NumPy values, without pandas.
+"""Arrow arrays from Python and NumPy values and back, without pandas.
 
-``pyarrow.array`` imports pandas wherever it is installed, which costs more time than reading the log of a small table.
-These functions build arrays from buffers, and check types, since the values come from an untrusted log.
+``pyarrow.array`` and ``to_numpy`` import pandas wherever it is installed, which costs more time than reading the log of
+a small table. These functions work on buffers, and check types, since the values come from an untrusted log.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["bools", "int32s", "int64s", "strings", "valid_bits"]
+__all__ = ["bools", "flags", "int32s", "int64s", "numbers", "strings", "valid_bits"]
 
 
 def strings(values: Sequence[str | None]) -> pa.StringArray:
@@ -55,3 +55,18 @@ def valid_bits(values: Sequence[object]) -> pa.Buffer | None:
     if None not in values:
         return None
     return pa.py_buffer(np.packbits([value is not None for value in values], bitorder="little"))
+
+
+def numbers(array: pa.Array) -> Any:
+    """A NumPy view of an Arrow integer array; what lies under a null is unspecified."""
+    width = array.type.bit_width // 8
+    data = np.frombuffer(array.buffers()[1] or b"", f"i{width}")
+    return data[array.offset : array.offset + len(array)]
+
+
+def flags(array: pa.BooleanArray | pa.ChunkedArray) -> Any:
+    """A NumPy mask of Arrow booleans; what lies under a null is unspecified."""
+    if isinstance(array, pa.ChunkedArray):
+        return np.concatenate([flags(chunk) for chunk in array.chunks] or [np.zeros(0, bool)])
+    bits = np.frombuffer(array.buffers()[1] or b"", np.uint8)
+    return np.unpackbits(bits, count=array.offset + len(array), bitorder="little")[array.offset :].view(bool)

@@ -162,8 +162,7 @@ class TableContract:
         table.append("b", 3)
         table.sync()
         opened = table.table
-        if not isinstance(opened, FileLogTable):
-            pytest.skip("no file log")
+        assert isinstance(opened, FileLogTable)
         check_windows(opened, list(table.versions))
         log = opened.file_log(opened.snapshot(), 0)
         assert (log.commits[0].version, log.base, log.complete) == (table.backend.first_version, None, True)
@@ -173,9 +172,8 @@ class TableContract:
             entry = entries[commit.version]
             said = (commit.timestamp, commit.operation, commit.data_changed)
             assert said == (entry.timestamp, entry.operation, entry.data_changed)
-        # Creating the table and changing rows is what others did.
+        # Others changed the rows.
         assert {commit.ours for commit in log.commits if commit.data_changed} == {False}
-        assert False not in {commit.ours for commit in log.commits if not commit.data_changed}
         assert False not in {commit.ours for commit in log.commits if deleted < commit.version <= purged}
         rows = log.changes.to_pylist()
         created = {row["path"] for row in rows if row["added"]}
@@ -184,8 +182,7 @@ class TableContract:
     def test_the_file_log_of_a_table_without_rows(self, backend: TableBackend) -> None:
         table = TableHistory(backend)
         opened = table.table
-        if not isinstance(opened, FileLogTable):
-            pytest.skip("no file log")
+        assert isinstance(opened, FileLogTable)
         check_windows(opened, list(table.versions))
         log = opened.file_log(opened.snapshot(), 0)
         assert (len(log.commits), log.changes.num_rows, log.base, log.complete) == (1, 0, None, True)

@@ -241,8 +241,8 @@ class TableHistories(RuleBasedStateMachine):
                 assert found == self.history.expected(version), f"version {version}"
                 readable.append(version)
         opened = self.history.table
-        if isinstance(opened, FileLogTable):
-            check_steps(opened, readable)
+        assert isinstance(opened, FileLogTable)
+        check_steps(opened, readable)
         for name, read in self.judges.items():
             for version in sorted({oldest, newest}):
                 rows = read(self.place, version).select(["id", "p", "v"]).to_pylist()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.capabilities import EngineName, UndeleteResult, WaitingRows
+    from dv_maintenance.tables.file_log import FileLog
     from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv, Snapshot, VacuumResult
     from dv_maintenance.tables.paimon.log.refs import Tag
     from dv_maintenance.tables.predicate import Predicate
@@ -77,6 +78,11 @@ class PaimonTable:
         from dv_maintenance.tables.paimon.log.history import history
 
         return history(self.place, limit)
+
+    def file_log(self, snapshot: Snapshot, since: int) -> FileLog:
+        from dv_maintenance.tables.paimon.file_log import file_log
+
+        return file_log(self.place, cast("PaimonSnapshot", snapshot), since)
 
     def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
         from dv_maintenance.tables.paimon.log.history import oldest_dv

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from dv_maintenance.files.arrays import bools, int32s, int64s, strings, valid_bits
+from dv_maintenance.files.arrays import bools, flags, int32s, int64s, numbers, strings, valid_bits
 
 __all__ = [
     "bools",
@@ -50,13 +50,6 @@ def null_column(rows: int, type: pa.DataType) -> pa.ChunkedArray:
     chunk = pa.nulls(min(rows, _NULLS), type)
     full, rest = divmod(rows, _NULLS)
     return pa.chunked_array([*([chunk] * full), chunk.slice(0, rest)], type)
-
-
-def numbers(array: pa.Array) -> Any:
-    """A NumPy view of an Arrow integer array; what lies under a null is unspecified."""
-    width = array.type.bit_width // 8
-    data = np.frombuffer(array.buffers()[1] or b"", f"i{width}")
-    return data[array.offset : array.offset + len(array)]
 
 
 # -- numRecords of statistics ------------------------------------------------------------------------------------
@@ -138,11 +131,3 @@ def string_layout(array: pa.StringArray) -> tuple[Any, Any, Any]:
 def unaligned_words(data: Any) -> Any:
     """The eight bytes from each position on, little-endian, without a copy."""
     return np.ndarray((max(len(data) - _WORD + 1, 0),), "<u8", data.data if len(data) >= _WORD else b"", strides=(1,))
-
-
-def flags(array: pa.BooleanArray | pa.ChunkedArray) -> Any:
-    """A NumPy mask of Arrow booleans; what lies under a null is unspecified."""
-    if isinstance(array, pa.ChunkedArray):
-        return np.concatenate([flags(chunk) for chunk in array.chunks] or [np.zeros(0, bool)])
-    bits = np.frombuffer(array.buffers()[1] or b"", np.uint8)
-    return np.unpackbits(bits, count=array.offset + len(array), bitorder="little")[array.offset :].view(bool)

@@ -26,7 +26,7 @@ from dv_maintenance.tables.paimon.commit.value_stats import partition_stats
 from dv_maintenance.tables.paimon.layout import SNAPSHOT, table_layout
 from dv_maintenance.tables.paimon.log.entries import Entry, filled, read_whole, written
 from dv_maintenance.tables.paimon.log.manifests import ADD, DELETE
-from dv_maintenance.tables.paimon.log.snapshots import LATEST, latest_version, load_snapshot_file
+from dv_maintenance.tables.paimon.log.snapshots import LATEST, USER, latest_version, load_snapshot_file
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
 from dv_maintenance.tables.paimon.writable import check_writable
 from dv_maintenance.tables.publish import Overtaken, Published, Rules
@@ -94,7 +94,7 @@ class _Rules(Rules[Draft]):
     compose: Compose
     writes: str
     now: PaimonSnapshot
-    user: str = field(default_factory=lambda: f"dv-maintenance-{uuid4()}")
+    user: str = field(default_factory=lambda: f"{USER}{uuid4()}")
     newest: int | None = None  # when the attempt began
 
     @property

@@ -27,7 +27,7 @@ from dv_maintenance.tables.paimon.rows.partitions import Partitions
 from dv_maintenance.tables.paimon.scalars import integer
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
-__all__ = ["changes_since", "history", "oldest_dv"]
+__all__ = ["DvDifference", "Dvs", "SnapshotReader", "changes_since", "history", "oldest_dv"]
 
 _APPEND: Final = "APPEND"
 _COMPACT: Final = "COMPACT"
@@ -42,7 +42,7 @@ _METRICS: Final = {
 }
 
 # By partition, bucket and name of the data file.
-_Dvs = dict[tuple[int, int, str], DvEntry]
+Dvs = dict[tuple[int, int, str], DvEntry]
 
 
 def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
@@ -61,7 +61,7 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
     """
     if limit is not None and limit < 0:
         raise UsageError(f"the limit {limit} is negative", next_step="give 0 or more")
-    reader = _SnapshotReader.of(storage)
+    reader = SnapshotReader.of(storage)
     versions = all_versions(reader.layout)[::-1]
     wanted = versions if limit is None else versions[:limit]
     found: list[HistoryEntry] = []
@@ -85,7 +85,7 @@ def changes_since(storage: Storage, version: int) -> Changes:
     UsageError : the table has no such snapshot.
     TableNotFoundError, DamagedTableError, UnsupportedFeatureError, RefusedError : as :func:`history`.
     """
-    reader = _SnapshotReader.of(storage)
+    reader = SnapshotReader.of(storage)
     versions = all_versions(reader.layout)
     newest = versions[-1] if versions else 0
     if not -1 <= version <= newest:
@@ -121,7 +121,7 @@ def oldest_dv(storage: Storage, snapshot: PaimonSnapshot, limit: int) -> OldestD
     live = {dv.data_file for dv in snapshot.index.dvs if dv.id not in gone}
     if not live or snapshot.file is None:
         return None
-    reader = _SnapshotReader.of(storage)
+    reader = SnapshotReader.of(storage)
     versions = [each for each in all_versions(reader.layout) if each < snapshot.version][::-1]
     newest_without, oldest_with = snapshot.version + 1, snapshot.file
     same = snapshot.file.index_manifest
@@ -141,7 +141,7 @@ def oldest_dv(storage: Storage, snapshot: PaimonSnapshot, limit: int) -> OldestD
 
 
 @dataclass(frozen=True, slots=True)
-class _DvDifference:
+class DvDifference:
     """How the DVs of two snapshots differ.
 
     added, removed : number of DVs.
@@ -156,7 +156,7 @@ class _DvDifference:
 
 
 @dataclass(slots=True)
-class _SnapshotReader:
+class SnapshotReader:
     """Compares snapshots of a table."""
 
     layout: Layout
@@ -164,7 +164,7 @@ class _SnapshotReader:
     options: Options
 
     @classmethod
-    def of(cls, storage: Storage) -> _SnapshotReader:
+    def of(cls, storage: Storage) -> SnapshotReader:
         layout = table_layout(storage)
         schema = newest_schema(layout)
         options = Options(schema.options, bool(schema.primary_keys))
@@ -181,7 +181,7 @@ class _SnapshotReader:
     def entry(self, file: SnapshotFile, before: SnapshotFile | None) -> HistoryEntry:
         delta = delta_entries(self.layout, file, self.partitions)
         known = before is not None or file.id == 1
-        difference = self._dv_difference(file, before, delta) if known else _DvDifference()
+        difference = self._dv_difference(file, before, delta) if known else DvDifference()
         kinds = delta["kind"]
         body: dict[str, Any] = dict(file.body)
         writer = body.get("writerVersion")
@@ -197,7 +197,7 @@ class _SnapshotReader:
             dvs_added=difference.added,
             dvs_removed=difference.removed,
             rows_deleted_by_dvs=difference.rows,
-            data_changed=self._changed(file, delta, difference if known else None),
+            data_changed=self.changed(file, delta, difference if known else None),
         )
 
     def data_changed(self, file: SnapshotFile, before: SnapshotFile | None) -> bool:
@@ -205,10 +205,10 @@ class _SnapshotReader:
             return False
         delta = delta_entries(self.layout, file, self.partitions)
         if before is None and file.id > 1:
-            return self._changed(file, delta, None)
-        return self._changed(file, delta, self._dv_difference(file, before, delta))
+            return self.changed(file, delta, None)
+        return self.changed(file, delta, self._dv_difference(file, before, delta))
 
-    def _changed(self, file: SnapshotFile, delta: pa.Table, dvs: _DvDifference | None) -> bool:
+    def changed(self, file: SnapshotFile, delta: pa.Table, dvs: DvDifference | None) -> bool:
         """Whether a query returns other rows than before. ``dvs``: ``None`` if it is unknown."""
         if file.kind == _ANALYZE:
             return False
@@ -233,16 +233,21 @@ class _SnapshotReader:
 
     # -- deletion vectors -----------------------------------------------------------------------------------------
 
-    def dvs(self, file: SnapshotFile) -> _Dvs:
+    def dvs(self, file: SnapshotFile) -> Dvs:
         manifest = read_index_manifest(self.layout, file.index_manifest, self.partitions, self.options.values, file.id)
         return {(dv.partition, dv.bucket, dv.data_file): dv for dv in manifest.dvs}
 
-    def _dv_difference(self, file: SnapshotFile, before: SnapshotFile | None, delta: pa.Table) -> _DvDifference:
+    def _dv_difference(self, file: SnapshotFile, before: SnapshotFile | None, delta: pa.Table) -> DvDifference:
         earlier = before.index_manifest if before is not None else None
         if file.index_manifest == earlier:
-            return _DvDifference()
-        olds = self.dvs(before) if before is not None else {}
-        news = self.dvs(file)
+            return DvDifference()
+        return self.difference(file, self.dvs(before) if before is not None else {}, self.dvs(file), delta)
+
+    def difference(self, file: SnapshotFile, olds: Dvs, news: Dvs, delta: pa.Table) -> DvDifference:
+        """How the DVs of a snapshot, ``news``, differ from those of the one before it.
+
+        delta : what the snapshot added and deleted.
+        """
         kept = {dv.id for dv in olds.values()} & {dv.id for dv in news.values()}
         gone = {key: dv for key, dv in olds.items() if dv.id not in kept}
         came = {key: dv for key, dv in news.items() if dv.id not in kept}
@@ -255,7 +260,7 @@ class _SnapshotReader:
         }
         others = self._removed(delta) | self._added(delta)
         rows = sum((counts_came[key] or 0) - (counts_gone.get(key) or 0) for key in came.keys() - moved)
-        return _DvDifference(
+        return DvDifference(
             added=len(came.keys() - moved),
             removed=len(gone.keys() - moved),
             rows=rows,
@@ -270,7 +275,7 @@ class _SnapshotReader:
         """The data files that a snapshot adds; they have DVs if deletes were carried over to them."""
         return _files(delta, ADD) - _files(delta, DELETE)
 
-    def _counts(self, dvs: _Dvs, version: int) -> dict[tuple[int, int, str], int | None]:
+    def _counts(self, dvs: Dvs, version: int) -> dict[tuple[int, int, str], int | None]:
         """Rows that each DV names; ``None`` if neither the manifest nor the index file records it."""
         try:
             whole = counted(self.layout, list(dvs.values()), version)

@@ -37,6 +37,7 @@ __all__ = [
     "ManifestFile",
     "avro_records",
     "delta_entries",
+    "identities",
     "live_entries",
     "manifest_files",
     "merged",
@@ -181,7 +182,7 @@ def merged(parts: Iterable[pa.Table]) -> Live:
     adds = pc.equal(entries["kind"], integer(ADD))
     if pc.all(adds).as_py() and pc.count_distinct(entries["file_name"]).as_py() == entries.num_rows:
         return Live(entries, 0)
-    keys = _keys(entries)
+    keys = identities(entries)
     added, deleted = keys.filter(adds), keys.filter(pc.invert(adds))
     if len(pc.unique(added)) < len(added):
         counts = pc.value_counts(added)
@@ -192,7 +193,8 @@ def merged(parts: Iterable[pa.Table]) -> Live:
     return Live(live.filter(pc.invert(pc.is_in(added, value_set=deleted))), unmatched)
 
 
-def _keys(entries: pa.Table) -> pa.Array:
+def identities(entries: pa.Table) -> pa.Array:
+    """What identifies the file of each entry, as text."""
     columns = [entries[name].cast(pa.string()).combine_chunks() for name in _IDENTITY]
     columns[-1] = pc.fill_null(columns[-1], text(""))
     return pc.binary_join_element_wise(*columns, text("/"))

@@ -15,6 +15,7 @@ from dv_maintenance.tables.paimon.layout import SNAPSHOT, Layout, numbered
 from dv_maintenance.tables.paimon.log.documents import Document
 
 __all__ = [
+    "USER",
     "SnapshotFile",
     "all_versions",
     "latest_version",
@@ -23,6 +24,9 @@ __all__ = [
     "parse_snapshot",
     "read_snapshot_file",
 ]
+
+USER: Final = "dv-maintenance-"
+"""What the commit users of this package begin with."""
 
 LATEST: Final = "LATEST"
 _EARLIEST: Final = "EARLIEST"

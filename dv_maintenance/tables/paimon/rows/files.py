@@ -21,7 +21,7 @@ from dv_maintenance.tables.paimon.rows.partitions import Partitions
 from dv_maintenance.tables.paimon.scalars import NO_INTEGER, integer, text
 from dv_maintenance.tables.parallel import in_parallel
 
-__all__ = ["FILES", "Matched", "counted", "files_table", "match", "visible"]
+__all__ = ["FILES", "Matched", "counted", "files_table", "match", "paths", "visible"]
 
 FILES: Final = pa.schema(
     [
@@ -146,7 +146,7 @@ def files_table(
     source = entries["source"].combine_chunks()
     known = pc.and_kleene(pc.greater_equal(source, integer(0)), pc.less(source, integer(len(_SOURCES))))
     columns = {
-        "path": _paths(layout, entries, partitions, data),
+        "path": paths(layout, entries, partitions, data),
         "partition": pa.DictionaryArray.from_arrays(codes.cast(pa.int32()), names),
         "size": entries["size"],
         "physical_rows": entries["rows"],
@@ -163,7 +163,7 @@ def files_table(
     return pa.Table.from_arrays(arrays, schema=FILES)
 
 
-def _paths(layout: Layout, entries: pa.Table, partitions: Partitions, data: str) -> pa.Array:
+def paths(layout: Layout, entries: pa.Table, partitions: Partitions, data: str) -> pa.Array:
     """``[data/][partition/]bucket-B/name``, or the external path."""
     prefix = f"{data}/" if data else ""
     folders = strings([f"{prefix}{each.folder}/" if each.folder else prefix for each in partitions.found] or [""])
