@@ -19,7 +19,7 @@ from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.storage import plain_uri
 from dv_maintenance.tables.model import partition_name
 
-__all__ = ["Application", "Scan", "locations", "partitions"]
+__all__ = ["Application", "PlannedScan", "Scan", "locations", "partitions"]
 
 _START: Final = b"SparkListenerSQLExecutionStart"
 _UPDATE: Final = b"SparkListenerSQLAdaptiveExecutionUpdate"
@@ -37,6 +37,8 @@ _OWN_SESSION: Final = "dv-maintenance"
 _OWN_JOB: Final = re.compile(r"(?:^|-)dv-maintenance-[0-9a-f]{8}-[0-9a-f]{4}-")
 # StreamExecution.getBatchDescriptionString
 _STREAM: Final = re.compile(r"(?:^|\n)runId = [0-9a-f-]+\nbatch = ")
+# A statement searches the table, then reads again the files that it changes: one read. In a stream, the new files.
+_CHOSEN: Final = "TahoeBatchFileIndex("
 # These read the files of a few commits, which is not a read of the table.
 _CHANGES: Final = re.compile(r"Cdc|CDC|TahoeRemove|TahoeChange")
 # A scan by DataSource V2: Paimon, Lance, ``dv_delta``. BatchScanExec shows the name of a table, or of the source.
@@ -44,6 +46,9 @@ _NO_LOCATION: Final = "BatchScan "
 _NAMES: Final = 1_000
 _PENDING: Final = 10_000
 _MOST_PARTITIONS: Final = 1_000
+
+# Old Hadoop accepted keys in a URI. They are no part of the table's name.
+_KEYS: Final = re.compile(r"^(\w+://)[^/@]*:[^/@]*@")
 
 _VALUE: Final = r"[^,()\[\]#=<>:\"'\n]+"
 _COLUMN: Final = r"([^#()\[\],]+)#\d+L?"
@@ -67,21 +72,37 @@ class Scan:
     partitions: tuple[str, ...] | None
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedScan:
+    """A scan that may run.
+
+    query : its execution.
+    locations, partitions : as in ``Scan``.
+    chosen : of files that a statement chose.
+    """
+
+    query: int
+    locations: tuple[str, ...]
+    partitions: tuple[str, ...] | None
+    chosen: bool
+
+
 @dataclass(slots=True)
 class Application:
     """What has to be kept of an application between two events of its log.
 
     own : it is maintenance of this package.
-    queries : when each running query started, epoch milliseconds.
-    scans : of running queries, by the accumulator that their number of files will be reported with: query, locations,
-        partitions.
+    queries : when each running query started, epoch milliseconds, and the query that it is a part of, or itself.
+    scans : of running queries, by the accumulator that their number of files will be reported with.
+    statements : running queries with the locations that they have read by chosen files.
     first, last : times of the first and the last event that has one, epoch milliseconds; ``None`` before.
     unlocated : planned scans of sources whose plan does not show the table's location, by the name that it shows.
     """
 
     own: bool = False
-    queries: dict[int, int] = field(default_factory=dict)
-    scans: dict[int, tuple[int, tuple[str, ...], tuple[str, ...] | None]] = field(default_factory=dict)
+    queries: dict[int, tuple[int, int]] = field(default_factory=dict)
+    scans: dict[int, PlannedScan] = field(default_factory=dict)
+    statements: set[tuple[int, str]] = field(default_factory=set)
     first: int | None = None
     last: int | None = None
     unlocated: dict[str, int] = field(default_factory=dict)
@@ -123,27 +144,32 @@ class Application:
         query, time = _int(event["executionId"]), _time(event["time"], between)
         if self.own or any(_OWN_JOB.search(tag) for tag in event.get("jobTags") or ()):
             return
-        self._plan(query, event["sparkPlanInfo"], stream=_STREAM.search(event["description"]) is not None, time=time)
+        root = event.get("rootExecutionId")
+        started = time, query if root is None else _int(root)
+        self._plan(query, event["sparkPlanInfo"], stream=_STREAM.search(event["description"]) is not None, new=started)
 
-    def _plan(self, query: int, root: Mapping[str, Any], *, stream: bool, time: int | None = None) -> None:
-        if time is None and query not in self.queries:
+    def _plan(self, query: int, root: Mapping[str, Any], *, stream: bool, new: tuple[int, int] | None = None) -> None:
+        """``new``: time and root of a query that starts."""
+        if new is None and query not in self.queries:
             return
-        scans: dict[int, tuple[int, tuple[str, ...], tuple[str, ...] | None]] = {}
+        scans: dict[int, PlannedScan] = {}
         unlocated: list[str] = []
         todo = [root]
         while todo:
             node = todo.pop()
             todo += node["children"]
             metadata = node["metadata"]
-            places = locations(metadata.get("Location", ""), stream=stream)
+            location = metadata.get("Location", "")
+            places = locations(location, stream=stream)
             metric = next((_int(each["accumulatorId"]) for each in node["metrics"] if each["name"] == _FILES), None)
             if places and metric is not None:
-                scans[metric] = query, places, partitions(metadata.get("PartitionFilters", "[]"))
+                names = partitions(metadata.get("PartitionFilters", "[]"))
+                scans[metric] = PlannedScan(query, places, names, location.startswith(_CHOSEN))
             elif node["nodeName"].startswith(_NO_LOCATION):
                 unlocated.append(node["nodeName"].removeprefix(_NO_LOCATION))
-        if time is not None:
-            self._seen(time)
-            self.queries[query] = time
+        if new is not None:
+            self._seen(new[0])
+            self.queries[query] = new
             for name in unlocated:
                 if name in self.unlocated or len(self.unlocated) < _NAMES:
                     self.unlocated[name] = self.unlocated.get(name, 0) + 1
@@ -154,15 +180,21 @@ class Application:
 
     def _ran(self, metrics: list[tuple[int, int]]) -> Iterator[Scan]:
         for metric, _ in metrics:
-            query, places, names = self.scans.pop(_int(metric), (-1, (), None))
-            if query in self.queries:
-                for place in places:
-                    yield Scan(self.queries[query], place, names)
+            scan = self.scans.pop(_int(metric), None)
+            if scan is None or scan.query not in self.queries:
+                continue
+            time, root = self.queries[scan.query]
+            for place in scan.locations:
+                if not scan.chosen or (root, place) not in self.statements:
+                    yield Scan(time, place, scan.partitions)
+                if scan.chosen:
+                    self.statements.add((root, place))
 
     def _end(self, query: int, time: int) -> None:
         self._seen(time)
         self.queries.pop(query, None)
-        self.scans = {metric: scan for metric, scan in self.scans.items() if scan[0] != query}
+        self.scans = {metric: scan for metric, scan in self.scans.items() if scan.query != query}
+        self.statements = {each for each in self.statements if each[0] != query}
 
 
 def locations(text: str, *, stream: bool = False) -> tuple[str, ...]:
@@ -173,11 +205,11 @@ def locations(text: str, *, stream: bool = False) -> tuple[str, ...]:
     ('s3://lake/my%20table',)
     """
     found = re.fullmatch(r"(\w+)\((\d+) paths\)\[(.*)\]", text, re.DOTALL)
-    if found is None or _CHANGES.search(found[1]) or (stream and found[1] == "TahoeBatchFileIndex"):
+    if found is None or _CHANGES.search(found[1]) or (stream and text.startswith(_CHOSEN)):
         return ()
     paths = [found[3]] if found[2] == "1" else [path for path in found[3].split(", ") if path != "..."]
     try:
-        return tuple(plain_uri(path) for path in paths if "/_delta_log" not in path)
+        return tuple(plain_uri(_KEYS.sub(r"\1", path)) for path in paths if "/_delta_log" not in path)
     except DvMaintenanceError as error:
         raise ValueError("not a location") from error
 

@@ -9,7 +9,7 @@ import orjson
 
 from dv_maintenance.maintenance.reads.counts import HourlyReads
 from dv_maintenance.maintenance.reads.model import Reads
-from dv_maintenance.maintenance.reads.spark_queries import Application
+from dv_maintenance.maintenance.reads.spark_queries import Application, PlannedScan
 from dv_maintenance.storage import Storage, absolute_uri
 
 __all__ = ["Log", "LogFile", "SparkReads", "dump", "load"]
@@ -131,9 +131,10 @@ def _log_to_json(log: Log) -> dict[str, Any]:
         "own": running.own,
         "first": running.first,
         "last": running.last,
-        "queries": list(running.queries.items()),
+        "queries": [[query, *started] for query, started in running.queries.items()],
+        "statements": sorted(running.statements),
         "unlocated": running.unlocated,
-        "scans": [[metric, *scan] for metric, scan in running.scans.items()],
+        "scans": [[metric, *astuple(scan)] for metric, scan in running.scans.items()],
     }
 
 
@@ -143,10 +144,12 @@ def _file(size: Any, offset: Any, events: Any, damaged: Any, problem: Any) -> Lo
 
 def _log_from_json(data: Any) -> Log:
     scans = {
-        int(metric): (int(query), tuple(places), None if names is None else tuple(names))
-        for metric, query, places, names in data["scans"]
+        int(metric): PlannedScan(int(query), tuple(places), None if names is None else tuple(names), bool(chosen))
+        for metric, query, places, names, chosen in data["scans"]
     }
-    queries = {int(query): int(time) for query, time in data["queries"]}
+    queries = {int(query): (int(time), int(root)) for query, time, root in data["queries"]}
+    statements = {(int(query), str(place)) for query, place in data["statements"]}
     unlocated = {str(name): int(scans) for name, scans in data["unlocated"].items()}
-    running = Application(bool(data["own"]), queries, scans, _time(data["first"]), _time(data["last"]), unlocated)
+    first, last = _time(data["first"]), _time(data["last"])
+    running = Application(bool(data["own"]), queries, scans, statements, first, last, unlocated)
     return Log(running, {str(name): _file(*file) for name, file in data["files"].items()})
