@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Cursor", "TableState"]
 
 _LETTERS: Mapping[Job, str] = {"optimize": "o", "vacuum": "v", "manifest": "m"}
-_FORM = 2
+_FORM = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class Cursor:
     """State by table name, and the table to begin with next time (``None``: the first one).
 
     As JSON about 45 bytes per table, since orchestrators store a cursor with every evaluation: a row
-    ``[version, data version, due, vacuum checked, settings, readable]`` by name; settings are indexes into a list.
+    ``[version, data version, due, vacuum checked, settings, readable, next due]`` by name; settings are indexes into a
+    list.
     """
 
     tables: Mapping[str, TableState] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class Cursor:
                 state.inspection.vacuum_checked,
                 settings.setdefault(state.inspection.settings, len(settings)),
                 None if state.readable is None else int(state.readable),
+                state.inspection.next_due_at,
             ]
             for name, state in self.tables.items()
         }
@@ -79,8 +81,8 @@ class Cursor:
 
 
 def _state(name: str, row: list[Any], settings: list[str]) -> TableState:
-    version, data_version, due, checked, setting, readable = row
-    if any(type(number) not in {int, type(None)} for number in (version, data_version, checked, readable)):
+    version, data_version, due, checked, setting, readable, next_due = row
+    if any(type(number) not in {int, type(None)} for number in (version, data_version, checked, readable, next_due)):
         raise TypeError(name)
     jobs = {letter: job for job, letter in _LETTERS.items()}
     inspection = Inspection(
@@ -88,6 +90,7 @@ def _state(name: str, row: list[Any], settings: list[str]) -> TableState:
         version=version,
         due=tuple(jobs[letter] for letter in due),
         vacuum_checked=checked,
+        next_due_at=next_due,
         settings=str(settings[setting]),
     )
     return TableState(inspection, data_version, None if readable is None else bool(readable))

@@ -20,7 +20,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.maintenance.health import Health, health
 from dv_maintenance.maintenance.manifest import files_changed, manifests_written
-from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.maintenance.meter.decide import is_due
+from dv_maintenance.maintenance.meter.of_table import due_for
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.service.tables_file import Job, WatchConfig, WatchedTable
@@ -35,6 +36,7 @@ __all__ = ["Inspection", "inspect_table", "inspect_tables", "read_state"]
 _log = logging.getLogger(__name__)
 
 _JOBS: tuple[Job, ...] = ("optimize", "vacuum")
+_SOONEST = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Inspection:
     ``reasons`` : why, by job.
     ``error`` : why the table could not be inspected; the numbers are then those of the last inspection.
     ``vacuum_checked`` : epoch milliseconds of the last search for expired files.
+    ``next_due_at`` : when ``optimize`` will be due without another commit, epoch milliseconds; ``None``: never.
     ``settings`` : fingerprint of policy and jobs.
     ``health`` : set when a version is inspected for the first time; not part of the state.
     """
@@ -63,6 +66,7 @@ class Inspection:
     warnings: tuple[str, ...] = ()
     error: str | None = None
     vacuum_checked: int | None = None
+    next_due_at: int | None = None
     settings: str = ""
     health: Annotated[Health | None, Field(exclude=True)] = field(default=None, compare=False)
 
@@ -93,9 +97,9 @@ def inspect_table(
 ) -> Inspection:
     """Inspect one table. ``last``: what the last inspection returned; ``now``: epoch milliseconds.
 
-    ``optimize`` is due when the policy would plan a step. ``vacuum`` is due when the log has enough expired files; they
-    are searched every ``vacuum_every``, as files expire without a commit. ``manifest`` is due when the table's files
-    changed after its manifests were written, and never in formats with manifests of their own.
+    ``optimize`` is due when a run is worth its start; see ``meter.decide``. ``vacuum`` is due when the log has enough
+    expired files; they are searched every ``vacuum_every``, as files expire without a commit. ``manifest`` is due when
+    the table's files changed after its manifests were written, and never in formats with manifests of their own.
 
     Raises
     ------
@@ -112,9 +116,9 @@ def inspect_table(
     found = replace(
         last, name=name or last.name, version=version, changed=changed, error=None, health=None, settings=settings
     )
-    if last.version != version:
+    if last.version != version or _became_due(last, now):
         snapshot = table.snapshot(version)
-        found = _inspect_snapshot(found, table, snapshot, policy, jobs)
+        found = _inspect_snapshot(found, table, snapshot, policy, jobs, now)
         if "manifest" in jobs and isinstance(table, SymlinkManifestTable):
             found = _check_manifests(found, table, snapshot)
     elif "manifest" in last.due:
@@ -151,22 +155,42 @@ def _inspect_safely(entry: WatchedTable, last: Inspection | None, now: int | Non
         return replace(last or Inspection(entry.name), name=entry.name, changed=False, error=str(error))
 
 
+def _became_due(last: Inspection, now: int) -> bool:
+    """Whether time alone has made a run due: readers go on paying."""
+    return "optimize" not in last.due and last.next_due_at is not None and last.next_due_at <= now
+
+
 def _inspect_snapshot(
-    found: Inspection, table: Table, snapshot: Snapshot, policy: Policy, jobs: tuple[Job, ...]
+    found: Inspection, table: Table, snapshot: Snapshot, policy: Policy, jobs: tuple[Job, ...], now: int
 ) -> Inspection:
     state = health(snapshot)
     found = replace(found, deleted_ratio=state.counts.deleted_ratio, warnings=state.warnings, health=state)
-    steps = build_plan(snapshot, policy).steps if "optimize" in jobs else ()
-    if not steps:
+    if "optimize" not in jobs:
         return _with(found, "optimize", ())
+    plan = due_for(table, snapshot, policy, now=now)
+    steps = plan.steps
+    if not is_due(plan, now):
+        return _with(replace(found, next_due_at=_later(plan.next_due_at, now)), "optimize", ())
+    found = replace(found, next_due_at=None)
     if isinstance(table, EngineOnlyTable) and (why_not := table.engine_only_reason(snapshot)):
         # A run would be refused at every version.
         return replace(_with(found, "optimize", ()), warnings=(*found.warnings, f"optimize: {why_not}"))
     files = sum(len(step.inputs) for step in steps)
     dvs = sum(step.expected.dvs_removed for step in steps)
     size = format_size(sum(step.cost.bytes_read for step in steps))
-    why = (f"files to replace: {files}, reading {size}", f"deletion vectors to purge: {dvs}")
-    return _with(found, "optimize", why if dvs else why[:1])
+    why = [f"files to replace: {files}, reading {size}"]
+    if dvs:
+        why.append(f"deletion vectors to purge: {dvs}")
+    metered = [step.metered for step in steps if step.metered is not None]
+    if metered:
+        paid, cost = sum(each.paid for each in metered), sum(each.cost for each in metered)
+        why.append(f"readers have paid {paid:.3g} s of CPU for them, a rewrite costs {cost:.3g}; {plan.basis}")
+    return _with(found, "optimize", tuple(why))
+
+
+def _later(due: int | None, now: int) -> int | None:
+    """When to look again. Work that is due but can't be done yet is looked at once an hour."""
+    return None if due is None else max(due, now + _SOONEST)
 
 
 def _vacuum_to_check(found: Inspection, policy: Policy, now: int) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.service.cursor import TableState
 from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.inspection import Inspection, inspect_table
@@ -93,5 +94,5 @@ class Observer:
         if not to_plan and (watched.partitions is None or not found.changed):
             return Observation(found, known)
         snapshot = table.snapshot(found.version)
-        keys = due_keys(watched, snapshot) if to_plan else frozenset()
+        keys = due_keys(watched, decide_for(table, snapshot, watched.policy)) if to_plan else frozenset()
         return Observation(found, known, keys, snapshot if found.changed else None)

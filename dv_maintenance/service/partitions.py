@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.health import total
 from dv_maintenance.maintenance.planning.partitioning import PartitionColumn, Partitioning
-from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.tables.model import NULL_PARTITION, parse_partition
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.execution.apply import StepReport
     from dv_maintenance.maintenance.health import Counts, Health
     from dv_maintenance.maintenance.planning.policy import Policy
+    from dv_maintenance.maintenance.planning.steps import MaintenancePlan
     from dv_maintenance.service.tables_file import WatchedTable
     from dv_maintenance.tables.model import Snapshot
 
@@ -124,14 +124,14 @@ def column_keys(partitioning: Partitioning, snapshot: Snapshot) -> dict[str | No
     }
 
 
-def due_keys(table: WatchedTable, snapshot: Snapshot) -> frozenset[str | None]:
+def due_keys(table: WatchedTable, plan: MaintenancePlan) -> frozenset[str | None]:
     """Keys of the partitions with a planned step; ``None`` for partitions without a key. Raises UsageError if the table
     is not partitioned by these columns.
     """
     partitioning = table.partitions
     if partitioning is None:
         return frozenset()
-    names = {step.partition for step in build_plan(snapshot, table.policy).steps}
+    names = {step.partition for step in plan.steps}
     return frozenset(partition_key(partitioning, parse_partition(name)) for name in names)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, UsageError, VerificationError
 from dv_maintenance.maintenance.execution.round import Committed, run_round
+from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.revalidate import plan_again, split_stale
@@ -118,10 +119,10 @@ def maintain(
     on_progress: OnProgress | None = None,
     max_attempts: int = 3,
 ) -> ApplyReport:
-    """Plan for the newest version and run the plan. Raises the errors of ``build_plan`` and :func:`apply`."""
+    """Plan for the newest version and run the plan. Raises the errors of ``decide_for`` and :func:`apply`."""
     snapshot = table.snapshot()
     table.check_writable(snapshot, "rewrite")
-    plan = build_plan(snapshot, policy, purge=purge)
+    plan = build_plan(snapshot, policy, purge=True) if purge else decide_for(table, snapshot, policy)
     return _Run(table, engine, plan, on_progress, max_attempts).run(snapshot)
 
 

@@ -83,7 +83,7 @@ def decide(
         why = _with_deadlines(by_ratio(facts, policy, setting.smallest).why, facts, deadlines, now)
         candidates = Candidates(why, deadlines=deadlines)
         plan = plan_candidates(setting, candidates, spent=spent, basis=f"thresholds: {because}")
-        return replace(plan, next_due_at=now if plan.steps else _deadline(facts, deadlines, now))
+        return replace(plan, next_due_at=_deadline(facts, deadlines, now))
     life = timeline if timeline is not None else from_snapshot(snapshot)
     small = _mergeable(facts, setting)
     found = measure(
@@ -112,7 +112,11 @@ def decide(
 
 
 def is_due(plan: MaintenancePlan, now: int, ahead: int = 0) -> bool:
-    """Whether a run for a plan of :func:`decide` is worth its start at ``now``, epoch milliseconds."""
+    """Whether a run for a plan of :func:`decide` is worth its start at ``now``, epoch milliseconds. A step that
+    thresholds chose always is.
+    """
+    if any(step.metered is None for step in plan.steps):
+        return True
     return bool(plan.steps) and plan.next_due_at is not None and plan.next_due_at <= now + ahead
 
 

@@ -30,10 +30,10 @@ __all__ = ["Draft", "Drafts", "arrow", "draft_steps", "positions"]
 _OPEN_COST = 4 << 20
 # A bin may read at most this many times its output. Otherwise one task would get all the almost empty files.
 _MAX_READ_PER_WRITTEN = 8
-# A file is about as large as others that are together at least four fifths of it: appends vary in size.
-_ABOUT = 1.25
-# What a file costs however few rows it has: footer and page headers. Files below it are about as large as each other.
-_FIXED = 64 << 10
+# A file is about as large as others if it is at most 5 % larger than all of them together: appends vary in size.
+_ABOUT = 1.05
+# Up to here a file costs about the same however few rows it has, so that nothing is saved by waiting.
+_TINY = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +94,7 @@ def draft_steps(snapshot: Snapshot, facts: FileFacts, why: Codes, policy: Policy
             if len(members) < policy.min_input_files and merged[members].all():
                 few.append(members)
                 continue
-            for kept, together in _tiers(members, facts, merged[members], ordered=ordered):
+            for kept, together in _tiers(members, facts.live_bytes[members], merged[members], ordered=ordered):
                 if not together:
                     large.append(kept)
                 elif len(kept) < policy.min_input_files and merged[kept].all():
@@ -105,30 +105,33 @@ def draft_steps(snapshot: Snapshot, facts: FileFacts, why: Codes, policy: Policy
     return Drafts(steps, np.concatenate(few), np.concatenate(large))
 
 
-def _tiers(rows: Ints, facts: FileFacts, small: Bools, *, ordered: bool) -> Iterator[tuple[Ints, bool]]:
+def _tiers(rows: Ints, live: Ints, clean: Bools, *, ordered: bool) -> Iterator[tuple[Ints, bool]]:
     """Parts of a bin, and whether the files of a part are to be merged.
 
-    A small file without anything to purge joins the others of its bin only if they are together about as large.
-    Otherwise each append to a table would rewrite all that the appends before it wrote. With it, a byte is rewritten
-    about twice until its file is full, as in a log-structured merge tree.
+    A file without anything to purge joins the others of its bin only if they are together about as large. If it does
+    not, and none of the others has anything to purge, all wait. Otherwise each append to a table would rewrite all that
+    the appends before it wrote. With it, a byte is rewritten about twice until its file is full, as in a log-structured
+    merge tree whose levels double.
 
     rows : positions of the bin's files, in order.
-    small : which of them have nothing to purge.
+    live : live bytes of each of them.
+    clean : which of them have nothing to purge.
     """
-    live = facts.live_bytes[rows] + _FIXED
-    if not small.any() or len(rows) == 1:
+    if not clean.any() or len(rows) == 1:
         yield rows, True
         return
-    largest = int(np.where(small, live, -1).argmax())
-    if live[largest] <= _ABOUT * (live.sum() - live[largest]):
+    largest = int(np.where(clean, live, -1).argmax())
+    if live[largest] <= max(_ABOUT * (live.sum() - live[largest]), _TINY):
         yield rows, True
-        return
-    yield rows[largest : largest + 1], False
-    # In an ordered table only neighbours may be merged.
-    parts = [slice(0, largest), slice(largest + 1, None)] if ordered else [np.arange(len(rows)) != largest]
-    for part in parts:
-        if len(rows[part]):
-            yield from _tiers(rows[part], facts, small[part], ordered=ordered)
+    elif clean.all():
+        yield rows, False
+    else:
+        yield rows[largest : largest + 1], False
+        # In an ordered table only neighbours may be merged.
+        parts = [slice(0, largest), slice(largest + 1, None)] if ordered else [np.arange(len(rows)) != largest]
+        for part in parts:
+            if len(rows[part]):
+                yield from _tiers(rows[part], live[part], clean[part], ordered=ordered)
 
 
 def _by_partition(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints]:

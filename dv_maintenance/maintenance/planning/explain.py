@@ -23,6 +23,8 @@ def _lines(plan: MaintenancePlan) -> Iterator[str]:
     yield f"# {'Purge' if plan.purge else 'Maintenance'} of {plan.table}"
     yield ""
     yield f"A {plan.format} table at version {plan.version}."
+    if plan.basis:
+        yield f"Decided by {plan.basis}."
     yield ""
     yield from _totals(plan)
     if plan.steps:

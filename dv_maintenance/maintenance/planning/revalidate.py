@@ -50,10 +50,10 @@ def plan_again(
     """Steps that replace the lost ones.
 
     They follow the same policy on the same partitions, leave out the files of the steps kept, and cost at most as much
-    as the lost steps. Steps that order rows keep their files, as far as these are still live. ``number`` makes the new
-    ids differ from earlier ones.
+    as the lost steps. Steps that order rows, or that the meter chose, keep their files, as far as these are still live.
+    ``number`` makes the new ids differ from earlier ones.
     """
-    if plan.order_by:
+    if plan.order_by or any(step.metered for step in lost):
         return _steps_again(snapshot, lost, number)
     taken = pa.array([each.path for step in keep for each in step.inputs], pa.string())
     rest = snapshot.files.filter(pc.invert(pc.is_in(snapshot.files["path"], value_set=taken)))

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.explain import explain
-from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.inspection import inspect_table
@@ -21,6 +21,7 @@ from dv_maintenance.service.reports.work import of_partition, of_run
 from dv_maintenance.service.verbs.files import vacuum
 
 if TYPE_CHECKING:
+    from dv_maintenance.maintenance.reads.model import Reads
     from dv_maintenance.service.engines import EngineOf
     from dv_maintenance.service.tables_file import Job, WatchedTable
     from dv_maintenance.tables.table import Table
@@ -40,8 +41,14 @@ def nothing_due(watched: WatchedTable, table: Table, job: Job) -> Outcome | None
     return Outcome(f"Nothing to do: no {job} is due at version {found.version}.", {"version": found.version or 0})
 
 
-def optimize(watched: WatchedTable, table: Table, engine: EngineOf, keys: Sequence[str] = ()) -> Outcome:
-    """Plan by the table's policy and run the plan. ``keys``: only in these partitions; without keys, in all."""
+def optimize(
+    watched: WatchedTable, table: Table, engine: EngineOf, keys: Sequence[str] = (), *, reads: Reads | None = None
+) -> Outcome:
+    """Plan by the table's policy and run the plan.
+
+    keys : only in these partitions; without keys, in all.
+    reads : observed reads of the table; ``None``: the policy's.
+    """
     from dv_maintenance.maintenance.execution.apply import apply
 
     snapshot = table.snapshot()
@@ -50,7 +57,7 @@ def optimize(watched: WatchedTable, table: Table, engine: EngineOf, keys: Sequen
     if policy is None:
         _log.info("nothing to do: no live file is in the chosen partitions")
     else:
-        plan = build_plan(snapshot, policy)
+        plan = decide_for(table, snapshot, policy, reads=reads)
         _log.info("%s", explain(plan))
         report = apply(table, engine(), plan, on_progress=progress_log(_log))
     after = health(table.snapshot())

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.explain import explain
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
@@ -47,7 +48,7 @@ def apply(
     The errors of ``build_plan`` and ``apply`` pass through.
     """
     snapshot = table.snapshot()
-    made = build_plan(snapshot, policy) if plan is None else MaintenancePlan.load(plan)
+    made = decide_for(table, snapshot, policy) if plan is None else MaintenancePlan.load(plan)
     return _planned_only(made) if dry_run else apply_plan(table, engine, made, on_progress, snapshot)
 
 

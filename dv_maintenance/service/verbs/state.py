@@ -45,13 +45,13 @@ def health(table: Table, version: int | None = None) -> Outcome:
 
 def plan(table: Table, policy: Policy) -> Outcome:
     """What a policy would do, and why. Raises what ``apply`` would raise before its first rewrite."""
-    from dv_maintenance.maintenance.planning.plan import build_plan
+    from dv_maintenance.maintenance.meter.of_table import decide_for
     from dv_maintenance.service.reports.work import of_plan
 
     snapshot = table.snapshot()
     # A plan that apply would refuse is not worth saving.
     table.check_writable(snapshot, "rewrite")
-    made = build_plan(snapshot, policy)
+    made = decide_for(table, snapshot, policy)
     return replace(of_plan(made), report=made.to_json())
 
 

@@ -1,0 +1,114 @@
+"""Decide for a table: gather what a decision needs, reading as little of the log as possible."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.maintenance.meter.decide import decide, is_due
+from dv_maintenance.maintenance.meter.measure import DAY
+from dv_maintenance.maintenance.meter.timeline import timeline
+from dv_maintenance.maintenance.planning.facts import int64s, valid
+from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.planning.run_limits import NOTHING_SPENT, Spent, spent_in
+from dv_maintenance.maintenance.reads.model import Reads
+from dv_maintenance.tables.file_log import FileLogTable
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.planning.steps import MaintenancePlan
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.table import Table
+
+__all__ = ["decide_for", "due_for"]
+
+# How far back the log is read. What readers paid before that is not charged.
+_PAST: Final = 90 * DAY
+# Old copies are kept this long where neither policy nor caller says otherwise: Delta's own default.
+_RETENTION: Final = 7 * DAY
+
+
+def decide_for(
+    table: Table,
+    snapshot: Snapshot,
+    policy: Policy | None = None,
+    *,
+    reads: Reads | None = None,
+    now: int | None = None,
+    start: float | None = None,
+) -> MaintenancePlan:
+    """The plan for a table at a snapshot; see ``meter.decide``.
+
+    reads : observed ones; by default the policy's ``reads_per_day``, if it is set.
+    now : epoch milliseconds; by default the clock.
+
+    Raises
+    ------
+    UsageError, DamagedTableError : as ``build_plan``, or a commit can't be read.
+    """
+    return _decide(table, snapshot, policy, reads, now, start, exact=True)
+
+
+def due_for(
+    table: Table,
+    snapshot: Snapshot,
+    policy: Policy | None = None,
+    *,
+    reads: Reads | None = None,
+    now: int | None = None,
+    start: float | None = None,
+) -> MaintenancePlan:
+    """As :func:`decide_for`, for an inspection that only has to know whether a run is due. If even an upper bound of
+    what readers paid does not make it due, the log is not read, and the plan's numbers are that bound's.
+    """
+    return _decide(table, snapshot, policy, reads, now, start, exact=False)
+
+
+def _decide(
+    table: Table,
+    snapshot: Snapshot,
+    policy: Policy | None,
+    reads: Reads | None,
+    now: int | None,
+    start: float | None,
+    *,
+    exact: bool,
+) -> MaintenancePlan:
+    policy = policy or Policy()
+    now = time.time_ns() // 1_000_000 if now is None else now
+    if reads is None and policy.reads_per_day is not None:
+        reads = Reads.declared(policy.reads_per_day)
+    retention = _RETENTION if policy.retention is None else policy.retention
+    spent = _spent(table, snapshot, policy, now)
+
+    metered = reads is not None and "max_deleted_ratio" not in policy.model_fields_set
+    if not metered or not exact:
+        bound = decide(snapshot, policy, now=now, reads=reads, spent=spent, retention=retention, start=start)
+        if not metered or not is_due(bound, now) or not isinstance(table, FileLogTable):
+            return bound
+    life = None
+    if isinstance(table, FileLogTable):
+        life = timeline(snapshot, table.file_log(snapshot, _since(snapshot, now)))
+    return decide(
+        snapshot,
+        policy,
+        now=now,
+        reads=reads,
+        timeline=life,
+        spent=spent,
+        retention=retention,
+        start=start,
+    )
+
+
+def _since(snapshot: Snapshot, now: int) -> int:
+    """From when on the log matters: the birth of the oldest file that readers may have paid for."""
+    with_dv = int64s(snapshot.files["modified"])[valid(snapshot.files["dv_id"])]
+    oldest = int(with_dv.min()) if len(with_dv) else now
+    return max(oldest, now - _PAST)
+
+
+def _spent(table: Table, snapshot: Snapshot, policy: Policy, now: int) -> Spent:
+    limited = policy.max_bytes is not None or policy.max_files is not None or policy.max_tasks is not None
+    if not limited or not isinstance(table, FileLogTable):
+        return NOTHING_SPENT
+    return spent_in(table.file_log(snapshot, now - DAY), now)
