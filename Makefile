@@ -49,7 +49,7 @@ check: .venv/.ready ## Style, types, layers and the quick tests: the loop while 
 MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 1048576 {print "PYTEST_DEBUG_TEMPROOT=/dev/shm"}')
 
 quick: .venv/.ready ## Tests that need neither Java nor processes of Dagster or Airflow
-	$(MEMORY) JAVA_HOME=/nowhere $(RUN) pytest -n auto -m "not deep and not jvm and not processes" \
+	$(MEMORY) DVM_EFFORT=0.4 JAVA_HOME=/nowhere $(RUN) pytest -n auto -m "not deep and not jvm and not processes" \
 		-o tmp_path_retention_policy=failed
 
 test: setup judges airflow-environment lint types imports tests ## Every check

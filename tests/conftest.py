@@ -9,6 +9,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 from golden_tables import NotThere
 from hypothesis import settings
+from support import class_archive
 from support.places import GOLDEN, JARS, JUDGED_SPARK, PAIMON, PYPAIMON
 
 if TYPE_CHECKING:
@@ -27,7 +29,12 @@ if TYPE_CHECKING:
 # Of every JVM that a test starts. Compiling Spark's code a second time, for speed, costs as much as all tests do. The
 # simple compiler's cache of 48 MiB is too small for the judges: a full one ends all compiling. Several threads that
 # collect garbage do not pay off on two cores.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC {class_archive.mapped()}".strip(),
+)
+# A worker that runs fewer tests loads too few classes for an archive of them.
+WHOLE_SUITE = 1000
 
 # A slow example on a busy machine is not a failure.
 settings.register_profile("tests", deadline=None)
@@ -135,13 +142,13 @@ def connect_packages() -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The worker's one Spark session: ours to run tasks on, and delta-spark's, with which it judges."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark import __version__
     from pyspark.sql import SparkSession
 
-    _end_other_jvm()
+    _end_jvm()
     home = tmp_path_factory.mktemp("spark")
     settings: dict[str, Any] = {
         "spark.ui.enabled": "false",
@@ -165,12 +172,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[2,3]").appName("dv-maintenance-tests")
     for key, value in settings.items():
         builder = builder.config(key, str(value))
-    session = builder.getOrCreate()
+    first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
+    records = first and len(request.session.items) > WHOLE_SUITE
+    with class_archive.recording() if records else nullcontext():
+        session = builder.getOrCreate()
     yield session
     session.stop()
+    if records:
+        _end_jvm()
+        class_archive.keep()
 
 
-def _end_other_jvm() -> None:
+def _end_jvm() -> None:
     """A test that started a session of its own leaves its JVM behind, and that one has no judges' jars."""
     from pyspark import SparkContext
 
@@ -180,6 +193,7 @@ def _end_other_jvm() -> None:
     if gateway is not None:
         gateway.shutdown()
         gateway.proc.stdin.close()
+        gateway.proc.wait()
         SparkContext._gateway = SparkContext._jvm = None
 
 

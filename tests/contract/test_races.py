@@ -24,7 +24,7 @@ THREADS = 2
 RUNS = 100  # of maintenance, at most
 
 
-@pytest.mark.parametrize("turns", [4, pytest.param(20, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("turns", [2, pytest.param(20, marks=pytest.mark.deep)])
 def test_maintenance_in_the_middle_of_writers(tmp_path: Path, turns: int) -> None:
     """Each writer takes so many turns."""
     place = str(tmp_path / "table")

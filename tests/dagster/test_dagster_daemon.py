@@ -198,7 +198,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory, lake: Lake, gate: Gate)
 @pytest.fixture(scope="module", autouse=True)
 def race(deployment: Deployment, lake: Lake) -> tuple[str, str]:
     """A run and a backfill of the same table, launched from the page while the sensor sees that it is due. Started
-    before the first test: Dagster inspects backfills twice a minute.
+    before the first test, which need not wait for them.
     """
     lake.delete("raced")
     span = {"dagster/asset_partition_range_start": DAYS[0], "dagster/asset_partition_range_end": DAYS[-1]}

@@ -1,7 +1,7 @@
 """How hard the tests try: how many examples, and how many of like cases.
 
-A property takes few examples in the suite that runs many times a day, and many more in ``make deep``, which sets
-``DVM_EFFORT``: a factor on the number of examples of each property.
+A property takes few examples in the suite that runs many times a day, fewer still in ``make check``, and many more in
+``make deep``. They set ``DVM_EFFORT``: a factor on the number of examples of each property.
 
 Of many cases that walk the same code, the default suite runs a sample, and ``make deep`` the others.
 """

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from answers import CHEAP
+from support.sessions import CHEAP
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,12 +17,13 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from support.sessions import CHEAP
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
     "ALL",
-    "CHEAP",
     "PAIRS",
     "QUOTED",
     "READER",
@@ -36,14 +37,6 @@ __all__ = [
 
 ZONES = ("UTC", "America/New_York", "Asia/Kolkata", "Europe/Amsterdam")
 REBASE = ("CORRECTED", "EXCEPTION", "LEGACY")
-# Plans run once: compiling them would take longer than running them. One task reads all the small files.
-CHEAP = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.files.openCostInBytes": "1",
-    "spark.sql.files.minPartitionNum": "1",
-}
 
 
 @dataclass(frozen=True, order=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from support.sessions import cheap
 
 from dv_maintenance.dml.merge import merge
 from dv_maintenance.dml.update import update
@@ -170,15 +171,15 @@ REFUSED = {
 
 class Made:
     def __init__(self, spark: SparkSession, path: Path, wanted: Row) -> None:
-        self.spark, self.path, self.row = spark, path, wanted
+        self.spark, self.path, self.row = cheap(spark), path, wanted
         for key, value in wanted.settings:
-            spark.conf.set(key, value)
+            self.spark.conf.set(key, value)
         try:
             for statement in wanted.make:
                 self.run(statement)
         finally:
             for key, _ in wanted.settings:
-                spark.conf.unset(key)
+                self.spark.conf.unset(key)
         self.table = open_table(str(path))
 
     def run(self, statement: str, path: Path | None = None) -> None:

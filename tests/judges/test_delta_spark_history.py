@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from support.readers import READERS, with_delta_spark
+from support.sessions import cheap
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.changes import read_changes
@@ -28,7 +29,7 @@ CDF = f"{DV}, 'delta.enableChangeDataFeed' = 'true'"
 
 def run(spark: SparkSession, path: Path, statements: str) -> None:
     for statement in statements.split(";\n"):
-        spark.sql(statement.replace("{t}", f"delta.`{path}`"))
+        cheap(spark).sql(statement.replace("{t}", f"delta.`{path}`"))
 
 
 # -- changes -----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.readers import READERS, with_delta_spark
+from support.sessions import cheap
 
 from dv_maintenance.engine.spark import SparkEngine
 from dv_maintenance.maintenance.execution.apply import purge
@@ -120,7 +121,7 @@ def made(request: pytest.FixtureRequest, delta_spark: SparkSession, tmp_path_fac
     path = tmp_path_factory.mktemp(request.param) / "t"
     statements, readers = TABLES[request.param]
     for statement in statements.split(";\n"):
-        delta_spark.sql(statement.replace("{t}", f"delta.`{path}`"))
+        cheap(delta_spark).sql(statement.replace("{t}", f"delta.`{path}`"))
     return Made(path, readers, delta_spark)
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from predicate_judging import Count, Judged, session_with
 from random_sql import COLUMNS, FILES, NESTED, PARTITIONED, assignment, condition, rows_of_file, settings
+from support.sessions import cheap
 from support.twins import Twins
 
 from dv_maintenance.dml.delete import delete
@@ -45,6 +46,7 @@ UTC_VALUES: Final = "spark.databricks.delta.write.utcTimestampPartitionValues"
 def make(spark: SparkSession, place: Path, random: Random, partitioned: bool) -> Path:
     by = f"PARTITIONED BY ({', '.join(PARTITIONED)})" if partitioned else ""
     dvs = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    spark = cheap(spark)
     spark.sql(f"CREATE TABLE delta.`{place}` ({SCHEMA}) USING delta {by} {dvs}")
     files = [rows_of_file(random, number) for number in range(FILES)]
     # Some values of partitions are texts without a zone, of whichever session.

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from support.readers import with_delta_spark
+from support.sessions import cheap
 from test_golden_delta import EXPECTED
 
 from dv_maintenance import register
@@ -128,7 +129,7 @@ FILTERS = [
 def made(delta_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("source") / "table"
     for statement in MADE.format(t=f"delta.`{path}`").split(";"):
-        delta_spark.sql(statement)
+        cheap(delta_spark).sql(statement)
     return path
 
 

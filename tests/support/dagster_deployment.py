@@ -50,6 +50,17 @@ defs = dg.Definitions(
 )
 """
 
+# Dagster inspects backfills twice a minute, and has no setting for that.
+_DAEMON = """
+from dagster._daemon import controller
+
+controller.DEFAULT_DAEMON_INTERVAL_SECONDS = 3
+
+from dagster._daemon.cli import main
+
+main()
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -105,11 +116,11 @@ class Deployment:
         server = {"host": "127.0.0.1", "port": code, "location_name": LOCATION}
         workspace = self.folder / "workspace.yaml"
         workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}))
-        self._run("code", "dagster", "api", "grpc", "-h", "127.0.0.1", "-p", str(code), "-f", str(self._code))
+        self._run("code", "-m", "dagster", "api", "grpc", "-h", "127.0.0.1", "-p", str(code), "-f", str(self._code))
         eventually("the code server listens", lambda: self._alive() and _listens(code))
-        self._run("daemon", "dagster._daemon", "run", "-w", str(workspace))
+        self._run("daemon", "-c", _DAEMON, "run", "-w", str(workspace))
         web = ["-h", "127.0.0.1", "-p", str(self._web), "-w", str(workspace)]
-        self._run("web", "dagster_webserver", *web)
+        self._run("web", "-m", "dagster_webserver", *web)
         eventually("the webserver knows the location", lambda: self._alive() and self._knows_the_location())
         eventually("the daemon is at work", lambda: self._alive() and self.instance.get_daemon_statuses())
 
@@ -131,11 +142,11 @@ class Deployment:
         except ProcessLookupError:
             return False
 
-    def _run(self, name: str, module: str, *arguments: str) -> None:
+    def _run(self, name: str, *arguments: str) -> None:
         with (self.folder / f"{name}.log").open("wb") as log:
             self._processes.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", module, *arguments],
+                    [sys.executable, *arguments],
                     cwd=self.folder,
                     env={**os.environ, "DAGSTER_HOME": str(self.home)},
                     stdout=log,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from support.sessions import cheap
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -28,7 +30,7 @@ def with_polars(table: Path, version: int | None = None) -> pa.Table:
 
 def with_delta_spark(spark: SparkSession, table: Path, version: int | None = None) -> pa.Table:
     """The reference implementation."""
-    reader = spark.read.format("delta")
+    reader = cheap(spark).read.format("delta")
     if version is not None:
         reader = reader.option("versionAsOf", version)
     return reader.load(str(table)).toArrow()

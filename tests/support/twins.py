@@ -14,6 +14,7 @@ from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.table import DeltaTable
 from support.readers import with_delta_spark, with_deltalake
+from support.sessions import cheap
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +95,7 @@ class Twins:
 def make_table(spark: SparkSession, place: Path, statements: str) -> Path:
     for statement in statements.split(";"):
         if statement.strip():
-            spark.sql(statement.format(t=f"delta.`{place}`"))
+            cheap(spark).sql(statement.format(t=f"delta.`{place}`"))
     return place
 
 
