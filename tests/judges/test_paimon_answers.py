@@ -248,10 +248,10 @@ def _ask_spark(answers: Answers, path: Path, *, deep: bool) -> None:
     table = opened(path)
     uris = [table.storage.uri_of(each) for each in table.snapshot().files["path"].to_pylist()]
     files = [unquote(each.removeprefix("file://")) for each in uris]
-    sessions = PAIRS if deep else USUAL
+    sessions = PAIRS if deep else USUAL[:2]
     answers.view_files("paimon_files", files, [*sessions, READER])
     battery = Battery(answers.session(READER), "paimon_files")
-    conditions = battery.conditions(2, random_ones=10)
+    conditions = battery.conditions(2 if deep else 1, random_ones=10)
     verdict = answers.compare("paimon_files", "paimon_files", spread(conditions, sessions, 1))
     print(verdict)
     assert verdict.as_wrong_as_before == 0, f"{verdict.as_wrong_as_before} of {verdict.asked}"

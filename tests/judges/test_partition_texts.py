@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,7 +44,8 @@ VALUES: Final = {
 
 
 def test_as_delta_spark(delta_spark: SparkSession, tmp_path: Path) -> None:
-    theirs, ours = (make_table(delta_spark, tmp_path / name, TABLE) for name in ("theirs", "ours"))
+    theirs, ours = make_table(delta_spark, tmp_path / "theirs", TABLE), tmp_path / "ours"
+    shutil.copytree(theirs, ours)
     ids = range(1, len(NUMBERS) + 1)
     values = {
         column: text.format(

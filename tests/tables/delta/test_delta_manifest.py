@@ -179,7 +179,7 @@ def test_hive_folders() -> None:
     assert hive_folder({"é=": "x/y"}) == "é%3D=x%2Fy"
 
 
-@pytest.mark.parametrize("columns", [(), ("p",), ("q", "day")])
+@pytest.mark.parametrize("columns", [pytest.param((), marks=pytest.mark.deep), ("p",), ("q", "day")])
 def test_delta_spark_writes_the_same(delta_spark: SparkSession, tmp_path: Path, columns: tuple[str, ...]) -> None:
     rows = [(number, value, f"{number % 2}") for number, value in enumerate(VALUES)]
     frame = delta_spark.createDataFrame(rows, "id int, p string, q string")
