@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
+from dagster._check import CheckError
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 
 from dv_maintenance.dagster import naming
@@ -16,22 +17,31 @@ if TYPE_CHECKING:
     from dv_maintenance.service.reads import Reads
     from dv_maintenance.service.tables_file import WatchedTable
 
-__all__ = ["reads_downstream"]
+__all__ = ["asset_graph", "reads_downstream"]
 
 _DAY: Final = 86_400.0
 _PAGE: Final = 1000
 
 
+def asset_graph(context: dg.SensorEvaluationContext | dg.OpExecutionContext) -> BaseAssetGraph[Any] | None:
+    """The assets of the code location; ``None`` where Dagster has loaded none, as in ``dg.materialize``."""
+    try:
+        repository = context.repository_def
+    except CheckError:
+        return None
+    return None if repository is None else repository.asset_graph
+
+
 def reads_downstream(
-    instance: dg.DagsterInstance, graph: BaseAssetGraph[Any], table: WatchedTable, now: int
+    instance: dg.DagsterInstance, graph: BaseAssetGraph[Any] | None, table: WatchedTable, now: int
 ) -> Reads | None:
     """The reads of a table by its downstream assets; ``None`` if it has none, or none was materialized.
 
-    graph : of the code location, ``context.repository_def.asset_graph``.
+    graph : see :func:`asset_graph`.
     now : epoch milliseconds.
     """
     key = naming.table_key(table)
-    if not graph.has(key):
+    if graph is None or not graph.has(key):
         return None
     own = {*naming.job_keys(table, JOBS), key}
     since = now / 1000 - DOWNSTREAM_DAYS * _DAY

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from dv_maintenance.dagster import SparkResource, build_dv_assets
-from dv_maintenance.dagster.downstream import reads_downstream
+from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 
 
@@ -78,3 +78,32 @@ def test_many_materializations_are_read_page_by_page(
     reads = reads_downstream(instance, whole, table, round(time.time() * 1000))
     assert reads is not None
     assert len(reads.times) == 5
+
+
+def test_sensors_and_runs_know_the_assets_of_their_location(instance: dg.DagsterInstance, table: WatchedTable) -> None:
+    @dg.asset(deps=[dg.AssetKey(["shop", "orders"])])
+    def report() -> None: ...
+
+    seen: list[Any] = []
+
+    @dg.op
+    def work(context) -> None:
+        graph = asset_graph(context)
+        seen.append((graph is not None, reads_downstream(instance, graph, table, round(time.time() * 1000))))
+
+    @dg.job
+    def location_job() -> None:
+        work()
+
+    dg.materialize([report], instance=instance)
+    location_job.execute_in_process(instance=instance)
+    assert seen == [(False, None)]
+
+    defs = dg.Definitions(
+        assets=[*build_dv_assets([table]), report], jobs=[location_job], resources={"spark": SparkResource()}
+    )
+    context = dg.build_sensor_context(instance=instance, repository_def=defs.get_repository_def())
+    reads = reads_downstream(instance, asset_graph(context), table, round(time.time() * 1000))
+    assert reads is not None
+    assert len(reads.times) == 1
+    assert asset_graph(dg.build_sensor_context(instance=instance)) is None
