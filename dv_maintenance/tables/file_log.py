@@ -19,8 +19,9 @@ __all__ = ["FILE_CHANGES", "FileCommit", "FileLog", "FileLogTable"]
 # with the new one is added.
 #
 # Live files are keyed by path and DV. Take the live files of a version, for each later commit drop its removed keys,
-# then set its added ones: what results are the live files of that commit's version. An added key may be live already,
-# for a commit may correct statistics; a removed one may not be live.
+# then set its added ones: what results are the live files of that commit's version. A key that a commit both removes
+# and adds is the same file with other facts: a column that was added to it, statistics. A DV that moves with the others
+# of its index file (Paimon) has another id and the same rows.
 FILE_CHANGES = pa.schema(
     [
         # Position of the commit in `FileLog.commits`.

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["file_log"]
 
 _COLUMNS: Final = ("path", "partitionValues", "size", "numRecords", "deletionVector")
+# What an add says of a file that it adds again; the statistics may be new.
+_REPEATED: Final = ("path", "partitionValues", "size", "deletionVector")
 # Commits read at once; what stays of them are columns.
 _BATCH: Final = 64
 _ZERO: Final = int64s([0])[0]
@@ -150,7 +152,7 @@ def _actions(files: Sequence[CommitFile], tails: Sequence[Tail], uri: str) -> pa
         where: list[str] = []
         versions: list[int] = []
         for file, tail in zip(files, tails, strict=True):
-            found = [body for action, body, _ in tail.latest.values() if action == kind]
+            found = _bodies(tail, kind)
             bodies += found
             where += [file.path] * len(found)
             versions += [file.start] * len(found)
@@ -158,6 +160,18 @@ def _actions(files: Sequence[CommitFile], tails: Sequence[Tail], uri: str) -> pa
         added = bools(np.full(len(bodies), kind == "add"))
         tables.append(table.add_column(0, "added", added).add_column(0, "version", int64s(versions)))
     return pa.concat_tables(tables)
+
+
+def _bodies(tail: Tail, kind: str) -> list[Any]:
+    """The adds or removes of a commit. Files that are live already and added again, with new statistics or tags, are
+    removed before: a commit without removes brings a file by changing data only (protocol: Add File, dataChange). One
+    with metadata may create the table, as a clone does.
+    """
+    found = [body for action, body, _ in tail.latest.values() if action == kind]
+    if kind == "add" or found or tail.metadata is not None:
+        return found
+    again = (body for _, body, _ in tail.latest.values() if body.get("dataChange") is False)
+    return [{name: body[name] for name in _REPEATED if name in body} for body in again]
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from dv_maintenance.tables.delta.log.commit_info import ENGINE
 from dv_maintenance.tables.delta.table import DeltaTable
 from dv_maintenance.tables.file_log import FileLog
 from dv_maintenance.testing.delta_builder import DeltaBuilder
-from dv_maintenance.testing.file_logs import check_steps, check_windows
+from dv_maintenance.testing.file_logs import check_windows
 
 DAY = 86_400_000
 
@@ -96,10 +96,20 @@ def test_what_commits_say(log: RawLog) -> None:
     check_windows(DeltaTable(log.storage), range(4))
 
 
-def test_statistics_that_come_later_replace_the_file(log: RawLog) -> None:
-    log.start(add("a", rows=None))
-    log.commit(1, add("a", dataChange=False))
-    check_steps(DeltaTable(log.storage), range(2), strict=False)
+def test_files_that_are_added_again_were_there(log: RawLog) -> None:
+    """With statistics or tags: such a commit is no birth of its files."""
+    log.start(add("a", rows=None, dataChange=False), add("b", dv()))
+    log.commit(1, add("a", dataChange=False), add("b", dv(), tags={"x": "y"}, dataChange=False))
+    log.commit(2, add("c", dataChange=False), remove("a", dataChange=False))
+    assert rows(file_log(log))[2:] == [
+        (1, "-", "a", None, "", 100, None, 0),
+        (1, "-", "b", "u0123456789abcdefghij@1", "", 100, None, 1),
+        (1, "+", "a", None, "", 100, 10, 0),
+        (1, "+", "b", "u0123456789abcdefghij@1", "", 100, 10, 1),
+        (2, "-", "a", None, "", None, None, 0),
+        (2, "+", "c", None, "", 100, 10, 0),
+    ]
+    check_windows(DeltaTable(log.storage), range(3))
 
 
 def test_only_commits_of_the_time_are_read(log: RawLog, read: list[int]) -> None:
