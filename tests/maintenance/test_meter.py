@@ -174,6 +174,20 @@ def test_a_restored_file_begins_again() -> None:
     assert lives(timeline(shot, history)) == [(2.0, [(2.0, 10)], True)]
 
 
+def test_a_vector_that_only_moves_is_no_step() -> None:
+    """A delete from another file rewrites the index file of both (Paimon). A column that is added is none either."""
+    shot = snapshot({"deleted_rows": 10, "dv_id": "c"}, {"deleted_rows": 5, "dv_id": "x"})
+    history = log(
+        (5, [(True, "f0", None, 0)]),
+        (4, [(False, "f0", None, 0), (True, "f0", "a", 10)]),
+        (2, [(False, "f0", "a", 10), (True, "f0", "b", 10), (False, "f1", "w", 5), (True, "f1", "x", 5)]),
+        (1, [(False, "f0", "b", 10), (True, "f0", "c", 10)]),
+    )
+    made = timeline(shot, history)
+    assert lives(made) == [(5.0, [(4.0, 10)], True), (10.0, [(5.0, 5)], False)]
+    assert made.last_step.tolist() == [NOW - 4 * DAY, NOW - 5 * DAY]
+
+
 def test_the_bound_without_a_log_is_one() -> None:
     """Whatever the log says, readers paid at most what the snapshot alone suggests."""
     shot = snapshot({"deleted_rows": 100_000})

@@ -107,15 +107,20 @@ def timeline(snapshot: Snapshot, log: FileLog) -> Timeline:
     step = added & (commit >= born_in[at]) & (deleted > 0)
     owner = np.concatenate([inherited, at[step]])
     times = np.concatenate([np.maximum(born[inherited], begins), when[commit[step]]])
+    rows = np.concatenate([earlier[inherited], deleted[step]])
     order = np.lexsort((times, owner))
+    owner, times, rows = owner[order], times[order], rows[order]
+    # A delete from another file may move a DV (Paimon), a new column may change a file (Lance): no step of this file.
+    new = np.ones(len(owner), np.bool_)
+    new[1:] = (owner[1:] != owner[:-1]) | (rows[1:] != rows[:-1])
+    owner, times, rows = owner[new], times[new], rows[new]
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(owner, minlength=number))])
     first_delete = np.full(number, snapshot.timestamp, np.int64)
     np.minimum.at(first_delete, owner, times)
     first_delete[inherited] = np.minimum(first_delete, born)[inherited]
     exact = np.ones(number, np.bool_)
     exact[inherited] = False
-    rows = np.concatenate([earlier[inherited], deleted[step]])
-    return Timeline(born, offsets, times[order], rows[order], first_delete, exact)
+    return Timeline(born, offsets, times, rows, first_delete, exact)
 
 
 def _position(values: pa.ChunkedArray, among: pa.ChunkedArray) -> Ints:
