@@ -18,6 +18,7 @@ import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from dv_maintenance.errors import DvMaintenanceError, UsageError
+from dv_maintenance.maintenance.deadlines import erasure_of
 from dv_maintenance.maintenance.health import Health, health
 from dv_maintenance.maintenance.manifest import files_changed, manifests_written
 from dv_maintenance.maintenance.meter.decide import is_due
@@ -103,6 +104,8 @@ def inspect_table(
 
     Raises
     ------
+    UsageError : the retention in force leaves no time to keep ``erase_within``.
+
     The errors of reading the table's newest version.
     """
     policy, jobs = policy or Policy(), tuple(jobs)
@@ -163,6 +166,8 @@ def _became_due(last: Inspection, now: int) -> bool:
 def _inspect_snapshot(
     found: Inspection, table: Table, snapshot: Snapshot, policy: Policy, jobs: tuple[Job, ...], now: int
 ) -> Inspection:
+    # A deadline that nothing can keep is said before anything else, not passed in silence.
+    erasure_of(table, snapshot, policy)
     state = health(snapshot)
     found = replace(found, deleted_ratio=state.counts.deleted_ratio, warnings=state.warnings, health=state)
     if "optimize" not in jobs:
@@ -214,7 +219,8 @@ def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int) -> 
     if not expired.files:
         return _with(found, "vacuum", ())
     size = sum(max(file.size, 0) for file in expired.files)
-    if size < policy.vacuum_min_bytes:
+    # A deadline does not ask how many bytes hold the deleted rows.
+    if size < policy.vacuum_min_bytes and policy.erase_within is None:
         return _with(found, "vacuum", ())
     out_of_use = f"out of use for more than {format_duration(expired.retention)}"
     return _with(found, "vacuum", (f"{len(expired.files)} files ({format_size(size)}) {out_of_use}",))

@@ -156,6 +156,11 @@ class Table(Protocol):
         Raises RefusedError if ``guard`` forbids it.
         """
 
+    def retention(self, snapshot: Snapshot) -> int:
+        """How long files that are out of use are kept by the table's own property, or the format's default;
+        milliseconds. Raises RefusedError if the property is invalid.
+        """
+
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Newest first."""
 

@@ -358,6 +358,7 @@ class TableContract:
     def test_a_vacuum_with_nothing_to_do(self, table: TableHistory) -> None:
         stored = table.stored()
         assert vacuum(table.table).deleted == 0
+        assert vacuum(table.table).retention == table.table.retention(table.table.snapshot())
         assert (table.stored(), table.table.version()) == (stored, table.version)
 
     def test_a_retention_below_the_tables_own_is_refused(self, table: TableHistory) -> None:

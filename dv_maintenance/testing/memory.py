@@ -339,6 +339,10 @@ class MemoryTable:
         ]
         return entries[::-1][:limit]
 
+    def retention(self, snapshot: Snapshot) -> int:
+        del snapshot
+        return _RETENTION
+
     def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
         wanted = _with_dv(self._versions[snapshot.version])
         if not wanted:

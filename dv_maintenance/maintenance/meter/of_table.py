@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from dv_maintenance.maintenance.deadlines import erasure_of
 from dv_maintenance.maintenance.meter.decide import decide, is_due
 from dv_maintenance.maintenance.meter.measure import DAY
-from dv_maintenance.maintenance.meter.timeline import timeline
+from dv_maintenance.maintenance.meter.timeline import Timeline, from_snapshot, timeline
 from dv_maintenance.maintenance.planning.facts import int64s, valid
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.run_limits import NOTHING_SPENT, Spent, spent_in
@@ -15,6 +16,8 @@ from dv_maintenance.maintenance.reads.model import Reads
 from dv_maintenance.tables.file_log import FileLogTable
 
 if TYPE_CHECKING:
+    from dv_maintenance.maintenance.planning.candidates import Deadlines
+    from dv_maintenance.maintenance.planning.deadlines import Erasure
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
@@ -43,7 +46,8 @@ def decide_for(
 
     Raises
     ------
-    UsageError, DamagedTableError : as ``build_plan``, or a commit can't be read.
+    UsageError, DamagedTableError : as ``build_plan``, or a commit can't be read, or the retention in force leaves no
+        time to keep ``Policy.erase_within``.
     """
     return _decide(table, snapshot, policy, reads, now, start, exact=True)
 
@@ -80,31 +84,50 @@ def _decide(
     retention = _RETENTION if policy.retention is None else policy.retention
     spent = _spent(table, snapshot, policy, now)
 
-    metered = reads is not None and "max_deleted_ratio" not in policy.model_fields_set
-    if not metered or not exact:
-        bound = decide(snapshot, policy, now=now, reads=reads, spent=spent, retention=retention, start=start)
-        if not metered or not is_due(bound, now) or not isinstance(table, FileLogTable):
+    erasure = erasure_of(table, snapshot, policy)
+    # Thresholds don't ask for the past.
+    timeless = erasure is None and (reads is None or "max_deleted_ratio" in policy.model_fields_set)
+    if timeless or not exact:
+        bound = decide(
+            snapshot,
+            policy,
+            now=now,
+            reads=reads,
+            deadlines=_deadlines(erasure, snapshot, from_snapshot(snapshot)),
+            spent=spent,
+            retention=retention,
+            start=start,
+        )
+        if timeless or not is_due(bound, now) or not isinstance(table, FileLogTable):
             return bound
-    life = None
+    life = from_snapshot(snapshot)
     if isinstance(table, FileLogTable):
-        life = timeline(snapshot, table.file_log(snapshot, _since(snapshot, now)))
+        life = timeline(snapshot, table.file_log(snapshot, _since(snapshot, now, erasure)))
     return decide(
         snapshot,
         policy,
         now=now,
         reads=reads,
         timeline=life,
+        deadlines=_deadlines(erasure, snapshot, life),
         spent=spent,
         retention=retention,
         start=start,
     )
 
 
-def _since(snapshot: Snapshot, now: int) -> int:
-    """From when on the log matters: the birth of the oldest file that readers may have paid for."""
+def _deadlines(erasure: Erasure | None, snapshot: Snapshot, life: Timeline) -> Deadlines | None:
+    """Of a file whose first delete is older than the log: as if its rows were deleted when it was written."""
+    return None if erasure is None else erasure.of_files(life.first_delete, valid(snapshot.files["dv_id"]))
+
+
+def _since(snapshot: Snapshot, now: int, erasure: Erasure | None) -> int:
+    """From when on the log matters: the birth of the oldest file that readers may have paid for, or that has a
+    deadline.
+    """
     with_dv = int64s(snapshot.files["modified"])[valid(snapshot.files["dv_id"])]
     oldest = int(with_dv.min()) if len(with_dv) else now
-    return max(oldest, now - _PAST)
+    return max(oldest, now - (_PAST if erasure is None else max(_PAST, erasure.erase_within)))
 
 
 def _spent(table: Table, snapshot: Snapshot, policy: Policy, now: int) -> Spent:

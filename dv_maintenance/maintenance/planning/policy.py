@@ -11,7 +11,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow.compute as pc
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from dv_maintenance.config import Document, Duration, Size, load_yaml, parse_yaml, validate
 from dv_maintenance.errors import UsageError
@@ -109,9 +109,27 @@ class Policy(BaseModel):
     vacuum_every: Duration = Field(default=86_400_000, gt=0)
     """Watch: how often to search for files that a vacuum would delete, milliseconds."""
     vacuum_min_bytes: Size = Field(default=0, ge=0)
-    """Watch: a vacuum is due from this many expired bytes on."""
+    """Watch: a vacuum is due from this many expired bytes on; from the first one on with ``erase_within``."""
+    erase_within: Duration | None = Field(default=None, gt=0)
+    """Rows must be gone from storage this long after their delete, milliseconds; see ``planning.deadlines``. ``None``:
+    no deadline."""
     checks: CheckLimits = Field(default_factory=CheckLimits)
     """The limits beyond which a check warns or fails. They do not decide which work is done."""
+
+    @field_validator("erase_within")
+    @classmethod
+    def _with_time_for_a_purge(cls, erase_within: int | None, info: ValidationInfo) -> int | None:
+        """Of a policy with a retention. Otherwise the table's counts: ``maintenance.deadlines`` checks it."""
+        from dv_maintenance.maintenance.planning.deadlines import Erasure, too_short
+
+        data = info.data
+        retention, every, aside = (data.get(key) for key in ("retention", "vacuum_every", "quarantine_retention"))
+        if erase_within is None or retention is None or every is None or aside is None:
+            return erase_within
+        problem = too_short(Erasure(erase_within, retention, every, aside + every if data.get("quarantine") else 0))
+        if problem is not None:
+            raise ValueError("; ".join(problem))
+        return erase_within
 
     @classmethod
     def load(cls, path: str) -> Policy:

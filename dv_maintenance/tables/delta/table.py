@@ -79,6 +79,11 @@ class DeltaTable:
 
         return history(self.storage, limit)
 
+    def retention(self, snapshot: Snapshot) -> int:
+        from dv_maintenance.tables.delta.vacuum.retention import own_retention
+
+        return own_retention(snapshot)
+
     def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
         from dv_maintenance.tables.delta.log.history import oldest_dv
 

@@ -76,6 +76,11 @@ class LanceTable:
 
         return file_log(self.storage, cast("LanceSnapshot", snapshot), since)
 
+    def retention(self, snapshot: Snapshot) -> int:
+        from dv_maintenance.tables.lance.vacuum.retention import own_retention
+
+        return own_retention(cast("LanceSnapshot", snapshot).manifest, self.uri)
+
     def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
         from dv_maintenance.tables.lance.log.history import oldest_dv
 

@@ -84,6 +84,11 @@ class PaimonTable:
 
         return file_log(self.place, cast("PaimonSnapshot", snapshot), since)
 
+    def retention(self, snapshot: Snapshot) -> int:
+        from dv_maintenance.tables.paimon.vacuum.retention import retention_of
+
+        return retention_of(snapshot.properties, self.uri, None, allow_short=False).kept_for
+
     def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
         from dv_maintenance.tables.paimon.log.history import oldest_dv
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-__all__ = ["DEFAULT_RETENTION", "RETENTION", "interval_millis"]
+from dv_maintenance.errors import RefusedError
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.model import Snapshot
+
+__all__ = ["DEFAULT_RETENTION", "RETENTION", "interval_millis", "own_retention"]
 
 RETENTION = "delta.deletedFileRetentionDuration"
 DEFAULT_RETENTION = "interval 1 week"
@@ -32,3 +38,16 @@ def interval_millis(text: str) -> int:
     if not pairs or _TERM.sub("", body).strip():
         raise ValueError(f"{text!r} is not an interval of weeks, days, hours, minutes, seconds or milliseconds")
     return sum(int(amount) * _UNITS[unit.lower()] for amount, unit in pairs)
+
+
+def own_retention(snapshot: Snapshot) -> int:
+    """Milliseconds, from the table's property or the default. Raises RefusedError if the property is invalid."""
+    try:
+        return interval_millis(snapshot.properties.get(RETENTION, DEFAULT_RETENTION))
+    except ValueError as error:
+        raise RefusedError(
+            f"{RETENTION}: {error}",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=f"set the table property to a value such as '{DEFAULT_RETENTION}'",
+        ) from None

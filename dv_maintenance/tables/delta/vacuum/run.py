@@ -41,7 +41,7 @@ from dv_maintenance.tables.delta.vacuum.expired import (
 )
 from dv_maintenance.tables.delta.vacuum.named_since import NamedSince
 from dv_maintenance.tables.delta.vacuum.protected import protected_files
-from dv_maintenance.tables.delta.vacuum.retention import DEFAULT_RETENTION, RETENTION, interval_millis
+from dv_maintenance.tables.delta.vacuum.retention import RETENTION, own_retention
 from dv_maintenance.tables.delta.vacuum.watermark import (
     Watermark,
     read_watermark,
@@ -97,7 +97,7 @@ def vacuum(
     """
     snapshot = load_snapshot(storage)
     check_writable(snapshot, "vacuum")
-    own = _own_retention(snapshot)
+    own = own_retention(snapshot)
     if retention is not None:
         _check_retention(snapshot, retention, own, allow_short_retention)
     kept_for = own if retention is None else retention
@@ -249,7 +249,7 @@ class _Rules:
         """The newest version, and the files that it does not need either: others may have restored some."""
         snapshot = load_snapshot(self.storage)
         check_writable(snapshot, "vacuum")
-        cutoff = self.cutoff - (0 if self.requested is not None else max(0, _own_retention(snapshot) - self.own))
+        cutoff = self.cutoff - (0 if self.requested is not None else max(0, own_retention(snapshot) - self.own))
         removed = tombstones(self.storage, snapshot)
         needed = needed_files(self.storage, snapshot, removed, cutoff, self.forgotten, self.protected)
         still = []
@@ -284,18 +284,6 @@ class _Rules:
 
 
 # -- retention ---------------------------------------------------------------------------------------------------
-
-
-def _own_retention(snapshot: DeltaSnapshot) -> int:
-    try:
-        return interval_millis(snapshot.metadata.configuration.get(RETENTION, DEFAULT_RETENTION))
-    except ValueError as error:
-        raise RefusedError(
-            f"{RETENTION}: {error}",
-            table=snapshot.table,
-            version=snapshot.version,
-            next_step=f"set the table property to a value such as '{DEFAULT_RETENTION}'",
-        ) from None
 
 
 def _check_retention(snapshot: DeltaSnapshot, requested: int, own: int, allow_short: bool) -> None:

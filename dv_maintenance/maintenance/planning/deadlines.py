@@ -1,0 +1,119 @@
+"""When deleted rows must be gone from storage, and until when each step towards that can wait.
+
+A deleted row is gone only after three steps: a rewrite leaves it out of the live files, the retention of the old files
+passes, and a vacuum deletes them. With a quarantine that vacuum only sets them aside: a later one deletes them. This
+module only counts; ``maintenance.deadlines`` finds out what a table has still to erase.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dv_maintenance.errors import UsageError
+from dv_maintenance.maintenance.planning.candidates import Deadlines
+from dv_maintenance.maintenance.planning.reasons import NEVER, day_of
+from dv_maintenance.units import format_duration
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.planning.facts import Bools, Ints
+    from dv_maintenance.maintenance.planning.policy import Policy
+
+__all__ = ["MARGIN", "Erasure", "too_short"]
+
+MARGIN: Final = 2 * 86_400_000
+"""What must be left when a purge is due: two nightly windows, milliseconds. One of them may be missed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """How long each step towards an erasure may take, milliseconds.
+
+    erase_within : rows must be gone this long after their delete.
+    retention : how long the files that a purge replaced are kept.
+    vacuum_every : how long it takes at most until a vacuum finds them.
+    quarantine : how long that vacuum sets them aside, and the next one needs to delete them; 0 without a quarantine.
+    """
+
+    erase_within: int
+    retention: int
+    vacuum_every: int
+    quarantine: int = 0
+
+    @classmethod
+    def of(cls, policy: Policy, retention: int, *, table: str | None = None) -> Erasure | None:
+        """``None`` if the policy has no ``erase_within``.
+
+        retention : the one in force, milliseconds: the policy's or, without one, the table's.
+
+        Raises
+        ------
+        UsageError : the steps after a purge alone take too long; see :func:`too_short`.
+        """
+        if policy.erase_within is None:
+            return None
+        made = cls(
+            policy.erase_within,
+            retention,
+            policy.vacuum_every,
+            policy.quarantine_retention + policy.vacuum_every if policy.quarantine else 0,
+        )
+        problem = too_short(made)
+        if problem is not None:
+            what, next_step = problem
+            raise UsageError(what, table=table, next_step=next_step)
+        return made
+
+    @property
+    def after_purge(self) -> int:
+        """The longest time from a purge until its old files are deleted."""
+        return self.retention + self.vacuum_every + self.quarantine
+
+    def purge_by(self, oldest_delete: Ints) -> Ints:
+        """The last moment at which a rewrite must be committed, for each time of an oldest delete; epoch milliseconds.
+        The margin is not part of it: begin earlier.
+        """
+        return np.asarray(oldest_delete, np.int64) + (self.erase_within - self.after_purge)
+
+    def vacuum_by(self, oldest_delete: Ints) -> Ints:
+        """The last moment at which a vacuum must remove the old files; epoch milliseconds."""
+        return np.asarray(oldest_delete, np.int64) + (self.erase_within - self.quarantine)
+
+    def gone_by(self, oldest_delete: Ints) -> Ints:
+        """The deadline itself, epoch milliseconds."""
+        return np.asarray(oldest_delete, np.int64) + self.erase_within
+
+    def of_files(self, oldest_delete: Ints, has_dv: Bools) -> Deadlines:
+        """The deadlines of live files for a plan. ``oldest_delete``: of each file, meaningful where ``has_dv``."""
+        return Deadlines(np.where(has_dv, self.purge_by(oldest_delete), NEVER), np.asarray(oldest_delete, np.int64))
+
+    def sentence(self, oldest_delete: int) -> str:
+        """The deadline of a purge, with its arithmetic.
+
+        >>> day = 86_400_000
+        >>> Erasure(30 * day, 7 * day, day).sentence(1795248115190)
+        'must go by 13 Dec 2026: rows deleted on 21 Nov 2026; 30d - 7d retention - 1d vacuum'
+        """
+        by = day_of(oldest_delete + self.erase_within - self.after_purge)
+        quarantine = f" - {format_duration(self.quarantine)} quarantine" if self.quarantine else ""
+        return (
+            f"must go by {by}: rows deleted on {day_of(oldest_delete)}; {format_duration(self.erase_within)} - "
+            f"{format_duration(self.retention)} retention - {format_duration(self.vacuum_every)} vacuum{quarantine}"
+        )
+
+
+def too_short(erasure: Erasure) -> tuple[str, str] | None:
+    """Why no purge could ever be early enough, and what to change; ``None`` if there is time for one."""
+    needed = erasure.after_purge + MARGIN
+    if needed < erasure.erase_within:
+        return None
+    quarantine = f", quarantine {format_duration(erasure.quarantine)}" if erasure.quarantine else ""
+    what = (
+        f"erase_within {format_duration(erasure.erase_within)} can't be kept: retention "
+        f"{format_duration(erasure.retention)}, vacuum_every {format_duration(erasure.vacuum_every)}{quarantine} and a "
+        f"margin of {format_duration(MARGIN)} take {format_duration(needed)}, even if rows are purged at once"
+    )
+    shorter = "turn the quarantine off, or " if erasure.quarantine else ""
+    return what, f"{shorter}shorten the retention or vacuum_every, or set erase_within above {format_duration(needed)}"

@@ -1,0 +1,113 @@
+"""Deadlines of erasures: the arithmetic, configurations that can't keep them, and what a table has still to erase."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dv_maintenance.errors import UsageError
+from dv_maintenance.maintenance.meter.of_table import decide_for
+from dv_maintenance.maintenance.planning.deadlines import Erasure
+from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.planning.reasons import NEVER
+from dv_maintenance.service.inspection import inspect_table
+from dv_maintenance.service.verbs.state import plan
+from dv_maintenance.tables import open_table
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+from dv_maintenance.testing.memory import MemoryTable
+
+DAY = 86_400_000
+MONTH = Erasure(30 * DAY, 7 * DAY, DAY)
+
+
+def test_the_arithmetic() -> None:
+    deleted = np.array([0, 5 * DAY], np.int64)
+    assert MONTH.purge_by(deleted).tolist() == [22 * DAY, 27 * DAY]
+    assert MONTH.vacuum_by(deleted).tolist() == MONTH.gone_by(deleted).tolist() == [30 * DAY, 35 * DAY]
+    due = MONTH.of_files(deleted, np.array([True, False]))
+    assert (due.purge_by.tolist(), due.since.tolist()) == ([22 * DAY, NEVER], deleted.tolist())
+
+
+def test_a_quarantine_needs_its_time_and_another_vacuum() -> None:
+    policy = Policy.from_mapping({"erase_within": "30d", "quarantine": True, "quarantine_retention": "5d"})
+    erasure = Erasure.of(policy, 7 * DAY)
+    assert erasure is not None
+    deleted = np.zeros(1, np.int64)
+    assert erasure.purge_by(deleted).tolist() == [(30 - 7 - 1 - 5 - 1) * DAY]
+    assert erasure.vacuum_by(deleted).tolist() == [(30 - 5 - 1) * DAY]
+    assert erasure.sentence(0) == (
+        "must go by 17 Jan 1970: rows deleted on 1 Jan 1970; 30d - 7d retention - 1d vacuum - 6d quarantine"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ("retention: 60d\nerase_within: 30d", "retention 60d, vacuum_every 1d and a margin of 2d take 63d"),
+        ("retention: 60d\nerase_within: 30d", "^policy: erase_within: erase_within 30d can't be kept"),
+        ("retention: 60d\nerase_within: 30d", r"shorten the retention .* above 63d \(.*policy\.yaml line 2\)"),
+        ("retention: 27d\nerase_within: 30d", "take 30d"),
+        ("retention: 20d\nvacuum_every: 8d\nerase_within: 30d", "vacuum_every 8d"),
+        ("retention: 14d\nquarantine: true\nquarantine_retention: 13d\nerase_within: 30d", "quarantine 14d"),
+        ("erase_within: 0", "erase_within: .*greater than 0"),
+    ],
+)
+def test_a_policy_that_can_not_keep_its_deadline(tmp_path: Path, values: str, complaint: str) -> None:
+    (tmp_path / "policy.yaml").write_text(values)
+    with pytest.raises(UsageError, match=complaint):
+        Policy.load(str(tmp_path / "policy.yaml"))
+
+
+def test_a_policy_that_can() -> None:
+    policy = Policy.from_mapping({"retention": "26d", "erase_within": "30d"})
+    assert policy.erase_within == 30 * DAY
+    assert Policy.model_validate(policy.model_dump(mode="json")) == policy
+
+
+def test_the_tables_retention_breaks_the_deadline(tmp_path: Path) -> None:
+    """A table that keeps old files for 60 days passed in silence."""
+    builder = DeltaBuilder(str(tmp_path / "t"))
+    builder.create(
+        pa.schema([("id", pa.int64())]), properties={"delta.deletedFileRetentionDuration": "interval 60 days"}
+    )
+    table = open_table(str(tmp_path / "t"))
+    policy = Policy.from_mapping({"erase_within": "30d"})
+    for look in (lambda: inspect_table(table, policy), lambda: plan(table, policy)):
+        with pytest.raises(UsageError, match="retention 60d, vacuum_every 1d and a margin of 2d take 63d") as caught:
+            look()
+        assert caught.value.table == table.uri
+    assert inspect_table(table, policy.with_overrides(["erase_within=64d"])).error is None
+
+
+@pytest.mark.parametrize(("erase_within", "due"), [(None, ()), ("30d", ("vacuum",))])
+def test_a_deadline_does_not_wait_for_bytes(tmp_path: Path, erase_within: str | None, due: tuple[str, ...]) -> None:
+    """With ``vacuum_min_bytes`` a purged file stayed for ever."""
+    table = MemoryTable(tmp_path / "t")
+    table.append("", [1])
+    table.delete_where(lambda _, row: row == 1)
+    policy = Policy.from_mapping({"vacuum_min_bytes": 1 << 30, "erase_within": erase_within})
+    assert inspect_table(table, policy, now=table.now + 8 * DAY).due == due
+
+
+def test_a_plan_keeps_the_deadline(tmp_path: Path) -> None:
+    """One row of a hundred is below every threshold: it stayed for ever."""
+    table = MemoryTable(tmp_path / "t")
+    path = table.append("", list(range(100)))
+    table.now += 100 * DAY
+    table.delete(path, [1])
+    deleted = table.snapshot().timestamp
+    table.now += 10 * DAY
+    table.delete(path, [2])
+    policy = Policy.from_mapping({"erase_within": "30d", "min_file_size": 0})
+    # 30 d - 7 d retention - 1 d vacuum - 2 d margin
+    early = inspect_table(table, policy, now=deleted + 19 * DAY)
+    assert (early.due, early.next_due_at) == ((), deleted + 20 * DAY)
+    assert inspect_table(table, policy, early, now=deleted + 20 * DAY).due == ("optimize",)
+    made = decide_for(table, table.snapshot(), policy, now=deleted + 20 * DAY)
+    assert [step.reason for step in made.steps] == [
+        "1 file that must go by 9 Jan 2002, with rows deleted on 18 Dec 2001: rewrite into one new file"
+    ]
+    assert not decide_for(table, table.snapshot(), Policy(min_file_size=0), now=deleted + 99 * DAY).steps
