@@ -12,7 +12,7 @@ from dv_maintenance.airflow.base import TABLE_FIELDS, OnTable
 from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.airflow.trigger import DvTrigger
 from dv_maintenance.service import verbs
-from dv_maintenance.service.inspection import inspect_table
+from dv_maintenance.service.inspection import inspect_table, reads_now
 from dv_maintenance.service.tables_file import Job
 
 __all__ = ["DvSensor"]
@@ -37,7 +37,8 @@ class DvSensor(BaseSensorOperator, OnTable):
         with in_airflow_terms():
             table = self.watched()
             jobs = self.jobs or table.jobs
-            found = inspect_table(verbs.opened(table), table.policy, name=table.name, jobs=jobs)
+            opened = verbs.opened(table)
+            found = inspect_table(opened, table.policy, name=table.name, jobs=jobs, reads=reads_now(table))
         reasons = {job: list(why) for job, why in found.reasons.items()}
         self.log.info("%s at version %s: due: %s", table.name, found.version, reasons or "nothing")
         due = {"table": table.name, "version": found.version, "due": list(found.due), "reasons": reasons}

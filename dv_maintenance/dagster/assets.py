@@ -19,6 +19,7 @@ from packaging.version import Version
 from pydantic import Field
 
 from dv_maintenance.dagster import metadata, naming, partitions
+from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.observed import observed_before
@@ -127,7 +128,13 @@ def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
                     table=table.path,
                     next_step="choose partitions, or install dagster 1.12.20 or newer",
                 )
-            outcome = verbs.optimize(table, verbs.opened(table), lambda: engine_of(context.resources.spark), keys)
+            outcome = verbs.optimize(
+                table,
+                verbs.opened(table),
+                lambda: engine_of(context.resources.spark),
+                keys,
+                downstream=lambda now: reads_downstream(context.instance, asset_graph(context), table, now),
+            )
         for key, of_key in outcome.partitions.items():
             context.add_asset_metadata(metadata.of_partition(of_key), partition_key=key)
         return dg.MaterializeResult(

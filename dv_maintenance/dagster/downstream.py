@@ -23,7 +23,9 @@ _DAY: Final = 86_400.0
 _PAGE: Final = 1000
 
 
-def asset_graph(context: dg.SensorEvaluationContext | dg.OpExecutionContext) -> BaseAssetGraph[Any] | None:
+def asset_graph(
+    context: dg.SensorEvaluationContext | dg.OpExecutionContext | dg.AssetExecutionContext,
+) -> BaseAssetGraph[Any] | None:
     """The assets of the code location; ``None`` where Dagster has loaded none, as in ``dg.materialize``."""
     try:
         repository = context.repository_def

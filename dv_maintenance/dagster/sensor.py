@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from dv_maintenance.dagster import naming
 from dv_maintenance.dagster.at_work import at_work
+from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.metadata import render
 from dv_maintenance.dagster.observed import observed_before
@@ -21,8 +22,11 @@ from dv_maintenance.service.reports.health import of_inspection
 from dv_maintenance.service.settings import JOBS
 
 if TYPE_CHECKING:
+    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+
     from dv_maintenance.service.checks import Finding
     from dv_maintenance.service.due import RunRequest
+    from dv_maintenance.service.reads import Reads
     from dv_maintenance.service.tables_file import Job, WatchedTable
 
 __all__ = ["build_dv_sensor"]
@@ -71,7 +75,7 @@ def build_dv_sensor(
         description=description,
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        dagster = _Dagster(context.instance)
+        dagster = _Dagster(context.instance, asset_graph(context))
         with shown_in(context.log):
             found = evaluate(watched, context.cursor, dagster, observer, limits)
         if found.requests and found.reason:
@@ -91,8 +95,9 @@ def build_dv_sensor(
 class _Dagster:
     """Answers the queries of an evaluation from a Dagster instance, and collects its events."""
 
-    def __init__(self, instance: dg.DagsterInstance) -> None:
+    def __init__(self, instance: dg.DagsterInstance, graph: BaseAssetGraph[Any] | None = None) -> None:
         self.instance = instance
+        self.graph = graph
         self.at_work = at_work(instance)
         self.events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
         self.new_partitions: list[dg.AddDynamicPartitionsRequest] = []
@@ -115,6 +120,9 @@ class _Dagster:
 
     def last_observed(self, table: WatchedTable) -> tuple[int, int] | None:
         return observed_before(self.instance, naming.table_key(table))
+
+    def downstream(self, table: WatchedTable, now: int) -> Reads | None:
+        return reads_downstream(self.instance, self.graph, table, now)
 
     def partition_keys(self, table: WatchedTable) -> Sequence[str]:
         definition = partitions_def(table)

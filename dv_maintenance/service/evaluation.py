@@ -19,6 +19,7 @@ from dv_maintenance.service.ranges import widest_range
 
 if TYPE_CHECKING:
     from dv_maintenance.service.observe import Observation, Observer
+    from dv_maintenance.service.reads import Reads
     from dv_maintenance.service.tables_file import WatchedTable
 
 __all__ = ["Evaluation", "Limits", "Orchestrator", "evaluate"]
@@ -44,6 +45,11 @@ class Orchestrator(Protocol):
 
     def last_observed(self, table: WatchedTable) -> tuple[int, int] | None:
         """Version and data version of the newest observation. Called from threads."""
+
+    def downstream(self, table: WatchedTable, now: int) -> Reads | None:
+        """The reads of the table by its downstream assets; ``None`` if nothing is known of them. Called from threads.
+        ``now``: epoch milliseconds.
+        """
 
     def partition_keys(self, table: WatchedTable) -> Sequence[str]:
         """Every partition key of the table that the orchestrator knows, in its order."""
@@ -150,6 +156,7 @@ class _Evaluation:
             self.states.get(table.name),
             busy=self.orchestrator.busy(table) is not None,
             observed=lambda: self.orchestrator.last_observed(table) if table.observe else None,
+            downstream=lambda now: self.orchestrator.downstream(table, now),
         )
 
     def _process(self, table: WatchedTable, found: Observation) -> None:

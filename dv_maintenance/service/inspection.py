@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
@@ -25,6 +25,7 @@ from dv_maintenance.maintenance.meter.decide import is_due
 from dv_maintenance.maintenance.meter.of_table import due_for
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.vacuum import protecting
+from dv_maintenance.service.reads import Reads, reads_of
 from dv_maintenance.service.tables_file import Job, WatchConfig, WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import EngineOnlyTable, SymlinkManifestTable
@@ -32,12 +33,17 @@ from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.table import Table
 from dv_maintenance.units import format_duration, format_size
 
-__all__ = ["Inspection", "inspect_table", "inspect_tables", "read_state"]
+__all__ = ["Downstream", "Inspection", "inspect_table", "inspect_tables", "read_state", "reads_now"]
 
 _log = logging.getLogger(__name__)
 
 _JOBS: tuple[Job, ...] = ("optimize", "vacuum")
-_SOONEST = 3_600_000
+_HOUR, _DAY = 3_600_000, 86_400_000
+
+# How often a table is read, at a time in epoch milliseconds, and warnings; see ``service.reads.reads_of``.
+ReadsNow = Callable[[int], tuple[Reads | None, tuple[str, ...]]]
+# The reads by downstream assets, at a time in epoch milliseconds.
+Downstream = Callable[[int], Reads | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +101,14 @@ def inspect_table(
     name: str | None = None,
     jobs: Iterable[Job] = _JOBS,
     now: int | None = None,
+    reads: ReadsNow | None = None,
 ) -> Inspection:
-    """Inspect one table. ``last``: what the last inspection returned; ``now``: epoch milliseconds.
+    """Inspect one table.
+
+    last : what the last inspection returned.
+    now : epoch milliseconds.
+    reads : asked how often the table is read, and for warnings, where that matters; by default ``reads_per_day`` of the
+        policy counts.
 
     ``optimize`` is due when a run is worth its start; see ``meter.decide``. ``vacuum`` is due when the log has enough
     expired files; they are searched every ``vacuum_every``, as files expire without a commit. ``manifest`` is due when
@@ -121,7 +133,7 @@ def inspect_table(
     )
     if last.version != version or _became_due(last, now):
         snapshot = table.snapshot(version)
-        found = _inspect_snapshot(found, table, snapshot, policy, jobs, now)
+        found = _inspect_snapshot(found, table, snapshot, policy, jobs, now, reads)
         if "manifest" in jobs and isinstance(table, SymlinkManifestTable):
             found = _check_manifests(found, table, snapshot)
     elif "manifest" in last.due:
@@ -150,10 +162,17 @@ def read_state(body: Any) -> dict[str, Inspection]:
         raise UsageError("the state is not that of a watch", next_step="start without a state") from error
 
 
+def reads_now(entry: WatchedTable, downstream: Downstream = lambda _now: None) -> ReadsNow:
+    """How a watched table's reads are found when they matter. ``downstream``: what an orchestrator knows of them."""
+    return lambda now: reads_of(entry, entry.policy.reads_per_day, downstream(now), now)
+
+
 def _inspect_safely(entry: WatchedTable, last: Inspection | None, now: int | None) -> Inspection:
     try:
         table = open_table(entry.path, entry.format, entry.storage_options)
-        return inspect_table(table, entry.policy, last, name=entry.name, jobs=entry.jobs, now=now)
+        return inspect_table(
+            table, entry.policy, last, name=entry.name, jobs=entry.jobs, now=now, reads=reads_now(entry)
+        )
     except (DvMaintenanceError, OSError) as error:
         return replace(last or Inspection(entry.name), name=entry.name, changed=False, error=str(error))
 
@@ -164,7 +183,13 @@ def _became_due(last: Inspection, now: int) -> bool:
 
 
 def _inspect_snapshot(
-    found: Inspection, table: Table, snapshot: Snapshot, policy: Policy, jobs: tuple[Job, ...], now: int
+    found: Inspection,
+    table: Table,
+    snapshot: Snapshot,
+    policy: Policy,
+    jobs: tuple[Job, ...],
+    now: int,
+    reads: ReadsNow | None,
 ) -> Inspection:
     # A deadline that nothing can keep is said before anything else, not passed in silence.
     erasure_of(table, snapshot, policy)
@@ -172,10 +197,12 @@ def _inspect_snapshot(
     found = replace(found, deleted_ratio=state.counts.deleted_ratio, warnings=state.warnings, health=state)
     if "optimize" not in jobs:
         return _with(found, "optimize", ())
-    plan = due_for(table, snapshot, policy, now=now)
+    known, warnings = reads(now) if reads is not None else (None, ())
+    found = replace(found, warnings=(*found.warnings, *(f"reads: {each}" for each in warnings)))
+    plan = due_for(table, snapshot, policy, now=now, reads=known)
     steps = plan.steps
     if not is_due(plan, now):
-        return _with(replace(found, next_due_at=_later(plan.next_due_at, now)), "optimize", ())
+        return _with(replace(found, next_due_at=_look_again(plan.next_due_at, known, now)), "optimize", ())
     found = replace(found, next_due_at=None)
     if isinstance(table, EngineOnlyTable) and (why_not := table.engine_only_reason(snapshot)):
         # A run would be refused at every version.
@@ -193,9 +220,13 @@ def _inspect_snapshot(
     return _with(found, "optimize", tuple(why))
 
 
-def _later(due: int | None, now: int) -> int | None:
-    """When to look again. Work that is due but can't be done yet is looked at once an hour."""
-    return None if due is None else max(due, now + _SOONEST)
+def _look_again(due: int | None, reads: Reads | None, now: int) -> int | None:
+    """When to look again without a commit: work that is due but can't be done yet, once an hour; and every day where
+    reads are observed, as they may become more.
+    """
+    if reads is not None and reads.source != "declared":
+        due = min(now + _DAY, now + _DAY if due is None else due)
+    return None if due is None else max(due, now + _HOUR)
 
 
 def _vacuum_to_check(found: Inspection, policy: Policy, now: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING
 from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.service.cursor import TableState
 from dv_maintenance.service.data_version import last_data_version
-from dv_maintenance.service.inspection import Inspection, inspect_table
+from dv_maintenance.service.inspection import Inspection, inspect_table, reads_now
 from dv_maintenance.service.partitions import due_keys
 from dv_maintenance.tables import open_table
 
 if TYPE_CHECKING:
+    from dv_maintenance.service.inspection import Downstream
     from dv_maintenance.service.tables_file import WatchedTable
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
@@ -50,18 +52,20 @@ class Observer:
         *,
         busy: bool,
         observed: Callable[[], tuple[int, int] | None] = lambda: None,
+        downstream: Downstream = lambda _now: None,
     ) -> Observation:
         """Inspect one table.
 
         busy : a run works on the table, so the partitions to run are not needed.
         observed : returns version and data version of the newest recorded observation; called only for a changed table.
+        downstream : returns the reads by downstream assets; called only where they matter.
 
         Raises the errors of the table.
         """
         try:
             if watched.name not in self._open:
                 self._open[watched.name] = open_table(watched.path, watched.format, watched.storage_options)
-            return self._observe(watched, self._open[watched.name], last, busy, observed)
+            return self._observe(watched, self._open[watched.name], last, busy, observed, downstream)
         except BaseException:
             # When it is available again, it may be another table, or have another format.
             self._open.pop(watched.name, None)
@@ -74,7 +78,9 @@ class Observer:
         last: TableState | None,
         busy: bool,
         observed: Callable[[], tuple[int, int] | None],
+        downstream: Downstream,
     ) -> Observation:
+        reads = reads_now(watched, downstream)
         last = last or TableState(Inspection(watched.name))
         version, known = last.inspection.version, last.data_version
         found = inspect_table(
@@ -83,6 +89,7 @@ class Observer:
             last.inspection if version is not None else None,
             name=watched.name,
             jobs=watched.jobs,
+            reads=reads,
         )
         if self.data_versions and (found.changed or known is None):
             earlier = [] if version is None or known is None else [(version, known)]
@@ -94,5 +101,8 @@ class Observer:
         if not to_plan and (watched.partitions is None or not found.changed):
             return Observation(found, known)
         snapshot = table.snapshot(found.version)
-        keys = due_keys(watched, decide_for(table, snapshot, watched.policy)) if to_plan else frozenset()
+        keys: frozenset[str | None] = frozenset()
+        if to_plan:
+            now = time.time_ns() // 1_000_000
+            keys = due_keys(watched, decide_for(table, snapshot, watched.policy, reads=reads(now)[0], now=now))
         return Observation(found, known, keys, snapshot if found.changed else None)

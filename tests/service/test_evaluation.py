@@ -48,6 +48,9 @@ class Somewhere:
     def last_observed(self, table: WatchedTable) -> tuple[int, int] | None:
         return None
 
+    def downstream(self, table: WatchedTable, now: int) -> None:
+        return None
+
     def partition_keys(self, table: WatchedTable) -> list[str]:
         return self.keys
 

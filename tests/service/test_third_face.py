@@ -60,6 +60,9 @@ class Face:
     def last_observed(self, table: WatchedTable) -> tuple[int, int] | None:
         return None
 
+    def downstream(self, table: WatchedTable, now: int) -> None:
+        return None
+
     def partition_keys(self, table: WatchedTable) -> Sequence[str]:
         return []
 

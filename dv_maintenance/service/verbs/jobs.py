@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +13,7 @@ from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.explain import explain
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.data_version import last_data_version
-from dv_maintenance.service.inspection import inspect_table
+from dv_maintenance.service.inspection import inspect_table, reads_now
 from dv_maintenance.service.outcome import Outcome, TableReport
 from dv_maintenance.service.partitions import by_key, chosen_policy
 from dv_maintenance.service.progress import progress_log
@@ -21,8 +22,8 @@ from dv_maintenance.service.reports.work import of_partition, of_run
 from dv_maintenance.service.verbs.files import vacuum
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.reads.model import Reads
     from dv_maintenance.service.engines import EngineOf
+    from dv_maintenance.service.inspection import Downstream
     from dv_maintenance.service.tables_file import Job, WatchedTable
     from dv_maintenance.tables.table import Table
 
@@ -35,19 +36,24 @@ NO_GUARDS: Final[Mapping[str, Any]] = {}
 
 def nothing_due(watched: WatchedTable, table: Table, job: Job) -> Outcome | None:
     """What to say instead of running a job that is not due; ``None`` if it is due."""
-    found = inspect_table(table, watched.policy, name=watched.name, jobs=[job])
+    found = inspect_table(table, watched.policy, name=watched.name, jobs=[job], reads=reads_now(watched))
     if job in found.due:
         return None
     return Outcome(f"Nothing to do: no {job} is due at version {found.version}.", {"version": found.version or 0})
 
 
 def optimize(
-    watched: WatchedTable, table: Table, engine: EngineOf, keys: Sequence[str] = (), *, reads: Reads | None = None
+    watched: WatchedTable,
+    table: Table,
+    engine: EngineOf,
+    keys: Sequence[str] = (),
+    *,
+    downstream: Downstream = lambda _now: None,
 ) -> Outcome:
     """Plan by the table's policy and run the plan.
 
     keys : only in these partitions; without keys, in all.
-    reads : observed reads of the table; ``None``: the policy's.
+    downstream : returns the reads by downstream assets, if an orchestrator knows them.
     """
     from dv_maintenance.maintenance.execution.apply import apply
 
@@ -57,7 +63,11 @@ def optimize(
     if policy is None:
         _log.info("nothing to do: no live file is in the chosen partitions")
     else:
-        plan = decide_for(table, snapshot, policy, reads=reads)
+        now = time.time_ns() // 1_000_000
+        reads, warnings = reads_now(watched, downstream)(now)
+        for warning in warnings:
+            _log.warning("%s: %s", watched.name, warning)
+        plan = decide_for(table, snapshot, policy, reads=reads, now=now)
         _log.info("%s", explain(plan))
         report = apply(table, engine(), plan, on_progress=progress_log(_log))
     after = health(table.snapshot())
