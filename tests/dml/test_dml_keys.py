@@ -86,9 +86,6 @@ def test_text_against_text(table: DeltaTable, delta_spark: SparkSession, tmp_pat
     ("column", "keys", "expected"),
     [
         ("i", "7\n9007199254740993\n9223372036854775807\n", (2, 3, 0, 3, 1)),
-        ("dec", "1.1\n1.110\n1000\n-5.00\n", (4, 4, 0, 4, 0)),
-        ("d", "0.1\nNaN\n0\n-0.0\n-Infinity\n", (4, 5, 0, 4, 0)),
-        ("ntz", "2026-01-05 00:00:00\n1900-01-05T00:00:01.000\n2026-07-01 12:00:00.123\n", (2, 3, 0, 3, 1)),
         ("c", "ab\na   \nzz\nb\n", (9, 4, 0, 4, 0)),
     ],
 )
@@ -96,6 +93,20 @@ def test_text_against_types(
     table: DeltaTable, delta_spark: SparkSession, tmp_path: Path, column: str, keys: str, expected: Any
 ) -> None:
     assert counted(table, delta_spark, write(tmp_path, f"{column}\n{keys}"), column) == expected
+
+
+def test_numbers_and_times(table: DeltaTable, delta_spark: SparkSession, tmp_path: Path) -> None:
+    """A row of the table goes if all of its values are understood; two lines of one key differ in their spelling."""
+    listed = """n,dec,d,ntz
+        0,1.1,0.1,2026-01-05 00:00:00
+        1,1.110,NaN,2026-01-05T00:00:01.000
+        2,1000,0,1900-01-05T00:00:01.000
+        2,1000.00,-0.0,1900-01-05 00:00:01
+        3,-5.00,-Infinity,2026-07-01 12:00:00.123456
+        3,-5.00,-Infinity,2026-07-01 12:00:00.123
+    """
+    keys = write(tmp_path, "\n".join(filter(None, map(str.strip, listed.splitlines()))) + "\n")
+    assert counted(table, delta_spark, keys, "n", "dec", "d", "ntz") == (4, 6, 0, 5, 1)
 
 
 def test_several_columns_of_all_types(table: DeltaTable, delta_spark: SparkSession, tmp_path: Path) -> None:
@@ -157,12 +168,10 @@ def test_times_without_a_zone_are_in_the_sessions(
     ("column", "keys", "expected"),
     [
         ("i", "SELECT '7' AS i UNION ALL SELECT '8' UNION ALL SELECT NULL", (2, 3, 1, 2, 0)),
-        ("i", "SELECT 7D AS i", (1, 1, 0, 1, 0)),
         ("i", "SELECT NULL AS i", (0, 1, 1, 0, 0)),
         ("d", "SELECT float('NaN') AS d UNION ALL SELECT float(0)", (2, 2, 0, 2, 0)),
-        ("dec", "SELECT 1.1000BD AS dec", (1, 1, 0, 1, 0)),
         ("c", "SELECT 'ab' AS c UNION ALL SELECT 'ab '", (1, 2, 0, 1, 0)),
-        ("st", "SELECT struct(1 AS a, 'x' AS b) AS st", (1, 1, 0, 1, 0)),
+        ("i dec st", "SELECT 7D AS i, 1.1000BD AS dec, struct(1 AS a, 'x' AS b) AS st", (1, 1, 0, 1, 0)),
         ("s", "SELECT s COLLATE UTF8_LCASE AS s FROM VALUES ('007'), ('T') AS t(s)", (1, 2, 0, 2, 1)),
         ("i", "SELECT '007' AS i", "no exact value for column i"),
         ("i", "SELECT 9007199254740992D AS i", "no exact value for column i"),
@@ -183,7 +192,7 @@ def test_keys_with_types_of_their_own(
         with pytest.raises(UsageError, match=expected):
             delete(table, delta_spark, keys=frame, on=[column])
     else:
-        assert counted(table, delta_spark, frame, column) == expected
+        assert counted(table, delta_spark, frame, *column.split()) == expected
 
 
 def test_folders_and_what_is_deleted(spark: SparkSession, tmp_path: Path) -> None:
