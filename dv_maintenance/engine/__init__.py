@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from dv_maintenance.errors import UsageError
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
-__all__ = ["ENGINES", "Engine", "get_engine"]
+__all__ = ["ENGINES", "Engine", "get_engine", "slots_of"]
 
 ENGINES = ("spark", "local")
 
@@ -42,6 +42,20 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Stop only what this engine started."""
+
+
+@runtime_checkable
+class ParallelEngine(Protocol):
+    """An engine that knows how many tasks it runs at the same time."""
+
+    @property
+    def slots(self) -> int | None:
+        """``None``: not known, or not yet. Starts nothing."""
+
+
+def slots_of(engine: Engine) -> int | None:
+    """How many tasks the engine runs at the same time; ``None`` if unknown."""
+    return engine.slots if isinstance(engine, ParallelEngine) else None
 
 
 def get_engine(name: str) -> Engine:

@@ -20,6 +20,10 @@ class LocalEngine:
     threads: int = 2
     name: ClassVar[str] = "local"
 
+    @property
+    def slots(self) -> int:
+        return self.threads
+
     def run(
         self,
         tasks: Sequence[RewriteTask],

@@ -465,6 +465,172 @@ def test_whatever_others_do_no_row_comes_or_goes(data: st.DataObject) -> None:
         no_orphans(table)
 
 
+# -- several batches -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def long(tmp_path: Path) -> MemoryTable:
+    """Ten partitions of one file each, with deleted rows, and one wholly deleted file: five batches."""
+    table = MemoryTable(tmp_path / "long")
+    for number in range(10):
+        table.delete(table.append(f"p={number}", [number * 10 + row for row in range(10)]), [0])
+    table.delete(table.append("p=dead", [1000]), [0])
+    return table
+
+
+def at_commit(table: MemoryTable, number: int, action: Callable[[], object]) -> None:
+    """Do something right before the ``number``-th commit from here."""
+    left = itertools.count(1)
+
+    def run() -> None:
+        if next(left) == number:
+            action()
+
+    table.before_commit = run
+
+
+def test_a_long_run_is_committed_in_batches(long: MemoryTable) -> None:
+    rows, version, engine = long.rows(), long.version(), MemoryEngine()
+    progress: list[tuple[int, int]] = []
+    plan = build_plan(long.snapshot(), purge=True)
+    report = apply(long, engine, plan, on_progress=lambda *each: progress.append(each))
+
+    assert long.rows() == rows
+    assert report.verified, report.problems
+    assert (report.version_before, report.version_after) == (version, version + 5)
+    assert (engine.runs, long.operations[-5:]) == (5, ["REORG"] * 5)
+    assert progress == [(done, 10) for done in range(11)]
+    assert {step.id for step in report.steps} == {step.id for step in plan.steps}
+    assert {step.attempts for step in report.steps} == {1}
+    assert [sum(step.version == version + each for step in report.steps) for each in range(1, 6)] == [3, 2, 2, 2, 2]
+    # What costs nothing does not wait for what may fail.
+    assert next(step.version for step in report.steps if step.action == "remove") == version + 1
+    no_orphans(long)
+
+
+def test_each_batch_begins_at_the_version_that_was_read_back(
+    long: MemoryTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int | None] = []
+    honest = long.snapshot
+
+    def count(version: int | None = None) -> Snapshot:
+        read.append(version)
+        return honest(version)
+
+    monkeypatch.setattr(long, "snapshot", count)
+    version = long.version()
+    assert purge(long, MemoryEngine()).verified
+    assert [each for each in read if each is not None] == list(range(version + 1, version + 6))
+    assert read.count(None) == 1
+
+
+def test_deletes_before_a_batch_begins_are_part_of_it(long: MemoryTable) -> None:
+    """No rewrite is lost, none is done twice, and no attempt is spent, however busy the other writer is."""
+    last = build_plan(long.snapshot(), purge=True).steps[9]
+    deleted = iter(range(1, 9))
+    long.before_commit = lambda: long.delete(last.inputs[0].path, [next(deleted)]) if last else None
+    engine = MemoryEngine()
+    report = maintain(long, engine, purge=True, max_attempts=1)
+    assert report.verified, report.problems
+    assert engine.runs == 5
+    done = next(step for step in report.steps if step.id == last.id)
+    assert (done.rows_purged, done.rows_carried, done.attempts) == (5, 1, 1)
+    assert len(long.rows()) == 10 * 9 - 5
+    no_orphans(long)
+
+
+def test_files_that_are_gone_before_their_batch_begins(long: MemoryTable) -> None:
+    plan = build_plan(long.snapshot(), purge=True)
+    gone, emptied = (plan.steps[index].partition for index in (8, 9))
+    at_commit(long, 2, lambda: (purge(long, MemoryEngine(), [gone]), long.delete_where(lambda p, _: p == emptied)))
+    rows = [row for row in long.rows() if not row.startswith(f'["{emptied}"')]
+    report = apply(long, MemoryEngine(), plan)
+    assert report.verified, report.problems
+    assert long.rows() == rows
+    assert {step.partition for step in report.steps} == {step.partition for step in plan.steps} - {gone, emptied}
+    assert all(key.dv_id is None for key in long.keys)
+    no_orphans(long)
+
+
+def test_a_batch_that_loses_does_not_delay_the_others(long: MemoryTable) -> None:
+    long.carries = False
+    first = build_plan(long.snapshot(), purge=True).steps[1]
+    long.before_commit = once(lambda: long.delete(first.inputs[0].path, [5]))
+    version, engine = long.version(), MemoryEngine()
+    report = purge(long, engine)
+    assert report.verified, report.problems
+    assert engine.runs == 6
+    again = report.steps[-1]
+    assert (again.partition, again.attempts, again.rows_purged) == (first.partition, 2, 2)
+    assert again.version == long.version() == version + 1 + 6
+    assert {step.attempts for step in report.steps[:-1]} == {1}
+    no_orphans(long)
+
+
+def test_a_later_batch_that_fails_says_what_was_committed(long: MemoryTable) -> None:
+    version, rows = long.version(), long.rows()
+    plan = build_plan(long.snapshot(), purge=True)
+    fifth = [step.id for step in plan.steps if step.action == "rewrite"][4]
+
+    def spoil(result: RewriteResult, storage: Storage) -> RewriteResult:
+        return loses_a_row(result, storage) if result.task_id == fifth else result
+
+    with pytest.raises(VerificationError) as caught:
+        apply(long, MemoryEngine(spoil), plan)
+    done = caught.value.done or ""
+    assert done.startswith(f"5 steps were committed in version {version + 1}, {version + 2}; not committed: {fifth}, ")
+    assert done.endswith(f"{plan.steps[-1].id}; the new files of this batch were deleted")
+    assert (long.version(), long.rows()) == (version + 2, rows)
+    no_orphans(long)
+
+
+def test_a_later_commit_of_unknown_outcome_says_what_was_committed(long: MemoryTable) -> None:
+    version = long.version()
+
+    def fail() -> None:
+        raise StorageError("timeout")
+
+    at_commit(long, 3, fail)
+    with pytest.raises(
+        StorageError, match=f"5 steps were committed in version {version + 1}, {version + 2}; "
+    ) as caught:
+        purge(long, MemoryEngine())
+    assert "it is unknown whether the commit" in str(caught.value)
+    assert long.version() == version + 2
+
+
+def test_a_table_that_may_not_be_rewritten_any_more(long: MemoryTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = long.version()
+
+    def refuse(snapshot: Snapshot, operation: str) -> None:
+        if snapshot.version > version + 1:
+            raise UnsupportedFeatureError(f"no {operation} here", features=("magic",))
+
+    monkeypatch.setattr(long, "check_writable", refuse)
+    with pytest.raises(UnsupportedFeatureError, match="5 steps were committed"):
+        purge(long, MemoryEngine())
+    assert long.version() == version + 2
+    no_orphans(long)
+
+
+def test_a_commit_that_is_not_verified_ends_the_run(long: MemoryTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    version, honest = long.version(), long.snapshot
+
+    def fail(wanted: int | None = None) -> Snapshot:
+        if wanted == version + 2:
+            raise StorageError("gone for lunch")
+        return honest(wanted)
+
+    monkeypatch.setattr(long, "snapshot", fail)
+    report = purge(long, MemoryEngine())
+    assert not report.verified
+    assert len(report.steps) == 5
+    assert "could not be read back" in report.problems[0]
+    assert report.problems[1] == "the run ended there: 6 steps were not carried out"
+    assert long.version() == version + 2
+
+
 # -- plans that are not for this table -----------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ Storage options reach the workers inside the pickled function, never as data: Sp
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,6 +39,7 @@ __all__ = ["SparkEngine"]
 
 # The maximum number of tasks that run at the same time, however large the cluster: each costs the driver a thread.
 _JOBS_IN_FLIGHT = 128
+_LOCAL_MASTER = re.compile(r"local\[(\d+|\*)(?:,.*)?\]")
 # Messages by which workers reveal a Python without our packages, of another version, or no Python.
 _UNFIT_WORKER = (
     "ModuleNotFoundError: ",
@@ -103,6 +105,22 @@ class SparkEngine:
                 self._started = True
             return self._session
 
+    @property
+    def slots(self) -> int | None:
+        """The cores of the session, or of the local master before it has started. A Connect session has no number."""
+        session = self._session
+        if session is None:
+            found = _LOCAL_MASTER.fullmatch(self._master)
+            if found is None:
+                return None
+            return int(found[1]) if found[1] != "*" else _cores()
+        from pyspark.errors import PySparkException
+
+        try:
+            return int(session.sparkContext.defaultParallelism)
+        except (PySparkException, AttributeError):
+            return None
+
     def close(self) -> None:
         with self._lock:
             if self._started and self._session is not None:
@@ -129,6 +147,11 @@ class SparkEngine:
             on_done=on_done,
             stop=lambda: session.interruptTag(tag),
         )
+
+
+def _cores() -> int:
+    """The cores that this process may use, as the JVM counts them; all where the system does not tell."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _run_job(session: SparkSession, tag: str, task: RewriteTask, worker: _Worker) -> RewriteResult:

@@ -1,4 +1,5 @@
-"""Run a plan: rewrite, pass the gates, commit, read back. Steps that a concurrent writer invalidated are replanned.
+"""Run a plan: rewrite, pass the gates, commit, read back, batch by batch. Steps that a concurrent writer invalidated
+are replanned.
 
 The commit ensures safety, not locks. Every step is checked against a fresh snapshot before it runs. New files that do
 not pass the gates are deleted instead of committed.
@@ -7,16 +8,19 @@ not pass the gates are deleted instead of committed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from dv_maintenance.engine import slots_of
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, UsageError, VerificationError
-from dv_maintenance.maintenance.execution.round import Committed, run_round
+from dv_maintenance.maintenance.execution.batches import Pace, largest_share, next_batch, removals_first, work_of
+from dv_maintenance.maintenance.execution.round import NOTHING_COMMITTED, Committed, run_round
 from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.planning.revalidate import plan_again, split_stale
+from dv_maintenance.maintenance.planning.revalidate import plan_again, refresh, split_stale
 from dv_maintenance.maintenance.planning.steps import LeftAlone, MaintenancePlan, PlanStep, check_plan
 
 if TYPE_CHECKING:
@@ -65,7 +69,7 @@ class ApplyReport:
 
     verified : every version committed by this run was read back, and differs from its predecessor by exactly the files
         replaced.
-    problems : what reading back found otherwise.
+    problems : what reading back found otherwise. No further batch is begun after that.
     """
 
     table: str
@@ -94,6 +98,9 @@ def apply(
 
     ``snapshot``: the newest version, if the caller has just read it.
 
+    The steps are committed in batches of about five minutes of work, and a run of ten rewrites or more in at least five
+    where the engine's parallelism allows it. A run that is killed keeps the batches before.
+
     Steps whose inputs are no longer live are replanned for their partitions under the same policy. The same happens to
     steps that lose against another writer while they run, up to ``max_attempts`` rounds of work in all.
 
@@ -101,7 +108,7 @@ def apply(
     ------
     UsageError : the plan is for another table, or contradicts the version that it was made for.
     UnsupportedFeatureError, RefusedError : the table may not be rewritten.
-    VerificationError : a rewrite failed its gate; its new files were deleted, nothing of that round was committed.
+    VerificationError : a rewrite failed its gate; its new files were deleted, nothing of that batch was committed.
     ConflictError : other writers were faster in every round; it says what was committed and what was not.
 
     Errors of the engine and the table pass through. On any error, new files without a commit are deleted. If it is
@@ -144,6 +151,23 @@ def purge(
 
 
 @dataclass(slots=True)
+class _Progress:
+    """Counts the rewrites of all batches. ``before``: those of earlier batches."""
+
+    on_progress: OnProgress | None
+    total: int
+    before: int = 0
+
+    def __post_init__(self) -> None:
+        if self.total:
+            self(0)
+
+    def __call__(self, rewritten: int) -> None:
+        if self.on_progress is not None:
+            self.on_progress(self.before + rewritten, self.total)
+
+
+@dataclass(slots=True)
 class _Run:
     table: Table
     engine: Engine
@@ -151,7 +175,10 @@ class _Run:
     on_progress: OnProgress | None
     max_attempts: int
     committed: list[Committed] = field(default_factory=list)
-    attempts: int = 0  # commit attempts so far
+    attempts: int = 0  # commit attempts of the rounds before this one
+    pace: Pace = field(default_factory=Pace)
+    unverified: bool = False  # a commit of this run could not be verified
+    not_begun: int = 0  # steps that were not begun for that reason
 
     def run(self, snapshot: Snapshot) -> ApplyReport:
         self._check(snapshot)
@@ -164,14 +191,13 @@ class _Run:
             if not steps:
                 return self._report(before)
             _log.info("%s: %d steps on version %d", self.table.uri, len(steps), snapshot.version)
-            lost, reason = self._round(snapshot, steps)
-            if not lost:
+            lost, reason = self._batches(snapshot, steps)
+            if not lost or self.unverified:
                 return self._report(before)
             _log.info(
                 "%s: attempt %d of %d lost %d steps: %s", self.table.uri, number, self.max_attempts, len(lost), reason
             )
-            steps, snapshot = [], self.table.snapshot()
-            self.table.check_writable(snapshot, "rewrite")
+            steps, snapshot = [], self._newest(lost)
         raise ConflictError(
             f"other writers were faster in {self.max_attempts} attempts: {reason}",
             table=self.table.uri,
@@ -192,23 +218,63 @@ class _Run:
         if problem:
             raise UsageError(problem, table=table.uri, version=snapshot.version, next_step="make a plan for this table")
 
-    def _round(self, snapshot: Snapshot, steps: list[PlanStep]) -> tuple[list[PlanStep], str]:
-        """The steps that lost, and why."""
+    def _batches(self, snapshot: Snapshot, steps: Sequence[PlanStep]) -> tuple[list[PlanStep], str]:
+        """Run the steps. Returns those that lost against another writer, and why."""
+        progress = _Progress(self.on_progress, sum(step.action == "rewrite" for step in steps))
+        planned, share, left = snapshot.version, largest_share(steps), removals_first(steps)
+        lost: list[PlanStep] = []
+        reasons: list[str] = []
+        attempts = 0
+        while left:
+            self.pace = replace(self.pace, slots=slots_of(self.engine) or 1)
+            count = next_batch(left, self.pace, share)
+            batch, left = left[:count], left[count:]
+            if snapshot.version != planned:
+                batch, stale = refresh(batch, snapshot)
+                lost += stale
+                reasons += ["another writer changed their files before they began"] if stale else []
+            if not batch:
+                continue
+            with self._explained([*lost, *batch, *left], snapshot):
+                done = run_round(
+                    self.table, self.engine, snapshot, batch, self.plan, progress, attempts_before=self.attempts
+                )
+            progress.before += sum(step.action == "rewrite" for step in batch)
+            self.committed += done.committed
+            self.pace = self.pace.after(sum(map(work_of, batch)), done.work_seconds, done.commit_seconds)
+            if done.outcome.lost:
+                lost += [step for step in batch if step.id in done.outcome.lost]
+                reasons.append(done.outcome.reason)
+                attempts = max(attempts, done.outcome.attempts)
+            if not done.verified:
+                self.not_begun, self.unverified = len(left) + len(lost), True
+                break
+            if left:
+                snapshot = self._newest([*lost, *left], done.snapshot)
+        self.attempts += attempts
+        return lost, "; ".join(dict.fromkeys(reasons))
+
+    def _newest(self, open_steps: Sequence[PlanStep], known: Snapshot | None = None) -> Snapshot:
+        """The version for the next steps. ``known``: one that is new enough."""
+        with self._explained(open_steps, known):
+            snapshot = known or self.table.snapshot()
+            self.table.check_writable(snapshot, "rewrite")
+        return snapshot
+
+    @contextmanager
+    def _explained(self, open_steps: Sequence[PlanStep], snapshot: Snapshot | None) -> Iterator[None]:
+        """Let an error say what this run has done so far."""
         try:
-            outcome, done = run_round(
-                self.table, self.engine, snapshot, steps, self.plan, self.on_progress, attempts_before=self.attempts
-            )
+            yield
         except DvMaintenanceError as error:
             if isinstance(error, VerificationError) or error.table is None:
-                error.table, error.version = self.table.uri, snapshot.version
+                error.table, error.version = self.table.uri, snapshot.version if snapshot else None
             if self.committed:
-                error.done = "; ".join(part for part in (self._done(steps), error.done) if part)
+                batch = "the new files of this batch were deleted" if error.done == NOTHING_COMMITTED else error.done
+                error.done = "; ".join(part for part in (self._done(open_steps), batch) if part)
             raise
-        self.attempts += outcome.attempts
-        self.committed += done
-        return [step for step in steps if step.id in outcome.lost], outcome.reason
 
-    def _done(self, open_steps: list[PlanStep]) -> str:
+    def _done(self, open_steps: Sequence[PlanStep]) -> str:
         versions = ", ".join(str(version) for version in sorted({each.version for each in self.committed}))
         done = (
             f"{len(self.committed)} steps were committed in version {versions}" if versions else "nothing was committed"
@@ -217,6 +283,8 @@ class _Run:
 
     def _report(self, before: int) -> ApplyReport:
         problems = tuple(dict.fromkeys(each.problem for each in self.committed if each.problem))
+        if self.not_begun:
+            problems += (f"the run ended there: {self.not_begun} steps were not carried out",)
         return ApplyReport(
             table=self.table.uri,
             format=self.table.format,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, UsageError, VerificationError
 from dv_maintenance.maintenance.execution.verify import check_outputs, check_result, check_version
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
-__all__ = ["Committed", "run_round"]
+__all__ = ["NOTHING_COMMITTED", "Committed", "Round", "run_round"]
 
 _log = logging.getLogger(__name__)
 
+NOTHING_COMMITTED: Final = "the new files were deleted, nothing was committed"
 # A commit raises these only if it certainly committed nothing.
 _NOT_COMMITTED = (ConflictError, RefusedError, UsageError, VerificationError)
 _MEND = "report this together with the plan; the table is unchanged"
@@ -47,19 +49,38 @@ class Committed:
     problem: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The result of a round.
+
+    snapshot : the committed version as it was read back; ``None`` if nothing was committed or it could not be read.
+    verified : reading back found nothing wrong.
+    work_seconds : time of the rewrites and their gates.
+    commit_seconds : time of the commit and of reading it back.
+    """
+
+    outcome: CommitOutcome
+    committed: tuple[Committed, ...]
+    snapshot: Snapshot | None
+    verified: bool
+    work_seconds: float
+    commit_seconds: float
+
+
 def run_round(
     table: Table,
     engine: Engine,
     snapshot: Snapshot,
     steps: Sequence[PlanStep],
     plan: MaintenancePlan,
-    on_progress: Callable[[int, int], None] | None,
+    on_rewritten: Callable[[int], None],
     *,
     attempts_before: int,
-) -> tuple[CommitOutcome, list[Committed]]:
-    """The result of the commit, and the steps that it contains.
+) -> Round:
+    """Rewrite, check, commit and read back.
 
-    New files of all other steps are deleted in every case, unless it is unknown whether they were committed.
+    New files of steps that are not committed are deleted in every case, unless it is unknown whether they were
+    committed. ``on_rewritten``: called with the number of finished rewrites after each of them.
 
     Raises
     ------
@@ -67,8 +88,10 @@ def run_round(
 
     Errors of the engine and the table pass through.
     """
+    began = time.monotonic()
     rewrites = [step for step in steps if step.action == "rewrite"]
-    results = _rewrite(table, engine, snapshot, rewrites, plan, on_progress)
+    results = _rewrite(table, engine, snapshot, rewrites, plan, on_rewritten)
+    rewritten = time.monotonic()
     replacements = [_replacement(step, results.get(step.id), plan.order_by) for step in steps]
     with _uncertain(table, _outputs(results.values())):
         outcome = table.commit(snapshot, replacements, operation=_operation(plan))
@@ -76,12 +99,13 @@ def run_round(
     named = {output.uri for exchange in exchanges.values() for output, _ in exchange.outputs}
     _discard(table, [output for output in _outputs(results.values()) if output.uri not in named])
     if outcome.version is None:
-        return outcome, []
+        return Round(outcome, (), None, True, rewritten - began, time.monotonic() - rewritten)
     versions = {step: outcome.versions.get(step, outcome.version) for step in exchanges}
     problems = {}
+    last: Snapshot | None = snapshot
     for version in sorted(set(versions.values())):
         made = [exchange for step, exchange in exchanges.items() if versions[step] == version]
-        problems[version] = _read_back(table, snapshot, version, made, outcome.moved)
+        last, problems[version] = _read_back(table, last, version, made, outcome.moved)
     carried = {each.id: sum(each.deleted) for each in outcome.rebased}
     _log.info(
         "%s: committed %d of %d steps in version %d, commit attempts: %d",
@@ -101,7 +125,7 @@ def run_round(
     for problem in filter(None, problems.values()):
         _log.error("%s: not verified: %s", table.uri, problem)
     attempts = attempts_before + outcome.attempts
-    return outcome, [
+    committed = tuple(
         Committed(
             step,
             results.get(step.id),
@@ -112,7 +136,9 @@ def run_round(
         )
         for step in steps
         if step.id in versions
-    ]
+    )
+    verified = not any(problems.values())
+    return Round(outcome, committed, last, verified, rewritten - began, time.monotonic() - rewritten)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +174,7 @@ def _rewrite(
     snapshot: Snapshot,
     steps: Sequence[PlanStep],
     plan: MaintenancePlan,
-    on_progress: Callable[[int, int], None] | None,
+    on_rewritten: Callable[[int], None],
 ) -> dict[str, RewriteResult]:
     """Results that passed their gates, by step id."""
     if not steps:
@@ -161,12 +187,9 @@ def _rewrite(
 
     def on_done(result: RewriteResult) -> None:
         done[result.task_id] = result
-        if on_progress is not None:
-            on_progress(len(done), len(steps))
+        on_rewritten(len(done))
 
     try:
-        if on_progress is not None:
-            on_progress(0, len(steps))
         found = engine.run(
             [_with_room(tasks[step.id], step) for step in steps],
             storage_options=table.storage.options,
@@ -182,7 +205,7 @@ def _rewrite(
         _discard(table, _outputs(done.values()))
         if isinstance(error, VerificationError):
             _log.error("%s: a gate failed, nothing was committed: %s", table.uri, error.message)
-            error.done = "the new files were deleted, nothing was committed"
+            error.done = NOTHING_COMMITTED
             error.next_step = error.next_step or _MEND
         raise
     return done
@@ -214,7 +237,7 @@ def _uncertain(table: Table, outputs: Sequence[OutputFile]) -> Iterator[None]:
         yield
     except _NOT_COMMITTED as error:
         _discard(table, outputs)
-        error.done = "the new files were deleted, nothing was committed"
+        error.done = NOTHING_COMMITTED
         raise
     except DvMaintenanceError as error:
         error.done = "new files were written; it is unknown whether the commit that names them succeeded"
@@ -223,23 +246,32 @@ def _uncertain(table: Table, outputs: Sequence[OutputFile]) -> Iterator[None]:
 
 
 def _read_back(
-    table: Table, base: Snapshot, version: int, exchanges: Sequence[_Exchange], moved: Mapping[FileKey, FileKey]
-) -> str | None:
-    """What is wrong with the committed version, ``None`` if nothing is."""
+    table: Table,
+    known: Snapshot | None,
+    version: int,
+    exchanges: Sequence[_Exchange],
+    moved: Mapping[FileKey, FileKey],
+) -> tuple[Snapshot | None, str | None]:
+    """The committed version, ``None`` if it can't be read; and what is wrong with it, ``None`` if nothing is.
+
+    ``known``: a version that was read before, which is often the one that was committed on.
+    """
+    after = None
     try:
         parent = table.parent_of(version)
-        before = base if base.version == parent else table.snapshot(parent)
+        before = known if known is not None and known.version == parent else table.snapshot(parent)
+        after = table.snapshot(version)
         problem = check_version(
             table,
             before,
-            table.snapshot(version),
+            after,
             (key for exchange in exchanges for key in exchange.inputs),
             (output for exchange in exchanges for output in exchange.outputs),
             moved,
         )
     except Exception as error:  # noqa: BLE001 - the commit stands, whatever keeps us from looking at it
         problem = f"it could not be read back: {error}"
-    return f"version {version}: {problem}" if problem else None
+    return after, f"version {version}: {problem}" if problem else None
 
 
 def _discard(table: Table, outputs: Sequence[OutputFile]) -> None:

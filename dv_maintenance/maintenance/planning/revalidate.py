@@ -17,7 +17,7 @@ from dv_maintenance.tables.model import FileKey, parse_partition
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["plan_again", "split_stale"]
+__all__ = ["plan_again", "refresh", "split_stale"]
 
 
 def split_stale(plan: MaintenancePlan, snapshot: Snapshot) -> tuple[list[PlanStep], list[PlanStep]]:
@@ -42,6 +42,41 @@ def split_stale(plan: MaintenancePlan, snapshot: Snapshot) -> tuple[list[PlanSte
             )
         (holds if wrong is None else stale).append(step)
     return holds, stale
+
+
+def refresh(steps: Sequence[PlanStep], snapshot: Snapshot) -> tuple[list[PlanStep], list[PlanStep]]:
+    """Steps that have not begun, as they are on a newer version, and those that are no longer valid there.
+
+    A step is kept if each of its files is still live, in the same partition with the same physical rows, and has lost
+    no deleted row: another deletion vector (DV) has more rows, or its bytes are stored elsewhere since a commit of this
+    run. A rewrite whose input has no live row left is not kept: such a file is removed without being read.
+    """
+    live: dict[str, list[tuple[FileKey, tuple[Any, ...]]]] = {}
+    for key, facts in _live(snapshot, steps).items():
+        live.setdefault(key.path, []).append((key, facts))
+    kept: list[PlanStep] = []
+    stale: list[PlanStep] = []
+    for step in steps:
+        inputs = [_refreshed(each, step, live.get(each.path, [])) for each in step.inputs]
+        if None in inputs:
+            stale.append(step)
+        else:
+            kept.append(replace(step, inputs=tuple(each for each in inputs if each is not None)))
+    return kept, stale
+
+
+def _refreshed(each: PlanInput, step: PlanStep, found: Sequence[tuple[FileKey, tuple[Any, ...]]]) -> PlanInput | None:
+    """The input with its current DV; ``None`` if the step can't be kept."""
+    facts = _facts(each, step.partition)
+    if (_key(each), facts) in found:
+        return each
+    if len(found) != 1 or step.action != "rewrite":
+        return None
+    [(key, (*same, deleted))] = found
+    grown = deleted >= each.deleted_rows and deleted != each.physical_rows
+    if tuple(same) != facts[:-1] or not grown or (key.dv_id is None) != (deleted == 0):
+        return None
+    return replace(each, dv_id=key.dv_id, deleted_rows=deleted)
 
 
 def plan_again(
