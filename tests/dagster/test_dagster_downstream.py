@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 
-from dv_maintenance.dagster import SparkResource, build_dv_assets
+from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_sensor
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
+from dv_maintenance.service import inspection
 from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.verbs import jobs
+from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 
 @pytest.fixture
@@ -107,3 +112,38 @@ def test_sensors_and_runs_know_the_assets_of_their_location(instance: dg.Dagster
     assert reads is not None
     assert len(reads.times) == 1
     assert asset_graph(dg.build_sensor_context(instance=instance)) is None
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The reads that each decision was made by."""
+    found: list[Any] = []
+    for module, name in ((inspection, "due_for"), (jobs, "decide_for")):
+        honest = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda *args, _do=honest, **more: (found.append(more["reads"]), _do(*args, **more))[1]
+        )
+    return found
+
+
+def test_the_sensor_and_runs_decide_by_downstream_assets(
+    instance: dg.DagsterInstance, tmp_path: Path, seen: list[Any]
+) -> None:
+    place = str(tmp_path / "orders")
+    DeltaBuilder(place).create(pa.schema([("id", pa.int64())])).append(pa.table({"id": [1]}))
+    table = WatchConfig.model_validate({"tables": [{"name": "orders", "path": place}]}).tables[0]
+
+    @dg.asset(deps=["orders"])
+    def report() -> None: ...
+
+    assets = [*build_dv_assets([table]), report]
+    spark = SparkResource(engine="local")
+    defs = dg.Definitions(assets=assets, sensors=[build_dv_sensor([table])], resources={"spark": spark})
+    dg.materialize([report], instance=instance)
+    context = dg.build_sensor_context(instance=instance, repository_def=defs.get_repository_def())
+    defs.resolve_sensor_def("dv_accumulation").evaluate_tick(context)
+    assert [(each.source, len(each.times)) for each in seen] == [("downstream assets", 1)]
+    # Without the code location around it.
+    chosen = dg.AssetSelection.assets(["orders", "dv", "optimize"])
+    assert dg.materialize(assets, selection=chosen, instance=instance, resources={"spark": spark}).success
+    assert seen[1:] == [None]

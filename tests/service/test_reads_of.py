@@ -6,14 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from support.spark_log import START, SparkLog, node
 
 from dv_maintenance.config import Document
+from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import UsageError
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service import reads as service
+from dv_maintenance.service import verbs
+from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.service.reads import EventLogs, Materialization, Reads, downstream_reads, reads_of
 from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+from dv_maintenance.testing.memory import MemoryTable
 
 DAY = 86_400_000
 TABLE = "s3://lake/orders"
@@ -131,3 +138,55 @@ tables:
     assert c.reads is None
     with pytest.raises(UsageError, match="unknown key"):
         WatchConfig.of(Document({"tables": [{"path": "a", "reads": {"events": "x"}}]}, "t.yaml"))
+
+
+# -- decisions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> MemoryTable:
+    table = MemoryTable(tmp_path / "orders")
+    table.delete(table.append("", list(range(10))), [0, 1])
+    return table
+
+
+def test_an_inspection_decides_by_observed_reads(table: MemoryTable) -> None:
+    policy, now = Policy.from_mapping({"prices": {"start": 0}}), table.now
+    asked: list[int] = []
+    times = np.arange(now - DAY, now, 1000)
+
+    def reads(now: int) -> tuple[Reads, tuple[str, ...]]:
+        asked.append(now)
+        return Reads.observed("spark event logs", times, now - DAY, now), ("event logs: app-1 is damaged",)
+
+    first = inspect_table(table, policy, jobs=["optimize"], now=now, reads=reads)
+    assert (first.due, asked) == ((), [now])
+    assert first.warnings == ("reads: event logs: app-1 is damaged",)
+    assert first.next_due_at is not None
+    assert now < first.next_due_at <= now + DAY
+    # Nothing changed, and it is not time yet.
+    inspect_table(table, policy, first, jobs=["optimize"], now=now + 1, reads=reads)
+    assert asked == [now]
+    later = inspect_table(table, policy, first, jobs=["optimize"], now=now + 90 * DAY, reads=reads)
+    assert later.reasons["optimize"][-1].endswith(" reads a day (spark event logs)")
+
+
+def test_a_table_that_is_hardly_read_is_looked_at_once_a_day(table: MemoryTable) -> None:
+    policy, now = Policy.from_mapping({"prices": {"storage": 0}}), table.now
+    rare = Reads.observed("downstream assets", np.array([now - DAY]), now - 30 * DAY, now)
+    found = inspect_table(table, policy, jobs=["optimize"], now=now, reads=lambda _: (rare, ()))
+    assert (found.due, found.next_due_at) == ((), now + DAY)
+
+
+def test_a_run_decides_by_event_logs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = tmp_path / "orders"
+    builder = DeltaBuilder(str(place)).create(pa.schema([("id", pa.int64())]))
+    builder.append(pa.table({"id": range(100)}))
+    settings = logs(tmp_path / "logs", location=str(place))
+    watched = WatchConfig.model_validate(
+        {"tables": [{"path": str(place), "reads": settings, "policy": {"reads_per_day": 1000}}]}
+    ).tables[0]
+    with caplog.at_level("INFO"):
+        verbs.optimize(watched, verbs.opened(watched), LocalEngine)
+    assert "reads a day (spark event logs)" in caplog.text
+    assert "reads_per_day is 1000, but spark event logs show" in caplog.text
