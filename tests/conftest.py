@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+from effort import examples
 from golden_tables import NotThere
 from hypothesis import settings
 from support import class_archive
@@ -36,8 +37,8 @@ os.environ.setdefault(
 # A worker that runs fewer tests loads too few classes for an archive of them.
 WHOLE_SUITE = 1000
 
-# A slow example on a busy machine is not a failure.
-settings.register_profile("tests", deadline=None)
+# A slow example on a busy machine is not a failure. Properties without a number of their own take no more than 100.
+settings.register_profile("tests", deadline=None, max_examples=min(100, examples(100)))
 settings.load_profile("tests")
 
 
