@@ -70,7 +70,7 @@ def _parser() -> _Parser:
         return made
 
     health = verb(
-        "health", "verbs:health", "Deletion vectors, files and rows, in total and per partition", table, access, policy
+        "health", "verbs:health", "Deletion vectors, files and rows, in total and per partition", table, access
     )
     health.add_argument("--version", type=natural, metavar="N", help="an older version")
 
@@ -162,6 +162,19 @@ def _parser() -> _Parser:
         "manifest", "verbs:manifest", "Symlink manifests for readers without deletion vectors", table, access
     )
     manifest.add_argument("--purge-first", action="store_true", help="purge deletion vectors if there are any")
+
+    simulate = verb(
+        "simulate", "verbs:simulate", "What the table's past would have cost under policies; changes nothing", access
+    )
+    simulate.add_argument("table", metavar="TABLE|TABLES.yaml", help="path or URI, or a file of tables")
+    simulate.add_argument(
+        "--since", type=duration, default=30 * 86_400_000, metavar="30d", help="how far to go back (default: 30d)"
+    )
+    simulate.add_argument("--policy", action="append", default=[], metavar="FILE", help="a policy in YAML (repeatable)")
+    simulate.add_argument(
+        "--set", type=pair, action="append", default=[], dest="overrides", metavar="K=V", help="in all of them"
+    )
+    simulate.add_argument("-o", "--output", metavar="FILE.svg", help="write the costs as a picture")
 
     history = verb(
         "history", "verbs:history", "Commits, newest first, and their effect on deletion vectors", table, access

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.cli.access import load_policy, open_engine, open_future_table, open_table, spark_engine
 from dv_maintenance.cli.output import Output, dump_json, write_file
@@ -11,6 +11,8 @@ from dv_maintenance.errors import UsageError
 from dv_maintenance.service import verbs
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dv_maintenance.service.outcome import Outcome
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "purge",
     "rename_manifests",
     "restore",
+    "simulate",
     "undelete",
     "update",
     "vacuum",
@@ -40,9 +43,7 @@ __all__ = [
 
 
 def health(args: Namespace, out: Output) -> int:
-    # Policies take a while to import.
-    policy = load_policy(args) if args.policy or args.overrides else None
-    return _print(verbs.health(open_table(args, out), args.version, policy), out)
+    return _print(verbs.health(open_table(args, out), args.version), out)
 
 
 def plan(args: Namespace, out: Output) -> int:
@@ -54,6 +55,32 @@ def plan(args: Namespace, out: Output) -> int:
 
 def history(args: Namespace, out: Output) -> int:
     return _print(verbs.history(open_table(args, out), args.limit), out)
+
+
+def simulate(args: Namespace, out: Output) -> int:
+    from dv_maintenance.service.policies import load
+    from dv_maintenance.service.tables_file import WatchConfig
+
+    overrides = [f"{key}={value}" for key, value in args.overrides]
+    policies = [(path, load(path, overrides)) for path in args.policy]
+    if args.table.endswith((".yaml", ".yml")):
+        configs = WatchConfig.load_all(args.table)
+        out.hide(value for config in configs for entry in config.tables for value in entry.storage_options.values())
+        found = [each for config in configs for each in verbs.simulate_tables(config, policies, since=args.since)]
+        report: Mapping[str, Any] = {"tables": [each.report for each in found]}
+    else:
+        chosen = policies or [("defaults" if not overrides else ", ".join(overrides), load(None, overrides))]
+        found = [verbs.simulate(open_table(args, out), chosen, since=args.since)]
+        report = found[0].report
+    if args.output:
+        pictures = [each.picture for each in found if each.picture is not None]
+        if len(pictures) != 1:
+            raise UsageError(f"there are {len(pictures)} pictures", next_step="simulate one table with --output")
+        write_file(args.output, pictures[0].svg())
+    from dv_maintenance.cli.render import text
+
+    out.result(report, lambda: "\n\n".join(text(each) for each in found))
+    return 1 if any(each.problems for each in found) else 0
 
 
 def watch(args: Namespace, out: Output) -> int:

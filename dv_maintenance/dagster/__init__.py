@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dv_maintenance.dagster.ops import checkpoint_op, delete_rows_op, engine_sql_op, restore_op, zorder_op
     from dv_maintenance.dagster.resources import SparkResource
     from dv_maintenance.dagster.sensor import build_dv_sensor
+    from dv_maintenance.dagster.simulation import build_dv_simulations
     from dv_maintenance.dagster.translator import DvTranslator
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "build_dv_job",
     "build_dv_schedule",
     "build_dv_sensor",
+    "build_dv_simulations",
     "build_erasure_job",
     "checkpoint_op",
     "delete_rows_op",
@@ -52,6 +54,7 @@ _HOMES = {
     "build_dv_job": "automation",
     "build_dv_schedule": "automation",
     "build_dv_sensor": "sensor",
+    "build_dv_simulations": "simulation",
     "build_erasure_job": "erasure",
     "checkpoint_op": "ops",
     "delete_rows_op": "ops",

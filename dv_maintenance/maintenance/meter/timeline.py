@@ -77,7 +77,8 @@ def timeline(snapshot: Snapshot, log: FileLog) -> Timeline:
     files = snapshot.files
     number = files.num_rows
     has_dv = valid(files["dv_id"])
-    when = np.array([commit.timestamp for commit in log.commits], np.int64)
+    # The clock of a writer may go back; the order of the commits counts.
+    when = np.maximum.accumulate(np.array([commit.timestamp for commit in log.commits], np.int64))
     at = _position(log.changes["path"], files["path"])
     live = at >= 0
     at, commit, added = at[live], int64s(log.changes["commit"])[live], _bools(log.changes["added"])[live]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["Draft", "Drafts", "arrow", "draft_steps", "positions"]
+__all__ = ["ABOUT_AS_LARGE", "Draft", "Drafts", "arrow", "draft_steps", "positions"]
 
 # The cost of opening one more file or deletion vector, in bytes read: Spark's own figure
 # (spark.sql.files.openCostInBytes).
@@ -31,7 +31,7 @@ _OPEN_COST = 4 << 20
 # A bin may read at most this many times its output. Otherwise one task would get all the almost empty files.
 _MAX_READ_PER_WRITTEN = 8
 # A file is about as large as others if it is at most 5 % larger than all of them together: appends vary in size.
-_ABOUT = 1.05
+ABOUT_AS_LARGE = 1.05
 # Up to here a file costs about the same however few rows it has, so that nothing is saved by waiting.
 _TINY = 64 << 10
 
@@ -121,7 +121,7 @@ def _tiers(rows: Ints, live: Ints, clean: Bools, *, ordered: bool) -> Iterator[t
         yield rows, True
         return
     largest = int(np.where(clean, live, -1).argmax())
-    if live[largest] <= max(_ABOUT * (live.sum() - live[largest]), _TINY):
+    if live[largest] <= max(ABOUT_AS_LARGE * (live.sum() - live[largest]), _TINY):
         yield rows, True
     elif clean.all():
         yield rows, False

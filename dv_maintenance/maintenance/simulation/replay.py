@@ -131,6 +131,7 @@ class _Replay:
         self.file_of = [-1] * number
         self.size, self.rows = trace.size.tolist(), trace.rows.tolist()
         self.deleted, self.purged = [0] * number, [0] * number
+        self.shrinks = [trace.shrinks_to] * number
         # Of each partition: what one read costs now, without opening files; its small files. Bytes of all dead rows.
         self.overhead, self.small_files, self.small_bytes = np.zeros((3, len(trace.partitions)))
         self.dead = 0.0
@@ -293,7 +294,8 @@ class _Replay:
         for piece in pieces:
             rows = self.rows[piece]
             left = rows - self.deleted[piece]
-            self.size[piece] = self.size[piece] * left // max(rows, 1)
+            self.size[piece] = round(self.size[piece] * left / max(rows, 1) * self.shrinks[piece])
+            self.shrinks[piece] = 1.0
             self.rows[piece] = left
             self.purged[piece] += self.deleted[piece]
             self.deleted[piece] = 0

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from dv_maintenance.maintenance.meter.decide import decide, is_due
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.simulation.replay import Rule
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.meter.timeline import Timeline
+    from dv_maintenance.maintenance.planning.deadlines import Erasure
+    from dv_maintenance.maintenance.planning.facts import Bools
     from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan
     from dv_maintenance.maintenance.reads.model import Reads
@@ -47,9 +51,16 @@ def purge_every_night(start: float) -> Rule:
 
 
 def by_meter(
-    name: str, policy: Policy, reads: Reads | None, *, nightly: bool, start: float, retention: int = 0
+    name: str,
+    policy: Policy,
+    reads: Reads | None,
+    *,
+    nightly: bool,
+    start: float,
+    retention: int = 0,
+    erasure: Erasure | None = None,
 ) -> Rule:
-    """What readers have paid against what a rewrite costs; see ``meter.decide``."""
+    """What readers have paid against what a rewrite costs, and deadlines; see ``meter.decide``."""
     ahead = _HALF_A_DAY if nightly else 0
 
     def plan(snapshot: Snapshot, timeline: Timeline, now: int) -> MaintenancePlan:
@@ -59,6 +70,7 @@ def by_meter(
             now=now,
             reads=reads,
             timeline=timeline,
+            deadlines=None if erasure is None else erasure.of_files(timeline.first_delete, _with_dv(timeline)),
             retention=retention,
             start=start,
             ahead=ahead,
@@ -66,3 +78,7 @@ def by_meter(
         return made if is_due(made, now, ahead) else replace(made, steps=())
 
     return Rule(name, plan, nightly, start)
+
+
+def _with_dv(timeline: Timeline) -> Bools:
+    return np.diff(timeline.offsets) > 0

@@ -30,6 +30,7 @@ class Trace:
     deleted : rows of the piece that are deleted after the event; -1: the event adds the piece.
     dropped : whether the event removes the whole file of the piece, as an overwrite does.
     statement : number of the writer's statement; events of one statement have the same time.
+    shrinks_to : what the first rewrite of a piece leaves of its live bytes.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Trace:
     dropped: Bools
     statement: Ints
     reads: Reads
+    shrinks_to: float = 1.0
 
     @property
     def appended(self) -> int:
@@ -97,6 +99,9 @@ class TraceBuilder:
 
     def live_rows(self, piece: int) -> int:
         return self._pieces[piece][2] - self._deleted[piece]
+
+    def partition_of(self, piece: int) -> str:
+        return list(self._codes)[self._pieces[piece][0]]
 
     def build(self, end: int, reads: Reads) -> Trace:
         """The trace up to ``end``."""

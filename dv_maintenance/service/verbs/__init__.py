@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dv_maintenance.service.verbs.jobs import nothing_due, optimize, vacuum_by_policy
     from dv_maintenance.service.verbs.rewrites import apply, apply_plan, downgrade, purge, zorder
     from dv_maintenance.service.verbs.rows import delete_rows, merge_rows, update_rows
+    from dv_maintenance.service.verbs.simulation import simulate, simulate_tables, simulate_watched
     from dv_maintenance.service.verbs.state import health, history, opened, plan, report_table
     from dv_maintenance.service.verbs.versions import checkpoint, convert, engine_sql, restore
 
@@ -36,6 +37,9 @@ __all__ = [
     "rename_manifests",
     "report_table",
     "restore",
+    "simulate",
+    "simulate_tables",
+    "simulate_watched",
     "undelete",
     "update_rows",
     "vacuum",
@@ -63,6 +67,9 @@ _HOMES = {
     "rename_manifests": "files",
     "report_table": "state",
     "restore": "versions",
+    "simulate": "simulation",
+    "simulate_tables": "simulation",
+    "simulate_watched": "simulation",
     "undelete": "files",
     "update_rows": "rows",
     "vacuum": "files",

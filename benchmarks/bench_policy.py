@@ -1,0 +1,104 @@
+"""What rules of maintenance cost on lives of tables, against a lower bound, with the planner of real runs.
+
+    python benchmarks/bench_policy.py [--days 30] [--seed 0] [--kind SUBSTRING] [--reads 1.0] [--erase]
+
+Lives are made from a seed, see dv_maintenance/testing/traces.py. Costs are seconds of CPU: what readers pay for deleted
+rows, deletion vectors and small files, what rewrites cost, and 25 s for each start of a run. "x" is the cost divided by
+what a clairvoyant would have paid at least (simulation/bound.py). ``--reads``: the factor by which the declared rate of
+reads is wrong. ``--erase``: with deadlines of 30 days, 7 of retention, and vacuums every day.
+"""
+
+from __future__ import annotations
+
+import argparse
+from math import exp, log
+
+from dv_maintenance.maintenance.meter.prices import Prices
+from dv_maintenance.maintenance.planning import drafts
+from dv_maintenance.maintenance.planning.deadlines import Erasure
+from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.reads import Reads
+from dv_maintenance.maintenance.simulation.bound import clairvoyant
+from dv_maintenance.maintenance.simulation.replay import Replayed, Rule, replay
+from dv_maintenance.maintenance.simulation.rules import by_meter, by_thresholds, never, purge_every_night
+from dv_maintenance.maintenance.simulation.trace import Trace
+from dv_maintenance.testing.traces import KINDS, trace
+
+DAY = 86_400_000
+PRICES = Prices()
+TARGET = 256 << 20
+SMALL = TARGET * 3 // 4
+START = PRICES.start
+ERASURE = Erasure(30 * DAY, 7 * DAY, DAY)
+# Five-minute statements make many events: a week of them says what a month would.
+MOST_DAYS = {"CDC, 5 min": 7, "CDC, hourly": 21}
+
+
+def rules(life: Trace, wrong: float) -> list[Rule]:
+    plain = Policy()
+    declared = Reads.declared(life.reads.per_day(life.end) * wrong)
+    return [
+        never(),
+        purge_every_night(START),
+        by_thresholds("thresholds, sensor", plain, nightly=False, start=START),
+        by_thresholds("thresholds, nightly", plain, nightly=True, start=START),
+        by_thresholds(
+            "Iceberg's 5 files / 0.3", Policy(max_deleted_ratio=0.3, min_input_files=5), nightly=True, start=START
+        ),
+        by_meter("meter, sensor", plain, declared, nightly=False, start=START),
+        by_meter("meter, nightly", plain, declared, nightly=True, start=START),
+        by_meter("meter, small start", plain, declared, nightly=False, start=1.0),
+        by_meter("meter, 30 d", plain, declared, nightly=False, start=START, erasure=ERASURE),
+    ]
+
+
+def run(life: Trace, rule: Rule, *, erase: bool) -> Replayed:
+    # Merges before they waited for files of the same size together.
+    waits, drafts.ABOUT_AS_LARGE = (
+        drafts.ABOUT_AS_LARGE,
+        1e9 if rule.name.startswith(("thresholds", "Iceberg")) else drafts.ABOUT_AS_LARGE,
+    )
+    try:
+        within = ERASURE.erase_within - ERASURE.after_purge if erase else None
+        return replay(life, rule, PRICES, target=TARGET, small=SMALL, purge_within=within)
+    finally:
+        drafts.ABOUT_AS_LARGE = waits
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--days", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", default="")
+    parser.add_argument("--reads", type=float, default=1.0)
+    parser.add_argument("--erase", action="store_true")
+    args = parser.parse_args()
+    ratios: dict[str, list[float]] = {}
+    worse: list[str] = []
+    for kind in KINDS:
+        if args.kind not in kind:
+            continue
+        life = trace(kind, days=min(args.days, MOST_DAYS.get(kind, args.days)), seed=args.seed)
+        least = clairvoyant(life, PRICES, target=TARGET, small=SMALL, start=START)
+        print(f"\n{kind}: {life.statements} statements, {(life.end - life.start) // DAY} days, at least {least:.0f} s")
+        found = [run(life, rule, erase=args.erase) for rule in rules(life, args.reads)]
+        nightly = next(each.cost for each in found if each.rule == "thresholds, nightly")
+        for each in found:
+            ratios.setdefault(each.rule, []).append(each.cost / least)
+            amplification = 1 + each.written / life.appended if life.appended > TARGET else 1.0
+            print(
+                f"  {each.rule:24} x{each.cost / least:6.2f}  {each.cost:8.0f} s: read {each.reading:8.0f}, "
+                f"rewrite {each.rewriting:7.0f}, start {each.starting:7.0f}; runs {each.runs:5}, amplification "
+                f"{amplification:6.2f}, disturbed {each.disturbed:4} of {life.statements}, late {each.late_days:.1f} d",
+                flush=True,
+            )
+            if each.rule in {"meter, sensor", "meter, nightly"} and each.cost > 1.1 * nightly:
+                worse.append(f"{each.rule} on {kind}: {each.cost / nightly:.2f} times the nightly thresholds")
+    print("\ngeometric mean, worst:")
+    for rule, values in ratios.items():
+        print(f"  {rule:24} {exp(sum(map(log, values)) / len(values)):6.2f} {max(values):7.2f}")
+    print("more than 10 % above the nightly thresholds:", "; ".join(worse) or "nowhere")
+
+
+if __name__ == "__main__":
+    main()
