@@ -13,12 +13,14 @@ import pyarrow as pa
 import pytest
 
 from dv_maintenance import errors
-from dv_maintenance.engine import ENGINES, get_engine
+from dv_maintenance.engine import ENGINES, get_engine, slots_of
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.pool import run_all
+from dv_maintenance.engine.spark import SparkEngine
 from dv_maintenance.engine.spark.engine import _cause, wire
 from dv_maintenance.engine.spark.session import java_version, start_session
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, DvMaintenanceError, RefusedError
+from dv_maintenance.testing.memory import MemoryEngine
 
 TABLE = pa.table({"id": range(100)})
 
@@ -165,3 +167,23 @@ def test_without_java_spark_is_refused_and_the_way_out_named(
         start_session("local[1]", {})
     assert "apt-get install openjdk-17-jre-headless" in str(caught.value)
     assert "PYSPARK_PYTHON" not in os.environ or os.environ["PYSPARK_PYTHON"]
+
+
+class ConnectSession:
+    @property
+    def sparkContext(self) -> Any:  # noqa: N802
+        from pyspark.errors import PySparkAttributeError
+
+        raise PySparkAttributeError("[JVM_ATTRIBUTE_NOT_SUPPORTED] sparkContext")
+
+
+def test_how_many_tasks_run_at_the_same_time() -> None:
+    """Asking starts no JVM."""
+    assert slots_of(LocalEngine(threads=3)) == 3
+    assert slots_of(SparkEngine(master="local[3]")) == 3
+    assert slots_of(SparkEngine(master="local[3,2]")) == 3
+    assert 1 <= (slots_of(SparkEngine()) or 0) <= (os.cpu_count() or 1)
+    assert slots_of(SparkEngine(master="spark://host:7077")) is None
+    session: Any = ConnectSession()
+    assert slots_of(SparkEngine(session)) is None
+    assert slots_of(MemoryEngine()) is None

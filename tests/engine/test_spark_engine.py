@@ -120,6 +120,7 @@ def test_a_session_that_was_given_or_found_is_left_running(lake: Any, spark: Spa
     for engine in (SparkEngine(spark), SparkEngine()):
         with engine:
             assert engine.session is spark
+            assert engine.slots == spark.sparkContext.defaultParallelism
         assert spark.range(3).count() == 3
 
 
