@@ -15,6 +15,7 @@ from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.tables.table import Table
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
 
@@ -48,7 +49,13 @@ def reads(backend: TableBackend) -> Iterator[Callable[[], object]]:
     def opened() -> Table:
         return backend.open()
 
+    def file_log() -> None:
+        table = opened()
+        assert isinstance(table, FileLogTable)
+        table.file_log(table.snapshot(), 0)
+
     yield lambda: health(opened().snapshot())
+    yield file_log
     yield lambda: opened().history()
     yield lambda: opened().changes_since(backend.first_version)
     yield backend.rows

@@ -91,6 +91,9 @@ def _chain(layout: Layout, newest: SnapshotFile, since: int) -> list[SnapshotFil
             return read_snapshot_file(layout, version)
         except FileNotFoundError:
             return None
+        except DamagedTableError as damage:
+            damage.version = version
+            raise
 
     found: list[SnapshotFile | None] = [newest]
     ids = range(newest.id - 1, max(newest.id - 1 - _BATCH, 0), -1)

@@ -182,7 +182,7 @@ def test_only_what_is_needed_is_read(written: PaimonWriter, monkeypatch: pytest.
     assert len(manifests) == len({*manifests}) == 4 + 5
 
 
-@pytest.mark.parametrize("kind", ["delta", "index"])
+@pytest.mark.parametrize("kind", ["snapshot", "delta", "index"])
 def test_a_damaged_commit_is_named(written: PaimonWriter, kind: str) -> None:
     file = written.append(rows_of(0, 10))
     written.delete({file: [1]})
@@ -191,8 +191,9 @@ def test_a_damaged_commit_is_named(written: PaimonWriter, kind: str) -> None:
     table = opened(written.path)
     snapshot = table.snapshot()
     body = json.loads((written.path / "snapshot" / "snapshot-3").read_text())
-    name = body["deltaManifestList" if kind == "delta" else "indexManifest"]
-    (written.path / "manifest" / name).write_bytes(b"Obj\\1nothing")
+    manifests = {"delta": body["deltaManifestList"], "index": body["indexManifest"]}
+    name = f"manifest/{manifests[kind]}" if kind in manifests else "snapshot/snapshot-3"
+    (written.path / name).write_bytes(b"damage")
     with pytest.raises(DamagedTableError, match=name) as error:
         table.file_log(snapshot, 0)
     assert (error.value.table, error.value.version) == (table.uri, 3)
