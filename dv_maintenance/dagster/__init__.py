@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dv_maintenance.dagster.checks import build_dv_checks
     from dv_maintenance.dagster.component import DvMaintainedTables
     from dv_maintenance.dagster.erasure import build_erasure_job
+    from dv_maintenance.dagster.night import build_dv_night
     from dv_maintenance.dagster.ops import checkpoint_op, delete_rows_op, engine_sql_op, restore_op, zorder_op
     from dv_maintenance.dagster.resources import SparkResource
     from dv_maintenance.dagster.sensor import build_dv_sensor
@@ -29,6 +30,7 @@ __all__ = [
     "build_dv_assets",
     "build_dv_checks",
     "build_dv_job",
+    "build_dv_night",
     "build_dv_schedule",
     "build_dv_sensor",
     "build_dv_simulations",
@@ -52,6 +54,7 @@ _HOMES = {
     "build_dv_assets": "assets",
     "build_dv_checks": "checks",
     "build_dv_job": "automation",
+    "build_dv_night": "night",
     "build_dv_schedule": "automation",
     "build_dv_sensor": "sensor",
     "build_dv_simulations": "simulation",

@@ -13,6 +13,7 @@ from dv_maintenance.config import Document, Location
 from dv_maintenance.dagster.assets import build_dv_assets
 from dv_maintenance.dagster.automation import build_dv_job, build_dv_schedule
 from dv_maintenance.dagster.checks import build_dv_checks
+from dv_maintenance.dagster.night import build_dv_night
 from dv_maintenance.dagster.resources import SparkResource
 from dv_maintenance.dagster.scaffolder import DvScaffolder
 from dv_maintenance.dagster.sensor import build_dv_sensor
@@ -71,6 +72,10 @@ class Spark(settings.Spark, dg.Resolvable):
     pass
 
 
+class Window(settings.Window, dg.Resolvable):
+    pass
+
+
 @dg.scaffold_with(DvScaffolder)
 class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     """Maintained tables: their assets, checks, sensor, jobs and schedules.
@@ -90,6 +95,11 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
         default=None,
         description="Without it, the location needs a resource spark: a SparkResource, or one with a spark_session.",
     )
+
+    window: Window | None = Field(
+        default=None, description="When files may be rewritten: one run works through all tables then."
+    )
+    budget: str | None = Field(default=None, description="How long that run may work in one window, such as 30m.")
 
     _source: Any = PrivateAttr(default=None)
 
@@ -132,6 +142,10 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
             for each, job in zip(scheduled, jobs, strict=True)
             if each.cron is not None
         ]
+        if config.window is not None or config.budget is not None:
+            night = build_dv_night(tables, window=config.window, budget=config.budget, name=f"{config.name}_night")
+            jobs.append(night)
+            schedules += _at_opening(night, f"{config.name}_night_schedule", config)
         return dg.Definitions(
             assets=translator.assets(tables, assets),
             asset_checks=build_dv_checks(tables),
@@ -161,7 +175,18 @@ def _assets(table: WatchedTable, where: str) -> list[dg.AssetsDefinition]:
 def _sensors(config: WatchConfig, tables: list[WatchedTable]) -> Iterator[dg.SensorDefinition]:
     if config.sensor is not None:
         every = config.sensor.every_seconds
-        yield build_dv_sensor(tables, name=f"{config.name}_sensor", minimum_interval_seconds=every)
+        yield build_dv_sensor(
+            tables,
+            name=f"{config.name}_sensor",
+            minimum_interval_seconds=every,
+            rewrites=config.window is None and config.budget is None,
+        )
+
+
+def _at_opening(night: dg.JobDefinition, name: str, config: WatchConfig) -> Iterator[dg.ScheduleDefinition]:
+    window = config.window
+    if window is not None:
+        yield build_dv_schedule(night, name=name, cron_schedule=window.cron, execution_timezone=window.timezone)
 
 
 def _lines(tree: "SourcePositionTree", location: Location) -> Iterator[tuple[Location, int]]:

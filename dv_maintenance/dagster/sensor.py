@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ def build_dv_sensor(
     jobs: Iterable[Job] = JOBS,
     minimum_interval_seconds: int = 60,
     budget_seconds: float = _BUDGET_SECONDS,
+    rewrites: bool = True,
     description: str = "Inspects new versions of the tables and requests the maintenance that is due.",
 ) -> dg.SensorDefinition:
     """One sensor for all these tables, stopped until a user starts it.
@@ -58,6 +60,7 @@ def build_dv_sensor(
 
     jobs : the jobs to watch for, among those of each table. A sensor for ``optimize`` also observes the tables and
         evaluates their check ``readable``; other sensors do neither.
+    rewrites : ``False``: it requests no ``optimize``, which waits for the tables' window.
     """
     wanted = frozenset(jobs)
     chosen = (table.model_copy(update={"jobs": tuple(job for job in table.jobs if job in wanted)}) for table in tables)
@@ -81,15 +84,21 @@ def build_dv_sensor(
         if found.requests and found.reason:
             context.log.info(found.reason)
         by_name = {table.name: table for table in watched}
+        requests = found.requests if rewrites else _without_rewrites(found.requests)
         return dg.SensorResult(
-            run_requests=[_run_request(by_name[request.table], request) for request in found.requests],
+            run_requests=[_run_request(by_name[request.table], request) for request in requests],
             asset_events=dagster.events,
             dynamic_partitions_requests=dagster.new_partitions,
             cursor=found.cursor.to_json(),
-            skip_reason=None if found.requests else found.reason,
+            skip_reason=None if requests else found.reason or "Rewrites wait for the window.",
         )
 
     return sensor
+
+
+def _without_rewrites(requests: Iterable[RunRequest]) -> list[RunRequest]:
+    rest = ((request, tuple(job for job in request.jobs if job != "optimize")) for request in requests)
+    return [replace(request, jobs=jobs, partitions=None) for request, jobs in rest if jobs]
 
 
 class _Dagster:

@@ -23,6 +23,7 @@ __all__ = [
     "Settings",
     "Spark",
     "Table",
+    "Window",
     "scheduled_jobs",
 ]
 
@@ -110,6 +111,15 @@ class Spark(_Written):
     master: str = Field(default="local[*]", description="Spark master, or sc://host:15002 for Spark Connect.")
     conf: Mapping[str, str] = Field(default_factory=dict, description="Spark settings of a session that is started.")
     engine: Literal["spark", "local"] = "spark"
+
+
+class Window(_Written):
+    """When files may be rewritten: one run works through all tables then."""
+
+    start: str | int = Field(description='Time of day, such as "01:00".')
+    length: str = Field(description="How long it is open, such as 1h; at most a day.")
+    timezone: str = "UTC"
+    days: Sequence[str] | None = Field(default=None, description="The days on which it opens: mon to sun.")
 
 
 @dataclass(frozen=True, slots=True)

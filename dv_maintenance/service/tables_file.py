@@ -30,10 +30,11 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from dv_maintenance.config import Document, Location, expand_env, load_documents, validate
+from dv_maintenance.config import Document, Duration, Location, expand_env, load_documents, validate
 from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.maintenance.planning.partitioning import PartitioningSetting
 from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.scheduling.window import Window
 from dv_maintenance.service import settings
 from dv_maintenance.service.settings import Job
 from dv_maintenance.storage import absolute_uri
@@ -151,6 +152,8 @@ class WatchConfig(BaseModel):
     schedule : ``None``: jobs are started by hand.
     sensor : ``None``: no sensor inspects the tables.
     spark : ``None``: the face provides the engine.
+    window : when one run may rewrite files of all tables; ``None``: any time.
+    budget : milliseconds that it may work in one window; ``None``: as long as the window.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -162,6 +165,8 @@ class WatchConfig(BaseModel):
     schedule: settings.Schedule | None = None
     sensor: settings.Sensor | None = settings.Sensor()
     spark: settings.Spark | None = None
+    window: Window | None = None
+    budget: Duration | None = Field(default=None, gt=0)
 
     @classmethod
     def load(cls, path: str) -> WatchConfig:

@@ -12,6 +12,8 @@ __all__ = ["Reserve", "WorkItem"]
 # Before a run has finished anything, a step may take this many times its estimate.
 _UNPROVEN: Final = 1.5
 _MARGIN: Final = 1.15
+# Short steps say little about long ones: these count at least that much of their estimate.
+_FASTEST: Final = 0.25
 # So many finished items replace the guess.
 _ENOUGH: Final = 5
 
@@ -59,7 +61,7 @@ class Reserve:
         """From estimated and actual seconds of each finished item.
 
         The worst factor so far, and some more, replaces the guess of 1.5 once there are five. One item above it raises
-        it at once.
+        it at once. It is never below 1.
         """
         known = [(estimated, actual) for estimated, actual in finished if estimated > 0]
         if not known:
@@ -68,4 +70,4 @@ class Reserve:
         # Total by total: short items, whose estimates are the worst, count little.
         expected = math.fsum(actual for _, actual in known) / math.fsum(estimated for estimated, _ in known)
         worst = worst if len(known) >= _ENOUGH else max(worst, _UNPROVEN)
-        return cls(expected, max(worst, expected))
+        return cls(max(expected, _FASTEST), max(worst, 1.0))

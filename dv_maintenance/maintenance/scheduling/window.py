@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from dv_maintenance.config import Duration
 
-__all__ = ["ALWAYS", "DAYS", "Day", "Night", "Window", "coming_nights", "seconds_left"]
+__all__ = ["ALWAYS", "DAYS", "Day", "Night", "Window", "coming_nights", "opened_at", "seconds_left"]
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: Final[tuple[Day, ...]] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -88,6 +88,13 @@ class Window(BaseModel):
         opens, closes = next(self.openings(now))
         return (closes - now) / 1000 if opens <= now else 0.0
 
+    @property
+    def cron(self) -> str:
+        """The openings as a cron expression in ``timezone``."""
+        hour, minute = map(int, self.start.split(":"))
+        days = "*" if set(self.days) == set(DAYS) else ",".join(self.days)
+        return f"{minute} {hour} * * {days}"
+
     def _opens(self, day: date, zone: ZoneInfo) -> int:
         local = datetime.combine(day, time.fromisoformat(self.start), zone)
         return int(local.astimezone(UTC).timestamp()) * 1000
@@ -106,6 +113,12 @@ def seconds_left(window: Window | None, budget: int | None, now: int, spent: flo
     """
     left = (window or ALWAYS).seconds_left(now)
     return left if budget is None else max(min(left, budget / 1000 - spent), 0.0)
+
+
+def opened_at(window: Window | None, now: int) -> int | None:
+    """When the window that is open at ``now`` opened, epoch milliseconds; ``None`` while it is closed."""
+    opens, _ = next((window or ALWAYS).openings(now))
+    return opens if opens <= now else None
 
 
 def coming_nights(window: Window | None, budget: int | None, now: int, count: int) -> Sequence[Night]:

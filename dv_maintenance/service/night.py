@@ -1,0 +1,329 @@
+"""One run that works through many tables within a window and a budget, on one engine.
+
+Each table is planned first. The steps of all tables then compete for the time; see ``scheduling.allocate``. They run a
+slice at a time: after each slice the time left is measured, and nothing starts that may not finish. A table that fails
+does not stop the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.engine import slots_of
+from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.maintenance.execution.batches import work_of
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.meter.decide import is_due
+from dv_maintenance.maintenance.meter.of_table import decide_for
+from dv_maintenance.maintenance.scheduling.allocate import Allocation, allocate
+from dv_maintenance.maintenance.scheduling.items import Reserve, WorkItem
+from dv_maintenance.maintenance.scheduling.window import Window, coming_nights, opened_at, seconds_left
+from dv_maintenance.service.inspection import reads_now
+from dv_maintenance.service.outcome import Outcome
+from dv_maintenance.service.reports.work import of_run
+from dv_maintenance.service.text import count
+from dv_maintenance.service.verbs.state import opened
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.execution.apply import ApplyReport
+    from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep
+    from dv_maintenance.maintenance.reads.model import Reads
+    from dv_maintenance.service.engines import EngineOf
+    from dv_maintenance.service.tables_file import WatchedTable
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.table import Table
+
+__all__ = ["NightTable", "PlanOf", "Window", "by_policy", "clock", "opened_at", "work_through"]
+
+_log = logging.getLogger(__name__)
+
+_NIGHTS: Final = 60
+_DAY: Final = 86_400_000
+# A slice takes this share of the time left, so that estimates are corrected early, or all of a table's steps.
+_SLICE: Final = 1 / 3
+
+PlanOf = Callable[["WatchedTable", "Table", "Snapshot", int], "MaintenancePlan"]
+"""Plans a table at a snapshot for a time, epoch milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class NightTable:
+    """What became of a table.
+
+    outcome : with the reason; ``None`` if it failed.
+    waited_since : epoch milliseconds if work is left for another night that readers have paid for, or a deadline needs;
+        ``None`` if everything due was done, or nothing was.
+    """
+
+    table: WatchedTable
+    outcome: Outcome | None
+    error: DvMaintenanceError | None = None
+    waited_since: int | None = None
+
+
+def clock() -> int:
+    """Epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def by_policy(
+    watched: WatchedTable,
+    table: Table,
+    snapshot: Snapshot,
+    now: int,
+    *,
+    downstream: Callable[[WatchedTable, int], Reads | None] = lambda _table, _now: None,
+) -> MaintenancePlan:
+    """The plan by the table's policy and its reads, with the start that a shared session has.
+
+    downstream : returns the reads of a table by downstream assets, if an orchestrator knows them.
+    """
+    # Of a time to come, reads are known as far as now.
+    until = min(now, clock())
+    reads, warnings = reads_now(watched, lambda at: downstream(watched, at))(until)
+    if until == now:
+        for warning in warnings:
+            _log.warning("%s: %s", watched.name, warning)
+    return decide_for(table, snapshot, watched.policy, reads=reads, now=now, start=watched.policy.prices.shared_start)
+
+
+def work_through(
+    tables: Sequence[WatchedTable],
+    engine: EngineOf,
+    *,
+    window: Window | None,
+    budget: int | None,
+    now: Callable[[], int] = clock,
+    plan_of: PlanOf = by_policy,
+    waiting: Mapping[str, int] | None = None,
+    spent: float = 0.0,
+) -> Iterator[NightTable]:
+    """Each table, as soon as its part of the run is over.
+
+    window, budget : see ``scheduling.window``; the budget is in milliseconds. While the window is closed, every table
+        waits.
+    now : the time, epoch milliseconds.
+    waiting : since when tables have waited for their turn, epoch milliseconds, if an earlier run knows.
+    spent : seconds of the budget that earlier runs of this window have used.
+    """
+    began = now()
+
+    def left() -> float:
+        at = now()
+        return seconds_left(window, budget, began, spent) - (at - began) / 1000
+
+    planned: dict[str, _Planned] = {}
+    for each in tables:
+        try:
+            planned[each.name] = _plan(each, plan_of, began, (waiting or {}).get(each.name, began))
+        except DvMaintenanceError as error:
+            yield NightTable(each, None, error)
+            continue
+        if not planned[each.name].steps:
+            yield _result(planned.pop(each.name))
+    if not planned:
+        return
+    night = _Night(planned, engine, window, budget, now, left)
+    yield from night.run()
+
+
+@dataclass(slots=True)
+class _Planned:
+    """A table of this night. ``waits``: the reason why a step did not run, by step."""
+
+    watched: WatchedTable
+    table: Table
+    plan: MaintenancePlan
+    steps: dict[str, PlanStep]
+    due: bool
+    since: int
+    reports: list[ApplyReport] = field(default_factory=list)
+    waits: dict[str, str] = field(default_factory=dict)
+    problem: DvMaintenanceError | None = None
+    alerts: tuple[str, ...] = ()
+
+    def items(self, slots: int, longest: float) -> list[WorkItem]:
+        found = []
+        wanted = {step.id for step in self.plan.steps} if self.due else set()
+        for step in self.steps.values():
+            work = work_of(step)
+            # Several steps share the slots; one alone does not. A step that no window has time for is to be named.
+            seconds = work if work > longest else work / slots
+            metered = step.metered
+            paid, cost = (work, work) if metered is None else (metered.paid, metered.cost)
+            found.append(
+                WorkItem(
+                    self.watched.name,
+                    step.id,
+                    seconds,
+                    paid if step.id in wanted else min(paid, cost * 0.99),
+                    cost,
+                    None if metered is None else metered.purge_by,
+                    self.since,
+                    len(step.inputs),
+                )
+            )
+        return found
+
+    def result(self) -> NightTable:
+        if self.problem is not None:
+            return NightTable(self.watched, None, self.problem)
+        report = _merged(self.reports)
+        after = health(self.table.snapshot())
+        outcome = of_run(self.plan, report, after, per_partition=False) if report else Outcome("")
+        waits = list(dict.fromkeys(self.waits.values()))
+        kept = self.due and any(step.id in self.waits for step in self.plan.steps)
+        if report is None:
+            reason = waits[0] if waits else "Nothing to do: no optimize is due."
+        elif waits:
+            reason = f"{outcome.reason} {count(len(self.waits), 'step')} left for another night. {waits[0]}"
+        else:
+            reason = outcome.reason
+        lines = {**outcome.lines, **({"waiting": tuple(waits)} if waits else {})}
+        lines |= {"alerts": self.alerts} if self.alerts else {}
+        numbers = {**outcome.numbers, "version": after.version, "steps_waiting": len(self.waits)}
+        return NightTable(
+            self.watched,
+            replace(outcome, reason=reason, numbers=numbers, lines=lines),
+            waited_since=self.since if kept else None,
+        )
+
+
+def _result(planned: _Planned) -> NightTable:
+    try:
+        return planned.result()
+    except DvMaintenanceError as error:
+        return NightTable(planned.watched, None, error)
+
+
+def _plan(watched: WatchedTable, plan_of: PlanOf, now: int, since: int) -> _Planned:
+    table = opened(watched)
+    snapshot = table.snapshot()
+    table.check_writable(snapshot, "rewrite")
+    plan = plan_of(watched, table, snapshot, now)
+    due = is_due(plan, now)
+    steps = [step for step in plan.steps if due or (step.metered and step.metered.purge_by)]
+    if watched.policy.erase_within is not None:
+        # What deadlines will need of the coming nights.
+        taken = {each.path for step in plan.steps for each in step.inputs}
+        later = plan_of(watched, table, snapshot, now + _NIGHTS * _DAY)
+        steps += [
+            replace(step, id=f"later-{step.id}")
+            for step in later.steps
+            if step.metered and step.metered.purge_by and not any(each.path in taken for each in step.inputs)
+        ]
+    return _Planned(watched, table, plan, {step.id: step for step in steps}, due, since)
+
+
+@dataclass(slots=True)
+class _Night:
+    planned: dict[str, _Planned]
+    engine: EngineOf
+    window: Window | None
+    budget: int | None
+    now: Callable[[], int]
+    left: Callable[[], float]
+    finished: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def start(self) -> float:
+        """Seconds of opening one more table."""
+        return max(table.watched.policy.prices.shared_start for table in self.planned.values())
+
+    def run(self) -> Iterator[NightTable]:
+        slots = 1
+        if self.left() > 0:
+            engine = self.engine()
+            # Spark starts now: no step is charged with that.
+            getattr(engine, "session", None)
+            slots = slots_of(engine) or 1
+        ended: set[str] = set()
+        while True:
+            allocation = self._allocate(slots)
+            for each in allocation.alerts:
+                _log.warning("%s", each)
+            done = False
+            for name in dict.fromkeys(choice.item.table for choice in allocation.chosen):
+                done |= self._work(name, [each.item for each in allocation.chosen if each.item.table == name])
+            if not done:
+                break
+            for name in [name for name in self.planned if name not in ended]:
+                if not self.planned[name].steps:
+                    ended.add(name)
+                    yield _result(self.planned[name])
+        for waiting in allocation.waiting:
+            self.planned[waiting.item.table].waits[waiting.item.id] = waiting.reason
+        for choice in allocation.chosen:
+            self.planned[choice.item.table].waits.setdefault(choice.item.id, "Waited: the time left was too short.")
+        for name in [name for name in self.planned if name not in ended]:
+            self.planned[name].alerts = allocation.alerts
+            yield _result(self.planned[name])
+
+    def _allocate(self, slots: int) -> Allocation:
+        at = self.now()
+        coming = coming_nights(self.window, self.budget, at, _NIGHTS)
+        longest = max(each.seconds for each in coming)
+        items = [each for table in self.planned.values() for each in table.items(slots, longest)]
+        return allocate(
+            items,
+            now=at,
+            seconds=max(self.left(), 0.0),
+            coming=coming,
+            start_seconds=self.start,
+            reserve=Reserve.learnt(self.finished),
+        )
+
+    def _work(self, name: str, items: Sequence[WorkItem]) -> bool:
+        """Run the steps of a table in slices while there is time. Returns whether anything was run."""
+        planned, waiting, done = self.planned[name], list(items), False
+        while waiting:
+            start = 0.0 if planned.reports else self.start
+            part = _slice(waiting, self.left(), Reserve.learnt(self.finished).worst, start)
+            if not part:
+                break
+            began = self.now()
+            try:
+                self._apply(planned, [planned.steps[each.id] for each in part])
+            except DvMaintenanceError as error:
+                _log.warning("%s: %s", name, error)
+                planned.problem, planned.steps = error, {}
+                return True
+            self.finished.append((start + sum(each.seconds for each in part), (self.now() - began) / 1000))
+            for each in part:
+                del planned.steps[each.id]
+            waiting, done = waiting[len(part) :], True
+        return done
+
+    def _apply(self, planned: _Planned, steps: Sequence[PlanStep]) -> None:
+        from dv_maintenance.maintenance.execution.apply import apply
+
+        planned.reports.append(apply(planned.table, self.engine(), replace(planned.plan, steps=tuple(steps))))
+
+
+def _slice(items: Sequence[WorkItem], left: float, worst: float, start: float) -> list[WorkItem]:
+    """The next steps to run together: at most a share of the time left, but at least one if it fits."""
+    part: list[WorkItem] = []
+    total = start * worst
+    for each in items:
+        total += each.seconds * worst
+        if total > (left * _SLICE if part else left):
+            break
+        part.append(each)
+    return part
+
+
+def _merged(reports: Sequence[ApplyReport]) -> ApplyReport | None:
+    """The slices of a table as one report."""
+    if not reports:
+        return None
+    return replace(
+        reports[0],
+        version_after=reports[-1].version_after,
+        steps=tuple(step for each in reports for step in each.steps),
+        verified=all(each.verified for each in reports),
+        problems=tuple(dict.fromkeys(problem for each in reports for problem in each.problems)),
+    )

@@ -1,0 +1,147 @@
+"""One run for many tables, within a window and a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.service.night import Window, by_policy, clock, work_through
+from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.tables import open_table
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+from dv_maintenance.units import parse_instant
+
+NIGHT = Window.model_validate({"start": "01:00", "length": "1h"})
+AT = parse_instant("2026-11-23T01:00:00Z")
+Make = Callable[..., WatchedTable]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def table(name: str, *, delete: bool = True, files: int = 1, **settings: Any) -> WatchedTable:
+        path = str(tmp_path / name)
+        builder = DeltaBuilder(path).create(pa.schema([("id", pa.int64())]))
+        builder.append(pa.table({"id": range(100)}), files=files)
+        if delete:
+            builder.delete(lambda rows: pc.less(rows["id"], 50))
+        return WatchConfig.model_validate({"tables": [{"name": name, "path": path, **settings}]}).tables[0]
+
+    return table
+
+
+def run(*tables: WatchedTable, at: int = AT, budget: int | None = None, **more: Any) -> dict[str, Any]:
+    found = list(work_through(tables, LocalEngine, **{"window": NIGHT, "budget": budget, "now": lambda: at, **more}))
+    assert [each.table.name for each in found] == list(dict.fromkeys(each.table.name for each in found))
+    return {each.table.name: each for each in found}
+
+
+def with_dvs(table: WatchedTable) -> int:
+    return health(open_table(table.path).snapshot()).counts.files_with_dv
+
+
+def test_every_table_gets_an_outcome_of_its_own(make: Make) -> None:
+    one, two, clean = make("one"), make("two"), make("clean", delete=False)
+    found = run(one, two, clean)
+    assert found.keys() == {"one", "two", "clean"}
+    assert (with_dvs(one), with_dvs(two)) == (0, 0)
+    assert found["one"].outcome.numbers["rows_purged"] == 50
+    assert found["one"].outcome.numbers["verified"] is True
+    assert found["clean"].outcome.reason == "Nothing to do: no optimize is due."
+    assert all(each.waited_since is None for each in found.values())
+
+
+def test_a_table_that_fails_stops_no_other(make: Make, tmp_path: Path) -> None:
+    one, gone = make("one"), make("gone").model_copy(update={"path": str(tmp_path / "gone2")})
+    found = run(gone, one)
+    assert found["gone"].error is not None
+    assert found["gone"].outcome is None
+    assert with_dvs(one) == 0
+
+
+def test_while_the_window_is_closed_every_table_waits_and_no_engine_starts(make: Make) -> None:
+    def none() -> LocalEngine:
+        raise AssertionError("started")
+
+    one = make("one")
+    (found,) = work_through([one], none, window=NIGHT, budget=None, now=lambda: AT + 7_200_000)
+    assert with_dvs(one) == 1
+    assert found.outcome is not None
+    assert found.outcome.reason.startswith("Waited: ")
+    assert "the window opens again on 24 Nov" in found.outcome.reason
+    assert found.waited_since == AT + 7_200_000
+
+
+def test_nothing_starts_that_may_not_finish(make: Make) -> None:
+    """The clock runs 400 seconds with every table: of a budget of 600 seconds, one gets its turn."""
+    tables = [make(f"t{n}") for n in range(3)]
+    times = {"now": AT}
+
+    class Slow(LocalEngine):
+        def run(self, *args: Any, **options: Any) -> Any:
+            times["now"] += 400_000
+            return super().run(*args, **options)
+
+    found = {
+        each.table.name: each
+        for each in work_through(tables, Slow, window=NIGHT, budget=600_000, now=lambda: times["now"])
+    }
+    assert sorted(map(with_dvs, tables)) == [0, 1, 1]
+    late = [each for each in found.values() if each.waited_since is not None]
+    assert len(late) == 2
+    assert all(each.outcome.reason.startswith("Waited: it may need") for each in late if each.outcome)
+    assert times["now"] - AT <= 600_000
+
+
+def test_steps_of_a_table_that_do_not_fit_are_left_with_the_reason(make: Make) -> None:
+    table = make("one", files=3)
+
+    def dear(watched: WatchedTable, opened: Any, snapshot: Any, now: int) -> Any:
+        plan = by_policy(watched, opened, snapshot, now)
+        steps = [replace(step, cost=replace(step.cost, bytes_read=10**13)) for step in plan.steps]
+        return replace(plan, steps=tuple(steps))
+
+    found = run(table, plan_of=dear)["one"]
+    assert with_dvs(table) > 0
+    assert found.outcome.reason.startswith("Too large for the window")
+    assert found.outcome.lines["alerts"]
+
+
+def test_a_longer_wait_comes_first(make: Make) -> None:
+    tables = [make(f"t{n}") for n in range(3)]
+    found = run(*tables, budget=10_000, waiting={"t1": AT - 9 * 86_400_000})
+    assert with_dvs(tables[1]) == 0
+    assert found["t1"].waited_since is None
+
+
+def test_a_deadline_to_come_is_known_and_waits(make: Make) -> None:
+    table = make("one", policy={"erase_within": "30d", "reads_per_day": 0.001})
+    found = run(table, at=clock(), window=None)["one"]
+    assert with_dvs(table) == 1
+    assert found.outcome.reason.startswith("Kept: readers have paid 0.0 of its cost so far; it must be done by ")
+    assert found.waited_since is None
+    assert found.outcome.numbers["steps_waiting"] == 1
+
+
+def test_a_deadline_that_is_near_is_kept(make: Make) -> None:
+    table = make("one", policy={"erase_within": "30d", "reads_per_day": 0.001})
+    run(table, at=clock() + 19 * 86_400_000, window=None)
+    assert with_dvs(table) == 0
+
+
+def test_window_and_budget_in_a_file_of_tables(tmp_path: Path) -> None:
+    file = tmp_path / "tables.yaml"
+    file.write_text(
+        "window: {start: 22:30, length: 1h, timezone: Europe/Berlin, days: [mon, fri]}\n"
+        "budget: 30m\ntables: [{path: t}]\n"
+    )
+    config = WatchConfig.load(str(file))
+    assert config.window is not None
+    assert (config.window.start, config.window.cron, config.budget) == ("22:30", "30 22 * * mon,fri", 1_800_000)
