@@ -12,11 +12,23 @@ import dagster as dg
 if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import Job, WatchedTable
 
-__all__ = ["JOBS_TAG", "TABLE_TAG", "VERSION_TAG", "job_key", "job_keys", "op_name", "pool", "table_key"]
+__all__ = [
+    "JOBS_TAG",
+    "SHARED_TAG",
+    "TABLE_TAG",
+    "VERSION_TAG",
+    "job_key",
+    "job_keys",
+    "op_name",
+    "pool",
+    "table_key",
+    "work_tag",
+]
 
 TABLE_TAG = "dv/table"
 VERSION_TAG = "dv/version"
 JOBS_TAG = "dv/jobs"
+SHARED_TAG = "dv/tables"
 
 _NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9_.-]")
 _WORDS = r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*"
@@ -45,6 +57,13 @@ def op_name(table: WatchedTable, what: str) -> str:
 def pool(table: WatchedTable) -> str:
     """One pool per table. The pool only avoids lost work; the commit keeps the table correct."""
     return f"dv_{_slug(table.name)}"
+
+
+def work_tag(key: str) -> str:
+    """The name of the tag that a shared run has for a part of its work, given the key of that part. Names of tags are
+    short, and a run has one value for each.
+    """
+    return f"dv/work.{sha256(key.encode()).hexdigest()[:24]}"
 
 
 def _slug(name: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, RUN_KEY_TAG
 
 from dv_maintenance.dagster import naming
 from dv_maintenance.dagster.at_work import at_work
@@ -17,6 +17,7 @@ from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.metadata import render
 from dv_maintenance.dagster.observed import observed_before
 from dv_maintenance.dagster.partitions import missing_partitions, partitions_def
+from dv_maintenance.service.due import key_of, together
 from dv_maintenance.service.evaluation import Limits, evaluate
 from dv_maintenance.service.observe import Observation, Observer
 from dv_maintenance.service.reports.health import of_inspection
@@ -56,7 +57,8 @@ def build_dv_sensor(
     A tick costs one probe per unchanged table. A table gets at most one run at a time, for the jobs that are due. It
     gets another one only at a new version, or after a failure, up to three times at one version. A vacuum has runs of
     its own, which come first and are counted separately: a rewrite that fails, or crashes the process, does not prevent
-    vacuums.
+    vacuums. Vacuums that are due at one tick share runs, up to fifty tables each, with one materialization per table. A
+    table that fails in such a run stops no other, and has a run of its own the next time.
 
     jobs : the jobs to watch for, among those of each table. A sensor for ``optimize`` also observes the tables and
         evaluates their check ``readable``; other sensors do neither.
@@ -83,10 +85,14 @@ def build_dv_sensor(
             found = evaluate(watched, context.cursor, dagster, observer, limits)
         if found.requests and found.reason:
             context.log.info(found.reason)
-        by_name = {table.name: table for table in watched}
         requests = found.requests if rewrites else _without_rewrites(found.requests)
+        groups = together(dagster.not_requested(requests))
+        in_one_process = _in_one_process(context.repository_def) if any(len(group) > 1 for group in groups) else {}
+        by_name = {table.name: table for table in watched}
         return dg.SensorResult(
-            run_requests=[_run_request(by_name[request.table], request) for request in requests],
+            run_requests=[
+                _run_request([by_name[request.table] for request in group], group, in_one_process) for group in groups
+            ],
             asset_events=dagster.events,
             dynamic_partitions_requests=dagster.new_partitions,
             cursor=found.cursor.to_json(),
@@ -120,8 +126,21 @@ class _Dagster:
     def failed_runs(self, request: RunRequest) -> int:
         since = request.vacuum_checked
         created = datetime.fromtimestamp(since / 1000, UTC) if since else None
-        failed = dg.RunsFilter(tags=_tags(request), statuses=[dg.DagsterRunStatus.FAILURE], created_after=created)
-        return self.instance.get_runs_count(failed)
+        status = [dg.DagsterRunStatus.FAILURE]
+        alone = dg.RunsFilter(tags=_tags(request), statuses=status, created_after=created)
+        shared = dg.RunsFilter(tags={naming.work_tag(request.key): request.table}, statuses=status)
+        # Its key has the time of the search; without one it was never part of a shared run.
+        return self.instance.get_runs_count(alone) + (self.instance.get_runs_count(shared) if since else 0)
+
+    def not_requested(self, requests: Sequence[RunRequest]) -> list[RunRequest]:
+        """Without vacuums that a run was started for under the same key, with others or alone. Dagster itself compares
+        the keys of whole runs, and the key of a shared run changes with the tables in it.
+        """
+        return [each for each in requests if each.jobs != ("vacuum",) or not self._started(each)]
+
+    def _started(self, request: RunRequest) -> bool:
+        tags = ({naming.work_tag(request.key): request.table}, {RUN_KEY_TAG: request.key})
+        return any(self.instance.get_runs_count(dg.RunsFilter(tags=each)) for each in tags)
 
     def last_vacuum(self, table: WatchedTable) -> int | None:
         made = self.instance.get_latest_materialization_event(naming.job_key(table, "vacuum"))
@@ -159,13 +178,38 @@ class _Dagster:
         )
 
 
-def _run_request(table: WatchedTable, request: RunRequest) -> dg.RunRequest:
+def _run_request(
+    tables: Sequence[WatchedTable], group: Sequence[RunRequest], in_one_process: Mapping[str, Any]
+) -> dg.RunRequest:
+    """One run for these requests, each for the table at its place."""
     ends = (ASSET_PARTITION_RANGE_START_TAG, ASSET_PARTITION_RANGE_END_TAG)
+    first = group[0]
+    shared = len(group) > 1
+    tags = {
+        naming.SHARED_TAG: str(len(group)),
+        naming.JOBS_TAG: "vacuum",
+        **{naming.work_tag(request.key): request.table for request in group},
+    }
     return dg.RunRequest(
-        run_key=request.key,
-        asset_selection=naming.job_keys(table, request.jobs),
-        tags=_tags(request) | dict(zip(ends, request.partitions or (), strict=False)),
+        run_key=key_of(group),
+        run_config=dict(in_one_process) if shared else None,
+        asset_selection=[
+            key for table, request in zip(tables, group, strict=True) for key in naming.job_keys(table, request.jobs)
+        ],
+        tags=tags if shared else _tags(first) | dict(zip(ends, first.partitions or (), strict=False)),
     )
+
+
+def _in_one_process(repository: dg.RepositoryDefinition | None) -> Mapping[str, Any]:
+    """The run config that keeps all steps of a run in its process, with Dagster's default executor. It would start a
+    process for each of the tables. The config of another executor is its owner's.
+    """
+    if repository is None:
+        return {}
+    executor = repository.get_implicit_global_asset_job_def().executor_def
+    if executor is not dg.multi_or_in_process_executor:
+        return {}
+    return {"execution": {"config": {"in_process": {}}}}
 
 
 def _tags(request: RunRequest) -> dict[str, str]:

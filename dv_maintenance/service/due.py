@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -14,7 +15,10 @@ from dv_maintenance.service.tables_file import Job
 if TYPE_CHECKING:
     from dv_maintenance.service.inspection import Inspection
 
-__all__ = ["RunRequest", "runs_of"]
+__all__ = ["SHARED_BY", "RunRequest", "key_of", "runs_of", "together"]
+
+SHARED_BY: Final = 50
+"""Tables at most that one run vacuums. What starting a run costs is then little for each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,30 @@ class RunRequest:
             raise UsageError(
                 "this is not a request for a run", next_step="pass on what the service returned"
             ) from error
+
+
+def together(requests: Sequence[RunRequest], most: int = SHARED_BY) -> list[tuple[RunRequest, ...]]:
+    """The requests by the run that serves them, in order: vacuums share runs, everything else has a run of its own.
+
+    So does a vacuum that failed before: if it ended the process, it would take the others with it again.
+    """
+    shared = [request for request in requests if request.jobs == ("vacuum",) and not request.failed]
+    groups = {shared[at].table: tuple(shared[at : at + most]) for at in range(0, len(shared), most)}
+    followers = {request.table for group in groups.values() for request in group[1:]}
+    found: list[tuple[RunRequest, ...]] = []
+    for request in requests:
+        if request not in shared:
+            found.append((request,))
+        elif request.table not in followers:
+            found.append(groups[request.table])
+    return found
+
+
+def key_of(group: Sequence[RunRequest]) -> str:
+    """The key of a run that serves these requests: the same for the same work."""
+    if len(group) == 1:
+        return group[0].key
+    return "+".join(["vacuums", sha256("\n".join(sorted(each.key for each in group)).encode()).hexdigest()[:32]])
 
 
 def runs_of(inspection: Inspection, last_vacuum: int | None = None) -> list[RunRequest]:

@@ -13,6 +13,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
+from dv_maintenance.dagster import naming
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import maintain
 from dv_maintenance.maintenance.planning.policy import Policy
@@ -195,6 +196,63 @@ def test_a_vacuum_goes_first_and_holds_nothing_up_for_good(
     assert keys(request) == ["shop/orders/dv/vacuum"]
     assert run(defs, instance, request)
     assert tick(defs).run_requests == []
+
+
+def test_vacuums_share_a_run(
+    tick: Tick, make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance
+) -> None:
+    """Each started a run of its own: 200 tables, 200 starts."""
+    tables = [make_table(name, jobs=["vacuum"], policy={"vacuum_every": "1d"}) for name in ("a", "b/c", "d")]
+    for table in tables:
+        maintain(open_table(table.path), LocalEngine(), Policy(max_deleted_ratio=0))
+    defs = make_definitions(*tables)
+    (request,) = tick(defs).run_requests
+    assert keys(request) == ["a/dv/vacuum", "b/c/dv/vacuum", "d/dv/vacuum"]
+    (again,) = tick(defs).run_requests
+    assert again.run_key == request.run_key
+
+    broken = Path(tables[1].path, "_delta_log")
+    broken.rename(broken.with_name("elsewhere"))
+    assert not run(defs, instance, request, raise_on_error=False)
+    broken.with_name("elsewhere").rename(broken)
+    done = {table.name: instance.get_latest_materialization_event(naming.job_key(table, "vacuum")) for table in tables}
+    assert {name for name, event in done.items() if event is not None} == {"a", "d"}
+
+    # What failed is counted for its table alone, and has a run of its own.
+    (alone,) = tick(defs).run_requests
+    assert (keys(alone), alone.tags["dv/table"], alone.run_config) == (["b/c/dv/vacuum"], "b/c", {})
+    assert run(defs, instance, alone)
+    assert tick(defs).run_requests == []
+
+
+def test_a_shared_run_stays_in_its_process(
+    tick: Tick, make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance
+) -> None:
+    """Dagster's default executor starts a process for each step. Another executor has a config of its own."""
+    tables = [make_table(name, jobs=["vacuum"]) for name in ("a", "b")]
+    for table in tables:
+        maintain(open_table(table.path), LocalEngine(), Policy(max_deleted_ratio=0))
+    chosen = make_definitions(*tables)
+    assert chosen.executor is dg.in_process_executor
+    (request,) = tick(chosen).run_requests
+    assert request.run_config == {}
+    (request,) = tick(dg.Definitions(chosen.assets, sensors=chosen.sensors, resources=chosen.resources)).run_requests
+    assert request.run_config == {"execution": {"config": {"in_process": {}}}}
+
+
+def test_no_vacuum_starts_twice_when_others_join(
+    tick: Tick, make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance
+) -> None:
+    """The key of a shared run changes with its tables. A run that was cancelled is not started again, either."""
+    tables = [make_table(name, jobs=["vacuum"], policy={"vacuum_every": "1d"}) for name in ("a", "b", "c")]
+    for table in tables:
+        maintain(open_table(table.path), LocalEngine(), Policy(max_deleted_ratio=0))
+    few = make_definitions(*tables[:2])
+    (request,) = tick(few).run_requests
+    job = few.resolve_implicit_global_asset_job_def()
+    instance.create_run_for_job(job, tags=request.tags, status=dg.DagsterRunStatus.CANCELED)
+    (joined,) = tick(make_definitions(*tables)).run_requests
+    assert keys(joined) == ["c/dv/vacuum"]
 
 
 def test_a_lost_table_fails_its_check_and_stops_no_other(

@@ -14,7 +14,7 @@ from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.checks import Finding
 from dv_maintenance.maintenance.execution.apply import maintain
-from dv_maintenance.service.due import RunRequest, runs_of
+from dv_maintenance.service.due import RunRequest, key_of, runs_of, together
 from dv_maintenance.service.evaluation import Evaluation, Limits, evaluate
 from dv_maintenance.service.inspection import Inspection
 from dv_maintenance.service.observe import Observation, Observer
@@ -178,3 +178,13 @@ def test_a_request_survives_as_json() -> None:
     assert asked.key == "lake/orders:7:optimize+manifest:0:2:a|x:b|y"
     with pytest.raises(UsageError, match="not a request for a run"):
         RunRequest.from_json({**asked.to_json(), "jobs": ["drop"]})
+
+
+def test_vacuums_share_runs_and_nothing_else_does() -> None:
+    vacuums = [RunRequest(f"t{at}", ("vacuum",), 1, vacuum_checked=5) for at in range(5)]
+    optimize, failed = RunRequest("o", ("optimize",), 1), RunRequest("f", ("vacuum",), 1, vacuum_checked=5, failed=1)
+    groups = together([vacuums[0], optimize, *vacuums[1:], failed], most=2)
+    assert groups == [tuple(vacuums[:2]), (optimize,), tuple(vacuums[2:4]), (vacuums[4],), (failed,)]
+    assert key_of([optimize]) == optimize.key
+    assert key_of(vacuums) == key_of(vacuums[::-1]), "the same work, whatever its order"
+    assert len({key_of(vacuums), key_of(vacuums[:4]), key_of([*vacuums[:4], failed])}) == 3
