@@ -52,7 +52,7 @@ def hashed(place: Path, version: int) -> tuple[int, str]:
     return count, digest.hexdigest()
 
 
-@pytest.mark.parametrize("name", sampled(SOUND, 4))
+@pytest.mark.parametrize("name", sampled(SOUND, 7))
 def test_the_file_log_leads_from_version_to_version(golden: Path, name: str) -> None:
     table = open_table(str(golden / "lance" / name))
     assert isinstance(table, FileLogTable)

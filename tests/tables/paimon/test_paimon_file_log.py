@@ -60,7 +60,7 @@ def rows_of(first: int, count: int) -> list[dict[str, Any]]:
 ALWAYS = {"append_dv_dangling_entry", "append_dv_expired", "data_evolution_dv", "pk_dv_compacted", "pk_dv_l0_hidden"}
 
 
-@pytest.mark.parametrize("name", [*sorted(ALWAYS & {*NAMES}), *sampled(sorted({*NAMES} - ALWAYS), 4)])
+@pytest.mark.parametrize("name", [*sorted(ALWAYS & {*NAMES}), *sampled(sorted({*NAMES} - ALWAYS), 20)])
 def test_golden_tables(golden: Path, name: str) -> None:
     checked(golden / "paimon" / name / "table")
 
