@@ -13,6 +13,7 @@ from dv_maintenance.airflow.assets import due_asset, job_asset, slug, table_asse
 from dv_maintenance.airflow.operators import DvCheckOperator, DvManifestOperator, DvOptimizeOperator, DvVacuumOperator
 from dv_maintenance.airflow.timetable import BackfillTimetable
 from dv_maintenance.airflow.trigger import DvTrigger
+from dv_maintenance.errors import UsageError
 from dv_maintenance.service.settings import ScheduledJob, scheduled_jobs
 from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 
@@ -65,9 +66,15 @@ def dv_maintenance_dags(
     path = os.path.abspath(config)
     options = {"tables_file": path, "storage_conn_id": storage_conn_id}
     shared = {"retries": retries, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": True}
+    configs = WatchConfig.load_all(path)
+    if any(each.window is not None or each.budget is not None for each in configs):
+        raise UsageError(
+            f"{path}: only Dagster's component keeps 'window' and 'budget'",
+            next_step="leave them out, and limit each table's runs by max_bytes and the schedule",
+        )
     return [
         dag
-        for each in WatchConfig.load_all(path)
+        for each in configs
         for dag in _Builder(each, options, spark_conn_id, pool, fail_on, {**shared, **(default_args or {})}).dags(
             per_table
         )

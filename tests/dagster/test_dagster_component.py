@@ -150,6 +150,22 @@ def test_vacuums_have_a_schedule_of_their_own_where_that_is_asked_for(load: Load
     assert spec(defs, "t").kinds == {"paimon"}
 
 
+def test_a_window_has_a_job_and_a_schedule_of_its_own(load: Load) -> None:
+    _, defs = load(
+        """
+        name: lake
+        window: {start: 22:30, length: 1h, timezone: Europe/Berlin, days: [mon, fri]}
+        budget: 30m
+        tables: [{path: s3://lake/orders}]
+        spark: {engine: local}
+        """
+    )
+    assert defs.resolve_job_def("lake_night")
+    schedule = defs.resolve_schedule_def("lake_night_schedule")
+    assert (schedule.cron_schedule, schedule.execution_timezone) == ("30 22 * * mon,fri", "Europe/Berlin")
+    assert schedule.default_status is dg.DefaultScheduleStatus.STOPPED
+
+
 def test_only_what_is_asked_for(load: Load) -> None:
     _, defs = load("tables: [{path: s3://lake/orders}]\nsensor: null")
     assert defs.resources == {}
@@ -216,6 +232,7 @@ def test_secrets_come_from_the_environment_and_stay_there(load: Load, monkeypatc
 @pytest.mark.parametrize(
     ("attributes", "complaint", "line"),
     [
+        ("tables: [{path: t}]\nwindow: {start: '25:00', length: 1h}", "window.start: not a time of day", 4),
         ("tables: [{path: x}, {path: y/x}]", "two tables are called 'x'", 2),
         ("tables:\n- path: x\n  owners: [nonsense]", "(?i)owner", 4),
         ("tables:\n- path: x\n  storage_options: {k: '${DVM_NOT_SET}'}", "DVM_NOT_SET is not set", 5),

@@ -88,6 +88,13 @@ def test_it_asks_once_for_what_is_due(
     assert quiet.skip_message == "nothing is due in 1 tables"
 
 
+def test_rewrites_wait_for_the_window(make_table: MakeTable, make_definitions: Definitions, tick: Tick) -> None:
+    table = make_table(jobs=["optimize", "manifest"])
+    seen = tick(make_definitions(table, rewrites=False))
+    assert [keys(request) for request in seen.run_requests] == [["shop/orders/dv/manifest"]]
+    assert len(observations(seen)) == 1
+
+
 def test_it_observes_what_changed_and_only_that(
     tick: Tick, make_table: MakeTable, make_definitions: Definitions, delete_more: Callable[..., int]
 ) -> None:
