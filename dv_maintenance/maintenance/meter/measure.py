@@ -25,6 +25,8 @@ Floats = npt.NDArray[np.float64]
 DAY = 86_400_000
 # Days over which the present rate of reads is taken.
 _RECENT = 7
+# How long a file waits between its rewrite and the commit: a run commits about every five minutes.
+_RUN = 5 * 60_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +34,7 @@ class Measure:
     """One entry per file, in seconds of CPU.
 
     paid : what reads and storage have cost so far that a rewrite would have saved.
-    cost : of a rewrite, including the old copy until retention is over.
+    cost : of a rewrite, including the old copy until retention is over, and the conflicts to expect.
     rate : by how much ``paid`` grows per day at the present rate of reads.
     """
 
@@ -90,7 +92,18 @@ def measure(
     dead = np.bincount(owner, shares, minlength=len(facts))
     a_day = reads_since(np.full(len(facts), now - _RECENT * DAY), everything) / _RECENT
     rate = a_day * (decode * (dead + prices.dv * facts.has_dv) + opening) + prices.keeping(1, 1) * facts.size * dead
-    return Measure(paid.astype(np.float64), rewrite_cost(facts, prices, retention_days), rate)
+    cost = rewrite_cost(facts, prices, retention_days) * (1 + _conflicts(timeline, now))
+    return Measure(paid.astype(np.float64), cost, rate)
+
+
+def _conflicts(timeline: Timeline, now: int) -> Floats:
+    """How likely a writer changes each file while it is rewritten: by the changes of the last day. One of the two then
+    does its work again, which is charged as a rewrite.
+    """
+    recent = timeline.owner[timeline.times > now - DAY]
+    changes = np.bincount(recent, minlength=len(timeline)).astype(np.float64)
+    found: Floats = np.minimum(changes * (_RUN / DAY), 1.0)
+    return found
 
 
 def rewrite_cost(facts: FileFacts, prices: Prices, retention_days: float) -> Floats:
