@@ -113,6 +113,8 @@ def test_yaml_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     if name == "policy.yaml":
         assert Policy.load(str(file)) == Policy(), "the page shows the defaults"
         assert set(yaml.safe_load(text)) == set(Policy.model_fields), "all of them"
+    elif name.endswith("-policy.yaml"):
+        assert Policy.load(str(file)) != Policy(), "an example of some keys"
     elif name == "tables.yaml":
         load_tables(WatchConfig.load(str(file)), len(yaml.safe_load(text)["tables"]))
     elif name == "defs.yaml":
