@@ -2,6 +2,7 @@
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of ops.
 
+import math
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -78,7 +79,7 @@ def _spent(context: dg.OpExecutionContext, opened: int | None) -> float:
         return 0.0
     since = datetime.fromtimestamp(opened / 1000, UTC)
     records = context.instance.get_run_records(dg.RunsFilter(job_name=context.job_name, created_after=since))
-    return sum(
+    return math.fsum(
         (record.end_time or time.time()) - record.start_time
         for record in records
         if record.start_time is not None and record.dagster_run.run_id != context.run_id

@@ -1,13 +1,14 @@
 """The job of a window: one run, one materialization per table."""
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: Dagster reads the annotations of ops.
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
 
-from dv_maintenance.dagster import SparkResource, naming
+from dv_maintenance.dagster import SparkResource, naming, night
 from dv_maintenance.dagster.night import build_dv_night
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.service.night import Window
@@ -62,3 +63,23 @@ def test_a_table_that_fails_fails_the_run_after_the_others(make_table: MakeTable
     assert not result.success
     assert latest(instance, table) is not None
     assert latest(instance, gone) is None
+
+
+def test_runs_of_one_window_share_its_budget(instance: dg.DagsterInstance) -> None:
+    opened = int(time.time() * 1000) - 3_600_000
+
+    @dg.op
+    def spent(context: dg.OpExecutionContext) -> float:
+        return night._spent(context, opened)
+
+    @dg.job(executor_def=dg.in_process_executor)
+    def lake_night() -> None:
+        spent()
+
+    first, second = (lake_night.execute_in_process(instance=instance).output_for_node("spent") for _ in range(2))
+    (_, record) = instance.get_run_records()
+    assert first == 0
+    assert second > 0
+    assert record.start_time is not None
+    assert record.end_time is not None
+    assert second == record.end_time - record.start_time
