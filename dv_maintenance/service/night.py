@@ -289,6 +289,12 @@ class _Night:
             try:
                 self._apply(planned, [planned.steps[each.id] for each in part])
             except DvMaintenanceError as error:
+                if planned.reports:
+                    before = sum(len(each.steps) for each in planned.reports)
+                    earlier = (
+                        f"{count(before, 'step')} committed before, up to version {planned.reports[-1].version_after}"
+                    )
+                    error.done = "; ".join(part for part in (earlier, error.done) if part)
                 _log.warning("%s: %s", name, error)
                 planned.problem, planned.steps = error, {}
                 return True

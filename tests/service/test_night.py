@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 import pytest
 
 from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import StorageError
 from dv_maintenance.maintenance.health import health
+from dv_maintenance.service import night
 from dv_maintenance.service.night import Window, by_policy, clock, work_through
 from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 from dv_maintenance.tables import open_table
@@ -119,6 +121,29 @@ def test_a_longer_wait_comes_first(make: Make) -> None:
     found = run(*tables, budget=10_000, waiting={"t1": AT - 9 * 86_400_000})
     assert with_dvs(tables[1]) == 0
     assert found["t1"].waited_since is None
+
+
+def test_an_error_says_what_was_done_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(night, "_SLICE", 0.0)  # a step at a time
+    schema = pa.schema([("id", pa.int64()), ("shop", pa.string())])
+    builder = DeltaBuilder(str(tmp_path / "t")).create(schema, partition_by=["shop"])
+    builder.append(pa.table({"id": range(20), "shop": ["a", "b"] * 10}, schema))
+    builder.delete(lambda rows: pc.less(rows["id"], 10))
+    runs = []
+
+    class Failing(LocalEngine):
+        def run(self, *args: Any, **options: Any) -> Any:
+            runs.append(args)
+            if len(runs) == 2:
+                raise StorageError("the cluster is gone")
+            return super().run(*args, **options)
+
+    (found,) = work_through(
+        [WatchedTable(path=str(tmp_path / "t"))], Failing, window=NIGHT, budget=None, now=lambda: AT
+    )
+    assert isinstance(found.error, StorageError)
+    assert found.error.done is not None
+    assert found.error.done.startswith("1 step committed before, up to version 3")
 
 
 def test_a_deadline_to_come_is_known_and_waits(make: Make) -> None:
