@@ -1,16 +1,18 @@
 """What rules of maintenance cost on lives of tables, against a lower bound, with the planner of real runs.
 
-    python benchmarks/bench_policy.py [--days 30] [--seed 0] [--kind SUBSTRING] [--reads 1.0] [--erase]
+    python benchmarks/bench_policy.py [--days 30] [--seed 0] [--kind SUBSTRING] [--reads 1.0] [--erase] [--git FOLDER]
 
 Lives are made from a seed, see dv_maintenance/testing/traces.py. Costs are seconds of CPU: what readers pay for deleted
 rows, deletion vectors and small files, what rewrites cost, and 25 s for each start of a run. "x" is the cost divided by
 what a clairvoyant would have paid at least (simulation/bound.py). ``--reads``: the factor by which the declared rate of
-reads is wrong. ``--erase``: with deadlines of 30 days, 7 of retention, and vacuums every day.
+reads is wrong. ``--git``: instead, the history of a Git repository as change data, a line being 2,000 rows.
+``--erase``: with deadlines of 30 days, 7 of retention, and vacuums every day.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 from math import exp, log
 
 from dv_maintenance.maintenance.meter.prices import Prices
@@ -21,7 +23,7 @@ from dv_maintenance.maintenance.reads import Reads
 from dv_maintenance.maintenance.simulation.bound import clairvoyant
 from dv_maintenance.maintenance.simulation.replay import Replayed, Rule, replay
 from dv_maintenance.maintenance.simulation.rules import by_meter, by_thresholds, never, purge_every_night
-from dv_maintenance.maintenance.simulation.trace import Trace
+from dv_maintenance.maintenance.simulation.trace import Trace, TraceBuilder
 from dv_maintenance.testing.traces import KINDS, trace
 
 DAY = 86_400_000
@@ -65,6 +67,41 @@ def run(life: Trace, rule: Rule, *, erase: bool) -> Replayed:
         drafts.ABOUT_AS_LARGE = waits
 
 
+def of_git(folder: str) -> Trace:
+    """Each commit adds its new lines as a file, and deletes the old ones from the files that added them."""
+    command = ["git", "-C", folder, "log", "--reverse", "--no-merges", "--numstat", "--format=@%ct"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    times = sorted(int(line[1:]) for line in lines if line.startswith("@"))
+    builder = TraceBuilder(f"git history of {len(times)} commits", times[0] * 1000 - 1)
+    pieces: dict[str, list[int]] = {}
+    time = times[0] * 1000
+    new: dict[str, int] = {}
+
+    def commit() -> None:
+        if new:
+            piece = builder.add(time, 2_000 * 100 * sum(new.values()), 2_000 * sum(new.values()))
+            for path in new:
+                pieces.setdefault(path, []).append(piece)
+        new.clear()
+        builder.statement()
+
+    for line in lines:
+        if line.startswith("@"):
+            commit()
+            time = max(time, int(line[1:]) * 1000)
+        elif line and not line.startswith("-"):
+            added, deleted, path = line.split("\t")
+            left = 2_000 * int(deleted)
+            for piece in reversed(pieces.get(path, [])):
+                gone = min(left, builder.live_rows(piece))
+                builder.delete(time, piece, gone)
+                left -= gone
+            if int(added):
+                new[path] = int(added)
+    commit()
+    return builder.build(times[-1] * 1000 + 1, Reads.declared(200.0))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=30)
@@ -72,13 +109,14 @@ def main() -> None:
     parser.add_argument("--kind", default="")
     parser.add_argument("--reads", type=float, default=1.0)
     parser.add_argument("--erase", action="store_true")
+    parser.add_argument("--git")
     args = parser.parse_args()
     ratios: dict[str, list[float]] = {}
     worse: list[str] = []
-    for kind in KINDS:
-        if args.kind not in kind:
-            continue
-        life = trace(kind, days=min(args.days, MOST_DAYS.get(kind, args.days)), seed=args.seed)
+    chosen = [kind for kind in KINDS if args.kind in kind]
+    lives = (trace(kind, days=min(args.days, MOST_DAYS.get(kind, args.days)), seed=args.seed) for kind in chosen)
+    for life in [of_git(args.git)] if args.git else lives:
+        kind = life.name
         least = clairvoyant(life, PRICES, target=TARGET, small=SMALL, start=START)
         print(f"\n{kind}: {life.statements} statements, {(life.end - life.start) // DAY} days, at least {least:.0f} s")
         found = [run(life, rule, erase=args.erase) for rule in rules(life, args.reads)]

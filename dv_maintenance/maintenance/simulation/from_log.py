@@ -74,7 +74,7 @@ def past_of(table: Table, snapshot: Snapshot, since: int, reads: Reads) -> Past:
         life.commit(commit, removed, added)
         end = max(end, commit.timestamp)
     happened = Happened(len(log.commits), life.runs, life.written)
-    trace = replace(life.builder.build(end, reads), shrinks_to=life.shrinks_to)
+    trace = replace(life.builder.build(end + 1, reads), shrinks_to=life.shrinks_to)
     return Past(trace, happened, log.complete)
 
 
