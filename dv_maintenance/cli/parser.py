@@ -70,7 +70,7 @@ def _parser() -> _Parser:
         return made
 
     health = verb(
-        "health", "verbs:health", "Deletion vectors, files and rows, in total and per partition", table, access
+        "health", "verbs:health", "Deletion vectors, files and rows, in total and per partition", table, access, policy
     )
     health.add_argument("--version", type=natural, metavar="N", help="an older version")
 

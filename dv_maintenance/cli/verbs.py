@@ -43,7 +43,9 @@ __all__ = [
 
 
 def health(args: Namespace, out: Output) -> int:
-    return _print(verbs.health(open_table(args, out), args.version), out)
+    # Policies take a while to import.
+    policy = load_policy(args) if args.policy or args.overrides else None
+    return _print(verbs.health(open_table(args, out), args.version, policy), out)
 
 
 def plan(args: Namespace, out: Output) -> int:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dv_maintenance.errors import DvMaintenanceError, RetryableError
-from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.deadlines import to_erase
+from dv_maintenance.maintenance.health import health, iso_timestamp
 from dv_maintenance.maintenance.manifest import manifests_written, no_manifests
+from dv_maintenance.maintenance.planning.deadlines import MARGIN
 from dv_maintenance.maintenance.planning.facts import file_facts
 from dv_maintenance.maintenance.planning.limits import Severity
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
@@ -26,14 +28,16 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["CHECKS", "READABLE", "Finding", "check_table", "unreadable"]
+__all__ = ["CHECKS", "ERASE_WITHIN", "READABLE", "Finding", "check_table", "unreadable"]
 
 READABLE = "readable"
+ERASE_WITHIN = "erase_within"
 # The question that each check answers.
 CHECKS: Mapping[str, str] = {
     READABLE: "Can the newest version be read?",
     "deleted_ratio": "How many of the table's rows are deleted, but still in its files?",
     "oldest_dv": "How long ago were rows deleted that are still in live files?",
+    ERASE_WITHIN: "Will deleted rows be gone from storage in time?",
     "small_files": "How many files would merging small ones save?",
     "retention": "Does vacuum keep what is out of use long enough for running queries?",
     "deletion_files": "Do the deletion files say what the table says, where no checksum vouches for them?",
@@ -147,6 +151,26 @@ def _oldest_dv(inspection: _Inspection) -> Finding:
     )
 
 
+def _erase_within(inspection: _Inspection) -> Finding:
+    """A warning from two nightly windows before a deadline on, an error after it."""
+    found = to_erase(inspection.table, inspection.snapshot, inspection.policy, now=inspection.now)
+    if found is None:
+        return Finding(ERASE_WITHIN, None, "the policy has no erase_within")
+    by = found.by
+    slack = None if by is None else by - inspection.now
+    unsure = bool(found.unknown) or any(each and not each.exact for each in (found.live, found.out_of_use))
+    severity: Severity | None = "warn" if unsure or (slack is not None and slack < MARGIN) else None
+    if found.forgotten or (slack is not None and slack < 0):
+        severity = "error"
+    numbers = {
+        "slack_seconds": None if slack is None else slack // 1000,
+        "purge_by": None if found.live is None else iso_timestamp(found.live.by),
+        "vacuum_by": None if found.out_of_use is None else iso_timestamp(found.out_of_use.by),
+    }
+    known = {name: number for name, number in numbers.items() if number is not None}
+    return Finding(ERASE_WITHIN, severity, "; ".join(found.sentences()), known)
+
+
 def _small_files(inspection: _Inspection) -> Finding:
     facts = file_facts(inspection.snapshot)
     target = target_file_size(inspection.policy, inspection.snapshot)
@@ -222,6 +246,7 @@ def _manifest_lag(inspection: _Inspection) -> Finding:
 _ANSWERS: Mapping[str, Callable[[_Inspection], Finding]] = {
     "deleted_ratio": _deleted_ratio,
     "oldest_dv": _oldest_dv,
+    ERASE_WITHIN: _erase_within,
     "small_files": _small_files,
     "retention": _retention,
     "deletion_files": _deletion_files,

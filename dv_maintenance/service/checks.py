@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dv_maintenance.maintenance.checks import CHECKS, READABLE, Finding, check_table
+from dv_maintenance.maintenance.checks import CHECKS, ERASE_WITHIN, READABLE, Finding, check_table
 from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.registry import known_format
@@ -14,11 +14,12 @@ __all__ = ["CHECKS", "READABLE", "Finding", "check", "check_names"]
 
 def check_names(watched: WatchedTable) -> list[str]:
     """The checks of a table, in the order of ``CHECKS``: the one for manifests only if the table has that job, the one
-    for deletion files unless its format is known to have checksums.
+    for deletion files unless its format is known to have checksums, the one for deadlines only if the policy has one.
     """
     without = {"manifest_lag"} if "manifest" not in watched.jobs else set()
     known = known_format(watched.format)
     without |= {"deletion_files"} if known is not None and known.dv_checksums else set()
+    without |= {ERASE_WITHIN} if watched.policy.erase_within is None else set()
     return [name for name in CHECKS if name not in without]
 
 

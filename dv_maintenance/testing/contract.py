@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection
 import pytest
 
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
+from dv_maintenance.maintenance.deadlines import Waiting, to_erase
 from dv_maintenance.maintenance.execution.apply import apply, maintain, purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.manifest import write_manifests
@@ -104,6 +105,31 @@ class TableContract:
             assert opened.oldest_dv(opened.snapshot(version)) == OldestDv(times[deletes[0]], exact=True)
         purge(opened, table.backend.engine())
         assert opened.oldest_dv(opened.snapshot()) is None
+
+    def test_what_is_to_be_erased(self, table: TableHistory) -> None:
+        """Deleted rows wait for a purge in live files, then for a vacuum in files out of use."""
+        opened = table.table
+        times = {entry.version: entry.timestamp for entry in opened.history()}
+        first, day = times[list(table.versions)[-3]], 86_400_000
+        policy = Policy.from_mapping({"erase_within": f"{table.backend.retention // day + 30}d"})
+        found = to_erase(opened, opened.snapshot(), policy, now=times[table.version])
+        assert found is not None
+        assert found.live == Waiting(
+            2, first, True, first + 29 * day + table.backend.retention // day * day - table.backend.retention
+        )
+        assert found.unknown == ()
+        purge(opened, table.backend.engine())
+        table.sync()
+        found = to_erase(opened, opened.snapshot(), policy, now=table.moment().time)
+        assert found is not None
+        assert (found.live, found.unknown) == (None, ())
+        assert found.out_of_use is not None
+        assert (found.out_of_use.oldest, found.out_of_use.exact) == (first, True)
+        now = table.moment().time + table.backend.retention
+        vacuum(opened, now=now)
+        found = to_erase(opened, opened.snapshot(), policy, now=now + 2 * day)
+        assert found is not None
+        assert (found.live, found.out_of_use, found.unknown) == (None, None, ())
 
     def test_every_version_reads_as_it_was(self, table: TableHistory) -> None:
         purge(table.table, table.backend.engine())

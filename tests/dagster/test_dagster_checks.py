@@ -37,7 +37,8 @@ def run(defs: dg.Definitions, job: str, instance: dg.DagsterInstance, **options:
 
 
 def test_alone_they_tell_how_the_table_is(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
-    found = run(definitions(make_table(jobs=["optimize", "manifest"])), "checks", instance)
+    made = make_table(jobs=["optimize", "manifest"], policy={"erase_within": "30d"})
+    found = run(definitions(made), "checks", instance)
     assert set(found) == set(CHECKS)
     assert {name for name, each in found.items() if not each.passed} == {"deleted_ratio", "retention", "manifest_lag"}
     ratio = found["deleted_ratio"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +10,20 @@ import pyarrow as pa
 import pytest
 
 from dv_maintenance.errors import UsageError
+from dv_maintenance.maintenance.checks import check_table
+from dv_maintenance.maintenance.deadlines import to_erase
+from dv_maintenance.maintenance.execution.apply import maintain
+from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.deadlines import Erasure
+from dv_maintenance.maintenance.planning.limits import Severity
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.reasons import NEVER
 from dv_maintenance.service.inspection import inspect_table
-from dv_maintenance.service.verbs.state import plan
+from dv_maintenance.service.verbs.state import health, plan
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
-from dv_maintenance.testing.memory import MemoryTable
+from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
 
 DAY = 86_400_000
 MONTH = Erasure(30 * DAY, 7 * DAY, DAY)
@@ -111,3 +117,68 @@ def test_a_plan_keeps_the_deadline(tmp_path: Path) -> None:
         "1 file that must go by 9 Jan 2002, with rows deleted on 18 Dec 2001: rewrite into one new file"
     ]
     assert not decide_for(table, table.snapshot(), Policy(min_file_size=0), now=deleted + 99 * DAY).steps
+
+
+def test_rows_are_gone_only_after_the_vacuum(tmp_path: Path) -> None:
+    table = MemoryTable(tmp_path / "t")
+    path = table.append("", list(range(100)))
+    policy = Policy.from_mapping({"erase_within": "30d"})
+
+    def found(after: float) -> tuple[Severity | None, str]:
+        now = int(deleted + after * DAY)
+        (finding,) = check_table(lambda: table, policy, checks=["erase_within"], now=now)
+        return finding.severity, finding.reason
+
+    deleted = table.now
+    assert found(0) == (None, "no deleted rows are left in storage")
+    table.now += 100 * DAY
+    table.delete(path, [1])
+    deleted = table.snapshot().timestamp
+    purge_by = "1 file must go by 9 Jan 2002: rows deleted on 18 Dec 2001; 30d - 7d retention - 1d vacuum"
+    assert found(19.9) == (None, purge_by)
+    assert found(20.1) == ("warn", purge_by)
+    assert found(22.1) == ("error", purge_by)
+
+    table.now += 15 * DAY
+    maintain(table, MemoryEngine(), Policy(max_deleted_ratio=0))
+    vacuum_by = "1 file out of use must be vacuumed by 17 Jan 2002: rows deleted on 18 Dec 2001"
+    assert found(15.1) == (None, vacuum_by)
+    # Nobody vacuums.
+    assert found(28.1) == ("warn", vacuum_by)
+    assert found(30.1) == ("error", vacuum_by)
+    assert found(90) == ("error", "1 file out of use for more than 60d, with all rows deleted before, must be vacuumed")
+    table.now += 14 * DAY
+    table.vacuum()
+    assert found(30.1) == (None, "no deleted rows are left in storage")
+
+
+def test_health_and_plan_name_the_day(tmp_path: Path) -> None:
+    table = MemoryTable(tmp_path / "t")
+    table.now = time.time_ns() // 1_000_000 - DAY
+    table.delete(table.append("", list(range(100))), [1])
+    policy = Policy.from_mapping({"erase_within": "30d"})
+    deleted = table.snapshot().timestamp
+    for outcome in (health(table, None, policy), plan(table, policy)):
+        assert outcome.moments["deleted_rows_must_go_by"] == deleted + 22 * DAY
+        assert outcome.lines["deadlines"] == (f"1 file {MONTH.sentence(deleted)}",)
+    found = health(table, None, policy).report["erasure"]
+    by, since = iso_timestamp(deleted + 22 * DAY), iso_timestamp(deleted)
+    assert found["erase_by"] == by
+    assert found["deadlines"] == [{"step": "purge", "by": by, "files": 1, "oldest_delete": since, "exact": True}]
+    assert "deadlines" not in health(table).lines
+
+
+def test_rows_deleted_before_the_log_begins_are_late(tmp_path: Path) -> None:
+    table = MemoryTable(tmp_path / "t")
+    table.delete(table.append("", list(range(100))), [1])
+    table.now += 100 * DAY
+    table.append("", [1])
+    policy = Policy.from_mapping({"erase_within": "30d"})
+    found = to_erase(table, table.snapshot(), policy, now=table.now)
+    assert found is not None
+    assert found.live is not None
+    assert (found.live.oldest, found.live.exact) == (table.now - 60 * DAY, False)
+    assert " or earlier; " in found.sentences()[0]
+    (finding,) = check_table(lambda: table, policy, checks=["erase_within"], now=table.now)
+    assert finding.severity == "error"
+    assert decide_for(table, table.snapshot(), policy, now=table.now).steps

@@ -89,8 +89,8 @@ class Erasure:
         """The deadlines of live files for a plan. ``oldest_delete``: of each file, meaningful where ``has_dv``."""
         return Deadlines(np.where(has_dv, self.purge_by(oldest_delete), NEVER), np.asarray(oldest_delete, np.int64))
 
-    def sentence(self, oldest_delete: int) -> str:
-        """The deadline of a purge, with its arithmetic.
+    def sentence(self, oldest_delete: int, *, exact: bool = True) -> str:
+        """The deadline of a purge, with its arithmetic. Not ``exact``: rows were deleted then or earlier.
 
         >>> day = 86_400_000
         >>> Erasure(30 * day, 7 * day, day).sentence(1795248115190)
@@ -98,9 +98,11 @@ class Erasure:
         """
         by = day_of(oldest_delete + self.erase_within - self.after_purge)
         quarantine = f" - {format_duration(self.quarantine)} quarantine" if self.quarantine else ""
+        earlier = "" if exact else " or earlier"
         return (
-            f"must go by {by}: rows deleted on {day_of(oldest_delete)}; {format_duration(self.erase_within)} - "
-            f"{format_duration(self.retention)} retention - {format_duration(self.vacuum_every)} vacuum{quarantine}"
+            f"must go by {by}: rows deleted on {day_of(oldest_delete)}{earlier}; "
+            f"{format_duration(self.erase_within)} - {format_duration(self.retention)} retention - "
+            f"{format_duration(self.vacuum_every)} vacuum{quarantine}"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from dv_maintenance.service.text import count, percent, shortened, size
 from dv_maintenance.tables.model import partition_name
 
 if TYPE_CHECKING:
+    from dv_maintenance.maintenance.deadlines import ToErase
     from dv_maintenance.maintenance.execution.apply import StepReport
     from dv_maintenance.maintenance.health import Counts, Health, PartitionHealth
     from dv_maintenance.service.inspection import Inspection
@@ -31,6 +33,7 @@ __all__ = [
     "of_state",
     "ratio_before",
     "rounded",
+    "with_deadlines",
 ]
 
 # Partitions shown: a plan of a million files does not belong into an event log.
@@ -51,6 +54,17 @@ def of_health(state: Health) -> Outcome:
         picture=picture,
         texts={"worst_partitions": table} if table else {},
         lines=_warnings(state.warnings),
+    )
+
+
+def with_deadlines(outcome: Outcome, found: ToErase | None) -> Outcome:
+    """The outcome, and by when deleted rows must go; unchanged without deadlines in the policy."""
+    if found is None:
+        return outcome
+    return replace(
+        outcome,
+        moments={**outcome.moments, **({} if found.by is None else {"deleted_rows_must_go_by": found.by})},
+        lines={**outcome.lines, "deadlines": tuple(found.sentences())},
     )
 
 

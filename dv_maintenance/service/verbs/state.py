@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dv_maintenance.maintenance.health import health as measure
 from dv_maintenance.service.outcome import Outcome, TableReport
-from dv_maintenance.service.reports.health import columns_of, of_health, of_state
+from dv_maintenance.service.reports.health import columns_of, of_health, of_state, with_deadlines
 from dv_maintenance.tables import open_table
 
 if TYPE_CHECKING:
+    from dv_maintenance.maintenance.deadlines import ToErase
     from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.service.tables_file import WatchedTable
     from dv_maintenance.tables.model import Snapshot
@@ -35,12 +37,21 @@ def report_table(
     from dv_maintenance.service.data_version import last_data_version
 
     data_version = last_data_version(table, last_observed()) if watched.observe else None
-    return TableReport(snapshot.version, data_version, of_health(measure(snapshot)), columns_of(snapshot))
+    state = with_deadlines(of_health(measure(snapshot)), _to_erase(table, snapshot, watched.policy))
+    return TableReport(snapshot.version, data_version, state, columns_of(snapshot))
 
 
-def health(table: Table, version: int | None = None) -> Outcome:
-    """Files, deletion vectors and rows, in total and by partition. ``version``: ``None``: the newest one."""
-    return of_state(measure(table.snapshot(version)))
+def health(table: Table, version: int | None = None, policy: Policy | None = None) -> Outcome:
+    """Files, deletion vectors and rows, in total and by partition, and the deadlines of the policy, if it has any.
+
+    version : ``None``: the newest one. What is to be erased is only known of that.
+    """
+    snapshot = table.snapshot(version)
+    state = of_state(measure(snapshot))
+    found = None if policy is None or version is not None else _to_erase(table, snapshot, policy)
+    if found is None:
+        return state
+    return replace(with_deadlines(state, found), report={**state.report, "erasure": found.to_json()})
 
 
 def plan(table: Table, policy: Policy) -> Outcome:
@@ -52,7 +63,15 @@ def plan(table: Table, policy: Policy) -> Outcome:
     # A plan that apply would refuse is not worth saving.
     table.check_writable(snapshot, "rewrite")
     made = decide_for(table, snapshot, policy)
-    return replace(of_plan(made), report=made.to_json())
+    return with_deadlines(replace(of_plan(made), report=made.to_json()), _to_erase(table, snapshot, policy))
+
+
+def _to_erase(table: Table, snapshot: Snapshot, policy: Policy) -> ToErase | None:
+    if policy.erase_within is None:
+        return None
+    from dv_maintenance.maintenance.deadlines import to_erase
+
+    return to_erase(table, snapshot, policy, now=time.time_ns() // 1_000_000)
 
 
 def history(table: Table, limit: int | None = None) -> Outcome:
