@@ -30,6 +30,7 @@ from dv_maintenance.service.tables_file import Job, WatchConfig, WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import EngineOnlyTable, SymlinkManifestTable
 from dv_maintenance.tables.model import Snapshot
+from dv_maintenance.tables.quarantine import overdue
 from dv_maintenance.tables.table import Table
 from dv_maintenance.units import format_duration, format_size
 
@@ -246,15 +247,16 @@ def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int) -> 
         # This concerns old versions, not the newest one: a warning is enough.
         warnings = [each for each in found.warnings if not each.startswith("vacuum: ")]
         return replace(_with(found, "vacuum", ()), warnings=(*warnings, f"vacuum: {error}"))
-    expired = result.expired
-    if not expired.files:
-        return _with(found, "vacuum", ())
+    expired, why = result.expired, []
     size = sum(max(file.size, 0) for file in expired.files)
     # A deadline does not ask how many bytes hold the deleted rows.
-    if size < policy.vacuum_min_bytes and policy.erase_within is None:
-        return _with(found, "vacuum", ())
-    out_of_use = f"out of use for more than {format_duration(expired.retention)}"
-    return _with(found, "vacuum", (f"{len(expired.files)} files ({format_size(size)}) {out_of_use}",))
+    if expired.files and (size >= policy.vacuum_min_bytes or policy.erase_within is not None):
+        out_of_use = f"out of use for more than {format_duration(expired.retention)}"
+        why.append(f"{len(expired.files)} files ({format_size(size)}) {out_of_use}")
+    # Files that were set aside are deleted by a later vacuum: a quiet table has no other reason for one.
+    if policy.quarantine and overdue(table.storage, now - policy.quarantine_retention):
+        why.append(f"files are in quarantine for more than {format_duration(policy.quarantine_retention)}")
+    return _with(found, "vacuum", tuple(why))
 
 
 def _check_manifests(found: Inspection, table: Table, snapshot: Snapshot | None = None) -> Inspection:

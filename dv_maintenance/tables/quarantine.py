@@ -79,6 +79,11 @@ def empty(storage: Storage, before: int) -> int:
     return deleted
 
 
+def overdue(storage: Storage, before: int) -> int:
+    """How many batches are older than ``before``, epoch milliseconds: :func:`empty` would delete their files."""
+    return sum(batch.at < before for batch in _batches(storage))
+
+
 # -- putting back ----------------------------------------------------------------------------------------------------
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.checks import check_table
 from dv_maintenance.maintenance.deadlines import to_erase
@@ -19,6 +21,7 @@ from dv_maintenance.maintenance.planning.deadlines import Erasure
 from dv_maintenance.maintenance.planning.limits import Severity
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.reasons import NEVER
+from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.service.verbs.state import health, plan
 from dv_maintenance.tables import open_table
@@ -182,3 +185,24 @@ def test_rows_deleted_before_the_log_begins_are_late(tmp_path: Path) -> None:
     (finding,) = check_table(lambda: table, policy, checks=["erase_within"], now=table.now)
     assert finding.severity == "error"
     assert decide_for(table, table.snapshot(), policy, now=table.now).steps
+
+
+def test_a_quarantine_is_emptied_although_nothing_else_expires(tmp_path: Path) -> None:
+    """Files that were set aside stayed until some other file expired."""
+    builder = DeltaBuilder(str(tmp_path / "t")).create(
+        pa.schema([("id", pa.int64())]), properties={"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+    )
+    builder.append(pa.table({"id": range(10)}))
+    builder.delete(lambda rows: pc.less(rows["id"], 5))
+    table, policy = open_table(str(tmp_path / "t")), Policy(quarantine=True)
+    maintain(table, LocalEngine(), Policy(max_deleted_ratio=0))
+    now = time.time_ns() // 1_000_000 + 1000
+    vacuum(table, now=now, guard=policy.guard)
+    aside = tmp_path / "t" / "_dvm_quarantine"
+    assert inspect_table(table, policy, now=now + 6 * DAY).due == ()
+    late = inspect_table(table, policy, now=now + 8 * DAY)
+    assert late.reasons == {"vacuum": ("files are in quarantine for more than 7d",)}
+    assert any(aside.rglob("*.parquet"))
+    vacuum(table, now=now + 8 * DAY, guard=policy.guard)
+    assert not any(aside.rglob("*.parquet"))
+    assert inspect_table(table, policy, now=now + 9 * DAY).due == ()
