@@ -116,6 +116,8 @@ def counted(layout: Layout, dvs: Sequence[DvEntry], version: int) -> tuple[DvEnt
                 raise _damaged(layout, dv, damage.reason, version) from damage.__cause__
         return found
 
+    if not unknown:
+        return tuple(dvs)
     counts = dict(pair for each in in_parallel(layout.storage, unknown, count) for pair in each.items())
     return tuple(replace(dv, cardinality=counts.get(dv.id, dv.cardinality)) for dv in dvs)
 
