@@ -72,9 +72,7 @@ def _changes(storage: Storage, after: Manifest, before: Manifest | None) -> tupl
     """The removed and the added files."""
     if before is None:
         return [], _files(storage, after, ())
-    # How a file is called and counted also depends on these.
-    alike = (before.base_paths, before.writer is None) == (after.base_paths, after.writer is None)
-    same = set(before.fragment_records) & set(after.fragment_records) if alike else ()
+    same = set(before.fragment_records) & set(after.fragment_records)
     gone, came = _files(storage, before, same), _files(storage, after, same)
     # Records may differ in what a snapshot's files don't show, such as row ids.
     stay = set(gone) & set(came)

@@ -239,6 +239,7 @@ class _Walk:
         """The rows of a commit. Takes it back."""
         dvs = {name: both for key, both in version.dvs.items() if (name := self.name_of_key[key]) is not None}
         after = self._logical(dvs)
+        # A file that comes and goes in one commit was never live.
         for file in added - deleted:
             if self.live[self.name_of[file]] == file:
                 self.live[self.name_of[file]] = -1
@@ -309,6 +310,8 @@ class _Walk:
         for row in rows:
             if row.dv is not None and row.dv.cardinality is None:
                 unknown[row.version].append(row.dv)
+        if not unknown:
+            return rows
         known = {(version, dv.id): dv for version, dvs in unknown.items() for dv in counted(self.layout, dvs, version)}
         return [replace(row, dv=known.get((row.version, row.dv.id), row.dv)) if row.dv else row for row in rows]
 

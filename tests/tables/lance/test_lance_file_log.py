@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.lance import file_log
 from dv_maintenance.tables.lance.log.versions import manifest_name
 from dv_maintenance.tables.lance.table import LanceTable
 from dv_maintenance.tables.model import FileKey
@@ -87,6 +89,17 @@ def test_a_column_that_is_added_is_another_size_of_the_same_file(eventful: Lance
         sizes.setdefault(FileKey(row["path"], row["dv_id"]), []).append(row["size"])
     assert sizes
     assert all(before < after for before, after in sizes.values())
+
+
+def test_what_no_snapshot_shows_is_no_change(eventful: LanceTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as row ids, in the record of a fragment."""
+    newest = eventful.snapshot().manifest
+    unknown = b"\x98\x06\x01"  # field 99
+    records = tuple(record + unknown for record in newest.fragment_records)
+    before = replace(newest, version=newest.version - 1, fragment_records=records)
+    monkeypatch.setattr(file_log, "manifests", lambda *_, **__: iter([before]))
+    log = eventful.file_log(eventful.snapshot(), newest.timestamp)
+    assert ([commit.version for commit in log.commits], log.changes.num_rows) == ([newest.version], 0)
 
 
 def test_older_manifests_are_not_read(eventful: LanceTable, read: list[str]) -> None:

@@ -147,6 +147,15 @@ def test_files_that_together_hold_rows(tmp_path: Path) -> None:
     ]
 
 
+def test_a_file_that_comes_and_goes_in_one_commit_was_never_live(written: PaimonWriter) -> None:
+    kept = written.append(rows_of(0, 10))
+    brief, new = written.data_file(rows_of(10, 5)), written.data_file(rows_of(15, 3))
+    written.commit("APPEND", add=[brief, new], delete=[brief])
+    written.delete({kept: [1]})
+    log = checked(written.path)
+    assert short(log, 2) == ({(False, 3, 0)}, set())
+
+
 def test_what_was_expired_is_left_out(written: PaimonWriter) -> None:
     for start in range(0, 50, 10):
         written.append(rows_of(start, 10))
