@@ -23,6 +23,7 @@ from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.manifest import write_manifests
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.planning.run_limits import spent_in
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.file_log import FileLogTable
@@ -201,6 +202,8 @@ class TableContract:
         # Others changed the rows.
         assert {commit.ours for commit in log.commits if commit.data_changed} == {False}
         assert False not in {commit.ours for commit in log.commits if deleted < commit.version <= purged}
+        spent = spent_in(log, log.commits[-1].timestamp + 1)
+        assert spent.files > 0 < spent.bytes, "limits of a day need to know what runs replaced"
         rows = log.changes.to_pylist()
         created = {row["path"] for row in rows if row["added"]}
         assert created >= {row["path"] for row in rows}

@@ -40,8 +40,8 @@ NOTHING_SPENT = Spent()
 
 
 def spent_in(log: FileLog, now: int) -> Spent:
-    """What a log says was spent in the 24 hours before ``now``, epoch milliseconds. Where commits do not tell who wrote
-    them, all rewrites count.
+    """What a log says was spent in the 24 hours before ``now``, epoch milliseconds. A rewrite that does not tell whose
+    it is (Lance) counts: limits hold at the risk of waiting for the next day.
     """
     ours = [
         number
