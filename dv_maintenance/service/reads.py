@@ -93,19 +93,21 @@ def reads_of(
     *,
     logs: EventLogs = _SHARED,
 ) -> tuple[Reads | None, tuple[str, ...]]:
-    """The reads of a table, and warnings. Event logs come first, then downstream assets, then the declared rate.
-    ``None``: nothing is known, and the ratio decides.
+    """The reads of a table, and warnings. Event logs come first, then downstream assets, then the declared rate, then
+    what was observed for less than a day. ``None``: nothing is known, and the ratio decides.
 
     reads_per_day : of the table's policy.
     downstream : what :func:`downstream_reads` returned; ``None`` where no orchestrator is at hand.
     now : epoch milliseconds.
     """
     warnings: list[str] = []
-    found = [each for each in (_from_logs(table, now, logs, warnings), downstream) if each is not None]
+    seen = [each for each in (_from_logs(table, now, logs, warnings), downstream) if each is not None]
+    # An hour shows neither a day nor a night.
+    found = [each for each in seen if each.until - each.since >= _DAY]
     if reads_per_day is not None:
         warnings += [said for each in found if (said := contradiction(reads_per_day, each, now)) is not None]
         found.append(Reads.declared(reads_per_day))
-    return (found[0] if found else None), tuple(warnings)
+    return next(iter([*found, *seen]), None), tuple(warnings)
 
 
 def _from_logs(table: WatchedTable, now: int, logs: EventLogs, warnings: list[str]) -> Reads | None:

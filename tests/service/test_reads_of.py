@@ -72,6 +72,17 @@ def test_a_declared_rate_that_is_contradicted_is_warned_of(tmp_path: Path) -> No
     assert len(ask(table, 1, assets(2))[1]) == 1
 
 
+def test_less_than_a_day_of_logs_counts_only_if_nothing_else_is_known(tmp_path: Path) -> None:
+    log = SparkLog()
+    for _ in range(3):
+        log.read("s3a://lake/orders")
+    (tmp_path / "app-1").write_bytes(log.bytes())
+    table, now = watched(reads={"spark_events": str(tmp_path)}), START + 20_000
+    assert ask(table, 40, None, now) == (("declared", 40.0), ())
+    assert ask(table, 40, assets(2), now)[0][0] == "downstream assets"
+    assert ask(table, None, None, now) == (("spark event logs", 3.0 + 0.4), ())
+
+
 def test_logs_without_the_table_are_not_taken_for_no_reads(tmp_path: Path) -> None:
     table = watched(reads=logs(tmp_path / "logs", location="s3a://lake/other"))
     said = "event logs: no scan of this table; the plans of 1 scans do not show where their table is (dv_delta)"
