@@ -149,10 +149,10 @@ def _rank(draft: Draft, candidates: Candidates) -> tuple[int, float]:
 
 def _purge_by(draft: Draft, candidates: Candidates) -> int:
     """When the step must be committed at the latest, if it is in the plan because of that; else ``NEVER``."""
-    due = draft.rows[candidates.why[draft.rows] == DEADLINE]
-    if candidates.deadlines is None or not len(due):
+    if candidates.deadlines is None:
         return NEVER
-    return int(candidates.deadlines.purge_by[due].min())
+    due = draft.rows[candidates.why[draft.rows] == DEADLINE]
+    return int(candidates.deadlines.purge_by[due].min()) if len(due) else NEVER
 
 
 # -- from columns to objects -------------------------------------------------------------------------------------
