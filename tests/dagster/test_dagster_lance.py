@@ -247,7 +247,7 @@ def checked(table: WatchedTable, instance: dg.DagsterInstance) -> dict[str, Any]
 
 def test_a_sound_table_passes(lake: Lake, instance: dg.DagsterInstance) -> None:
     found = checked(lake.watched(jobs=["optimize", "manifest"]), instance)
-    assert found.keys() == {*CHECKS}
+    assert found.keys() == {*CHECKS} - {"erase_within"}, "without a deadline nothing can be late"
     sound = found["deletion_files"]
     assert (sound.passed, sound.description) == (True, "1 deletion files were read and are intact")
     assert found["manifest_lag"].passed
