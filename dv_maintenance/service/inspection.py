@@ -227,7 +227,7 @@ def _look_again(due: int | None, reads: Reads | None, now: int) -> int | None:
     """
     if reads is not None and reads.source != "declared":
         due = min(now + _DAY, now + _DAY if due is None else due)
-    return None if due is None else max(due, now + _HOUR)
+    return now + _HOUR if due is not None and due <= now else due
 
 
 def _vacuum_to_check(found: Inspection, policy: Policy, now: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -247,6 +248,18 @@ def test_a_run_waits_until_its_start_is_paid_for_too() -> None:
     assert sum(step.metered.paid - step.metered.cost for step in later.steps if step.metered) == pytest.approx(
         10, abs=1e-3
     )
+
+
+def test_other_partitions_do_not_pay_for_a_start() -> None:
+    shot = replace(
+        snapshot({"deleted_rows": 900_000, "partition": "p=1"}, {"deleted_rows": 100_000, "partition": "p=2"}),
+        partition_columns=("p",),
+    )
+    policy = Policy.from_mapping({"partitions": ["p=2"]})
+    plan = decided(shot, from_snapshot(shot), 2.0, policy=policy, start=15)
+    assert [step.partition for step in plan.steps] == ["p=2"]
+    assert not is_due(plan, NOW)
+    assert is_due(decided(shot, from_snapshot(shot), 2.0, start=15), NOW)
 
 
 def test_what_is_half_way_there_rides_along() -> None:

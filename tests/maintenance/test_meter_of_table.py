@@ -96,7 +96,12 @@ def test_time_alone_makes_a_run_due(table: MemoryTable, monkeypatch: pytest.Monk
     monkeypatch.setattr(table, "snapshot", lambda version=None: (read.append(version), honest(version))[1])
     between = inspect_table(table, policy, found, jobs=["optimize"], now=now + 1)
     assert (between.due, between.next_due_at, read) == ((), found.next_due_at, [])
-    later = inspect_table(table, policy, found, jobs=["optimize"], now=found.next_due_at)
+    looks = 0
+    later = found
+    while not later.due and later.next_due_at is not None and looks < 3:
+        # At first an upper bound says when, then the log.
+        later = inspect_table(table, policy, later, jobs=["optimize"], now=later.next_due_at)
+        looks += 1
     assert later.due == ("optimize",)
     assert later.reasons["optimize"][-1].endswith("1000 reads a day (declared)")
 

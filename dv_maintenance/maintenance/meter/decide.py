@@ -24,6 +24,7 @@ from dv_maintenance.maintenance.planning.candidates import (
     mark_empty,
 )
 from dv_maintenance.maintenance.planning.drafts import arrow
+from dv_maintenance.maintenance.planning.facts import partition_mask
 from dv_maintenance.maintenance.planning.plan import PlanSetting, plan_candidates
 from dv_maintenance.maintenance.planning.reasons import NEVER
 from dv_maintenance.maintenance.planning.run_limits import NOTHING_SPENT, Spent
@@ -108,6 +109,7 @@ def decide(
     plan = plan_candidates(setting, candidates, spent=spent, basis=basis)
     start = policy.prices.start if start is None else start
     blocked = _blocked(snapshot, plan, (why == PAID) & ~facts.has_dv)
+    blocked |= ~partition_mask(snapshot, facts, policy.partitions)
     return replace(plan, next_due_at=_next_due(found, facts, deadlines, now, start, blocked))
 
 
