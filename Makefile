@@ -39,14 +39,14 @@ types: .venv/.ready ## Types
 imports: .venv/.ready ## Layer rules
 	$(RUN) lint-imports
 
+# The tests make and remove 40,000 files, which costs a fifth of their time on a disk.
+MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4194304 {print "PYTEST_DEBUG_TEMPROOT=/dev/shm"}')
+
 tests: setup judges airflow-environment ## Tests only
-	$(RUN) pytest
+	$(MEMORY) $(RUN) pytest -o tmp_path_retention_policy=failed
 
 check: .venv/.ready ## Style, types, layers and the quick tests: the loop while working
 	@$(MAKE) --no-print-directory -j 2 lint types imports quick
-
-# The tests make and remove 40,000 files, which costs a fifth of their time on a disk.
-MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 1048576 {print "PYTEST_DEBUG_TEMPROOT=/dev/shm"}')
 
 quick: .venv/.ready ## Tests that need neither Java nor processes of Dagster or Airflow
 	$(MEMORY) DVM_EFFORT=0.4 JAVA_HOME=/nowhere $(RUN) pytest -n auto -m "not deep and not jvm and not processes" \

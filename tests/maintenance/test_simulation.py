@@ -137,7 +137,7 @@ def test_no_rule_pays_less_than_the_bound(life: Trace, start: float) -> None:
 def test_decisions_did_not_get_worse() -> None:
     """The short form of benchmarks/bench_policy.py."""
     ratios = {}
-    for kind in ("sliding window", "bursts", "dimension", "appends", "commits, small"):
+    for kind in ("sliding window", "dimension", "commits, small"):
         life = trace(kind, days=14)
         least = bound(life, 25)
         meter = run(life, by_meter("meter", Policy(), life.reads, nightly=False, start=25)).cost

@@ -124,7 +124,7 @@ def test_what_is_predicted_happens(tmp_path: Path) -> None:
     builder = DeltaBuilder(place).create(SCHEMA)
     policy = Policy.from_mapping({"target_file_size": "1MiB", "max_deleted_ratio": 0.1})
     end, runs, last = 0, 0, None
-    for number in range(60):
+    for number in range(40):
         if number < 3 or random.random() < 0.5:
             more = int(random.integers(1_000, 20_000))
             builder.append(ids(end, end + more))
