@@ -250,6 +250,19 @@ def test_a_run_waits_until_its_start_is_paid_for_too() -> None:
     )
 
 
+def test_a_partition_that_changes_right_now_waits_for_quiet() -> None:
+    """Not for ever: until its readers have paid for two rewrites."""
+    shot = snapshot({"deleted_rows": 100_000})
+    minute = 1 / (24 * 60)
+    ripe, per_day = life((4, 90_000), (minute, 100_000)), 1.2 * (3.4 + 3.3 * 0.9) / (3.4 * 0.09 * 4)
+    assert is_due(decided(shot, ripe, per_day, start=0), NOW)
+    waits = decided(shot, ripe, per_day, start=0, quiet=120_000)
+    assert not waits.steps
+    assert waits.next_due_at == pytest.approx(NOW + 60_000, abs=2_000)
+    assert is_due(decided(shot, ripe, 2 * per_day, start=0, quiet=120_000), NOW)
+    assert is_due(decided(shot, life((4, 100_000)), per_day, start=0, quiet=120_000), NOW)
+
+
 def test_other_partitions_do_not_pay_for_a_start() -> None:
     shot = replace(
         snapshot({"deleted_rows": 900_000, "partition": "p=1"}, {"deleted_rows": 100_000, "partition": "p=2"}),

@@ -36,11 +36,13 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.reads.model import Reads
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["decide", "is_due"]
+__all__ = ["QUIET", "decide", "is_due"]
 
 # How long before its deadline a file is rewritten at the latest: two nights.
 _AHEAD: Final = 2 * DAY
 _ALONG: Final = 0.5
+QUIET: Final = 2 * 60_000
+"""How long a sensor lets a partition rest after a change, milliseconds."""
 
 
 def decide(
@@ -55,6 +57,7 @@ def decide(
     retention: int = 0,
     start: float | None = None,
     ahead: int = 0,
+    quiet: int = 0,
 ) -> MaintenancePlan:
     """The plan for a snapshot.
 
@@ -72,6 +75,8 @@ def decide(
     start : seconds of CPU that starting a run costs; by default ``Prices.start``. It decides when a run is due.
     ahead : milliseconds. A file counts as paid for if it will be by then at the present rate: half of the time until
         the next run that is possible, so that a nightly run neither comes a day late nor a day early.
+    quiet : milliseconds. A partition that changed within that time waits, until its readers have paid for two rewrites:
+        a run would disturb whoever is writing. For a sensor; a run that has started does not wait any more.
 
     Raises
     ------
@@ -97,7 +102,8 @@ def decide(
         target=setting.target,
         retention_days=retention / DAY,
     )
-    why = _classify(facts, found, setting.smallest, small, ahead / DAY)
+    waits = _waits(facts, life, found, now, quiet)
+    why = _classify(facts, found, setting.smallest, small, ahead / DAY, waits)
     metering = Metering(
         paid=found.paid,
         cost=found.cost,
@@ -110,7 +116,7 @@ def decide(
     start = policy.prices.start if start is None else start
     blocked = _blocked(snapshot, plan, (why == PAID) & ~facts.has_dv)
     blocked |= ~partition_mask(snapshot, facts, policy.partitions)
-    return replace(plan, next_due_at=_next_due(found, facts, deadlines, now, start, blocked))
+    return replace(plan, next_due_at=_next_due(found, facts, deadlines, now, start, blocked, waits))
 
 
 def is_due(plan: MaintenancePlan, now: int, ahead: int = 0) -> bool:
@@ -129,12 +135,22 @@ def _mergeable(facts: FileFacts, setting: PlanSetting) -> Bools:
     return small & (facts.per_partition(small) > needed)[facts.partition]
 
 
-def _classify(facts: FileFacts, found: Measure, smallest: int, mergeable: Bools, ahead: float) -> Codes:
+def _waits(facts: FileFacts, life: Timeline, found: Measure, now: int, quiet: int) -> Floats:
+    """Days that each file waits until its partition has been quiet for long enough; 0 if it does not wait."""
+    if not quiet or not len(facts):
+        return np.zeros(len(facts))
+    newest = np.zeros(len(facts.partitions), np.int64)
+    np.maximum.at(newest, facts.partition, np.maximum(life.born, life.last_step))
+    days = np.maximum(newest[facts.partition] + quiet - now, 0) / DAY
+    return np.where(found.paid < 2 * found.cost, days, 0.0)
+
+
+def _classify(facts: FileFacts, found: Measure, smallest: int, mergeable: Bools, ahead: float, waits: Floats) -> Codes:
     why = np.full(len(facts), KEEP, np.int8)
     why[facts.live_bytes < smallest] = SMALL
     paid = found.paid + found.rate * ahead
     why[facts.has_dv & (paid >= _ALONG * found.cost)] = ALONG
-    why[(paid >= found.cost) & (facts.has_dv | mergeable)] = PAID
+    why[(paid >= found.cost) & (facts.has_dv | mergeable) & (waits == 0)] = PAID
     why[facts.has_dv & ~facts.known] = UNKNOWN
     return mark_empty(facts, _only_with_a_cause(facts, why))
 
@@ -172,14 +188,20 @@ def _blocked(snapshot: Snapshot, plan: MaintenancePlan, merged: Bools) -> Bools:
 
 
 def _next_due(
-    found: Measure, facts: FileFacts, deadlines: Deadlines | None, now: int, start: float, blocked: Bools
+    found: Measure,
+    facts: FileFacts,
+    deadlines: Deadlines | None,
+    now: int,
+    start: float,
+    blocked: Bools,
+    waits: Floats,
 ) -> int | None:
     """When a run will be worth its start if nothing is deleted until then, epoch milliseconds.
 
     At any time the files that are ripe by then have paid ``paid + rate * days``. The run is due as soon as that exceeds
     their cost by the start.
     """
-    days = found.ripe_in()
+    days = np.maximum(found.ripe_in(), waits)
     order = np.argsort(days, kind="stable")
     order = order[(np.isfinite(days) & ~blocked)[order]]
     at: list[int] = []

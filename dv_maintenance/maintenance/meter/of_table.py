@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.maintenance.deadlines import erasure_of
-from dv_maintenance.maintenance.meter.decide import decide, is_due
+from dv_maintenance.maintenance.meter.decide import QUIET, decide, is_due
 from dv_maintenance.maintenance.meter.measure import DAY
 from dv_maintenance.maintenance.meter.timeline import Timeline, from_snapshot, timeline
 from dv_maintenance.maintenance.planning.facts import int64s, valid
@@ -109,6 +109,7 @@ def _decide(
         now=now,
         reads=reads,
         timeline=life,
+        quiet=0 if exact else QUIET,
         deadlines=_deadlines(erasure, snapshot, life),
         spent=spent,
         retention=retention,

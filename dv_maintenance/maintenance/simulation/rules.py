@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dv_maintenance.maintenance.meter.decide import decide, is_due
+from dv_maintenance.maintenance.meter.decide import QUIET, decide, is_due
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.simulation.replay import Rule
 
@@ -74,6 +74,7 @@ def by_meter(
             retention=retention,
             start=start,
             ahead=ahead,
+            quiet=0 if nightly else QUIET,
         )
         return made if is_due(made, now, ahead) else replace(made, steps=())
 
