@@ -59,6 +59,7 @@ class Zorder(dg.Config):
 
     columns: list[str] = Field(description="The columns of the Z-curve; one column is a plain sort.")
     partitions: list[str] = Field(default=[], description="Only these, as k=v/k=v; by default the whole table.")
+    missing_ok: bool = Field(default=False, description="Accept partitions that no live file has.")
     target_file_size: str | None = Field(default=None, description="Overrides the table's own, such as 256MiB.")
     dry_run: bool = Field(default=False, description="Only make the plan.")
 
@@ -199,6 +200,7 @@ def _zorder(context: dg.OpExecutionContext, table: Table, config: Zorder) -> Out
         lambda: engine_of(context.resources.spark),
         config.columns,
         config.partitions,
+        missing_ok=config.missing_ok,
         target_file_size=config.target_file_size,
         dry_run=config.dry_run,
     )
