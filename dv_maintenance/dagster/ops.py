@@ -15,6 +15,7 @@ import dagster as dg
 from pydantic import Field
 
 from dv_maintenance.dagster import metadata, naming
+from dv_maintenance.dagster.checks import checked_after
 from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.observed import observed_before
@@ -172,6 +173,7 @@ def run(context: dg.OpExecutionContext, table: WatchedTable, work: Callable[[Tab
     tags = None if after.data_version is None else {"dagster/data_version": str(after.data_version)}
     state = {"reason": entries["reason"], **metadata.of_table(after)}
     context.log_event(dg.AssetObservation(key, metadata=state, tags=tags))
+    checked_after(context, table, opened)
     if outcome.problems:
         raise dg.Failure(f"not verified: {'; '.join(outcome.problems)}", metadata=entries, allow_retries=False)
     return dict(outcome.report)
