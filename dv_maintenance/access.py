@@ -71,6 +71,9 @@ class Access:
     def scan(self, folder: str) -> os._ScandirIterator[str]:
         return os.scandir(folder)
 
+    def stat(self, path: str) -> os.stat_result:
+        return os.stat(path)
+
     def lstat(self, path: str) -> os.stat_result:
         return os.lstat(path)
 

@@ -74,6 +74,16 @@ def _parser() -> _Parser:
     )
     health.add_argument("--version", type=natural, metavar="N", help="an older version")
 
+    fsck = verb(
+        "fsck",
+        "verbs:fsck",
+        "Look for every file that readers need; say what is damaged and how to repair it",
+        table,
+        access,
+    )
+    fsck.add_argument("--deep", action="store_true", help="also read every data file's footer and deletion vector")
+    fsck.add_argument("--version", type=natural, metavar="N", help="an older version")
+
     read = verb("read", "rows:read", "The live rows of a table, deletion vectors applied", table, access)
     read.add_argument("--version", type=natural, metavar="N", help="an older version")
     read.add_argument("--columns", type=names, metavar="A,B", help="only these, in this order")
@@ -88,7 +98,13 @@ def _parser() -> _Parser:
     apply.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
 
     purge = verb("purge", "verbs:purge", "Purge every deletion vector, even a single one", table, access)
-    _partitions(purge)
+    purge.add_argument(
+        "--partition",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="only there, spelled as by health (repeatable)",
+    )
 
     vacuum = verb("vacuum", "verbs:vacuum", "Delete files that no version inside the retention needs", table, access)
     vacuum.add_argument("--retention", type=duration, metavar="168h", help="overrides the table's own property")
@@ -286,21 +302,16 @@ def _parser() -> _Parser:
 
     zorder = verb("zorder", "verbs:zorder", "Order files by columns, so that filters on them skip more", table, access)
     zorder.add_argument("--columns", type=names, required=True, metavar="A,B", help="the columns of the Z-curve")
-    _partitions(zorder)
-    zorder.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
-    zorder.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
-    return parser
-
-
-def _partitions(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
+    zorder.add_argument(
         "--partition",
         action="append",
         default=[],
         metavar="K=V",
-        help="only there: a value, or K=V/K=V as health prints it (repeatable)",
+        help="only there, spelled as by health (repeatable)",
     )
-    verb.add_argument("--missing-ok", action="store_true", help="accept partitions that no live file has")
+    zorder.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
+    zorder.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
+    return parser
 
 
 def _json_option() -> _Parser:

@@ -25,6 +25,8 @@ def text(outcome: Outcome) -> str:
     lines += [_table(rows) for rows in done.values() if rows]
     lines += [f"{name.replace('_', ' ')}: {iso(moment)}" for name, moment in outcome.moments.items()]
     lines += outcome.details
+    if outcome.damage:
+        lines += ["DAMAGED:", *(f"  {each}" for each in outcome.damage)]
     for name, each in outcome.lines.items():
         lines += [f"{name}:", *(f"  {line}" for line in each)]
     if outcome.problems:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.cli.access import load_policy, open_engine, open_future_table, open_table, spark_engine
 from dv_maintenance.cli.output import Output, dump_json, write_file
-from dv_maintenance.errors import UsageError
+from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.service import verbs
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ __all__ = [
     "delete",
     "downgrade",
     "engine_sql",
+    "fsck",
     "health",
     "history",
     "manifest",
@@ -46,6 +47,13 @@ def health(args: Namespace, out: Output) -> int:
     # Policies take a while to import.
     policy = load_policy(args) if args.policy or args.overrides else None
     return _print(verbs.health(open_table(args, out), args.version, policy), out)
+
+
+def fsck(args: Namespace, out: Output) -> int:
+    target = open_table(args, out)
+    with out.progress("reading files" if args.deep else "looking for files") as step:
+        outcome = verbs.fsck(target, args.version, deep=args.deep, on_progress=step)
+    return _print(outcome, out)
 
 
 def plan(args: Namespace, out: Output) -> int:
@@ -116,9 +124,7 @@ def apply(args: Namespace, out: Output) -> int:
 def purge(args: Namespace, out: Output) -> int:
     target = open_table(args, out)
     with open_engine(args) as engine, out.progress("purging") as step:
-        return _print(
-            verbs.purge(target, lambda: engine, args.partition, missing_ok=args.missing_ok, on_progress=step), out
-        )
+        return _print(verbs.purge(target, lambda: engine, args.partition, on_progress=step), out)
 
 
 def zorder(args: Namespace, out: Output) -> int:
@@ -130,7 +136,6 @@ def zorder(args: Namespace, out: Output) -> int:
             args.columns,
             args.partition,
             target_file_size=args.target_file_size,
-            missing_ok=args.missing_ok,
             dry_run=args.dry_run,
             on_progress=step,
         )
@@ -248,6 +253,8 @@ def _print(outcome: Outcome, out: Output) -> int:
     from dv_maintenance.cli.render import text
 
     out.result(outcome.report, lambda: text(outcome))
+    if outcome.damage:
+        return DamagedTableError.exit_code
     return 1 if outcome.problems else 0
 
 

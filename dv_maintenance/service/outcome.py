@@ -33,6 +33,7 @@ class Outcome:
     ``details`` : further facts in order, each a line of its own.
     ``lines`` : further facts by name: warnings, paths, the files that were kept and why.
     ``problems`` : what reading the result back found wrong; the run then counts as failed.
+    ``damage`` : files that the table's readers need and that are missing or damaged; the run then counts as failed.
     ``partitions`` : the outcome for each chosen partition, by key.
     ``report`` : plain data, as the command line prints it with ``--json``.
     """
@@ -48,6 +49,7 @@ class Outcome:
     details: tuple[str, ...] = ()
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
     partitions: Mapping[str, Outcome] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)
 

@@ -191,6 +191,15 @@ class Storage(Place):
                         continue
                     yield FileInfo(path, meta["size"], _millis(meta["last_modified"]))
 
+    def pages(self, after: str) -> Iterator[tuple[FileInfo, ...]]:
+        """The objects whose path sorts after this one, a page per request; for object stores. Most stores list by name,
+        but not all.
+        """
+        store, key = self._at(after)
+        with storage_errors(""):
+            for batch in store.list(offset=key, chunk_size=_PAGE):
+                yield tuple(FileInfo(meta["path"], meta["size"], _millis(meta["last_modified"])) for meta in batch)
+
     def _walk_local(self, skip: Any) -> Iterator[FileInfo]:
         todo = [""]
         while todo:

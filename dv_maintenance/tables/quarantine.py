@@ -26,7 +26,17 @@ from dv_maintenance.tables.sweep import delete_batch, remove_empty_folders
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["QUARANTINE", "Restored", "Returning", "empty", "new_batch", "put_back", "set_aside", "undelete"]
+__all__ = [
+    "QUARANTINE",
+    "Restored",
+    "Returning",
+    "empty",
+    "new_batch",
+    "put_back",
+    "quarantined",
+    "set_aside",
+    "undelete",
+]
 
 QUARANTINE: Final = "_dvm_quarantine"
 _FORMAT: Final = "%Y-%m-%dT%H-%M-%SZ"
@@ -82,6 +92,14 @@ def empty(storage: Storage, before: int) -> int:
 def overdue(storage: Storage, before: int) -> int:
     """How many batches are older than ``before``, epoch milliseconds: :func:`empty` would delete their files."""
     return sum(batch.at < before for batch in _batches(storage))
+
+
+def quarantined(storage: Storage, paths: Iterable[str]) -> set[str]:
+    """Those of the paths whose files were set aside and can be put back."""
+    wanted, found = set(paths), set[str]()
+    for batch in _batches(storage):
+        found |= {info.path[len(batch.folder) + 1 :] for info in storage.list(batch.folder)} & wanted
+    return found
 
 
 # -- putting back ----------------------------------------------------------------------------------------------------

@@ -170,6 +170,9 @@ class FaultyAccess(Access):
 
         return self.call("list", folder, lambda: _Entries(entries()), DISK, cut=cut)
 
+    def stat(self, path: str) -> os.stat_result:
+        return self.call("head", path, lambda: self.inner.stat(path), DISK)
+
     def lstat(self, path: str) -> os.stat_result:
         return self.call("head", path, lambda: self.inner.lstat(path), DISK)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,6 +22,7 @@ from dv_maintenance.dv.carry import Source, carry_over
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.file_log import FILE_CHANGES, FileCommit, FileLog
+from dv_maintenance.tables.fsck import DATA, Needed, Remedy, needed, row_numbers
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.model import (
     FILES_SCHEMA,
@@ -381,6 +382,19 @@ class MemoryTable:
             ]
         changes = pa.Table.from_pylist(rows, schema=FILE_CHANGES)
         return FileLog(tuple(commits), changes, first - 1 if first else None, complete=True)
+
+    def needed_files(self, snapshot: Snapshot) -> pa.Table:
+        files = snapshot.files
+        paths, sizes = files["path"].combine_chunks(), files["size"].combine_chunks()
+        return needed([Needed(DATA, paths, sizes, exact=True, files=row_numbers(range(files.num_rows)))])
+
+    def stored_sources(self, snapshot: Snapshot) -> Iterator[SourceFile]:
+        for key in self._versions[snapshot.version].files:
+            # Its DVs are in this process: there are no bytes to look at.
+            yield replace(self._source(key, snapshot.version), dv=None, format="json")
+
+    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
+        return () if back_to is None else (Remedy(f"Go back to version {back_to}.", None, "What came after it."),)
 
     # -- plumbing ------------------------------------------------------------------------------------------------
 

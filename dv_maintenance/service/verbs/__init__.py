@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dv_maintenance.service.verbs.rewrites import apply, apply_plan, downgrade, purge, zorder
     from dv_maintenance.service.verbs.rows import delete_rows, merge_rows, update_rows
     from dv_maintenance.service.verbs.simulation import simulate, simulate_tables, simulate_watched
-    from dv_maintenance.service.verbs.state import health, history, opened, plan, report_table
+    from dv_maintenance.service.verbs.state import fsck, health, history, opened, plan, report_table
     from dv_maintenance.service.verbs.versions import checkpoint, convert, engine_sql, restore
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "delete_rows",
     "downgrade",
     "engine_sql",
+    "fsck",
     "health",
     "history",
     "manifest",
@@ -55,6 +56,7 @@ _HOMES = {
     "delete_rows": "rows",
     "downgrade": "rewrites",
     "engine_sql": "versions",
+    "fsck": "state",
     "health": "state",
     "history": "state",
     "manifest": "files",

@@ -1,4 +1,6 @@
-"""Verbs that only read the log: the health of a table, what a policy would do, its history. None starts an engine."""
+"""Verbs that only read: the health of a table, whether its files are there and intact, what a policy would do, its
+history. None starts an engine.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["health", "history", "opened", "plan", "report_table"]
+__all__ = ["fsck", "health", "history", "opened", "plan", "report_table"]
 
 
 def opened(watched: WatchedTable) -> Table:
@@ -54,16 +56,30 @@ def health(table: Table, version: int | None = None, policy: Policy | None = Non
     return replace(with_deadlines(state, found), report={**state.report, "erasure": found.to_json()})
 
 
+def fsck(
+    table: Table,
+    version: int | None = None,
+    *,
+    deep: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Outcome:
+    """Whether every file that readers need is there, and with ``deep`` intact. What is not is the outcome's ``damage``.
+    Raises the errors of ``maintenance.fsck``.
+    """
+    from dv_maintenance.maintenance.fsck import fsck as check
+    from dv_maintenance.service.reports.fsck import of_fsck
+
+    return of_fsck(check(table, version, deep=deep, on_progress=on_progress))
+
+
 def plan(table: Table, policy: Policy) -> Outcome:
     """What a policy would do, and why. Raises what ``apply`` would raise before its first rewrite."""
     from dv_maintenance.maintenance.meter.of_table import decide_for
     from dv_maintenance.service.reports.work import of_plan
-    from dv_maintenance.service.verbs.rewrites import warn_missing
 
     snapshot = table.snapshot()
     # A plan that apply would refuse is not worth saving.
     table.check_writable(snapshot, "rewrite")
-    warn_missing(snapshot, policy)
     made = decide_for(table, snapshot, policy)
     return with_deadlines(replace(of_plan(made), report=made.to_json()), _to_erase(table, snapshot, policy))
 

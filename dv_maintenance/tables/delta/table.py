@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         WaitingRows,
     )
     from dv_maintenance.tables.file_log import FileLog
+    from dv_maintenance.tables.fsck import Remedy
     from dv_maintenance.tables.model import (
         Change,
         Changes,
@@ -300,6 +301,21 @@ class DeltaTable:
 
     def engine_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
         return (task.sources[0] for task in self.scan_tasks(snapshot))
+
+    def needed_files(self, snapshot: Snapshot) -> pa.Table:
+        from dv_maintenance.tables.delta.fsck import needed_files
+
+        return needed_files(self.storage, _delta(snapshot))
+
+    def stored_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
+        from dv_maintenance.tables.delta.rows.tasks import stored_sources
+
+        return stored_sources(self.storage, _delta(snapshot))
+
+    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
+        from dv_maintenance.tables.delta.fsck import remedies
+
+        return remedies(self.storage, _delta(snapshot), kinds, back_to)
 
     def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
         from dv_maintenance.tables.delta.verbs.manifest import write_manifests

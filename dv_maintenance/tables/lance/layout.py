@@ -11,13 +11,14 @@ from urllib.parse import quote
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.storage import Storage, absolute_uri
-from dv_maintenance.tables.lance.log.manifest import DataFile, DeletionFile, Manifest
+from dv_maintenance.tables.lance.log.manifest import DataFile, DeletionFile, Index, Manifest
 
-__all__ = ["DATA", "DELETIONS", "check_folders", "data_path", "deletion_path"]
+__all__ = ["DATA", "DELETIONS", "check_folders", "data_path", "deletion_path", "index_path"]
 
 DATA: Final = "data"
 DELETIONS: Final = "_deletions"
-_WRITTEN: Final = (DATA, DELETIONS, "_versions", "_transactions", "_indices")
+_INDICES: Final = "_indices"
+_WRITTEN: Final = (DATA, DELETIONS, "_versions", "_transactions", _INDICES)
 
 
 def check_folders(storage: Storage) -> None:
@@ -34,6 +35,11 @@ def data_path(storage: Storage, manifest: Manifest, file: DataFile) -> str:
 def deletion_path(storage: Storage, manifest: Manifest, file: DeletionFile) -> str:
     """Path of a deletion file for ``storage``. Raises as :func:`data_path`."""
     return _path(storage, manifest, DELETIONS, file.name, file.base_id)
+
+
+def index_path(storage: Storage, manifest: Manifest, index: Index) -> str:
+    """Path of the folder of an index for ``storage``. Raises as :func:`data_path`."""
+    return _path(storage, manifest, _INDICES, index.uuid, index.base_id)
 
 
 def _path(storage: Storage, manifest: Manifest, folder: str, name: str, base_id: int | None) -> str:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.capabilities import RenamedManifests, UndeleteResult
     from dv_maintenance.tables.file_log import FileLog
+    from dv_maintenance.tables.fsck import Remedy
     from dv_maintenance.tables.lance.commit.preflight import Fault
     from dv_maintenance.tables.lance.log.refs import Branch, Tag
     from dv_maintenance.tables.model import Changes, HistoryEntry, OldestDv, Snapshot, VacuumResult
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.rows import ChangesOutcome, ColumnBounds, RowChanges, RowRules, RowWriteTask
     from dv_maintenance.tables.table import CommitOutcome, Replacement
-    from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask
+    from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
 
 __all__ = ["LanceTable"]
 
@@ -206,6 +207,21 @@ class LanceTable:
         from dv_maintenance.tables.lance.commit.preflight import preflight
 
         return preflight(self.storage, version, fragments)
+
+    def needed_files(self, snapshot: Snapshot) -> pa.Table:
+        from dv_maintenance.tables.lance.fsck import needed_files
+
+        return needed_files(self.storage, cast("LanceSnapshot", snapshot))
+
+    def stored_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
+        from dv_maintenance.tables.lance.fsck import stored_sources
+
+        return stored_sources(self.storage, cast("LanceSnapshot", snapshot))
+
+    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
+        from dv_maintenance.tables.lance.fsck import remedies
+
+        return remedies(self.storage, cast("LanceSnapshot", snapshot), kinds, back_to)
 
     def tags(self) -> dict[str, Tag]:
         """Tags by name, including those of all branches, also when this table is a branch."""

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.capabilities import EngineName, UndeleteResult, WaitingRows
     from dv_maintenance.tables.file_log import FileLog
+    from dv_maintenance.tables.fsck import Remedy
     from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv, Snapshot, VacuumResult
     from dv_maintenance.tables.paimon.log.refs import Tag
     from dv_maintenance.tables.predicate import Predicate
@@ -248,6 +249,23 @@ class PaimonTable:
 
         tagged = (self.snapshot(tag.snapshot.id) for tag in self.tags().values())
         return sources(self.layout, chain([cast("PaimonSnapshot", snapshot)], tagged))
+
+    # -- fsck ----------------------------------------------------------------------------------------------------------
+
+    def needed_files(self, snapshot: Snapshot) -> pa.Table:
+        from dv_maintenance.tables.paimon.fsck import needed_files
+
+        return needed_files(cast("PaimonSnapshot", snapshot))
+
+    def stored_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
+        from dv_maintenance.tables.paimon.verbs.engine_sql import sources
+
+        return sources(self.layout, iter([cast("PaimonSnapshot", snapshot)]))
+
+    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
+        from dv_maintenance.tables.paimon.fsck import remedies
+
+        return remedies(kinds, back_to)
 
     # -- tags and branches -------------------------------------------------------------------------------------------
 

@@ -33,7 +33,16 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
     from dv_maintenance.tables.work import RewriteBin
 
-__all__ = ["compression", "dv_ref", "log_path", "output_folder", "rewrite_tasks", "scan_tasks"]
+__all__ = [
+    "compression",
+    "descriptor",
+    "dv_ref",
+    "log_path",
+    "output_folder",
+    "rewrite_tasks",
+    "scan_tasks",
+    "stored_sources",
+]
 
 _SOURCE_COLUMNS: Final = ["path", "partition", "size", "physical_rows", "dv_id", "dv"]
 _ROW_COLUMNS: Final = ["base_row_id", "default_row_commit_version"]
@@ -74,6 +83,13 @@ def scan_tasks(storage: Storage, snapshot: DeltaSnapshot, columns: Sequence[str]
     tracked = None if tracked is None else replace(tracked, row_id=row_id)
     sources = _sources(storage, snapshot.files, partitions, tracked)
     return [ScanTask((source,), schema, match_by) for _, source in sources]
+
+
+def stored_sources(storage: Storage, snapshot: DeltaSnapshot) -> Iterator[SourceFile]:
+    """Every live file with its DV, in the order of ``snapshot.files``, whatever its rows are. Raises
+    DamagedDeletionVectorError.
+    """
+    return (source for _, source in _sources(storage, snapshot.files, ()))
 
 
 def rewrite_tasks(
@@ -196,7 +212,7 @@ def _sources(
                     uri=storage.uri_of(storage.path_of(RawName(row["path"]))),
                     size=row["size"],
                     rows=row["physical_rows"],
-                    dv=None if row["dv"] is None else dv_ref(storage, _descriptor(row["dv"])),
+                    dv=None if row["dv"] is None else dv_ref(storage, descriptor(row["dv"])),
                     constants=constants_of[partition],
                     row_defaults={} if tracked is None else _row_defaults(row, tracked),
                 ),
@@ -210,7 +226,8 @@ def _row_defaults(row: Mapping[str, Any], tracked: StoredColumns) -> dict[str, R
     return {tracked.row_id: RowDefault(base, counts=True), tracked.commit_version: RowDefault(version)}
 
 
-def _descriptor(dv: Mapping[str, Any]) -> DvDescriptor:
+def descriptor(dv: Mapping[str, Any]) -> DvDescriptor:
+    """Of a value of the column ``dv`` of ``Snapshot.files``."""
     return DvDescriptor(dv["storage_type"], dv["path_or_inline"], dv["offset"], dv["size"], dv["cardinality"])
 
 

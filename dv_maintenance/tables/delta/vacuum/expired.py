@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
 __all__ = [
+    "NOT_PLAIN",
     "Needed",
     "Protected",
     "Scope",
@@ -70,7 +71,7 @@ _STAGED_LOG = re.compile(rf"{_LOG}/([0-9]{{20}}\.[^/]+|_last_checkpoint|_last_va
 _UUID_TEXT = 20  # Z85 characters
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 # Names that differ from their path: escaped or absolute ones, and those with dots or empty parts to resolve.
-_NOT_PLAIN = r"[%:]|^/|//|(^|/)\.{1,2}(/|$)"
+NOT_PLAIN = r"[%:]|^/|//|(^|/)\.{1,2}(/|$)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ def paths_of(storage: Storage, raw: pa.Array | pa.ChunkedArray, elsewhere: set[s
     Names are URIs, to be decoded once. Some writers forget to encode, so the literal name counts as well: protecting
     too much leaks a file, protecting too little loses it.
     """
-    plain = pc.invert(pc.match_substring_regex(raw, _NOT_PLAIN))
+    plain = pc.invert(pc.match_substring_regex(raw, NOT_PLAIN))
     paths = set(raw.filter(plain).to_pylist())
     for name in raw.filter(pc.invert(plain)).to_pylist():
         path = path_of(storage, RawName(name))

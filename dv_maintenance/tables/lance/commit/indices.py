@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.lance.log.manifest import Manifest
 
-__all__ = ["update_indices"]
+__all__ = ["SYSTEM", "update_indices"]
 
 _VECTOR: Final = "VectorIndexDetails"
 # Lance's internal indices; no search uses them.
-_SYSTEM: Final = frozenset({"__lance_frag_reuse", "__lance_mem_wal"})
+SYSTEM: Final = frozenset({"__lance_frag_reuse", "__lance_mem_wal"})
 
 
 def update_indices(storage: Storage) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def update_indices(storage: Storage) -> tuple[str, ...]:
 def _names(manifest: Manifest) -> tuple[list[str], list[str]]:
     """Indices to retrain, and the others."""
     stable = bool(manifest.reader_flags & STABLE_ROW_IDS)
-    indices = [index for index in manifest.indices() if index.name not in _SYSTEM]
+    indices = [index for index in manifest.indices() if index.name not in SYSTEM]
     retrain = sorted({index.name for index in indices if stable and index.kind.endswith(_VECTOR)})
     return retrain, sorted({index.name for index in indices} - set(retrain))
 

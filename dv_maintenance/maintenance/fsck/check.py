@@ -1,0 +1,247 @@
+"""Check one version of a table, explain each damage, and say what repairs it. Nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.compute as pc
+
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
+from dv_maintenance.maintenance.fsck.deep import Read, read
+from dv_maintenance.maintenance.fsck.faults import LOG, MISSING, Fault
+from dv_maintenance.maintenance.fsck.look import Looked, look
+from dv_maintenance.maintenance.fsck.report import Damage, FsckReport
+from dv_maintenance.tables.file_log import FileLogTable
+from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, FsckTable, Remedy, row_numbers
+from dv_maintenance.tables.quarantine import quarantined
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.table import Table
+
+__all__ = ["fsck"]
+
+_ATTEMPTS: Final = 5
+_COPY_BACK: Final = Remedy(
+    "Copy each file back to exactly its path, from a backup or, with a versioned bucket, from its earlier object "
+    "version. The table then reads as before.",
+    None,
+    "Nothing.",
+)
+
+
+def fsck(
+    table: Table,
+    version: int | None = None,
+    *,
+    deep: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> FsckReport:
+    """Look for every file that readers of a version need; the newest version by default.
+
+    deep : also read every data file's footer, and every deletion vector.
+    on_progress : called with work done and the total, in files.
+
+    The table's history is read only if something is damaged.
+
+    Raises
+    ------
+    RefusedError : the format has no such check.
+    TableNotFoundError, UsageError, UnsupportedFeatureError, StorageError : as ``Table.snapshot``.
+    """
+    if not isinstance(table, FsckTable):
+        raise RefusedError(f"fsck is not supported for {table.format} tables", table=table.uri)
+    snapshot: Snapshot | None = None
+    try:
+        snapshot = table.snapshot(version)
+        live = snapshot.files.num_rows if deep else 0
+        step = None if on_progress is None else _steps(on_progress, live)
+        looked = look(table, snapshot, step=step)
+        found = Read()
+        if deep:
+            known = {table.storage.uri_of(fault.path) for fault in looked.faults}
+            total = sum(looked.files.values())
+            further = None if step is None else lambda done: step(total + min(done, live), total)
+            found = read(table, snapshot, looked.needed, known, further)
+    except DamagedTableError as damage:
+        return _of_log(table, version if snapshot is None else snapshot.version, damage, deep=deep)
+    return _report(table, snapshot, looked, found, deep=deep)
+
+
+def _steps(on_progress: Callable[[int, int], None], more: int) -> Callable[[int, int], None]:
+    return lambda done, total: on_progress(done, total + more)
+
+
+def _of_log(table: FsckTable, version: int | None, damage: DamagedTableError, *, deep: bool) -> FsckReport:
+    """The log can't be read, or contradicts itself: no version of it can be compared with the storage."""
+    found = Damage("", table.uri, LOG, LOG, damage.message, "This version can't be read.", 0, (), None, 0, None)
+    further = (
+        ()
+        if damage.next_step is None
+        else (Remedy(_sentence(damage.next_step), None, "It depends on what is restored."),)
+    )
+    return FsckReport(
+        table=table.uri,
+        format=table.format,
+        version=damage.version if version is None else version,
+        timestamp=None,
+        deep=deep,
+        files=0,
+        dv_files=0,
+        index_files=0,
+        bytes=0,
+        footers=0,
+        dvs=0,
+        unread=0,
+        files_damaged=0,
+        live_rows_damaged=None,
+        damage=(found,),
+        remedies=(_COPY_BACK, *further),
+    )
+
+
+def _report(table: FsckTable, snapshot: Snapshot, looked: Looked, found: Read, *, deep: bool) -> FsckReport:
+    faults = [*looked.faults, *found.faults]
+    hit = sorted({row for fault in faults for row in fault.files})
+    since = _since(table, snapshot, faults) if faults else []
+    return FsckReport(
+        table=table.uri,
+        format=table.format,
+        version=snapshot.version,
+        timestamp=snapshot.timestamp,
+        deep=deep,
+        files=looked.files.get(DATA, 0) + looked.files.get(WAITING, 0),
+        dv_files=looked.files.get(DV, 0),
+        index_files=looked.files.get(INDEX, 0),
+        bytes=looked.bytes,
+        footers=found.footers,
+        dvs=found.dvs,
+        unread=found.unread,
+        files_damaged=len(hit),
+        live_rows_damaged=_rows(snapshot, hit)[0],
+        damage=tuple(_damage(table, snapshot, fault, first) for fault, first in zip(faults, since, strict=True)),
+        remedies=_remedies(table, snapshot, faults, since) if faults else (),
+    )
+
+
+def _damage(table: FsckTable, snapshot: Snapshot, fault: Fault, since: int | None) -> Damage:
+    live, deleted = _rows(snapshot, fault.files)
+    names = snapshot.files["partition"].take(row_numbers(fault.files)).to_pylist()
+    return Damage(
+        path=fault.path,
+        uri=table.storage.uri_of(fault.path),
+        kind=fault.kind,
+        fault=fault.fault,
+        reason=fault.reason,
+        effect=_effect(fault.kind, len(fault.files), live, deleted),
+        files=len(fault.files),
+        partitions=tuple(sorted({name for name in names if name})),
+        live_rows=live if fault.files else None,
+        deleted_rows=deleted,
+        since=since,
+    )
+
+
+def _rows(snapshot: Snapshot, files: Sequence[int]) -> tuple[int | None, int]:
+    """Live and deleted rows of some files; ``None``: the log does not say how many rows one of them has."""
+    chosen = snapshot.files.select(["physical_rows", "deleted_rows"]).take(row_numbers(files))
+    deleted = int(pc.sum(chosen["deleted_rows"]).as_py() or 0)
+    if chosen["physical_rows"].null_count:
+        return None, deleted
+    return int(pc.sum(chosen["physical_rows"]).as_py() or 0) - deleted, deleted
+
+
+def _effect(kind: str, files: int, live: int | None, deleted: int) -> str:
+    rest = "live rows" if live is None else _count(live, "live row")
+    rows = "an unknown number of live rows" if live is None else rest
+    if kind == WAITING:
+        return "Its rows wait for a compaction, which will fail; no batch query reads them yet."
+    if kind == INDEX:
+        return "Queries that use this index fail; other scans succeed."
+    if kind == DV:
+        whose, theirs = ("a data file", "the file's") if files == 1 else (f"{files:,} data files", "their")
+        return f"It marks {_count(deleted, 'row')} of {whose} as deleted: without it {theirs} {rest} can't be read."
+    return f"{rows[0].upper()}{rows[1:]} can't be read."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+# -- versions ---------------------------------------------------------------------------------------------------------
+
+
+def _since(table: FsckTable, snapshot: Snapshot, faults: Sequence[Fault]) -> list[int | None]:
+    """The first version that needs each of the faulty files."""
+    unknown: list[int | None] = [None] * len(faults)
+    if not isinstance(table, FileLogTable):
+        return unknown
+    try:
+        log = table.file_log(snapshot, 0)
+    except DvMaintenanceError:
+        return unknown  # the log of that time is damaged or gone: what is missing is known all the same
+    added = log.changes.filter(log.changes["added"])
+    versions = [commit.version for commit in log.commits]
+    first: dict[str, int] = {}
+    first_dv: dict[str, int] = {}
+    columns = (added[name].to_pylist() for name in ("commit", "path", "dv_id"))
+    for commit, path, dv in zip(*columns, strict=True):
+        first.setdefault(path, versions[commit])
+        if dv is not None:
+            first_dv.setdefault(dv, versions[commit])
+    found: list[int | None] = []
+    for fault in faults:
+        chosen = snapshot.files.select(["path", "dv_id"]).take(row_numbers(fault.files)).to_pylist()
+        known = [first_dv.get(row["dv_id"]) if fault.kind == DV else first.get(row["path"]) for row in chosen]
+        found.append(None if not known or None in known else min(each for each in known if each is not None))
+    return found
+
+
+def _back_to(table: FsckTable, since: Iterable[int | None]) -> int | None:
+    """The newest version before all damage, if its own files exist and it is not empty. If files of that version are
+    damaged, too, the search goes on before these, a few times.
+    """
+    for _ in range(_ATTEMPTS):
+        versions = list(since)
+        known = [each for each in versions if each is not None]
+        if not known or len(known) < len(versions):
+            return None
+        try:
+            back = table.parent_of(min(known))
+            older = table.snapshot(back)
+            if not older.files.num_rows:
+                return None
+            faults = look(table, older).faults
+        except DvMaintenanceError:
+            return None  # a vacuum took it, or it is damaged too
+        if not faults:
+            return back
+        since = _since(table, older, faults)
+    return None
+
+
+def _remedies(
+    table: FsckTable, snapshot: Snapshot, faults: Sequence[Fault], since: Sequence[int | None]
+) -> tuple[Remedy, ...]:
+    """The way that loses least first."""
+    found = []
+    gone = [fault.path for fault in faults if fault.fault == MISSING]
+    aside = len(quarantined(table.storage, gone)) if gone else 0
+    if aside:
+        found.append(
+            Remedy(
+                f"A vacuum set {aside:,} of the missing files aside: put them back.",
+                f"dvm undelete {table.uri}",
+                "Nothing.",
+            )
+        )
+    # An index is not in the log of files, and is made again.
+    concerned = [each for fault, each in zip(faults, since, strict=True) if fault.kind != INDEX]
+    kinds = {fault.kind for fault in faults}
+    own = table.remedies(snapshot, kinds, _back_to(table, concerned) if concerned else None)
+    return (*found, _COPY_BACK, *own)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:].rstrip('.')}."

@@ -1,0 +1,122 @@
+"""The deep look: every data file's footer, and every deletion vector's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from dv_maintenance.engine.row_counts import count_rows
+from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
+from dv_maintenance.maintenance.fsck.faults import CONTENT, MISSING, ROWS, Fault
+from dv_maintenance.tables.dv_codecs import load
+from dv_maintenance.tables.fsck import DATA, DV, WAITING
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.fsck import FsckTable
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.work import SourceFile
+
+__all__ = ["Read", "read"]
+
+_THREADS: Final = 16
+_AT_ONCE: Final = 1024  # sources in memory
+
+Step = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class Read:
+    """What was read. ``footers``, ``dvs``: how many. ``unread``: data files of formats that are not read here."""
+
+    footers: int = 0
+    dvs: int = 0
+    unread: int = 0
+    faults: list[Fault] = field(default_factory=list)
+
+
+def read(
+    table: FsckTable, snapshot: Snapshot, needed: pa.Table, known: Collection[str], step: Step | None = None
+) -> Read:
+    """Read every data file's footer and every DV of a snapshot.
+
+    needed : schema ``tables.fsck.NEEDED``.
+    known : URIs of files with faults, which are not read.
+    step : called with how many live files were read.
+    """
+    found, done = Read(), 0
+    rows = _rows_of(needed)
+    sources = iter(table.stored_sources(snapshot))
+    with ThreadPoolExecutor(_THREADS) as pool:
+        while chunk := list(islice(sources, _AT_ONCE)):
+            for each in pool.map(lambda source: _read(table, source, known, rows), chunk):
+                found.footers += each.footers
+                found.dvs += each.dvs
+                found.unread += each.unread
+                found.faults += each.faults
+            done += len(chunk)
+            if step is not None:
+                step(done)
+    return found
+
+
+def _rows_of(needed: pa.Table) -> dict[str, tuple[str, int | None]]:
+    """Kind, and row in ``Snapshot.files``, of each data file by its path."""
+    columns = (needed[name].to_pylist() for name in ("path", "kind", "file"))
+    return {path: (kind, row) for path, kind, row in zip(*columns, strict=True) if kind in (DATA, WAITING)}
+
+
+def _read(
+    table: FsckTable, source: SourceFile, known: Collection[str], rows: dict[str, tuple[str, int | None]]
+) -> Read:
+    found = Read()
+    counted: int | None = source.rows
+    own: tuple[int, ...] = ()
+    for part in source.parts or (source,):
+        path = table.storage.path_of_uri(part.uri)
+        kind, row = rows.get(path, (DATA, None))
+        files = () if row is None else (row,)
+        own = own or files
+        if part.uri in known:
+            continue
+        try:
+            count = count_rows(part, table.storage)
+        except DamagedTableError as damage:
+            reason = damage.message.replace(part.uri, "it").replace(f"data file {path}", "it")
+            found.faults.append(Fault(path, kind, _kind_of(damage), reason, files))
+            continue
+        found.footers += count is not None
+        found.unread += count is None
+        if count is not None and part.rows is not None and count != part.rows:
+            reason = f"its footer counts {count:,} rows, the log says {part.rows:,}"
+            found.faults.append(Fault(path, kind, ROWS, reason, files))
+        counted = count if counted is None else counted
+    found.faults += _read_dv(table, source, counted, known, own)
+    found.dvs += source.dv is not None
+    return found
+
+
+def _read_dv(
+    table: FsckTable, source: SourceFile, rows: int | None, known: Collection[str], own: tuple[int, ...]
+) -> Iterator[Fault]:
+    dv = source.dv
+    if dv is None:
+        return
+    # An inline DV is in the log: the data file stands for it.
+    path = table.storage.path_of_uri(dv.uri or source.uri)
+    if dv.uri in known:
+        return
+    try:
+        load(dv, table.storage.get_range, rows=rows)
+    except DamagedDeletionVectorError as damage:
+        place = "its inline deletion vector" if dv.uri is None else "its deletion vector"
+        at = f" at offset {dv.offset}" if dv.offset else ""
+        yield Fault(path, DV, _kind_of(damage), f"{place}{at}: {damage.reason}", own)
+
+
+def _kind_of(damage: DamagedTableError) -> str:
+    return MISSING if isinstance(damage.__cause__, FileNotFoundError) else CONTENT

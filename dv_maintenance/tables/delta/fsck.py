@@ -1,0 +1,102 @@
+"""Files that readers of a Delta table open beside the log, and what repairs the table if one of them is gone.
+
+Protocol: Add File, Deletion Vector Descriptor Schema. Checkpoints, sidecars and commits were read for the snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.files.arrays import flags, numbers, strings
+from dv_maintenance.storage import RawName
+from dv_maintenance.tables.delta.rows.tasks import descriptor, dv_ref
+from dv_maintenance.tables.delta.vacuum.expired import NOT_PLAIN
+from dv_maintenance.tables.fsck import DATA, DV, Needed, Remedy, needed, row_numbers
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+
+__all__ = ["needed_files", "remedies"]
+
+_DV_FRAME: Final = 8  # bytes around a bitmap in its file: size word and checksum
+
+
+def needed_files(storage: Storage, snapshot: DeltaSnapshot) -> pa.Table:
+    """Data files with their exact sizes, and DV files, each as large as its last DV needs."""
+    files = snapshot.files
+    dvs = files["dv"].combine_chunks()
+    stored = pc.fill_null(pc.not_equal(pc.struct_field(dvs, "storage_type"), "i"), False)
+    dvs = dvs.filter(stored)
+    starts = pc.fill_null(pc.struct_field(dvs, "offset"), 0).cast(pa.int64())
+    ends = pc.add(pc.add(starts, pc.struct_field(dvs, "size").cast(pa.int64())), _DV_FRAME)
+    return needed(
+        [
+            Needed(
+                DATA,
+                _paths(storage, files["path"].combine_chunks()),
+                files["size"].combine_chunks(),
+                exact=True,
+                files=row_numbers(np.arange(files.num_rows)),
+            ),
+            Needed(DV, _dv_paths(storage, dvs), ends, exact=False, files=row_numbers(np.flatnonzero(flags(stored)))),
+        ]
+    )
+
+
+def _paths(storage: Storage, names: pa.StringArray) -> pa.StringArray:
+    """The paths of names in the log. Only names that are not their own paths become Python objects."""
+    strange = pc.match_substring_regex(names, NOT_PLAIN)
+    if not pc.any(strange).as_py():
+        return names
+    decoded = [storage.path_of(RawName(name)) for name in names.filter(strange).to_pylist()]
+    return pc.replace_with_mask(names, strange, strings(decoded))
+
+
+def _dv_paths(storage: Storage, dvs: pa.StructArray) -> pa.StringArray:
+    """The file of each descriptor. DVs share files: each name is decoded once. Raises DamagedDeletionVectorError."""
+    if not len(dvs):
+        return strings([])
+    kinds, names = pc.struct_field(dvs, "storage_type"), pc.struct_field(dvs, "path_or_inline")
+    coded = pc.binary_join_element_wise(kinds, names, "").dictionary_encode()
+    _, firsts = np.unique(numbers(coded.indices), return_index=True)
+    uris = [dv_ref(storage, descriptor(dvs[int(at)].as_py())).uri for at in firsts]
+    return strings([storage.path_of_uri(uri) if uri else "" for uri in uris]).take(coded.indices)
+
+
+def remedies(
+    storage: Storage, snapshot: DeltaSnapshot, kinds: Collection[str], back_to: int | None
+) -> tuple[Remedy, ...]:
+    """See ``FsckTable``. Delta Lake itself has no command that forgets a missing file; Databricks has one."""
+    found = []
+    if back_to is not None:
+        found.append(
+            Remedy(
+                f"Restore version {back_to}, which does not need the damaged files and whose own files exist.",
+                f"dvm restore {storage.uri} --version {back_to}",
+                f"What was committed after version {back_to}.",
+            )
+        )
+    if snapshot.partition_columns:
+        found.append(
+            Remedy(
+                "Write the partitions concerned again from their source, with replaceWhere on the partition columns: "
+                "it reads no old file.",
+                None,
+                "What the source no longer has.",
+            )
+        )
+    if DATA in kinds:
+        found.append(
+            Remedy(
+                "On Databricks, take the missing data files out of the log; look at it with DRY RUN first.",
+                f"FSCK REPAIR TABLE delta.`{storage.uri}` DRY RUN",
+                "The rows of these files.",
+            )
+        )
+    return tuple(found)

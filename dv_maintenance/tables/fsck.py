@@ -1,0 +1,120 @@
+"""What a reader of a version opens beside the log: the files that ``fsck`` looks for, and how a format repairs damage.
+
+The format says which files are needed, and what its own engine offers. Looking for them, reading them and judging what
+was found is the same for all formats: ``maintenance.fsck``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+
+from dv_maintenance.files.arrays import bools, strings
+from dv_maintenance.tables.table import Table
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.work import SourceFile
+
+__all__ = ["DATA", "DV", "INDEX", "NEEDED", "WAITING", "FsckTable", "Needed", "Remedy", "needed", "row_numbers"]
+
+DATA = "data"
+DV = "dv"
+WAITING = "waiting"
+"""A data file that readers do not open yet, but that a compaction will."""
+INDEX = "index"
+
+# One row per live file and file that its readers need: a DV file that holds the DVs of ten data files has ten rows.
+NEEDED = pa.schema(
+    [
+        # For the table's storage.
+        pa.field("path", pa.string(), nullable=False),
+        # One of the kinds above.
+        pa.field("kind", pa.dictionary(pa.int8(), pa.string()), nullable=False),
+        # Bytes; null where the log does not say.
+        pa.field("size", pa.int64()),
+        # Whether `size` is the file's own. If not, the file is at least as large: it ends with a DV, or after it.
+        pa.field("exact", pa.bool_(), nullable=False),
+        # The row in `Snapshot.files` of the file whose readers need it; null where that is none in particular.
+        pa.field("file", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """Needed files of one kind, the columns of NEEDED.
+
+    paths : strings.
+    sizes : 64-bit integers.
+    files : 64-bit integers; ``None``: of no file in particular.
+    """
+
+    kind: str
+    paths: pa.Array
+    sizes: pa.Array
+    exact: bool
+    files: pa.Int64Array | None
+
+
+def needed(parts: Sequence[Needed]) -> pa.Table:
+    """The parts, one after the other, as one table; schema NEEDED."""
+    lengths = [len(part.paths) for part in parts]
+    codes = np.repeat(np.arange(len(parts), dtype=np.int8), lengths)
+    kinds = pa.Int8Array.from_buffers(pa.int8(), len(codes), [None, pa.py_buffer(codes)])
+    columns = {
+        "path": pa.chunked_array([part.paths for part in parts], pa.string()),
+        "kind": pa.DictionaryArray.from_arrays(kinds, strings([part.kind for part in parts])),
+        "size": pa.chunked_array([part.sizes for part in parts], pa.int64()),
+        "exact": bools(np.repeat([part.exact for part in parts], lengths)),
+        "file": pa.chunked_array(
+            [pa.nulls(len(part.paths), pa.int64()) if part.files is None else part.files for part in parts], pa.int64()
+        ),
+    }
+    return pa.Table.from_arrays([columns[name] for name in NEEDED.names], schema=NEEDED)
+
+
+def row_numbers(rows: Any) -> pa.Int64Array:
+    """Of a NumPy array."""
+    data = np.ascontiguousarray(rows, np.int64)
+    return pa.Int64Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(data)])
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A way to repair damage.
+
+    how : what to do, as a sentence.
+    command : what to run; ``None`` if it is not a command.
+    loses : what is lost by it, as a sentence.
+    """
+
+    how: str
+    command: str | None
+    loses: str
+
+
+@runtime_checkable
+class FsckTable(Table, Protocol):
+    """A table that can say which files a reader of a version opens."""
+
+    def needed_files(self, snapshot: Snapshot) -> pa.Table:
+        """Every file that a reader of the snapshot opens, schema NEEDED. Reads nothing but the snapshot, except for
+        index files whose names the log does not have.
+        """
+
+    def stored_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
+        """Every data file of the snapshot with its DV, whether this package can read its rows or not. Files that hold
+        the rows of one live file together are ``parts``.
+        """
+
+    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
+        """How the format and its engine repair damage of files of these kinds, cheapest first.
+
+        back_to : an older version that does not need the damaged files, and whose own files exist; ``None``: there is
+            none.
+        """

@@ -1,0 +1,90 @@
+"""Files that readers of a Paimon table open beside its manifests, and what repairs the table if one of them is gone.
+
+Manifests, their lists and the index manifest were read for the snapshot. Names of extra files (file indexes) are not
+kept in a snapshot and not looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.files.arrays import flags, int64s, strings
+from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, Needed, Remedy, needed, row_numbers
+from dv_maintenance.tables.paimon.log.index_manifest import DELETION_VECTORS
+from dv_maintenance.tables.paimon.rows.evolution import PARTS_OF
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+
+__all__ = ["needed_files", "remedies"]
+
+
+def needed_files(snapshot: PaimonSnapshot) -> pa.Table:
+    """Data files, those that wait for a compaction, and index files: of DVs that readers apply, and of others."""
+    files, parts, hidden = snapshot.files, snapshot.parts, snapshot.hidden
+    paths = files["path"].combine_chunks()
+    of = parts[PARTS_OF].combine_chunks() if parts.num_rows else strings([])
+    # If several files hold the same rows, the size in `files` is their total.
+    alone = row_numbers(np.flatnonzero(~flags(pc.is_in(paths, value_set=of))))
+    whole = files.take(alone)
+    anchors = pc.index_in(of, value_set=paths).cast(pa.int64())
+    bearing = pc.is_valid(files["dv_file"])
+    dv_files = files["dv_file"].combine_chunks().filter(bearing)
+    sizes = {each.path: each.size for each in snapshot.index.files}
+    others = [each for each in snapshot.index.files if each.kind != DELETION_VECTORS]
+    return needed(
+        [
+            Needed(DATA, _paths(whole), _sizes(whole), exact=True, files=alone),
+            Needed(DATA, _paths(parts), _sizes(parts), exact=True, files=anchors),
+            Needed(WAITING, _paths(hidden), _sizes(hidden), exact=True, files=None),
+            Needed(
+                DV,
+                dv_files,
+                int64s([sizes.get(path) for path in dv_files.to_pylist()]),
+                exact=True,
+                files=row_numbers(np.flatnonzero(flags(bearing))),
+            ),
+            Needed(
+                INDEX,
+                strings([each.path for each in others]),
+                int64s([each.size for each in others]),
+                exact=True,
+                files=None,
+            ),
+        ]
+    )
+
+
+def _paths(files: pa.Table) -> pa.Array:
+    return files["path"].combine_chunks()
+
+
+def _sizes(files: pa.Table) -> pa.Array:
+    return files["size"].combine_chunks()
+
+
+def remedies(kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
+    """See ``FsckTable``."""
+    found = []
+    if back_to is not None:
+        found.append(
+            Remedy(
+                f"Roll back to snapshot {back_to}, which does not need the damaged files and whose own files exist.",
+                f"CALL sys.rollback(table => 'DATABASE.TABLE', version => '{back_to}')",
+                f"What was committed after snapshot {back_to}.",
+            )
+        )
+    if DATA in kinds or WAITING in kinds:
+        found.append(
+            Remedy(
+                "Let Paimon take missing data files out of its manifests; look at it with dry_run => true first.",
+                "CALL sys.remove_unexisting_files(table => 'DATABASE.TABLE', dry_run => true)",
+                "The rows of these files.",
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,54 @@
+"""``dvm fsck``: text, JSON and exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dv_maintenance import cli
+from dv_maintenance.testing.backends import DeltaBackend
+from dv_maintenance.testing.contract import TableContract
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    place = tmp_path / "orders"
+    TableContract.begun(DeltaBackend(str(place)))
+    return place
+
+
+def test_a_clean_table(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["fsck", str(table)]) == 0
+    said = capsys.readouterr().out
+    assert "Clean: 3 data files and 2 deletion vector files exist with the sizes that the log says" in said
+    assert "--deep reads it" in said
+    assert cli.main(["fsck", str(table), "--deep", "--json"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert (body["clean"], body["deep"], body["footers"], body["dvs"]) == (True, True, 3, 2)
+    assert (body["damage"], body["remedies"]) == ([], [])
+
+
+def test_a_damaged_table(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in table.glob("deletion_vector_*.bin"):
+        path.unlink()
+    assert cli.main(["fsck", str(table)]) == 5
+    said = capsys.readouterr().out
+    assert "Damaged: 2 faults. Readers of 2 of 3 data files fail: 13 live rows." in said
+    assert "(p=b): it does not exist. It marks 2 rows of a data file as deleted" in said
+    assert f"dvm restore {table.as_uri()} --version 3" in said
+    assert cli.main(["fsck", str(table), "--json"]) == 5
+    body = json.loads(capsys.readouterr().out)
+    assert body["live_rows_damaged"] == 13
+    assert {damage["fault"] for damage in body["damage"]} == {"missing"}
+    # The proposal is right.
+    assert cli.main(["restore", str(table), "--version", "3"]) == 0
+    assert cli.main(["fsck", str(table), "--deep"]) == 0
+    assert cli.main(["fsck", str(table), "--version", "6"]) == 5
+
+
+def test_no_table_is_not_a_damaged_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["fsck", str(tmp_path / "nothing")]) == 2
+    assert cli.main(["fsck", str(tmp_path / "nothing"), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"] == "TableNotFoundError"
