@@ -98,13 +98,7 @@ def _parser() -> _Parser:
     apply.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
 
     purge = verb("purge", "verbs:purge", "Purge every deletion vector, even a single one", table, access)
-    purge.add_argument(
-        "--partition",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="only there, spelled as by health (repeatable)",
-    )
+    _partitions(purge)
 
     vacuum = verb("vacuum", "verbs:vacuum", "Delete files that no version inside the retention needs", table, access)
     vacuum.add_argument("--retention", type=duration, metavar="168h", help="overrides the table's own property")
@@ -302,16 +296,21 @@ def _parser() -> _Parser:
 
     zorder = verb("zorder", "verbs:zorder", "Order files by columns, so that filters on them skip more", table, access)
     zorder.add_argument("--columns", type=names, required=True, metavar="A,B", help="the columns of the Z-curve")
-    zorder.add_argument(
+    _partitions(zorder)
+    zorder.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
+    zorder.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
+    return parser
+
+
+def _partitions(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
         "--partition",
         action="append",
         default=[],
         metavar="K=V",
-        help="only there, spelled as by health (repeatable)",
+        help="only there: a value, or K=V/K=V as health prints it (repeatable)",
     )
-    zorder.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
-    zorder.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
-    return parser
+    verb.add_argument("--missing-ok", action="store_true", help="accept partitions that no live file has")
 
 
 def _json_option() -> _Parser:

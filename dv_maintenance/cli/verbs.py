@@ -124,7 +124,9 @@ def apply(args: Namespace, out: Output) -> int:
 def purge(args: Namespace, out: Output) -> int:
     target = open_table(args, out)
     with open_engine(args) as engine, out.progress("purging") as step:
-        return _print(verbs.purge(target, lambda: engine, args.partition, on_progress=step), out)
+        return _print(
+            verbs.purge(target, lambda: engine, args.partition, missing_ok=args.missing_ok, on_progress=step), out
+        )
 
 
 def zorder(args: Namespace, out: Output) -> int:
@@ -136,6 +138,7 @@ def zorder(args: Namespace, out: Output) -> int:
             args.columns,
             args.partition,
             target_file_size=args.target_file_size,
+            missing_ok=args.missing_ok,
             dry_run=args.dry_run,
             on_progress=step,
         )

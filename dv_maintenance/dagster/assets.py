@@ -19,6 +19,7 @@ from packaging.version import Version
 from pydantic import Field
 
 from dv_maintenance.dagster import metadata, naming, partitions
+from dv_maintenance.dagster.checks import checked_after
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
@@ -93,6 +94,7 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
             missing = partitions.missing_partitions(table, snapshot, context.instance)
         for request in missing:
             context.instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+        checked_after(context.op_execution_context, table, opened)
         yield dg.ObserveResult(
             asset_key=key,
             metadata=metadata.of_table(report),
@@ -128,13 +130,15 @@ def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
                     table=table.path,
                     next_step="choose partitions, or install dagster 1.12.20 or newer",
                 )
+            opened = verbs.opened(table)
             outcome = verbs.optimize(
                 table,
-                verbs.opened(table),
+                opened,
                 lambda: engine_of(context.resources.spark),
                 keys,
                 downstream=lambda now: reads_downstream(context.instance, asset_graph(context), table, now),
             )
+        checked_after(context.op_execution_context, table, opened)
         for key, of_key in outcome.partitions.items():
             context.add_asset_metadata(metadata.of_partition(of_key), partition_key=key)
         return dg.MaterializeResult(
@@ -198,6 +202,7 @@ def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         if after is not None:
             tags = {"dagster/data_version": str(after.data_version)}
             context.log_event(dg.AssetObservation(key, metadata=metadata.of_table(after), tags=tags))
+        checked_after(context.op_execution_context, table, opened, vacuumed=True)
         return dg.MaterializeResult(metadata=metadata.render(outcome))
 
     return vacuum
@@ -216,7 +221,9 @@ def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     )
     def manifest(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
         with in_dagster_terms(context.retry_number), shown_in(context.log):
-            outcome = verbs.manifest(verbs.opened(table), lambda: engine_of(context.resources.spark))
+            opened = verbs.opened(table)
+            outcome = verbs.manifest(opened, lambda: engine_of(context.resources.spark))
+        checked_after(context.op_execution_context, table, opened)
         return dg.MaterializeResult(metadata=metadata.render(outcome))
 
     return manifest

@@ -1,20 +1,25 @@
 """Asset checks on the tables: the findings of ``service.checks`` as Dagster shows them.
 
 The checks are on the table's own key and never block: a blocking check would stop the maintenance that it calls for.
-In a run that also maintains the table they come last and report the state afterwards.
+In a run that also maintains the table they come last and report the state afterwards. Those that need only the log are
+evaluated without a run of their own, too: by the sensor, and by each op that maintains a table.
 """
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of checks.
 
 from collections.abc import Iterable, Iterator
+from typing import Any, cast
 
 import dagster as dg
 
 from dv_maintenance.dagster import naming
-from dv_maintenance.service.checks import CHECKS, READABLE, Finding, check, check_names
+from dv_maintenance.errors import redacted
+from dv_maintenance.service.checks import CHECKS, READABLE, Finding, check, check_names, check_opened
 from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.verbs import opened
+from dv_maintenance.tables.table import Table
 
-__all__ = ["build_dv_checks", "check_result"]
+__all__ = ["build_dv_checks", "check_evaluation", "check_result", "checked_after"]
 
 # The page shows a table in full, however long.
 _ROWS_SHOWN = 50
@@ -31,16 +36,41 @@ def build_dv_checks(tables: Iterable[WatchedTable]) -> list[dg.AssetChecksDefini
 
 def check_result(table: WatchedTable, finding: Finding) -> dg.AssetCheckResult:
     """A finding as the result of the check of that name. Checks that passed have the severity WARN, too."""
+    return dg.AssetCheckResult(**_of(table, finding))
+
+
+def check_evaluation(table: WatchedTable, finding: Finding) -> dg.AssetCheckEvaluation:
+    """The same for a sensor's tick, or for an op that is not the check's own."""
+    return dg.AssetCheckEvaluation(**_of(table, finding), blocking=False)
+
+
+def checked_after(
+    context: dg.OpExecutionContext, watched: WatchedTable, table: Table | None = None, *, vacuumed: bool = False
+) -> None:
+    """Evaluate the checks that need only the log after work on a table: work that cured it turns them to passed. They
+    never fail the run. ``vacuumed``: files out of use are counted again.
+    """
+    try:
+        found = check_opened(watched, table or opened(watched), search=vacuumed)
+    except Exception as error:  # noqa: BLE001 (the work is done, whatever becomes of the checks)
+        context.log.warning("%s: the checks were not evaluated: %s", watched.name, redacted(str(error)))
+        return
+    for finding in found:
+        # Recorded in every supported release; only the annotation lacks this kind of event.
+        context.log_event(cast("Any", check_evaluation(watched, finding)))
+
+
+def _of(table: WatchedTable, finding: Finding) -> dict[str, Any]:
     error = finding.severity == "error"
     rows = [dg.TableRecord(dict(row)) for row in finding.rows[:_ROWS_SHOWN]]
-    return dg.AssetCheckResult(
-        asset_key=naming.table_key(table),
-        check_name=finding.check,
-        passed=finding.severity is None,
-        severity=dg.AssetCheckSeverity.ERROR if error else dg.AssetCheckSeverity.WARN,
-        description=finding.reason,
-        metadata={**finding.numbers, **({"rows": dg.MetadataValue.table(rows)} if rows else {})},
-    )
+    return {
+        "asset_key": naming.table_key(table),
+        "check_name": finding.check,
+        "passed": finding.severity is None,
+        "severity": dg.AssetCheckSeverity.ERROR if error else dg.AssetCheckSeverity.WARN,
+        "description": finding.reason,
+        "metadata": {**finding.numbers, **({"rows": dg.MetadataValue.table(rows)} if rows else {})},
+    }
 
 
 def _checks(table: WatchedTable) -> dg.AssetChecksDefinition:

@@ -12,6 +12,7 @@ from typing import Any
 import dagster as dg
 
 from dv_maintenance.dagster import metadata, naming
+from dv_maintenance.dagster.checks import checked_after
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
@@ -57,6 +58,8 @@ def build_dv_night(
                 watched, started, window=window, budget=budget, plan_of=plan_of, waiting=waiting, spent=spent
             ):
                 _record(context, found)
+                if found.outcome is not None and found.outcome.numbers.get("steps"):
+                    checked_after(context, found.table)
                 if found.error is not None or (found.outcome is not None and found.outcome.problems):
                     failed.append(found)
         if failed:

@@ -15,6 +15,7 @@ import dagster as dg
 from pydantic import Field
 
 from dv_maintenance.dagster import metadata, naming
+from dv_maintenance.dagster.checks import checked_after
 from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.observed import observed_before
@@ -59,6 +60,7 @@ class Zorder(dg.Config):
 
     columns: list[str] = Field(description="The columns of the Z-curve; one column is a plain sort.")
     partitions: list[str] = Field(default=[], description="Only these, as k=v/k=v; by default the whole table.")
+    missing_ok: bool = Field(default=False, description="Accept partitions that no live file has.")
     target_file_size: str | None = Field(default=None, description="Overrides the table's own, such as 256MiB.")
     dry_run: bool = Field(default=False, description="Only make the plan.")
 
@@ -171,6 +173,7 @@ def run(context: dg.OpExecutionContext, table: WatchedTable, work: Callable[[Tab
     tags = None if after.data_version is None else {"dagster/data_version": str(after.data_version)}
     state = {"reason": entries["reason"], **metadata.of_table(after)}
     context.log_event(dg.AssetObservation(key, metadata=state, tags=tags))
+    checked_after(context, table, opened)
     if outcome.problems:
         raise dg.Failure(f"not verified: {'; '.join(outcome.problems)}", metadata=entries, allow_retries=False)
     return dict(outcome.report)
@@ -199,6 +202,7 @@ def _zorder(context: dg.OpExecutionContext, table: Table, config: Zorder) -> Out
         lambda: engine_of(context.resources.spark),
         config.columns,
         config.partitions,
+        missing_ok=config.missing_ok,
         target_file_size=config.target_file_size,
         dry_run=config.dry_run,
     )

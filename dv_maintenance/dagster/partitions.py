@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import dagster as dg
 
 from dv_maintenance.dagster import naming
-from dv_maintenance.service.partitions import GRID_COLUMNS, column_keys, escaped, window_start
+from dv_maintenance.service.partitions import GRID_COLUMNS, column_keys, listed_keys, window_start
 
 if TYPE_CHECKING:
     from dv_maintenance.service.partitions import PartitionColumn
@@ -69,7 +69,7 @@ def _of_column(table: WatchedTable, column: PartitionColumn) -> dg.PartitionsDef
         # Includes the current window: rows are deleted there.
         return _WINDOWS[column.every](start_date=window_start(column.every, column.start), end_offset=1)
     if column.values is not None:
-        return dg.StaticPartitionsDefinition([escaped(value) for value in column.values])
+        return dg.StaticPartitionsDefinition(listed_keys(column.values))
     return dg.DynamicPartitionsDefinition(name=_dynamic_name(table, column.name))
 
 

@@ -12,6 +12,7 @@ from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PART
 
 from dv_maintenance.dagster import naming
 from dv_maintenance.dagster.at_work import at_work
+from dv_maintenance.dagster.checks import check_evaluation
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.metadata import render
@@ -61,13 +62,13 @@ def build_dv_sensor(
     table that fails in such a run stops no other, and has a run of its own the next time.
 
     jobs : the jobs to watch for, among those of each table. A sensor for ``optimize`` also observes the tables and
-        evaluates their check ``readable``; other sensors do neither.
+        evaluates their checks, as far as the log alone answers them; other sensors do neither.
     rewrites : ``False``: it requests no ``optimize``, which waits for the tables' window.
     """
     wanted = frozenset(jobs)
     chosen = (table.model_copy(update={"jobs": tuple(job for job in table.jobs if job in wanted)}) for table in tables)
     watched = tuple(table for table in chosen if table.jobs)
-    observer = Observer(data_versions="optimize" in wanted)
+    observer = Observer(data_versions="optimize" in wanted, checks="optimize" in wanted)
     limits = Limits(budget_seconds, _PATIENCE_SECONDS, _MAX_REQUESTS)
 
     @dg.sensor(
@@ -165,17 +166,7 @@ class _Dagster:
         self.events.append(dg.AssetObservation(naming.table_key(table), metadata=entries, tags=tags))
 
     def check(self, table: WatchedTable, finding: Finding) -> None:
-        severity = dg.AssetCheckSeverity.WARN if finding.severity == "warn" else dg.AssetCheckSeverity.ERROR
-        self.events.append(
-            dg.AssetCheckEvaluation(
-                asset_key=naming.table_key(table),
-                check_name=finding.check,
-                passed=finding.severity is None,
-                severity=severity,
-                description=finding.reason,
-                blocking=False,
-            )
-        )
+        self.events.append(check_evaluation(table, finding))
 
 
 def _run_request(

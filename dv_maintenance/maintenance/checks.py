@@ -12,37 +12,52 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dv_maintenance.errors import DvMaintenanceError, RetryableError
+from dv_maintenance.errors import DvMaintenanceError, RefusedError, RetryableError
 from dv_maintenance.maintenance.deadlines import to_erase
 from dv_maintenance.maintenance.health import health, iso_timestamp
 from dv_maintenance.maintenance.manifest import manifests_written, no_manifests
 from dv_maintenance.maintenance.planning.deadlines import MARGIN
 from dv_maintenance.maintenance.planning.facts import file_facts
-from dv_maintenance.maintenance.planning.limits import Severity
+from dv_maintenance.maintenance.planning.limits import DurationLimits, RatioLimits, RetentionLimits, Severity
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
 from dv_maintenance.units import format_duration, format_size
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.maintenance.health import Counts, Health
+    from dv_maintenance.tables.model import ExpiredFiles, OldestDv, Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["CHECKS", "ERASE_WITHIN", "READABLE", "Finding", "check_table", "unreadable"]
+__all__ = [
+    "CHECKS",
+    "ERASE_WITHIN",
+    "LOG_CHECKS",
+    "OLDEST_DV",
+    "READABLE",
+    "Finding",
+    "Known",
+    "check_snapshot",
+    "check_table",
+    "unreadable",
+]
 
 READABLE = "readable"
 ERASE_WITHIN = "erase_within"
+OLDEST_DV = "oldest_dv"
 # The question that each check answers.
 CHECKS: Mapping[str, str] = {
     READABLE: "Can the newest version be read?",
     "deleted_ratio": "How many of the table's rows are deleted, but still in its files?",
-    "oldest_dv": "How long ago were rows deleted that are still in live files?",
+    OLDEST_DV: "How long ago were rows deleted that are still in live files?",
     ERASE_WITHIN: "Will deleted rows be gone from storage in time?",
     "small_files": "How many files would merging small ones save?",
     "retention": "Does vacuum keep what is out of use long enough for running queries?",
     "deletion_files": "Do the deletion files say what the table says, where no checksum vouches for them?",
     "manifest_lag": "Do the symlink manifests say what the table says?",
 }
+# The log alone answers these.
+LOG_CHECKS = ("deleted_ratio", OLDEST_DV, ERASE_WITHIN, "small_files", "retention", "manifest_lag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +68,7 @@ class Finding:
     reason : the answer in words.
     numbers : times in seconds, sizes in bytes, shares of 1; unknown numbers are left out.
     rows : one row per problem, all with the same keys.
+    until : when the table crosses the next limit without a commit, epoch milliseconds; ``None``: never.
     """
 
     check: str
@@ -60,6 +76,19 @@ class Finding:
     reason: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
     rows: Sequence[Mapping[str, Any]] = ()
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the caller of :func:`check_snapshot` found out before, so that no check reads it again.
+
+    oldest_dv : since when the oldest deletion vector exists.
+    expired : what a dry run of a vacuum found; without it the check ``retention`` says nothing of files.
+    """
+
+    oldest_dv: Callable[[], OldestDv | None]
+    expired: ExpiredFiles | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +97,8 @@ class _Inspection:
     snapshot: Snapshot
     policy: Policy
     now: int
+    counts: Counts
+    known: Known | None = None
 
 
 def check_table(
@@ -86,13 +117,33 @@ def check_table(
     now = time.time_ns() // 1_000_000 if now is None else now
     try:
         table = open_table()
-        inspection = _Inspection(table, table.snapshot(), policy or Policy(), now)
-        readable = _readable(inspection)
+        snapshot = table.snapshot()
+        state = health(snapshot)
+        inspection = _Inspection(table, snapshot, policy or Policy(), now, state.counts)
+        readable = _readable(snapshot, state)
     except (DvMaintenanceError, OSError) as error:
         if READABLE not in asked:
             return [_unknown(name, error) for name in asked]
         return [unreadable(error, str(error))]
     return [readable if name == READABLE else _answer(name, inspection) for name in asked]
+
+
+def check_snapshot(
+    table: Table,
+    snapshot: Snapshot,
+    policy: Policy,
+    *,
+    checks: Iterable[str] = LOG_CHECKS,
+    now: int | None = None,
+    known: Known | None = None,
+) -> list[Finding]:
+    """The findings of those of ``LOG_CHECKS`` that are named, in their order, for a version that was just read. What
+    can't be found out is a finding, too. ``now``: epoch milliseconds.
+    """
+    now = time.time_ns() // 1_000_000 if now is None else now
+    asked = set(checks)
+    inspection = _Inspection(table, snapshot, policy, now, health(snapshot).counts, known)
+    return [_answer(name, inspection) for name in LOG_CHECKS if name in asked]
 
 
 def unreadable(error: BaseException, reason: str) -> Finding:
@@ -113,42 +164,43 @@ def _unknown(name: str, error: Exception) -> Finding:
     return Finding(name, "warn", f"unknown: {error}", {"error": type(error).__name__})
 
 
-def _readable(inspection: _Inspection) -> Finding:
-    state = health(inspection.snapshot)
+def _readable(snapshot: Snapshot, state: Health) -> Finding:
     numbers = {"version": state.version, "files": state.counts.files, "warnings": len(state.warnings)}
     said = "; ".join(state.warnings)
-    faults = set(inspection.snapshot.warnings) - set(inspection.snapshot.notes)
+    faults = set(snapshot.warnings) - set(snapshot.notes)
     return Finding(READABLE, "warn" if faults else None, said or "the newest version is readable", numbers)
 
 
 def _deleted_ratio(inspection: _Inspection) -> Finding:
-    limits, counts = inspection.policy.checks.deleted_ratio, health(inspection.snapshot).counts
+    limits, counts = inspection.policy.checks.deleted_ratio, inspection.counts
     numbers: dict[str, Any] = {"files_with_dv": counts.files_with_dv, "deleted_rows": counts.deleted_rows}
     if counts.deleted_ratio is None:
         reason = f"unknown: the log does not say how many rows {counts.files_with_unknown_rows} files have"
         return Finding("deleted_ratio", "warn" if limits.on else None, reason, numbers)
     numbers |= {"deleted_ratio": round(counts.deleted_ratio, 4)}
     reason = f"{counts.deleted_ratio:.2%} of the rows are deleted, in {counts.files_with_dv} of {counts.files} files"
-    return Finding("deleted_ratio", limits.crossed(counts.deleted_ratio), reason, numbers)
+    severity = limits.crossed(counts.deleted_ratio)
+    return Finding("deleted_ratio", severity, reason + _limit("deleted_ratio", limits, severity), numbers)
 
 
 def _oldest_dv(inspection: _Inspection) -> Finding:
-    limits, oldest = inspection.policy.checks.oldest_dv, inspection.table.oldest_dv(inspection.snapshot)
+    limits, known = inspection.policy.checks.oldest_dv, inspection.known
+    oldest = inspection.table.oldest_dv(inspection.snapshot) if known is None else known.oldest_dv()
     if oldest is None:
-        return Finding("oldest_dv", None, "there are no deletion vectors", {"age_seconds": 0})
+        return Finding(OLDEST_DV, None, "there are no deletion vectors", {"age_seconds": 0})
     age = max(inspection.now - oldest.timestamp, 0)
     severity = limits.crossed(age)
+    crossed = _limit(OLDEST_DV, limits, severity)
+    until = _next(inspection.now, (oldest.timestamp + limit for limit in (limits.warn, limits.error) if limit))
     if not oldest.exact:
         reason = (
             f"rows deleted at least {_about(age)} ago are still in live files; "
-            "older commits were deleted, or are too many to read for a check"
+            f"older commits were deleted, or are too many to read for a check{crossed}"
         )
-        return Finding(
-            "oldest_dv", severity or ("warn" if limits.on else None), reason, {"at_least_seconds": age // 1000}
-        )
-    return Finding(
-        "oldest_dv", severity, f"rows deleted {_about(age)} ago are still in live files", {"age_seconds": age // 1000}
-    )
+        unsure = severity or ("warn" if limits.on else None)
+        return Finding(OLDEST_DV, unsure, reason, {"at_least_seconds": age // 1000}, until=until)
+    reason = f"rows deleted {_about(age)} ago are still in live files{crossed}"
+    return Finding(OLDEST_DV, severity, reason, {"age_seconds": age // 1000}, until=until)
 
 
 def _erase_within(inspection: _Inspection) -> Finding:
@@ -168,7 +220,9 @@ def _erase_within(inspection: _Inspection) -> Finding:
         "vacuum_by": None if found.out_of_use is None else iso_timestamp(found.out_of_use.by),
     }
     known = {name: number for name, number in numbers.items() if number is not None}
-    return Finding(ERASE_WITHIN, severity, "; ".join(found.sentences()), known)
+    limit = "" if severity is None else f"; the limit is {format_duration(found.erasure.erase_within)} (erase_within)"
+    until = None if by is None else _next(inspection.now, (by - MARGIN, by))
+    return Finding(ERASE_WITHIN, severity, "; ".join(found.sentences()) + limit, known, until=until)
 
 
 def _small_files(inspection: _Inspection) -> Finding:
@@ -187,28 +241,48 @@ def _small_files(inspection: _Inspection) -> Finding:
         "files_to_spare": spare,
         "share_to_spare": round(share, 4),
     }
+    limits = inspection.policy.checks.small_files
+    severity = limits.crossed(share)
     reason = (
         f"merging files with less than {format_size(smallest)} of live rows would save {spare} of {len(facts)} files"
+        f"{f', {share:.2%}' if severity else ''}{_limit('small_files', limits, severity)}"
     )
-    return Finding("small_files", inspection.policy.checks.small_files.crossed(share), reason, numbers)
+    return Finding("small_files", severity, reason, numbers)
 
 
 def _retention(inspection: _Inspection) -> Finding:
+    known = inspection.known
+    expired = _expired(inspection) if known is None else known.expired
+    kept_for = _kept_for(inspection) if expired is None else expired.retention
+    limits = inspection.policy.checks.retention
+    severity = limits.crossed(kept_for)
+    numbers, found = {"retention_seconds": kept_for // 1000}, ""
+    if expired is not None:
+        size = sum(max(file.size, 0) for file in expired.files)
+        numbers |= {"expired_files": len(expired.files), "reclaimable_bytes": size}
+        found = f"; {len(expired.files)} files ({format_size(size)}) are out of use for longer"
+    reason = f"vacuum keeps what is out of use for {format_duration(kept_for)}"
+    return Finding("retention", severity, reason + _limit("retention", limits, severity) + found, numbers)
+
+
+def _expired(inspection: _Inspection) -> ExpiredFiles:
     # Refuse a retention of the policy that is shorter than the table's own, as vacuum does.
-    retention = inspection.policy.retention
-    table = protecting(inspection.table, inspection.policy.clones, inspection.policy.clones_under)
-    expired = table.vacuum(retention=retention, dry_run=True, lite=True, now=inspection.now).expired
-    size = sum(max(file.size, 0) for file in expired.files)
-    numbers = {
-        "retention_seconds": expired.retention // 1000,
-        "expired_files": len(expired.files),
-        "reclaimable_bytes": size,
-    }
-    reason = (
-        f"vacuum keeps what is out of use for {format_duration(expired.retention)}; "
-        f"{len(expired.files)} files ({format_size(size)}) are out of use for longer"
-    )
-    return Finding("retention", inspection.policy.checks.retention.crossed(expired.retention), reason, numbers)
+    policy = inspection.policy
+    table = protecting(inspection.table, policy.clones, policy.clones_under)
+    return table.vacuum(retention=policy.retention, dry_run=True, lite=True, now=inspection.now).expired
+
+
+def _kept_for(inspection: _Inspection) -> int:
+    """The retention in force, milliseconds. Raises RefusedError where vacuum would, without a search for files."""
+    own, asked = inspection.table.retention(inspection.snapshot), inspection.policy.retention
+    if asked is not None and asked < own:
+        raise RefusedError(
+            f"vacuum would refuse a retention of {format_duration(asked)}: the table's own is {format_duration(own)}",
+            table=inspection.table.uri,
+            version=inspection.snapshot.version,
+            next_step=f"set the policy's retention to at least {format_duration(own)}, or lower the table's own",
+        )
+    return own if asked is None else asked
 
 
 def _deletion_files(inspection: _Inspection) -> Finding:
@@ -234,24 +308,45 @@ def _manifest_lag(inspection: _Inspection) -> Finding:
         return Finding("manifest_lag", None, no_manifests(inspection.table), {})
     limits, written = inspection.policy.checks.manifest_lag, manifests_written(inspection.table)
     if written is None:
-        severity: Severity | None = "error" if limits.error is not None else "warn" if limits.on else None
-        return Finding("manifest_lag", severity, "there are no manifests", {})
+        missing: Severity | None = "error" if limits.error is not None else "warn" if limits.on else None
+        return Finding("manifest_lag", missing, "there are no manifests", {})
     lag = max(inspection.snapshot.timestamp - written, 0)
     reason = (
         f"the newest version is {_about(lag)} younger than the manifests" if lag else "newer than the newest version"
     )
-    return Finding("manifest_lag", limits.crossed(lag), reason, {"lag_seconds": lag // 1000})
+    severity = limits.crossed(lag)
+    return Finding(
+        "manifest_lag", severity, reason + _limit("manifest_lag", limits, severity), {"lag_seconds": lag // 1000}
+    )
 
 
 _ANSWERS: Mapping[str, Callable[[_Inspection], Finding]] = {
     "deleted_ratio": _deleted_ratio,
-    "oldest_dv": _oldest_dv,
+    OLDEST_DV: _oldest_dv,
     ERASE_WITHIN: _erase_within,
     "small_files": _small_files,
     "retention": _retention,
     "deletion_files": _deletion_files,
     "manifest_lag": _manifest_lag,
 }
+
+
+def _limit(check: str, limits: RatioLimits | DurationLimits | RetentionLimits, severity: Severity | None) -> str:
+    """Which limit was crossed, and the key of the policy that has it; nothing if none was."""
+    if severity is None:
+        return ""
+    if isinstance(limits, RatioLimits):
+        share = limits.error if severity == "error" else limits.warn
+        text = f"{(share or 0) * 100:.4g}%"
+    else:
+        text = format_duration((limits.error if severity == "error" else limits.warn) or 0)
+    kind = "lower limit" if isinstance(limits, RetentionLimits) else "limit"
+    return f"; the {kind} is {text} (checks.{check}.{severity})"
+
+
+def _next(now: int, limits: Iterable[int]) -> int | None:
+    """The first moment beyond one of these, epoch milliseconds."""
+    return min((limit + 1 for limit in limits if limit >= now), default=None)
 
 
 def _about(millis: int) -> str:

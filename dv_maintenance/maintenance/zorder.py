@@ -22,6 +22,7 @@ from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.maintenance.execution.apply import apply
 from dv_maintenance.maintenance.planning.facts import file_facts, partition_mask
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
+from dv_maintenance.maintenance.planning.selection import select
 from dv_maintenance.maintenance.planning.steps import Cost, Effect, LeftAlone, MaintenancePlan, PlanInput, PlanStep, Why
 from dv_maintenance.tables.capabilities import OrderableTable
 from dv_maintenance.units import format_size
@@ -86,6 +87,8 @@ def plan_zorder(
     names = _checked(snapshot, columns)
     policy = Policy.from_mapping({"partitions": list(partitions), "target_file_size": target_size}, "the selection")
     facts, target = file_facts(snapshot), target_file_size(policy, snapshot)
+    if policy.partitions:
+        policy = policy.model_copy(update={"partitions": select(snapshot, facts.partitions, policy.partitions).filters})
     selected = partition_mask(snapshot, facts, policy.partitions)
     ordered = np.array([found == names for found in table.ordered_by(snapshot)], bool)
     bounds = table.column_bounds(snapshot, names)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Cursor", "TableState"]
 
 _LETTERS: Mapping[Job, str] = {"optimize": "o", "vacuum": "v", "manifest": "m"}
-_FORM = 3
+_FORM = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,13 @@ class TableState:
     ``inspection`` : the last one that succeeded; the cursor keeps the part that the next inspection needs.
     ``data_version`` : ``None`` if data versions are not tracked.
     ``readable`` : the last result of the check ``readable``; ``None``: it was not evaluated yet.
+    ``checked_until`` : when a check crosses its next limit without a commit, epoch milliseconds; ``None``: never.
     """
 
     inspection: Inspection
     data_version: int | None = None
     readable: bool | None = None
+    checked_until: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,8 @@ class Cursor:
     """State by table name, and the table to begin with next time (``None``: the first one).
 
     As JSON about 45 bytes per table, since orchestrators store a cursor with every evaluation: a row
-    ``[version, data version, due, vacuum checked, settings, readable, next due]`` by name; settings are indexes into a
-    list.
+    ``[version, data version, due, vacuum checked, settings, readable, next due, checked until]`` by name; settings are
+    indexes into a list.
     """
 
     tables: Mapping[str, TableState] = field(default_factory=dict)
@@ -57,6 +59,7 @@ class Cursor:
                 settings.setdefault(state.inspection.settings, len(settings)),
                 None if state.readable is None else int(state.readable),
                 state.inspection.next_due_at,
+                state.checked_until,
             ]
             for name, state in self.tables.items()
         }
@@ -81,8 +84,9 @@ class Cursor:
 
 
 def _state(name: str, row: list[Any], settings: list[str]) -> TableState:
-    version, data_version, due, checked, setting, readable, next_due = row
-    if any(type(number) not in {int, type(None)} for number in (version, data_version, checked, readable, next_due)):
+    version, data_version, due, checked, setting, readable, next_due, until = row
+    numbers = (version, data_version, checked, readable, next_due, until)
+    if any(type(number) not in {int, type(None)} for number in numbers):
         raise TypeError(name)
     jobs = {letter: job for job, letter in _LETTERS.items()}
     inspection = Inspection(
@@ -93,4 +97,4 @@ def _state(name: str, row: list[Any], settings: list[str]) -> TableState:
         next_due_at=next_due,
         settings=str(settings[setting]),
     )
-    return TableState(inspection, data_version, None if readable is None else bool(readable))
+    return TableState(inspection, data_version, None if readable is None else bool(readable), until)

@@ -160,14 +160,19 @@ class _Evaluation:
         )
 
     def _process(self, table: WatchedTable, found: Observation) -> None:
-        last = self.states.get(table.name)
-        state = TableState(found.inspection, found.data_version, last.readable if last is not None else None)
+        last = self.states.get(table.name, TableState(Inspection(table.name)))
+        state = TableState(found.inspection, found.data_version, last.readable, last.checked_until)
         if self.observer.data_versions:
             if found.inspection.changed:
                 self.orchestrator.record(table, found)
             if not state.readable:
                 self.orchestrator.check(table, Finding(READABLE, None, "The table's newest version can be read."))
                 state = replace(state, readable=True)
+        if found.findings is not None:
+            for finding in found.findings:
+                self.orchestrator.check(table, finding)
+            until = min((each.until for each in found.findings if each.until is not None), default=None)
+            state = replace(state, checked_until=until)
         self.states[table.name] = state
         if found.inspection.due:
             self._request(table, found)

@@ -29,12 +29,12 @@ from dv_maintenance.service.reads import Reads, reads_of
 from dv_maintenance.service.tables_file import Job, WatchConfig, WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import EngineOnlyTable, SymlinkManifestTable
-from dv_maintenance.tables.model import Snapshot
+from dv_maintenance.tables.model import ExpiredFiles, Snapshot
 from dv_maintenance.tables.quarantine import overdue
 from dv_maintenance.tables.table import Table
 from dv_maintenance.units import format_duration, format_size
 
-__all__ = ["Downstream", "Inspection", "inspect_table", "inspect_tables", "read_state", "reads_now"]
+__all__ = ["Downstream", "Inspection", "Seen", "inspect_table", "inspect_tables", "read_state", "reads_now"]
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +83,18 @@ class Inspection:
         return body
 
 
+@dataclass(slots=True)
+class Seen:
+    """What an inspection read, for a caller that needs it too.
+
+    snapshot : set if the inspection read one: at a new version, under new settings, or when time made a run due.
+    expired : set if the inspection searched for expired files.
+    """
+
+    snapshot: Snapshot | None = None
+    expired: ExpiredFiles | None = None
+
+
 def inspect_tables(
     config: WatchConfig, state: Mapping[str, Inspection] | None = None, *, now: int | None = None
 ) -> tuple[list[Inspection], dict[str, Inspection]]:
@@ -103,6 +115,7 @@ def inspect_table(
     jobs: Iterable[Job] = _JOBS,
     now: int | None = None,
     reads: ReadsNow | None = None,
+    seen: Seen | None = None,
 ) -> Inspection:
     """Inspect one table.
 
@@ -110,6 +123,7 @@ def inspect_table(
     now : epoch milliseconds.
     reads : asked how often the table is read, and for warnings, where that matters; by default ``reads_per_day`` of the
         policy counts.
+    seen : filled in with what was read.
 
     ``optimize`` is due when a run is worth its start; see ``meter.decide``. ``vacuum`` is due when the log has enough
     expired files; they are searched every ``vacuum_every``, as files expire without a commit. ``manifest`` is due when
@@ -121,7 +135,7 @@ def inspect_table(
 
     The errors of reading the table's newest version.
     """
-    policy, jobs = policy or Policy(), tuple(jobs)
+    policy, jobs, seen = policy or Policy(), tuple(jobs), seen or Seen()
     now = time.time_ns() // 1_000_000 if now is None else now
     settings = hashlib.sha256(orjson.dumps([policy.model_dump(mode="json"), jobs])).hexdigest()[:16]
     version = table.version(last.version if last is not None else None)
@@ -133,14 +147,14 @@ def inspect_table(
         last, name=name or last.name, version=version, changed=changed, error=None, health=None, settings=settings
     )
     if last.version != version or _became_due(last, now):
-        snapshot = table.snapshot(version)
+        seen.snapshot = snapshot = table.snapshot(version)
         found = _inspect_snapshot(found, table, snapshot, policy, jobs, now, reads)
         if "manifest" in jobs and isinstance(table, SymlinkManifestTable):
             found = _check_manifests(found, table, snapshot)
     elif "manifest" in last.due:
         found = _check_manifests(found, table)
     if "vacuum" in jobs and _vacuum_to_check(found, policy, now):
-        found = _check_vacuum(found, table, policy, now)
+        found = _check_vacuum(found, table, policy, now, seen)
     _log_inspection(found)
     return found
 
@@ -236,12 +250,13 @@ def _vacuum_to_check(found: Inspection, policy: Policy, now: int) -> bool:
     return checked is None or now - checked >= policy.vacuum_every or (found.changed and "vacuum" in found.due)
 
 
-def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int) -> Inspection:
+def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int, seen: Seen) -> Inspection:
     found = replace(found, vacuum_checked=now)
     try:
         result = protecting(table, policy.clones, policy.clones_under).vacuum(
             retention=policy.retention, dry_run=True, lite=True, now=now, guard=policy.guard
         )
+        seen.expired = result.expired
         policy.guard.check(result.refused, table=table.uri, version=result.version_before)
     except DvMaintenanceError as error:
         # This concerns old versions, not the newest one: a warning is enough.

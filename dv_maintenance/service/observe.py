@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dv_maintenance.maintenance.meter.of_table import decide_for
+from dv_maintenance.service.checks import Looks
 from dv_maintenance.service.cursor import TableState
 from dv_maintenance.service.data_version import last_data_version
-from dv_maintenance.service.inspection import Inspection, inspect_table, reads_now
+from dv_maintenance.service.inspection import Inspection, Seen, inspect_table, reads_now
 from dv_maintenance.service.partitions import due_keys
 from dv_maintenance.tables import open_table
 
 if TYPE_CHECKING:
+    from dv_maintenance.maintenance.checks import Finding
     from dv_maintenance.service.inspection import Downstream
     from dv_maintenance.service.tables_file import WatchedTable
     from dv_maintenance.tables.model import Snapshot
@@ -30,20 +32,28 @@ class Observation:
     ``data_version`` : ``None`` if data versions are not tracked.
     ``due_keys`` : partitions to optimize, see ``partitions.due_keys``.
     ``snapshot`` : set only for a table with ``partitions``, and only if it changed.
+    ``findings`` : of the checks that need only the log, if the table or its settings changed, or if a limit was crossed
+        with time; ``None``: those of the last look hold.
     """
 
     inspection: Inspection
     data_version: int | None = None
     due_keys: frozenset[str | None] = frozenset()
     snapshot: Snapshot | None = None
+    findings: tuple[Finding, ...] | None = None
 
 
 class Observer:
-    """Observes tables; safe to use from several threads. ``data_versions``: also find data versions and partitions."""
+    """Observes tables; safe to use from several threads, for different tables.
 
-    def __init__(self, *, data_versions: bool) -> None:
+    data_versions : also find data versions and partitions.
+    checks : also evaluate the checks that need only the log.
+    """
+
+    def __init__(self, *, data_versions: bool, checks: bool = False) -> None:
         self.data_versions = data_versions
-        self._open: dict[str, Table] = {}
+        self.checks = checks
+        self._open: dict[str, tuple[Table, Looks]] = {}
 
     def observe(
         self,
@@ -64,8 +74,9 @@ class Observer:
         """
         try:
             if watched.name not in self._open:
-                self._open[watched.name] = open_table(watched.path, watched.format, watched.storage_options)
-            return self._observe(watched, self._open[watched.name], last, busy, observed, downstream)
+                table = open_table(watched.path, watched.format, watched.storage_options)
+                self._open[watched.name] = table, Looks()
+            return self._observe(watched, *self._open[watched.name], last, busy, observed, downstream)
         except BaseException:
             # When it is available again, it may be another table, or have another format.
             self._open.pop(watched.name, None)
@@ -75,6 +86,7 @@ class Observer:
         self,
         watched: WatchedTable,
         table: Table,
+        looks: Looks,
         last: TableState | None,
         busy: bool,
         observed: Callable[[], tuple[int, int] | None],
@@ -82,7 +94,7 @@ class Observer:
     ) -> Observation:
         reads = reads_now(watched, downstream)
         last = last or TableState(Inspection(watched.name))
-        version, known = last.inspection.version, last.data_version
+        version, known, seen = last.inspection.version, last.data_version, Seen()
         found = inspect_table(
             table,
             watched.policy,
@@ -90,7 +102,9 @@ class Observer:
             name=watched.name,
             jobs=watched.jobs,
             reads=reads,
+            seen=seen,
         )
+        findings = self._findings(watched, table, looks, last, found, seen)
         if self.data_versions and (found.changed or known is None):
             earlier = [] if version is None or known is None else [(version, known)]
             recorded = observed()
@@ -99,10 +113,22 @@ class Observer:
             known = last_data_version(table, max(earlier, default=None))
         to_plan = watched.partitions is not None and "optimize" in found.due and not busy
         if not to_plan and (watched.partitions is None or not found.changed):
-            return Observation(found, known)
-        snapshot = table.snapshot(found.version)
+            return Observation(found, known, findings=findings)
+        snapshot = seen.snapshot or table.snapshot(found.version)
         keys: frozenset[str | None] = frozenset()
         if to_plan:
             now = time.time_ns() // 1_000_000
             keys = due_keys(watched, decide_for(table, snapshot, watched.policy, reads=reads(now)[0], now=now))
-        return Observation(found, known, keys, snapshot if found.changed else None)
+        return Observation(found, known, keys, snapshot if found.changed else None, findings)
+
+    def _findings(
+        self, watched: WatchedTable, table: Table, looks: Looks, last: TableState, found: Inspection, seen: Seen
+    ) -> tuple[Finding, ...] | None:
+        now = time.time_ns() // 1_000_000
+        crossed = last.checked_until is not None and last.checked_until <= now
+        other = found.changed or found.settings != last.inspection.settings
+        if not self.checks or not (other or crossed):
+            return None
+        if seen.snapshot is None:
+            seen.snapshot = table.snapshot(found.version)
+        return tuple(looks.findings(watched, table, seen, now))

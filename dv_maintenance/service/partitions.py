@@ -6,7 +6,6 @@ report by them and finding keys that an orchestrator does not know yet are all b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.health import total
 from dv_maintenance.maintenance.planning.partitioning import PartitionColumn, Partitioning
-from dv_maintenance.tables.model import NULL_PARTITION, parse_partition
+from dv_maintenance.maintenance.planning.selection import check_value, select
+from dv_maintenance.tables.model import NULL_PARTITION, parse_partition, partition_name, value_name
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.execution.apply import StepReport
@@ -28,21 +28,19 @@ __all__ = [
     "GRID_COLUMNS",
     "PartitionColumn",
     "by_key",
+    "check_key",
     "chosen_policy",
     "column_keys",
     "describe",
     "due_keys",
-    "escaped",
     "label",
+    "listed_keys",
     "partition_key",
     "window_start",
 ]
 
 GRID_COLUMNS: Final = 2
 """Up to so many columns span a grid; more are one list of the combinations in the table."""
-
-# Keys appear in ranges (...), keys of two columns (|), text boxes of pages (, [ ] ") and paths of columns (/).
-_RESERVED = re.compile(r'[\x00-\x1f\x7f%|,\[\]"/]|\.(?=\.\.)')
 
 # The key of a time window is its start; these parts of a timestamp are the same within a window.
 _KEY_FORMAT: Final = {"hour": "%Y-%m-%d-%H:%M", "day": "%Y-%m-%d", "month": "%Y-%m-%d"}
@@ -74,24 +72,70 @@ def partition_key(partitioning: Partitioning, values: Mapping[str, str | None]) 
     if len(known) < len(keys):
         return None
     if len(known) > GRID_COLUMNS:
-        return "/".join(f"{name}={key}" for name, key in known.items())
+        return partition_name({name: values[name] for name in known})
     return "|".join(known[name] for name in sorted(known))
 
 
 def chosen_policy(table: WatchedTable, snapshot: Snapshot, keys: Iterable[str]) -> Policy | None:
     """The table's policy for these keys only. ``None``: they have no live file, or the policy's own partitions exclude
-    them. Raises as :func:`partition_key`.
+    them. A key without a live file is fine: a backfill covers days without rows.
+
+    Raises
+    ------
+    UsageError : the table is not partitioned by these columns; or a key can't be one of the table, see
+        :func:`check_key`.
     """
     assert table.partitions is not None
     chosen, own = set(keys), table.policy.partitions
-    wanted = tuple(
-        values
-        for values in _live(snapshot)
-        if partition_key(table.partitions, values) in chosen
-        and (not own or any(each.items() <= values.items() for each in own))
-    )
+    live = list(_live(snapshot))
+    of_live = [partition_key(table.partitions, values) for values in live]
+    for key in sorted(chosen.difference(of_live)):
+        check_key(table.partitions, snapshot, key)
+    names = [partition_name(values) for values in live]
+    fits = select(snapshot, names, own).fits if own else [True] * len(live)
+    wanted = tuple(values for values, key, fit in zip(live, of_live, fits, strict=True) if key in chosen and fit)
     # Without a filter, the policy would cover the whole table.
     return table.policy.model_copy(update={"partitions": wanted}) if wanted else None
+
+
+def check_key(partitioning: Partitioning, snapshot: Snapshot, key: str) -> None:
+    """Raise UsageError if no partition of the table can have this key: a window that is not written as its start, a
+    value that is not listed, or one that does not have the type of its column.
+    """
+    columns = sorted(partitioning.columns, key=lambda column: column.name)
+    if len(columns) > GRID_COLUMNS:
+        values = parse_partition(key) if all("=" in part for part in key.split("/")) else {}
+        if values.keys() != {column.name for column in columns}:
+            raise _wrong_key(
+                key, snapshot, "/".join(f"{column.name}=<{column.name}>" for column in partitioning.columns)
+            )
+        parts = [value_name(values[column.name]) for column in columns]
+    else:
+        parts = key.split("|")
+        if len(parts) != len(columns):
+            raise _wrong_key(key, snapshot, "|".join(f"<{column.name}>" for column in columns))
+    for column, part in zip(columns, parts, strict=True):
+        if column.every is not None and column.start is not None:
+            try:
+                datetime.strptime(part, _KEY_FORMAT[column.every])  # noqa: DTZ007 (only the form counts)
+            except ValueError:
+                start = window_start(column.every, column.start).strftime(_KEY_FORMAT[column.every])
+                raise _wrong_key(key, snapshot, f"the start of a {column.every}, such as {start}") from None
+            continue
+        if column.values is not None and part not in (listed := listed_keys(column.values)):
+            raise _wrong_key(key, snapshot, f"one of {', '.join(listed)} for {column.name}")
+        check_value(snapshot, column.name, parse_partition(f"k={part}")["k"])
+
+
+def _wrong_key(key: str, snapshot: Snapshot, form: str) -> UsageError:
+    return UsageError(
+        f"{key!r} is not a key of the table's partitions", table=snapshot.table, next_step=f"write {form}"
+    )
+
+
+def listed_keys(values: Iterable[str]) -> list[str]:
+    """Keys of the values that the setting lists."""
+    return [value_name(None if value == NULL_PARTITION else value) for value in values]
 
 
 def by_key(
@@ -118,7 +162,7 @@ def column_keys(partitioning: Partitioning, snapshot: Snapshot) -> dict[str | No
     if len(columns) > GRID_COLUMNS:
         return {None: {key for key in keys if key is not None}}
     return {
-        column.name: {escaped(values[column.name]) for values in live}
+        column.name: {value_name(values[column.name]) for values in live}
         for column in columns
         if column.every is None and column.values is None
     }
@@ -158,15 +202,6 @@ def window_start(every: str, moment: datetime) -> datetime:
     return moment.replace(**_BELOW[every])
 
 
-def escaped(value: str | None) -> str:
-    """A value as a key. Characters with a meaning to orchestrators are percent-encoded, so two values never share a
-    key.
-    """
-    if value is None:
-        return NULL_PARTITION
-    return _RESERVED.sub(lambda match: f"%{ord(match[0]):02X}", value)
-
-
 def _column_key(column: PartitionColumn, value: str | None) -> str | None:
     if column.every is not None and column.start is not None:
         moment = _moment(column, value)
@@ -175,7 +210,7 @@ def _column_key(column: PartitionColumn, value: str | None) -> str | None:
         return window_start(column.every, moment).strftime(_KEY_FORMAT[column.every])
     if column.values is not None and (NULL_PARTITION if value is None else value) not in column.values:
         return None
-    return escaped(value)
+    return value_name(value)
 
 
 def _moment(column: PartitionColumn, value: str | None) -> datetime | None:

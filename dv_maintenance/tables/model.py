@@ -6,6 +6,7 @@ another logical file, so plans, commits and conflict checks use :class:`FileKey`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,7 @@ __all__ = [
     "hive_folder",
     "parse_partition",
     "partition_name",
+    "value_name",
 ]
 
 # One row per live data file. Formats may add columns after these, and define the type of `dv`.
@@ -71,6 +73,12 @@ class FileKey:
     dv_id: str | None = None
 
 
+# Names separate values by `/`; an orchestrator's keys separate them by `|`, its ranges by `...`, its lists by commas,
+# and its text boxes use [ ] ". Control characters would act on a terminal.
+_IN_VALUES = re.compile(r'[\x00-\x1f\x7f-\x9f\u2028\u2029%|,\[\]"/]|\.(?=\.\.)')
+_IN_NAMES = re.compile(rf"{_IN_VALUES.pattern}|=")
+
+
 def partition_name(values: Mapping[str, str | None]) -> str:
     """The one name of a partition: ``col=value/col=value`` in the table's column order, percent-encoded, null as Hive
     spells it.
@@ -78,14 +86,23 @@ def partition_name(values: Mapping[str, str | None]) -> str:
     >>> partition_name({"day": "2026-01-01", "shop": None})
     'day=2026-01-01/shop=__HIVE_DEFAULT_PARTITION__'
     """
-    return "/".join(f"{quote(name, safe=' ')}={_value_name(value)}" for name, value in values.items())
+    return "/".join(f"{_encoded(name, _IN_NAMES)}={value_name(value)}" for name, value in values.items())
 
 
-def _value_name(value: str | None) -> str:
+def value_name(value: str | None) -> str:
+    """A partition value as every name and key of a partition spells it; two values are never spelled alike.
+
+    >>> value_name("a/b")
+    'a%2Fb'
+    """
     if value is None:
         return NULL_PARTITION
     # A text of that name is not null.
-    return quote(value, safe=" :+,@") if value != NULL_PARTITION else f"%{ord(value[0]):02X}{value[1:]}"
+    return _encoded(value, _IN_VALUES) if value != NULL_PARTITION else f"%{ord(value[0]):02X}{value[1:]}"
+
+
+def _encoded(text: str, reserved: re.Pattern[str]) -> str:
+    return reserved.sub(lambda match: quote(match[0], safe="") if match[0] != "." else "%2E", text)
 
 
 def parse_partition(name: str) -> dict[str, str | None]:

@@ -236,6 +236,25 @@ def test_purge_of_partitions(dvm: Dvm, table: Path) -> None:
     assert dvm("purge", table, "--partition", "shop=1")[0] == 2
 
 
+def test_purge_of_a_partition_that_does_not_exist_is_an_error(dvm: Dvm, table: Path) -> None:
+    code, error = dvm("purge", table, "--partition", "day=c")
+    assert (code, error["message"]) == (2, "no live file is in day=c")
+    assert "--missing-ok" in error["next_step"]
+    assert commits(table) == 4
+    code, report = dvm("purge", table, "--partition", "day=c", "--partition", "day=b", "--missing-ok")
+    assert (code, report["missing_partitions"]) == (0, ["day=c"])
+    assert {step["partition"] for step in report["steps"]} == {"day=b"}
+    assert dvm("zorder", table, "--columns", "id", "--partition", "day=c", "--dry-run")[0] == 2
+    assert dvm("zorder", table, "--columns", "id", "--partition", "day=c", "--dry-run", "--missing-ok")[0] == 0
+
+
+def test_a_policy_for_a_partition_that_does_not_exist_yet_warns(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["plan", str(table), "--set", "partitions=[day=c]"]) == 0
+    assert "of the policy's partitions, no live file is in day=c" in capsys.readouterr().err
+
+
 def test_apply_dry_run_changes_nothing(dvm: Dvm, table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, body = dvm("apply", table, "--dry-run")
     assert code == 0

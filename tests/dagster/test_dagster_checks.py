@@ -43,7 +43,10 @@ def test_alone_they_tell_how_the_table_is(make_table: MakeTable, instance: dg.Da
     assert {name for name, each in found.items() if not each.passed} == {"deleted_ratio", "retention", "manifest_lag"}
     ratio = found["deleted_ratio"]
     assert (ratio.severity, ratio.metadata["deleted_ratio"].value) == (ERROR, 0.5)
-    assert ratio.description == "50.00% of the rows are deleted, in 2 of 2 files"
+    assert ratio.description == (
+        "50.00% of the rows are deleted, in 2 of 2 files; the limit is 30% (checks.deleted_ratio.error)"
+    )
+    assert "; the lower limit is 1h (checks.retention.error)" in str(found["retention"].description)
     assert not any(each.blocking for each in found.values())
 
 

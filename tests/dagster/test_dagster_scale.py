@@ -57,7 +57,8 @@ def test_a_few_changed_among_many(
     for table in tables[::10]:
         delete_more(table.path, 4)
     data = tick()
-    assert [event.asset_key.path[-1] for event in data.asset_events] == ["t000", "t010", "t020"]
+    observed = [event.asset_key.path[-1] for event in data.asset_events if isinstance(event, dg.AssetObservation)]
+    assert observed == ["t000", "t010", "t020"]
     assert data.run_requests == [], "their runs are under way"
     assert data.skip_message.endswith(f"and {COUNT - 20} more")
     assert len(data.skip_message) < 3000

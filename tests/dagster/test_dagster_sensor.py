@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from dv_maintenance.service.inspection import Inspection
 from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.delta.table import DeltaTable
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 Definitions = Callable[..., dg.Definitions]
@@ -49,10 +51,21 @@ def observations(data: Any) -> list[dg.AssetObservation]:
     return [event for event in data.asset_events if isinstance(event, dg.AssetObservation)]
 
 
+def evaluations(data: Any) -> list[dg.AssetCheckEvaluation]:
+    found = [event for event in data.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+    assert not any(each.blocking for each in found)
+    return found
+
+
 def checks(data: Any) -> list[tuple[str, bool]]:
-    evaluations = [event for event in data.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
-    assert all(each.check_name == "readable" and not each.blocking for each in evaluations)
-    return [(each.asset_key.to_user_string(), each.passed) for each in evaluations]
+    """Of the check ``readable``."""
+    found = [each for each in evaluations(data) if each.check_name == "readable"]
+    return [(each.asset_key.to_user_string(), each.passed) for each in found]
+
+
+def failed(data: Any) -> dict[str, bool]:
+    """Whether each other check failed."""
+    return {each.check_name: not each.passed for each in evaluations(data) if each.check_name != "readable"}
 
 
 def keys(request: Any) -> list[str]:
@@ -111,6 +124,77 @@ def test_it_observes_what_changed_and_only_that(
     changed = delete_more(table.path, 4)
     (event,) = observations(tick(defs))
     assert event.tags["dagster/data_version"] == str(changed)
+
+
+def test_checks_follow_the_table_without_runs_of_their_own(
+    tick: Tick, make_table: MakeTable, make_definitions: Definitions, delete_more: Callable[..., int]
+) -> None:
+    """With only the sensor on they were never evaluated; a purge left "failed, 50%" until somebody ran the check."""
+    table = make_table(policy={"checks": {"retention": {}}})
+    defs = make_definitions(table)
+    assert failed(tick(defs)) == {"deleted_ratio": True, "oldest_dv": False, "small_files": False, "retention": False}
+    assert evaluations(tick(defs)) == [], "an unchanged table has no new result"
+    maintain(open_table(table.path), LocalEngine(), Policy(max_deleted_ratio=0))
+    cured = tick(defs)
+    assert not any(failed(cured).values())
+    assert {each.description for each in evaluations(cured) if each.check_name == "oldest_dv"} == {
+        "there are no deletion vectors"
+    }
+    delete_more(table.path, 4)
+    assert failed(tick(defs))["deleted_ratio"]
+    # Other limits are another question.
+    (lenient,) = [table.model_copy(update={"policy": Policy.from_mapping({"checks": {"deleted_ratio": {}}})})]
+    assert not failed(tick(make_definitions(lenient)))["deleted_ratio"]
+
+
+def test_a_look_reads_the_table_once(
+    tick: Tick, make_table: MakeTable, make_definitions: Definitions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks and Dagster's partitions take the snapshot of the look, and the age of the oldest deletion vector is only
+    searched for again after a purge.
+    """
+    table = make_table(jobs=["optimize"])
+    asked: list[str] = []
+    for name in ("snapshot", "oldest_dv", "vacuum"):
+        monkeypatch.setattr(DeltaTable, name, _noted(asked, name, getattr(DeltaTable, name)))
+    defs = make_definitions(table)
+    tick(defs)
+    assert asked == ["snapshot", "oldest_dv"]
+    DeltaBuilder(table.path).append(pa.table({"id": [1]}))
+    tick(defs)
+    assert asked[2:] == ["snapshot"]
+    maintain(open_table(table.path), LocalEngine(), Policy(max_deleted_ratio=0))
+    asked.clear()
+    tick(defs)
+    assert asked == ["snapshot", "oldest_dv"]
+
+
+def test_a_limit_that_time_crosses_is_noticed_once(
+    tick: Tick, make_table: MakeTable, make_definitions: Definitions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defs = make_definitions(make_table(jobs=["optimize"]))
+    assert not failed(tick(defs))["oldest_dv"]
+    clock = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: clock() + 8 * 86400 * 10**9)
+    assert failed(tick(defs))["oldest_dv"]
+    assert evaluations(tick(defs)) == []
+
+
+def test_a_run_evaluates_the_checks_of_its_table(
+    tick: Tick, make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance
+) -> None:
+    defs = make_definitions(make_table())
+    key = dg.AssetCheckKey(dg.AssetKey(["shop", "orders"]), "deleted_ratio")
+
+    def results() -> list[tuple[bool, bool]]:
+        """Newest first: whether it passed, and whether a run evaluated it."""
+        records = instance.event_log_storage.get_asset_check_execution_history(key, limit=9)
+        return [(each.status.value == "SUCCEEDED", bool(each.run_id)) for each in records]
+
+    (request,) = tick(defs).run_requests
+    assert results() == [], "the daemon stores what a tick found"
+    assert run(defs, instance, request)
+    assert results() == [(True, True)]
 
 
 def test_maintenance_is_observed_without_a_new_data_version(
@@ -396,7 +480,7 @@ def test_a_sensor_for_some_of_the_jobs(
     maintain(open_table(table.path), LocalEngine(), Policy(max_deleted_ratio=0))
     data = tick(make_definitions(table, make_table("other", jobs=["manifest"]), jobs=jobs))
     assert [keys(request) for request in data.run_requests] == asked
-    assert len(data.asset_events) == events
+    assert len(observations(data)) + len(checks(data)) == events
 
 
 def test_only_the_jobs_of_the_table(tick: Tick, make_table: MakeTable, make_definitions: Definitions) -> None:

@@ -139,17 +139,19 @@ def test_rows_are_gone_only_after_the_vacuum(tmp_path: Path) -> None:
     deleted = table.snapshot().timestamp
     purge_by = "1 file must go by 9 Jan 2002: rows deleted on 18 Dec 2001; 30d - 7d retention - 1d vacuum"
     assert found(19.9) == (None, purge_by)
-    assert found(20.1) == ("warn", purge_by)
-    assert found(22.1) == ("error", purge_by)
+    limit = "; the limit is 30d (erase_within)"
+    assert found(20.1) == ("warn", purge_by + limit)
+    assert found(22.1) == ("error", purge_by + limit)
 
     table.now += 15 * DAY
     maintain(table, MemoryEngine(), Policy(max_deleted_ratio=0))
     vacuum_by = "1 file out of use must be vacuumed by 17 Jan 2002: rows deleted on 18 Dec 2001"
     assert found(15.1) == (None, vacuum_by)
     # Nobody vacuums.
-    assert found(28.1) == ("warn", vacuum_by)
-    assert found(30.1) == ("error", vacuum_by)
-    assert found(90) == ("error", "1 file out of use for more than 60d, with all rows deleted before, must be vacuumed")
+    assert found(28.1) == ("warn", vacuum_by + limit)
+    assert found(30.1) == ("error", vacuum_by + limit)
+    forgotten = "1 file out of use for more than 60d, with all rows deleted before, must be vacuumed"
+    assert found(90) == ("error", forgotten + limit)
     table.now += 14 * DAY
     table.vacuum()
     assert found(30.1) == (None, "no deleted rows are left in storage")

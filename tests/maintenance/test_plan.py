@@ -36,7 +36,7 @@ def table(
         format="memory",
         version=7,
         timestamp=0,
-        schema=pa.schema([]),
+        schema=pa.schema([("p", pa.string())]),
         partition_columns=("p",) if partitioned or any(each["partition"] for each in files) else (),
         properties=properties or {},
         files=pa.Table.from_pylist([dict(each) for each in files], schema=FILES_SCHEMA),

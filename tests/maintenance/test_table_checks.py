@@ -67,9 +67,14 @@ def test_the_oldest_dv_counts_from_its_commit(path: Path, builder: DeltaBuilder)
     delete_bit(builder, 1)
     assert find(path, "oldest_dv", days=7).severity is None
     found = find(path, "oldest_dv", days=8)
-    assert (found.severity, found.reason) == ("warn", "rows deleted 8 days ago are still in live files")
+    crossed = "rows deleted 8 days ago are still in live files; the limit is 7d (checks.oldest_dv.warn)"
+    assert (found.severity, found.reason) == ("warn", crossed)
     assert found.numbers == {"age_seconds": 8 * 86400}
-    assert find(path, "oldest_dv", days=31).severity == "error"
+    late = find(path, "oldest_dv", days=31)
+    assert (late.severity, late.until) == ("error", None)
+    assert late.reason.endswith("; the limit is 30d (checks.oldest_dv.error)")
+    assert found.until is not None
+    assert find(path, "oldest_dv", days=7).until == found.until - 23 * DAY, "it fails then without a commit"
 
 
 def test_the_oldest_dv_counts_from_the_first_one_of_its_file(path: Path, builder: DeltaBuilder) -> None:

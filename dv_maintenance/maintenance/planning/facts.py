@@ -15,8 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.errors import DamagedTableError, UsageError
-from dv_maintenance.tables.model import Snapshot, parse_partition
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.maintenance.planning.selection import select
+from dv_maintenance.tables.model import Snapshot
 
 __all__ = ["Bools", "FileFacts", "Ints", "file_facts", "int64s", "partition_mask", "valid"]
 
@@ -95,28 +96,11 @@ def partition_mask(snapshot: Snapshot, facts: FileFacts, filters: tuple[Mapping[
 
     Raises
     ------
-    UsageError : a filter names a column that is not a partition column.
+    UsageError : as :func:`~dv_maintenance.maintenance.planning.selection.select`.
     """
     if not filters:
         return np.ones(len(facts), np.bool_)
-    for name in sorted({name for wanted in filters for name in wanted} - set(snapshot.partition_columns)):
-        known = ", ".join(snapshot.partition_columns)
-        raise UsageError(
-            f"{name!r} is not a partition column",
-            table=snapshot.table,
-            version=snapshot.version,
-            next_step=f"use {known}" if known else "leave the partitions out: this table is not partitioned",
-        )
-    # Filters on the same columns share one lookup: a backfill of a year of hours has thousands of filters.
-    lookups: dict[tuple[str, ...], set[tuple[str | None, ...]]] = {}
-    for wanted in filters:
-        columns = tuple(sorted(wanted))
-        lookups.setdefault(columns, set()).add(tuple(wanted[column] for column in columns))
-    fits = np.zeros(len(facts.partitions), np.bool_)
-    for code, name in enumerate(facts.partitions):
-        values = parse_partition(name)
-        fits[code] = any(tuple(values[column] for column in columns) in rows for columns, rows in lookups.items())
-    return fits[facts.partition]
+    return np.array(select(snapshot, facts.partitions, filters).fits, np.bool_)[facts.partition]
 
 
 def int64s(column: pa.ChunkedArray | pa.Array) -> Ints:

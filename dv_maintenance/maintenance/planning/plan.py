@@ -20,6 +20,7 @@ from dv_maintenance.maintenance.planning.facts import FileFacts, Ints, file_fact
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.planning.reasons import NEVER, step_reason, waiting
 from dv_maintenance.maintenance.planning.run_limits import NOTHING_SPENT, Spent, within_limits
+from dv_maintenance.maintenance.planning.selection import select
 from dv_maintenance.maintenance.planning.steps import (
     Cost,
     Effect,
@@ -57,13 +58,18 @@ class PlanSetting:
 
     @classmethod
     def of(cls, snapshot: Snapshot, policy: Policy | None) -> PlanSetting:
-        """Raises UsageError (the table's property of the target size is not a size) and DamagedTableError (the log's
-        numbers contradict each other).
+        """Raises UsageError (the table's property of the target size is not a size; a partition of the policy can't
+        exist) and DamagedTableError (the log's numbers contradict each other).
         """
         policy = policy or Policy()
         target = target_file_size(policy, snapshot)
         smallest = target * 3 // 4 if policy.min_file_size is None else policy.min_file_size
-        return cls(snapshot, policy, file_facts(snapshot), target, smallest)
+        facts = file_facts(snapshot)
+        if policy.partitions:
+            # One partition has one spelling: the table's, in the plan's JSON, its text and the commit.
+            known = select(snapshot, facts.partitions, policy.partitions).filters
+            policy = policy.model_copy(update={"partitions": known})
+        return cls(snapshot, policy, facts, target, smallest)
 
 
 def build_plan(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dv_maintenance.maintenance.reads.model import Reads
 from dv_maintenance.maintenance.reads.spark_queries import Scan
+from dv_maintenance.tables.model import parse_partition, partition_name
 
 __all__ = ["HourlyReads"]
 
@@ -71,7 +72,10 @@ class HourlyReads:
     @classmethod
     def from_json(cls, data: Any) -> HourlyReads:
         """Raises AttributeError, KeyError, TypeError, ValueError."""
-        partitions = {str(name): _from_json(hours) for name, hours in data["partitions"].items()}
+        # States of older versions encode more characters of a name.
+        partitions = {
+            partition_name(parse_partition(str(name))): _from_json(hours) for name, hours in data["partitions"].items()
+        }
         return cls(_from_json(data["whole"]), _from_json(data["selective"]), partitions)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +11,7 @@ from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.explain import explain
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.planning.selection import no_live_file, refuse_missing, select
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.service.progress import progress_log
 from dv_maintenance.service.reports.work import of_apply, of_downgrade, of_plan
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["apply", "apply_plan", "downgrade", "purge", "zorder"]
+__all__ = ["apply", "apply_plan", "downgrade", "purge", "warn_missing", "zorder"]
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ def apply(
     The errors of ``build_plan`` and ``apply`` pass through.
     """
     snapshot = table.snapshot()
+    if policy is not None:
+        warn_missing(snapshot, policy)
     made = decide_for(table, snapshot, policy) if plan is None else MaintenancePlan.load(plan)
     return _planned_only(made) if dry_run else apply_plan(table, engine, made, on_progress, snapshot)
 
@@ -57,15 +60,26 @@ def purge(
     engine: EngineOf,
     partitions: Iterable[Mapping[str, str | None] | str] = (),
     *,
+    missing_ok: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Outcome:
-    """Purge every deletion vector, even a single one. ``partitions``: only there, as in ``Policy.partitions``. Raises
-    the errors of :func:`apply`.
+    """Purge every deletion vector, even a single one.
+
+    partitions : only there, as in ``Policy.partitions``.
+    missing_ok : accept partitions that no live file has.
+
+    Raises
+    ------
+    UsageError : a value does not have the type of its partition column, or a partition has no live file.
+
+    The errors of :func:`apply` pass through.
     """
     policy = Policy.from_mapping({"partitions": list(partitions)}, "the selection")
     snapshot = table.snapshot()
+    missing = _missing(snapshot, policy, ok=missing_ok)
     table.check_writable(snapshot, "rewrite")
-    return apply_plan(table, engine, build_plan(snapshot, policy, purge=True), on_progress, snapshot)
+    plan = build_plan(snapshot, policy, purge=True)
+    return _without(missing, apply_plan(table, engine, plan, on_progress, snapshot))
 
 
 def zorder(
@@ -75,15 +89,20 @@ def zorder(
     partitions: Iterable[Mapping[str, str | None] | str] = (),
     *,
     target_file_size: str | None = None,
+    missing_ok: bool = False,
     dry_run: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Outcome:
-    """Order files by columns. Raises the errors of ``maintenance.zorder`` and ``apply``."""
+    """Order files by columns. ``partitions``, ``missing_ok``: as in :func:`purge`. Raises the errors of
+    ``maintenance.zorder``, :func:`purge` and ``apply``.
+    """
     from dv_maintenance.maintenance.zorder import plan_zorder
 
     snapshot = table.snapshot()
     plan = plan_zorder(table, snapshot, list(columns), partitions, target_size=target_file_size)
-    return _planned_only(plan) if dry_run else apply_plan(table, engine, plan, on_progress, snapshot)
+    missing = _missing(snapshot, plan.policy, ok=missing_ok)
+    done = _planned_only(plan) if dry_run else apply_plan(table, engine, plan, on_progress, snapshot)
+    return _without(missing, done)
 
 
 def downgrade(
@@ -120,6 +139,36 @@ def apply_plan(
     _say(plan)
     progress = on_progress or progress_log(_log)
     return of_apply(plan, run(table, engine(), plan, snapshot=snapshot, on_progress=progress))
+
+
+def warn_missing(snapshot: Snapshot, policy: Policy) -> None:
+    """A policy serves many runs: its partitions may appear later, or have gone."""
+    missing = _missing(snapshot, policy, ok=True)
+    if missing:
+        _log.warning("%s: of the policy's partitions, %s", snapshot.table, no_live_file(missing))
+
+
+def _missing(snapshot: Snapshot, policy: Policy, *, ok: bool) -> tuple[str, ...]:
+    """Chosen partitions that no live file has. Raises UsageError if there are any and that is not ok."""
+    if not policy.partitions:
+        return ()
+    live = snapshot.files["partition"].unique().to_pylist()
+    missing = select(snapshot, live, policy.partitions).missing
+    if not ok:
+        refuse_missing(snapshot, live, missing)
+    return missing
+
+
+def _without(missing: Sequence[str], outcome: Outcome) -> Outcome:
+    """The outcome, with the chosen partitions that no live file has."""
+    if not missing:
+        return outcome
+    text = no_live_file(missing)
+    return replace(
+        outcome,
+        reason=f"{outcome.reason} {text[0].upper()}{text[1:]}.",
+        report={**outcome.report, "missing_partitions": list(missing)},
+    )
 
 
 def _planned_only(plan: MaintenancePlan) -> Outcome:
