@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dv_maintenance.airflow.assets import due_asset, job_asset, table_asset
     from dv_maintenance.airflow.dags import dv_maintenance_dags
     from dv_maintenance.airflow.hook import DvHook
+    from dv_maintenance.airflow.night import DvNightCheckOperator, DvNightOperator
     from dv_maintenance.airflow.operators import (
         DvCheckOperator,
         DvDeleteOperator,
@@ -31,6 +32,8 @@ __all__ = [
     "DvErasureOperator",
     "DvHook",
     "DvManifestOperator",
+    "DvNightCheckOperator",
+    "DvNightOperator",
     "DvOptimizeOperator",
     "DvSensor",
     "DvTrigger",
@@ -43,6 +46,8 @@ __all__ = [
 
 _HOMES = {
     "DvHook": "hook",
+    "DvNightCheckOperator": "night",
+    "DvNightOperator": "night",
     "DvSensor": "sensor",
     "DvTrigger": "trigger",
     "due_asset": "assets",

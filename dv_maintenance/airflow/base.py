@@ -1,4 +1,4 @@
-"""What operators and the sensor share: the table that they name."""
+"""What operators and the sensor share: the table or the file of tables that they name, and how they are stopped."""
 
 from __future__ import annotations
 
@@ -9,16 +9,26 @@ from airflow.sdk import BaseOperator
 
 from dv_maintenance.airflow.assets import assets_of
 from dv_maintenance.airflow.hook import DvHook
-from dv_maintenance.airflow.tables import watched
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.airflow.tables import watch_config, watched
+from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 
-__all__ = ["TABLE_FIELDS", "OnTable"]
+__all__ = ["FILE_FIELDS", "TABLE_FIELDS", "OnFile", "OnTable"]
 
 TABLE_FIELDS = ("table", "tables_file", "storage_conn_id")
-"""Templated by all of them."""
+"""Templated by all that name a table."""
+FILE_FIELDS = ("tables_file", "name", "storage_conn_id")
+"""Templated by all that name a file of tables."""
 
 
-class OnTable(BaseOperator):
+class _Stopped(BaseOperator):
+    def on_kill(self) -> NoReturn:
+        """Ends the work before its next commit; uncommitted files are deleted on the way out. A worker that shuts down
+        may retry the task.
+        """
+        raise SystemExit("killed: what was committed before is complete, nothing else changed")
+
+
+class OnTable(_Stopped):
     """What operators and the sensor share.
 
     table : path or URI, or a mapping with the keys of a table in YAML; with ``tables_file``, its name there.
@@ -45,13 +55,31 @@ class OnTable(BaseOperator):
         self.tables_file = tables_file
         self.storage_conn_id = storage_conn_id
 
-    def on_kill(self) -> NoReturn:
-        """Ends the work before its next commit; uncommitted files are deleted on the way out. A worker that shuts down
-        may retry the task.
-        """
-        raise SystemExit("killed: what was committed before is complete, nothing else changed")
-
     def watched(self) -> WatchedTable:
         """The table's settings. Raises as ``tables.watched``."""
         options = DvHook(self.storage_conn_id).get_conn() if self.storage_conn_id else {}
         return watched(self.table, self.tables_file, options)
+
+
+class OnFile(_Stopped):
+    """What operators on many tables share.
+
+    tables_file : the YAML file of tables, the same as Dagster's component reads.
+    name : of the document, if the file has several.
+    storage_conn_id : a connection ``dv_storage`` with the storage's options and secrets.
+    """
+
+    template_fields: Sequence[str] = FILE_FIELDS
+
+    def __init__(
+        self, *, tables_file: str, name: str | None = None, storage_conn_id: str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.tables_file = tables_file
+        self.name = name
+        self.storage_conn_id = storage_conn_id
+
+    def config(self) -> WatchConfig:
+        """The file's settings. Raises as ``tables.watch_config``."""
+        options = DvHook(self.storage_conn_id).get_conn() if self.storage_conn_id else {}
+        return watch_config(self.tables_file, self.name, options)

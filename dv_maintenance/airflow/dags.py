@@ -10,12 +10,12 @@ from typing import Any, Final, Literal
 from airflow.sdk import DAG, AssetAny, BaseOperator, TaskGroup
 
 from dv_maintenance.airflow.assets import due_asset, job_asset, slug, table_asset
+from dv_maintenance.airflow.night import DvNightCheckOperator, DvNightOperator
 from dv_maintenance.airflow.operators import DvCheckOperator, DvManifestOperator, DvOptimizeOperator, DvVacuumOperator
 from dv_maintenance.airflow.timetable import BackfillTimetable
 from dv_maintenance.airflow.trigger import DvTrigger
-from dv_maintenance.errors import UsageError
 from dv_maintenance.service.settings import ScheduledJob, scheduled_jobs
-from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import Job, WatchConfig, WatchedTable
 
 try:
     from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable
@@ -46,14 +46,16 @@ def dv_maintenance_dags(
     fail_on: Literal["warn", "error"] | None = "error",
     default_args: Mapping[str, Any] | None = None,
 ) -> list[DAG]:
-    """One DAG per table, or one for all tables of a file, and one per table for backfills of its time windows.
+    """One DAG per table, or one for all tables of a file, and one per table for backfills of its time windows. With
+    ``window`` or ``budget`` in the file, one more DAG rewrites files of all tables; see :class:`.DvNightOperator`.
 
     config : path of the YAML file.
     storage_conn_id : a connection with the storage's options and secrets; the file's own win.
     spark_conn_id : a connection of the Spark provider; it replaces ``spark`` of the file.
     pool : a pool that exists, such as ``dv_{table}`` for one per table; none by default.
     retries : of errors that may pass; the others fail at once.
-    fail_on : the severity from which on a check fails its run; ``None``: it only warns.
+    fail_on : the severity from which on a check fails its run; ``None``: it only warns. So does then the check of a
+        night with too little time.
 
     A DAG is scheduled on an asset that a watcher in the triggerer updates, if the file has a ``sensor``; by
     ``schedule`` if it has one; or by both. With ``vacuum_cron``, vacuums have a DAG of their own. New DAGs are paused.
@@ -67,11 +69,6 @@ def dv_maintenance_dags(
     options = {"tables_file": path, "storage_conn_id": storage_conn_id}
     shared = {"retries": retries, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": True}
     configs = WatchConfig.load_all(path)
-    if any(each.window is not None or each.budget is not None for each in configs):
-        raise UsageError(
-            f"{path}: only Dagster's component keeps 'window' and 'budget'",
-            next_step="leave them out, and limit each table's runs by max_bytes and the schedule",
-        )
     return [
         dag
         for each in configs
@@ -97,6 +94,7 @@ class _Builder:
         self.fail_on = fail_on
         self.default_args = dict(default_args)
         self.spark = _spark(config, spark_conn_id)
+        self.at_night = config.window is not None or config.budget is not None
 
     def dags(self, per_table: bool) -> list[DAG]:
         made = []
@@ -105,7 +103,33 @@ class _Builder:
             groups = [[table] for table in tables] if per_table else [tables]
             made += [self._dag(job, group, alone=per_table) for group in groups if group]
         windows = [table for table in self.config.tables if _window(table) and "optimize" in table.jobs]
+        made += [self._night()] if self.at_night else []
         return [*made, *(self._backfills(table) for table in windows)]
+
+    def _night(self) -> DAG:
+        """The tables' rewrites. Of two runs that rewrite the same files, the commit lets one win: it needs no pool."""
+        window = self.config.window
+        with DAG(
+            f"{self.config.name}_night",
+            description="Rewrites files of every table, within window and budget.",
+            schedule=None if window is None else CronTriggerTimetable(window.cron, timezone=window.timezone),
+            start_date=_START,
+            catchup=False,
+            max_active_runs=1,
+            # The next window continues, with what is left of the budget.
+            default_args={**self.default_args, "retries": 0},
+            tags=["dv_maintenance"],
+        ) as dag:
+            night = DvNightOperator(
+                task_id="night",
+                name=self.config.name,
+                fail=False,
+                inlets=[table_asset(table) for table in self.config.tables if "optimize" in table.jobs],
+                **self.options,
+                **self.spark,
+            )
+            night >> DvNightCheckOperator(task_id="check", night="night", alerts=self.fail_on is not None)
+        return dag
 
     def _dag(self, job: ScheduledJob, tables: Sequence[WatchedTable], *, alone: bool) -> DAG:
         """A run at a time, and in it a task at a time, so that jobs of a table wait for each other."""
@@ -135,19 +159,27 @@ class _Builder:
         every = self.config.sensor.every_seconds
         due = []
         for table in tables:
-            jobs = [each for each in table.jobs if each in job.jobs]
-            trigger = DvTrigger(table.name, jobs=jobs, every_seconds=every, **self.options)
-            due.append(due_asset(table, trigger, "due" if jobs != ["vacuum"] else "vacuum_due"))
+            jobs = [each for each in table.jobs if each in self._jobs(job)]
+            if jobs:
+                trigger = DvTrigger(table.name, jobs=jobs, every_seconds=every, **self.options)
+                due.append(due_asset(table, trigger, "due" if jobs != ["vacuum"] else "vacuum_due"))
+        if not due:
+            return clock
         return AssetAny(*due) if clock is None else AssetOrTimeSchedule(assets=AssetAny(*due), timetable=clock)
 
     def _tasks(self, table: WatchedTable, job: ScheduledJob) -> None:
         """A rewrite that fails does not stop the vacuum. Manifests list what the rewrite wrote."""
         builders: dict[str, Any] = {"optimize": self._optimize, "manifest": self._manifest, "vacuum": self._vacuum}
-        tasks = {name: build(table) for name, build in builders.items() if name in table.jobs and name in job.jobs}
+        wanted = set(table.jobs) & set(self._jobs(job))
+        tasks = {name: build(table) for name, build in builders.items() if name in wanted}
         if "optimize" in tasks and "manifest" in tasks:
             tasks["optimize"] >> tasks["manifest"]
         if "optimize" in job.jobs:
             list(tasks.values()) >> DvCheckOperator(task_id="check", fail_on=self.fail_on, **self._common(table))
+
+    def _jobs(self, job: ScheduledJob) -> list[Job]:
+        """Without those that a DAG for all tables does."""
+        return [each for each in job.jobs if not (self.at_night and each == "optimize")]
 
     def _optimize(self, table: WatchedTable, **kwargs: Any) -> BaseOperator:
         # The first of those that could run: the vacuum then finds what it replaced.

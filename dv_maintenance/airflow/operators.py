@@ -6,21 +6,17 @@ starts only if there is something to rewrite. The commit protects the table, wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from airflow.providers.apache.spark.operators.spark_pyspark import PySparkOperator
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from dv_maintenance.airflow.base import TABLE_FIELDS, OnTable
 from dv_maintenance.airflow.links import PLAN, DvPlanLink
 from dv_maintenance.airflow.render import as_text, as_xcom, table_text
+from dv_maintenance.airflow.spark import SPARK_FIELDS, NeedsSparkError, NotStarted, OnSpark
 from dv_maintenance.airflow.tables import in_airflow_terms
-from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.engine.spark import SparkEngine
-from dv_maintenance.engine.spark.session import local_settings, require_java, worker_python
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import verbs
 from dv_maintenance.service.checks import check, check_names
@@ -69,87 +65,27 @@ class _On:
     attempt: int
 
 
-class _NeedsSparkError(Exception):
-    """There is something to rewrite."""
+class _Rewrites(OnSpark, _Table):
+    """An operator that may need Spark."""
 
-
-class _NotStarted:
-    """Stands for Spark until there is something to rewrite."""
-
-    name: ClassVar[str] = "spark"
-
-    def run(self, tasks: Sequence[Any], **_: Any) -> list[Any]:
-        if tasks:
-            raise _NeedsSparkError
-        return []
-
-    def close(self) -> None:
-        pass
-
-
-class _Rewrites(PySparkOperator, _Table):
-    """An operator that may need Spark.
-
-    conn_id : a connection ``spark`` or ``spark_connect`` of the Spark provider; ``None``: local Spark.
-    config_kwargs : Spark settings; they override the connection's.
-    engine : ``local`` works in the task's own process, without Spark: for small tables.
-    """
-
-    template_fields: Sequence[str] = (*TABLE_FIELDS, "conn_id", "config_kwargs")
+    template_fields: Sequence[str] = (*TABLE_FIELDS, *SPARK_FIELDS)
     operator_extra_links: Sequence[DvPlanLink] = (DvPlanLink(),)
     always_spark: ClassVar[bool] = False
-    config_kwargs: dict[str, Any]
-
-    def __init__(
-        self,
-        *,
-        conn_id: str | None = None,
-        config_kwargs: dict[str, Any] | None = None,
-        engine: Literal["spark", "local"] = "spark",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            python_callable=lambda spark=None: spark,
-            conn_id=conn_id,
-            config_kwargs=config_kwargs,
-            show_return_value_in_logs=False,
-            **kwargs,
-        )
-        self.engine = engine
 
     def execute(self, context: Any) -> dict[str, Any]:
         with in_airflow_terms():
             table = self.watched()
-            return self._show(
-                context, self._outcome(context, _On(table, verbs.opened(table), context["ti"].try_number))
-            )
-
-    def _outcome(self, context: Any, on: _On) -> Outcome:
-        if self.engine == "local":
-            return self.work(on, LocalEngine)
-        if not self.always_spark:
+            on = _On(table, verbs.opened(table), context["ti"].try_number)
             try:
-                return self.work(on, _NotStarted)
-            except _NeedsSparkError:
+                tries = self.engine == "spark" and not self.always_spark
+                outcome = self.work(on, NotStarted) if tries else self._on_engine(context, on)
+            except NeedsSparkError:
                 self.log.info("there are files to rewrite: starting Spark")
-        # PySparkOperator makes the session, passes it in and stops it.
-        self.python_callable = lambda spark=None: self.work(on, lambda: SparkEngine(spark))
-        with self._local_spark():
-            outcome: Outcome = PySparkOperator.execute(self, context)
-        return outcome
+                outcome = self._on_engine(context, on)
+            return self._show(context, outcome)
 
-    @contextmanager
-    def _local_spark(self) -> Iterator[None]:
-        """Without a connection: Spark's own defaults open its web page and its ports to the network."""
-        settings = dict(self.config_kwargs)
-        master = settings.pop("spark.master", "local[*]")
-        if self.conn_id or "spark.remote" in settings or not master.startswith("local"):
-            yield
-            return
-        require_java()
-        self.config_kwargs = local_settings(master) | settings
-        with worker_python(master):
-            yield
+    def _on_engine(self, context: Any, on: _On) -> Outcome:
+        return self.on_engine(context, lambda engine: self.work(on, engine))
 
     def work(self, on: _On, engine: EngineOf) -> Outcome:
         raise NotImplementedError

@@ -12,7 +12,7 @@ from dv_maintenance.config import Document
 from dv_maintenance.errors import DvMaintenanceError, RetryableError, UsageError
 from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 
-__all__ = ["in_airflow_terms", "watched"]
+__all__ = ["in_airflow_terms", "watch_config", "watched"]
 
 
 def watched(
@@ -36,7 +36,29 @@ def watched(
         if not isinstance(table, str) or table not in known:
             raise UsageError(f"{tables_file} has no table {table!r}", next_step=f"choose one of {', '.join(known)}")
         found = known[table]
-    return found.model_copy(update={"storage_options": {**(storage_options or {}), **found.storage_options}})
+    return _with_options(found, storage_options or {})
+
+
+def watch_config(tables_file: str, name: str | None, storage_options: Mapping[str, str]) -> WatchConfig:
+    """The settings of a file, or of the document of this name in it.
+
+    Raises
+    ------
+    UsageError : the file has no such document, or several and ``name`` chooses none; else as :func:`watched`.
+    StorageError : a folder of the file can't be listed.
+    """
+    configs = [each for each in WatchConfig.load_all(tables_file) if name is None or each.name == name]
+    if len(configs) != 1:
+        wanted = "documents" if name is None else f"documents called {name!r}"
+        raise UsageError(
+            f"{tables_file} has {len(configs)} {wanted} instead of one", next_step="choose one by its name"
+        )
+    tables = tuple(_with_options(each, storage_options) for each in configs[0].tables)
+    return configs[0].model_copy(update={"tables": tables})
+
+
+def _with_options(table: WatchedTable, options: Mapping[str, str]) -> WatchedTable:
+    return table.model_copy(update={"storage_options": {**options, **table.storage_options}})
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from dv_maintenance.service.text import count
 from dv_maintenance.service.verbs.state import opened
 
 if TYPE_CHECKING:
+    from dv_maintenance.engine import Engine
     from dv_maintenance.maintenance.execution.apply import ApplyReport
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep
     from dv_maintenance.maintenance.reads.model import Reads
@@ -37,7 +38,17 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["NightTable", "PlanOf", "Window", "by_policy", "clock", "opened_at", "work_through"]
+__all__ = [
+    "Night",
+    "NightTable",
+    "PlanOf",
+    "Window",
+    "by_policy",
+    "clock",
+    "opened_at",
+    "plan_night",
+    "work_through",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -110,25 +121,35 @@ def work_through(
     waiting : since when tables have waited for their turn, epoch milliseconds, if an earlier run knows.
     spent : seconds of the budget that earlier runs of this window have used.
     """
+    night = plan_night(tables, window=window, budget=budget, now=now, plan_of=plan_of, waiting=waiting, spent=spent)
+    yield from night.settled
+    yield from night.work(engine)
+
+
+def plan_night(
+    tables: Sequence[WatchedTable],
+    *,
+    window: Window | None,
+    budget: int | None,
+    now: Callable[[], int] = clock,
+    plan_of: PlanOf = by_policy,
+    waiting: Mapping[str, int] | None = None,
+    spent: float = 0.0,
+) -> Night:
+    """The first half of :func:`work_through`: plans every table. Needs no engine."""
     began = now()
-
-    def left() -> float:
-        at = now()
-        return seconds_left(window, budget, began, spent) - (at - began) / 1000
-
-    planned: dict[str, _Planned] = {}
+    night = Night({}, [], window, budget, now, began, spent)
     for each in tables:
         try:
-            planned[each.name] = _plan(each, plan_of, began, (waiting or {}).get(each.name, began))
+            planned = _plan(each, plan_of, began, (waiting or {}).get(each.name, began))
         except DvMaintenanceError as error:
-            yield NightTable(each, None, error)
+            night.settled.append(NightTable(each, None, error))
             continue
-        if not planned[each.name].steps:
-            yield _result(planned.pop(each.name))
-    if not planned:
-        return
-    night = _Night(planned, engine, window, budget, now, left)
-    yield from night.run()
+        if planned.steps:
+            night.planned[each.name] = planned
+        else:
+            night.settled.append(_result(planned))
+    return night
 
 
 @dataclass(slots=True)
@@ -220,27 +241,48 @@ def _plan(watched: WatchedTable, plan_of: PlanOf, now: int, since: int) -> _Plan
 
 
 @dataclass(slots=True)
-class _Night:
+class Night:
+    """The tables of a night, planned.
+
+    settled : the tables that need no work, or failed.
+    began : when planning began, epoch milliseconds.
+    """
+
     planned: dict[str, _Planned]
-    engine: EngineOf
+    settled: list[NightTable]
     window: Window | None
     budget: int | None
     now: Callable[[], int]
-    left: Callable[[], float]
+    began: int
+    spent: float
     finished: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def needs_engine(self) -> bool:
+        """Whether there is work, and time for it."""
+        return bool(self.planned) and self.left() > 0
 
     @property
     def start(self) -> float:
         """Seconds of opening one more table."""
         return max(table.watched.policy.prices.shared_start for table in self.planned.values())
 
-    def run(self) -> Iterator[NightTable]:
-        slots = 1
-        if self.left() > 0:
-            engine = self.engine()
-            # Spark starts now: no step is charged with that.
-            getattr(engine, "session", None)
-            slots = slots_of(engine) or 1
+    def left(self) -> float:
+        """Seconds."""
+        return seconds_left(self.window, self.budget, self.began, self.spent) - (self.now() - self.began) / 1000
+
+    def work(self, engine_of: EngineOf) -> Iterator[NightTable]:
+        """The other tables, each as soon as its part of the run is over.
+
+        engine_of : called if :attr:`needs_engine`.
+        """
+        if self.planned:
+            yield from self._run(engine_of() if self.needs_engine else None)
+
+    def _run(self, engine: Engine | None) -> Iterator[NightTable]:
+        # Spark starts now: no step is charged with that.
+        getattr(engine, "session", None)
+        slots = (slots_of(engine) if engine else None) or 1
         ended: set[str] = set()
         while True:
             allocation = self._allocate(slots)
@@ -248,7 +290,8 @@ class _Night:
                 _log.warning("%s", each)
             done = False
             for name in dict.fromkeys(choice.item.table for choice in allocation.chosen):
-                done |= self._work(name, [each.item for each in allocation.chosen if each.item.table == name])
+                items = [each.item for each in allocation.chosen if each.item.table == name]
+                done |= engine is not None and self._work(engine, name, items)
             if not done:
                 break
             for name in [name for name in self.planned if name not in ended]:
@@ -277,7 +320,7 @@ class _Night:
             reserve=Reserve.learnt(self.finished),
         )
 
-    def _work(self, name: str, items: Sequence[WorkItem]) -> bool:
+    def _work(self, engine: Engine, name: str, items: Sequence[WorkItem]) -> bool:
         """Run the steps of a table in slices while there is time. Returns whether anything was run."""
         planned, waiting, done = self.planned[name], list(items), False
         while waiting:
@@ -287,7 +330,7 @@ class _Night:
                 break
             began = self.now()
             try:
-                self._apply(planned, [planned.steps[each.id] for each in part])
+                self._apply(engine, planned, [planned.steps[each.id] for each in part])
             except DvMaintenanceError as error:
                 if planned.reports:
                     before = sum(len(each.steps) for each in planned.reports)
@@ -304,10 +347,10 @@ class _Night:
             waiting, done = waiting[len(part) :], True
         return done
 
-    def _apply(self, planned: _Planned, steps: Sequence[PlanStep]) -> None:
+    def _apply(self, engine: Engine, planned: _Planned, steps: Sequence[PlanStep]) -> None:
         from dv_maintenance.maintenance.execution.apply import apply
 
-        planned.reports.append(apply(planned.table, self.engine(), replace(planned.plan, steps=tuple(steps))))
+        planned.reports.append(apply(planned.table, engine, replace(planned.plan, steps=tuple(steps))))
 
 
 def _slice(items: Sequence[WorkItem], left: float, worst: float, start: float) -> list[WorkItem]:

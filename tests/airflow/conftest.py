@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.airflow_stack import without_airflow
+from support.places import ROOT
 
 Script = Callable[[str], str]
 
@@ -19,6 +20,7 @@ def in_airflow(airflow_environment: Path, tmp_path: Path) -> Script:
 
     def run(text: str) -> str:
         env = without_airflow(os.environ)
+        env |= {"PYTHONPATH": str(ROOT)}  # not the checkout that the environment was made for
         env |= {"AIRFLOW_HOME": str(tmp_path / "airflow"), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
         done = subprocess.run(
             [airflow_environment / "bin" / "python", "-W", "ignore", "-c", text],

@@ -67,16 +67,15 @@ from dv_maintenance.airflow import dv_maintenance_dags
 (dag,) = dv_maintenance_dags("all.yaml", per_table=False, spark_conn_id="cluster")
 task = dag.get_task("orders.optimize")
 print(json.dumps([sorted(dag.task_ids), len(dag.timetable.asset_condition.objects), task.conn_id, task.config_kwargs]))
-for mistake in ("wrong.yaml", "window.yaml"):
-    try:
-        dv_maintenance_dags(mistake)
-    except Exception as error:
-        print(type(error).__name__, error)
+try:
+    dv_maintenance_dags("wrong.yaml")
+except Exception as error:
+    print(type(error).__name__, error)
 serialization = getattr(stored, "DagSerialization", None) or stored.SerializedDAG  # the latter: Airflow 3.1
 print(json.dumps([serialization.to_dict(dag) for dag in dv_maintenance_dags("secret.yaml")]))
 
-from dv_maintenance.airflow import DvOptimizeOperator, operators
-operators.require_java = lambda: None
+from dv_maintenance.airflow import DvOptimizeOperator, spark
+spark.require_java = lambda: None
 local = DvOptimizeOperator(task_id="local", table="/lake/orders", config_kwargs={"spark.master": "local[2]"})
 with local._local_spark():
     print(json.dumps(local.config_kwargs))
@@ -111,17 +110,15 @@ def test_one_dag_for_all_errors_secrets_sessions_and_backfills(
     """In one process: it takes seconds to import Airflow."""
     (tmp_path / "all.yaml").write_text("name: lake\ntables: [{path: orders}, {path: events}]\n")
     (tmp_path / "wrong.yaml").write_text("tables:\n- path: orders\n  job: [optimize]\n")
-    (tmp_path / "window.yaml").write_text("budget: 30m\ntables: [{path: orders}]\n")
     options = "storage_options: {aws_secret_access_key: hush-hush}"
     (tmp_path / "secret.yaml").write_text(f"tables: [{{path: 's3://lake/orders', {options}}}]\n")
     days = "{name: day, every: day, start: 2026-01-01}"
     (tmp_path / "days.yaml").write_text(f"tables: [{{path: orders, partitions: {days}}}]\n")
-    of_all, error, window, stored, local, backfill, unclear = in_airflow(MORE).splitlines()[-7:]
+    of_all, error, stored, local, backfill, unclear = in_airflow(MORE).splitlines()[-6:]
     tasks = sorted(f"{table}.{job}" for table in ("orders", "events") for job in ("optimize", "vacuum", "check"))
     assert json.loads(of_all) == [tasks, 2, "cluster", {}]
     assert error.startswith("UsageError")
     assert "wrong.yaml line 3" in error
-    assert "only Dagster's component keeps 'window' and 'budget'" in window
     assert "DvTrigger" in stored
     assert "hush-hush" not in stored, "Airflow stores it in its database"
     settings = json.loads(local)

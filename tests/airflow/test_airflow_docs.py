@@ -11,8 +11,9 @@ from support.places import ROOT
 
 def test_the_page_s_dags_load(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
     page = (ROOT / "docs" / "airflow.md").read_text()
-    (yaml,) = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    yaml, nights = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (tmp_path / "tables.yaml").write_text(yaml)
+    (tmp_path / "nights.yaml").write_text(nights)
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     texts = [*blocks, *(path.read_text() for path in sorted((ROOT / "dags").glob("*.py")))]
     assert len(texts) == 4

@@ -24,8 +24,8 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG
 from dv_maintenance.airflow import *
 from dv_maintenance.airflow import (
-    DvCheckOperator, DvDeleteOperator, DvErasureOperator, DvManifestOperator, DvOptimizeOperator, DvSensor,
-    DvVacuumOperator,
+    DvCheckOperator, DvDeleteOperator, DvErasureOperator, DvManifestOperator, DvNightCheckOperator, DvNightOperator,
+    DvOptimizeOperator, DvSensor, DvVacuumOperator,
 )
 with DAG("one", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), params={"lake": LAKE}):
 """
@@ -42,7 +42,9 @@ LOCAL = (
     manifest = DvManifestOperator(task_id="manifest", table=LAKE + "/a", engine="local")
     warns = DvCheckOperator(task_id="warns", table=LAKE + "/d", fail_on=None)
     fails = DvCheckOperator(task_id="fails", table=LAKE + "/d", retries=2)
-    due >> tables >> days >> again >> vacuum >> manifest >> warns >> fails
+    night = DvNightOperator(task_id="night", tables_file=LAKE + "/night.yaml", engine="local", fail=False)
+    after = DvNightCheckOperator(task_id="after", night="night")
+    due >> tables >> days >> again >> vacuum >> manifest >> warns >> night >> after >> fails
 """
 )
 ON_SPARK = (
@@ -91,12 +93,14 @@ def with_dvs(lake: Path, name: str) -> list[str | None]:
 
 
 def test_a_run_of_each(airflow_environment: Path, tmp_path: Path) -> None:
-    build(tmp_path, "a", "b", "c", "d")
+    build(tmp_path, "a", "b", "c", "d", "e")
+    (tmp_path / "night.yaml").write_text("budget: 30m\ntables: [{path: e}, {path: a}]\n")
     connection = json.dumps({"conn_type": "dv_storage", "extra": {"some_option": "x"}})
-    done = run(Airflow(tmp_path / "home", AIRFLOW_CONN_LAKE=connection), tmp_path, LOCAL)
+    airflow = Airflow(tmp_path / "home", AIRFLOW_CONN_LAKE=connection)
+    done = run(airflow, tmp_path, LOCAL)
     assert {key: state for key, (state, _) in done.items() if state != "success"} == {("fails", -1): "failed"}
     shown = {key: value for key, (_, value) in done.items()}
-    assert all(next(iter(value)) == "reason" for key, value in shown.items() if key[0] != "due")
+    assert all(next(iter(value)) == "reason" for key, value in shown.items() if value and key[0] != "due")
     assert shown["due", -1]["due"] == ["optimize"]
     assert [shown["tables", index]["rows_purged"] for index in (0, 1)] == [1200, 1200]
     assert list(shown["days", 1]["partitions"]) == ["day 1"]
@@ -104,6 +108,9 @@ def test_a_run_of_each(airflow_environment: Path, tmp_path: Path) -> None:
     assert shown["again", -1]["reason"].startswith("- Nothing to do."), "and without Java"
     assert shown["vacuum", -1]["reason"].startswith("Nothing to do: no vacuum is due")
     assert shown["manifest", -1]["files"] == 3
+    assert [event["rows_purged"] for event in airflow.events("e/dv/optimize")] == [1200]
+    assert len(airflow.events("a/dv/optimize")) == 1, "an event for each table of the night"
+    assert with_dvs(tmp_path, "e") == []
     assert "deleted_ratio: 40.00%" in shown["fails", -1]["reason"]
     assert shown["warns", -1]["reason"] == shown["fails", -1]["reason"]
 
@@ -157,8 +164,8 @@ class Stopped(LocalEngine):
                 killed.append(result)
                 os.kill(os.getpid(), signal.SIGTERM)
         return super().run(tasks, on_done=done, **more)
-from dv_maintenance.airflow import operators
-operators.LocalEngine = Stopped
+from dv_maintenance.airflow import spark
+spark.LocalEngine = Stopped
 class Instance: try_number = 1
 try:
     DvOptimizeOperator.execute.__wrapped__(task, {{"ti": Instance()}})

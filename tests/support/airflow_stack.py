@@ -47,6 +47,7 @@ class Airflow:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.env = without_airflow(os.environ) | {
             "PATH": f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),  # not the checkout that the environment was made for
             "AIRFLOW_HOME": str(home),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
             "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",

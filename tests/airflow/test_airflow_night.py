@@ -1,0 +1,115 @@
+"""The night of Airflow: the operator itself, on tables in its own process, with what a task instance gives it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.scheduling.window import DAYS
+from dv_maintenance.tables import open_table
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+SCRIPT = """
+import json
+from airflow.sdk.execution_time.context import OutletEventAccessors
+from dv_maintenance.airflow import DvNightCheckOperator, DvNightOperator, dv_maintenance_dags
+
+class Instance:
+    try_number = 1
+    def __init__(self): self.kept = {}
+    def xcom_push(self, key, value): self.kept[key] = json.loads(json.dumps(value))
+    def xcom_pull(self, task_ids=None, key="return_value", include_prior_dates=False): return self.kept.get(key)
+
+def night(file, instance, **options):
+    events = OutletEventAccessors()
+    task = DvNightOperator(task_id="night", tables_file=file, engine="local", **options)
+    error = shown = None
+    try:
+        shown = DvNightOperator.execute.__wrapped__(task, {"ti": instance, "outlet_events": events})
+        instance.kept["return_value"] = shown
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    made = {event.dest_asset_key.name: event.extra for each in events.values() for event in each.asset_alias_events}
+    return {"shown": shown, "error": error, "events": made, "kept": instance.kept.get("night")}
+
+def check(instance, **options):
+    task = DvNightCheckOperator(task_id="check", night="night", **options)
+    try:
+        DvNightCheckOperator.execute.__wrapped__(task, {"ti": instance})
+    except Exception as raised:
+        return f"{type(raised).__name__}: {raised}"
+
+first, short = Instance(), Instance()
+found = {
+    "short": night("short.yaml", short, fail=False),
+    "again": night("short.yaml", short),
+    "check": check(short), "quiet": check(short, alerts=False),
+    "all": night("all.yaml", first, fail=False), "broken": check(first, alerts=False),
+    "alone": night("all.yaml", Instance()),
+    "closed": night("closed.yaml", Instance()),
+    "dags": {dag.dag_id: [type(dag.timetable).__name__, sorted(dag.task_ids)] for dag in
+             dv_maintenance_dags("closed.yaml") + dv_maintenance_dags("short.yaml")},
+}
+print(json.dumps(found))
+"""
+NEVER = "window: {start: '00:00', length: 1m, days: [DAY]}\n"
+
+
+def table(folder: Path, name: str) -> None:
+    builder = DeltaBuilder(str(folder / name)).create(pa.schema([("id", pa.int64())]))
+    builder.append(pa.table({"id": range(1000)}))
+    builder.delete(lambda rows: pc.less(rows["id"], 400))
+
+
+def with_dvs(folder: Path, name: str) -> int:
+    return health(open_table(str(folder / name)).snapshot()).counts.files_with_dv
+
+
+def test_a_night(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
+    """In one process: it takes seconds to import Airflow."""
+    for name in ("a", "b", "c"):
+        table(tmp_path, name)
+    clean = DeltaBuilder(str(tmp_path / "clean")).create(pa.schema([("id", pa.int64())]))
+    clean.append(pa.table({"id": [1]}))
+    (tmp_path / "short.yaml").write_text("name: short\nbudget: 1ms\ntables: [{path: c}]\n")
+    (tmp_path / "all.yaml").write_text(
+        "budget: 30m\ntables: [{path: a}, {path: gone}, {path: b}, {path: clean}, {path: c, jobs: [vacuum]}]\n"
+    )
+    day = DAYS[(datetime.now(UTC).weekday() + 2) % 7]
+    (tmp_path / "closed.yaml").write_text("name: closed\n" + NEVER.replace("DAY", day) + "tables: [{path: c}]\n")
+    found: dict[str, Any] = json.loads(in_airflow(SCRIPT).splitlines()[-1])
+
+    short, again = found["short"], found["again"]
+    assert short["events"] == {}, "a table that waits is not maintained"
+    assert short["shown"]["reason"] == "0 tables of 1 had work done, 1 waits, 0 failed."
+    (alert,) = short["shown"]["alerts"]
+    assert "Too large for the window" in alert
+    assert short["kept"]["waiting"] == again["kept"]["waiting"], "it lost its place"
+    assert again["kept"]["spent"] > short["kept"]["spent"] > 0, "two runs of a window share its budget"
+    assert again["error"] == f"AirflowFailException: {alert}"
+    assert found["check"] == again["error"]
+    assert found["quiet"] is None
+
+    every = found["all"]
+    assert every["error"] is None
+    assert every["events"].keys() == {"a/dv/optimize", "b/dv/optimize", "clean/dv/optimize"}
+    assert every["events"]["a/dv/optimize"]["rows_purged"] == 400
+    assert every["shown"]["tables"]["clean"] == "Nothing to do: no optimize is due."
+    assert found["broken"].startswith("AirflowFailException: gone: file:///")
+    assert found["alone"]["error"] == found["broken"]
+    assert [with_dvs(tmp_path, name) for name in ("a", "b", "c")] == [0, 0, 1]
+
+    assert found["closed"]["shown"]["tables"]["c"].startswith("Waited: ")
+    assert found["dags"] == {
+        "closed.c": ["AssetTriggeredTimetable", ["check", "vacuum"]],
+        "closed_night": ["CronTriggerTimetable", ["check", "night"]],
+        "short.c": ["AssetTriggeredTimetable", ["check", "vacuum"]],
+        "short_night": ["NullTimetable", ["check", "night"]],
+    }
