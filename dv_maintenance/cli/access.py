@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, closing
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,10 +15,11 @@ from dv_maintenance.cli.output import Output
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
     from dv_maintenance.engine.spark import SparkEngine
+    from dv_maintenance.service.engines import OnProgress
     from dv_maintenance.service.policies import Policy
     from dv_maintenance.tables.table import Table
 
-__all__ = ["lean_memory", "load_policy", "open_engine", "open_future_table", "open_table", "spark_engine"]
+__all__ = ["lean_memory", "load_policy", "open_engine", "open_future_table", "open_table", "spark_engine", "working"]
 
 
 def open_table(args: Namespace, out: Output) -> Table:
@@ -56,6 +57,16 @@ def open_engine(args: Namespace) -> AbstractContextManager[Engine]:
     from dv_maintenance.engine import get_engine
 
     return closing(get_engine(args.engine))
+
+
+@contextmanager
+def working(args: Namespace, out: Output, what: str) -> Iterator[tuple[Engine, OnProgress]]:
+    """The engine of a verb that may take long, and the callback of its progress. ``what``: for the line of progress."""
+    from dv_maintenance.engine import rows_read_of
+
+    with out.progress(what) as progress, open_engine(args) as engine:
+        progress.rows = lambda: rows_read_of(engine)
+        yield engine, progress
 
 
 def spark_engine(conf: Mapping[str, str]) -> AbstractContextManager[SparkEngine]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -23,8 +22,8 @@ class _OnStderr(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            # Looked up late, as tests replace sys.stderr; storage options and secrets in URLs are redacted.
-            sys.stderr.write(self.out.redacted(self.format(record)) + "\n")
+            # Storage options and secrets in URLs are redacted.
+            self.out.note(self.out.redacted(self.format(record)))
         except Exception:  # noqa: BLE001 (a failing log must not end a run)
             self.handleError(record)
 
@@ -39,6 +38,7 @@ def logged(out: Output, verbose: int) -> Iterator[None]:
     handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s{name} %(message)s", "%H:%M:%S"))
     package.setLevel(_LEVELS[min(verbose, 2)])
     package.addHandler(handler)
+    out.verbose = verbose > 0
     try:
         yield
     finally:

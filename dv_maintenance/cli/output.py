@@ -8,9 +8,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
+from dv_maintenance.cli.terminal import Terminal
 from dv_maintenance.errors import redacted
 
 if TYPE_CHECKING:
+    from dv_maintenance.cli.progress import Progress
     from dv_maintenance.errors import DvMaintenanceError
 
 __all__ = ["Output", "bytes_text", "count", "dump_json", "table", "write_file"]
@@ -22,7 +24,9 @@ class Output:
     def __init__(self, stream: IO[str], *, json: bool) -> None:
         self.json = json
         self._stream = stream
+        self.verbose = False
         self._secrets: tuple[str, ...] = ()
+        self._stderr = Terminal()
 
     @classmethod
     @contextmanager
@@ -61,8 +65,8 @@ class Output:
         self._stream.write(text.rstrip("\n") + "\n")
 
     def note(self, text: str) -> None:
-        """One line on stderr."""
-        sys.stderr.write(text + "\n")
+        """A line on stderr, above the line of progress if there is one."""
+        self._stderr.line(text)
 
     def failure(self, error: DvMaintenanceError) -> None:
         self.note(f"dvm: {self.redacted(str(error))}")
@@ -89,22 +93,27 @@ class Output:
         self.flush()
 
     @contextmanager
-    def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
-        """A bar on stderr, only on a terminal. Yields ``step(done, total)``."""
-        if not sys.stderr.isatty():
-            yield lambda _done, _total: None
+    def progress(self, what: str, unit: str = "rewrites") -> Iterator[Progress]:
+        """Show on stderr what the verb does: as one line on a terminal, elsewhere every ten seconds. Lines of the JVM
+        and of libraries appear above it, without those that every start of Spark prints (unless ``verbose``).
+
+        unit : what the callback, ``step(done, total)``, counts.
+        """
+        from dv_maintenance.cli.jvm_noise import child_lines
+        from dv_maintenance.cli.progress import Progress
+
+        progress = Progress(what, unit)
+        if not _is_real(sys.stderr, 2):
+            with progress.shown(self._stderr):
+                yield progress
             return
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(what, total=None)
-
-            def step(done: int, total: int) -> None:
-                bar.update(task, completed=done, total=total)
-
-            yield step
+        with child_lines(lambda line: self.note(self.redacted(line)), routine=self.verbose) as stream:
+            self._stderr.stream = stream
+            try:
+                with progress.shown(self._stderr):
+                    yield progress
+            finally:
+                self._stderr.stream = None
 
     def flush(self) -> None:
         self._stream.flush()
@@ -130,8 +139,12 @@ class Output:
 
 
 def _is_real_stdout() -> bool:
+    return _is_real(sys.stdout, 1)
+
+
+def _is_real(stream: IO[str], number: int) -> bool:
     try:
-        return sys.stdout.fileno() == 1
+        return stream.fileno() == number
     except (AttributeError, OSError, ValueError):
         return False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from dv_maintenance.cli.access import load_policy, open_engine, open_future_table, open_table, spark_engine
+from dv_maintenance.cli.access import load_policy, open_future_table, open_table, spark_engine, working
 from dv_maintenance.cli.output import Output, dump_json, write_file
 from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.service import verbs
@@ -51,7 +51,7 @@ def health(args: Namespace, out: Output) -> int:
 
 def fsck(args: Namespace, out: Output) -> int:
     target = open_table(args, out)
-    with out.progress("reading files" if args.deep else "looking for files") as step:
+    with out.progress("reading files" if args.deep else "looking for files", "files") as step:
         outcome = verbs.fsck(target, args.version, deep=args.deep, on_progress=step)
     return _print(outcome, out)
 
@@ -114,7 +114,7 @@ def apply(args: Namespace, out: Output) -> int:
     if args.plan and (args.policy or args.overrides):
         raise UsageError("--plan brings its own policy", next_step="omit --policy and --set, or make a new plan")
     target, policy = open_table(args, out), None if args.plan else load_policy(args)
-    with open_engine(args) as engine, out.progress("rewriting") as step:
+    with working(args, out, "planning" if args.dry_run else "rewriting") as (engine, step):
         outcome = verbs.apply(
             target, lambda: engine, policy=policy, plan=args.plan, dry_run=args.dry_run, on_progress=step
         )
@@ -123,15 +123,14 @@ def apply(args: Namespace, out: Output) -> int:
 
 def purge(args: Namespace, out: Output) -> int:
     target = open_table(args, out)
-    with open_engine(args) as engine, out.progress("purging") as step:
-        return _print(
-            verbs.purge(target, lambda: engine, args.partition, missing_ok=args.missing_ok, on_progress=step), out
-        )
+    with working(args, out, "purging") as (engine, step):
+        outcome = verbs.purge(target, lambda: engine, args.partition, missing_ok=args.missing_ok, on_progress=step)
+    return _print(outcome, out)
 
 
 def zorder(args: Namespace, out: Output) -> int:
     target = open_table(args, out)
-    with open_engine(args) as engine, out.progress("ordering") as step:
+    with working(args, out, "planning" if args.dry_run else "ordering") as (engine, step):
         outcome = verbs.zorder(
             target,
             lambda: engine,
@@ -147,7 +146,7 @@ def zorder(args: Namespace, out: Output) -> int:
 
 def downgrade(args: Namespace, out: Output) -> int:
     target = open_table(args, out)
-    with open_engine(args) as engine, out.progress("purging") as step:
+    with working(args, out, "purging") as (engine, step):
         outcome = verbs.downgrade(
             target,
             lambda: engine,
@@ -161,22 +160,25 @@ def downgrade(args: Namespace, out: Output) -> int:
 def vacuum(args: Namespace, out: Output) -> int:
     from dv_maintenance.tables.guard import VacuumGuard
 
-    outcome = verbs.vacuum(
-        open_table(args, out),
-        retention=args.retention,
-        dry_run=args.dry_run,
-        lite=args.lite,
-        allow_short_retention=args.allow_short_retention,
-        clones=args.protect,
-        clones_under=args.clones_under,
-        guard=VacuumGuard(
-            args.max_deleted_share,
-            tuple(args.protect_version),
-            tuple(args.protect_stream),
-            args.quarantine,
-            args.quarantine_retention,
-        ),
+    guard = VacuumGuard(
+        args.max_deleted_share,
+        tuple(args.protect_version),
+        tuple(args.protect_stream),
+        args.quarantine,
+        args.quarantine_retention,
     )
+    target = open_table(args, out)
+    with out.progress("looking for expired files" if args.dry_run else "vacuuming"):
+        outcome = verbs.vacuum(
+            target,
+            retention=args.retention,
+            dry_run=args.dry_run,
+            lite=args.lite,
+            allow_short_retention=args.allow_short_retention,
+            clones=args.protect,
+            clones_under=args.clones_under,
+            guard=guard,
+        )
     return _print(outcome, out)
 
 
@@ -187,8 +189,9 @@ def undelete(args: Namespace, out: Output) -> int:
 
 def manifest(args: Namespace, out: Output) -> int:
     target = open_table(args, out)
-    with open_engine(args) as engine:
-        return _print(verbs.manifest(target, lambda: engine, purge_first=args.purge_first), out)
+    with working(args, out, "writing manifests") as (engine, _):
+        outcome = verbs.manifest(target, lambda: engine, purge_first=args.purge_first)
+    return _print(outcome, out)
 
 
 def rename_manifests(args: Namespace, out: Output) -> int:
@@ -220,8 +223,9 @@ def convert(args: Namespace, out: Output) -> int:
 
 def engine_sql(args: Namespace, out: Output) -> int:
     target = open_table(args, out)
-    with spark_engine(dict(args.spark_conf)) as spark:
-        return _print(verbs.engine_sql(target, lambda: spark, args.job, catalog=args.catalog), out)
+    with out.progress(f"running {args.job} in Spark"), spark_engine(dict(args.spark_conf)) as spark:
+        outcome = verbs.engine_sql(target, lambda: spark, args.job, catalog=args.catalog)
+    return _print(outcome, out)
 
 
 # -- verbs that change rows; Spark starts when the rows have to be found -----------------------------------------------
@@ -229,7 +233,7 @@ def engine_sql(args: Namespace, out: Output) -> int:
 
 def delete(args: Namespace, out: Output) -> int:
     target = open_table(args, out)
-    with open_engine(args) as engine:
+    with working(args, out, "deleting rows") as (engine, _):
         outcome = verbs.delete_rows(
             target, lambda: engine, where=args.where, keys=args.keys, on=args.on, dry_run=args.dry_run
         )
@@ -238,14 +242,16 @@ def delete(args: Namespace, out: Output) -> int:
 
 def update(args: Namespace, out: Output) -> int:
     target = open_table(args, out)
-    with open_engine(args) as engine:
-        return _print(verbs.update_rows(target, lambda: engine, args.set, args.where), out)
+    with working(args, out, "updating rows") as (engine, _):
+        outcome = verbs.update_rows(target, lambda: engine, args.set, args.where)
+    return _print(outcome, out)
 
 
 def merge(args: Namespace, out: Output) -> int:
     target = open_table(args, out)
-    with open_engine(args) as engine:
-        return _print(verbs.merge_rows(target, lambda: engine, args.using, args.on, args.when), out)
+    with working(args, out, "merging rows") as (engine, _):
+        outcome = verbs.merge_rows(target, lambda: engine, args.using, args.on, args.when)
+    return _print(outcome, out)
 
 
 # -- what all of them share --------------------------------------------------------------------------------------------

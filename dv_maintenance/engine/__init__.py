@@ -10,7 +10,7 @@ from dv_maintenance.errors import UsageError
 if TYPE_CHECKING:
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
-__all__ = ["ENGINES", "Engine", "get_engine", "slots_of"]
+__all__ = ["ENGINES", "Engine", "get_engine", "rows_read_of", "slots_of"]
 
 ENGINES = ("spark", "local")
 
@@ -56,6 +56,20 @@ class ParallelEngine(Protocol):
 def slots_of(engine: Engine) -> int | None:
     """How many tasks the engine runs at the same time; ``None`` if unknown."""
     return engine.slots if isinstance(engine, ParallelEngine) else None
+
+
+@runtime_checkable
+class CountingEngine(Protocol):
+    """An engine that knows how far its tasks are."""
+
+    @property
+    def rows_read(self) -> int | None:
+        """Live rows that tasks have read so far, in all runs; ``None``: not known where they run."""
+
+
+def rows_read_of(engine: Engine) -> int | None:
+    """How many rows the engine's tasks have read so far; ``None`` if unknown."""
+    return engine.rows_read if isinstance(engine, CountingEngine) else None
 
 
 def get_engine(name: str) -> Engine:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from dv_maintenance.engine.pool import run_all
@@ -19,10 +19,15 @@ class LocalEngine:
 
     threads: int = 2
     name: ClassVar[str] = "local"
+    _rows: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def slots(self) -> int:
         return self.threads
+
+    @property
+    def rows_read(self) -> int:
+        return sum(self._rows)
 
     def run(
         self,
@@ -31,9 +36,12 @@ class LocalEngine:
         storage_options: Mapping[str, str] | None = None,
         on_done: Callable[[RewriteResult], None] | None = None,
     ) -> list[RewriteResult]:
-        return run_all(
-            tasks, lambda task: rewrite_retrying(task, storage_options), at_once=self.threads, on_done=on_done
-        )
+        def run_one(task: RewriteTask) -> RewriteResult:
+            slot = len(self._rows)
+            self._rows.append(0)
+            return rewrite_retrying(task, storage_options, lambda rows: self._rows.__setitem__(slot, rows))
+
+        return run_all(tasks, run_one, at_once=self.threads, on_done=on_done)
 
     def close(self) -> None:
         """Nothing to stop."""

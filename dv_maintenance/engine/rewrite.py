@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dv_maintenance.engine.protocols import Reader
+    from dv_maintenance.engine.rows_so_far import OnRows
     from dv_maintenance.tables.work import ScanTask
 
     _Write = Callable[[pa.RecordBatch, Any, Mapping[str, int]], None]
@@ -33,12 +34,16 @@ _ATTEMPTS = 3
 _PAUSE_SECONDS = 1.0
 
 
-def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> RewriteResult:
+def rewrite(
+    task: RewriteTask, storage_options: Mapping[str, str] | None = None, on_rows: OnRows | None = None
+) -> RewriteResult:
     """Stream the live rows of the sources, in their order or the one that the task requests, into new files below
     ``task.output_uri``. Fragments of a Lance table: see ``lance.rewrite.rewrite_fragments``, also for its errors.
 
     Memory holds one row group at most, whatever the size of the files; to order rows, local disk holds all of them.
     Every call writes new files. After a failure it deletes them, as far as the storage allows.
+
+    on_rows : called with the live rows read so far, after each batch; not for fragments of a Lance table.
 
     Raises
     ------
@@ -55,7 +60,7 @@ def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None)
     scan = replace(task.scan, schema=schema)
     rows: list[int] = []
     purged: list[int] = []
-    bytes_read = 0
+    bytes_read = live = 0
     writer = RollingWriter(task, schema.remove_metadata(), storage)
     try:
         with _sink(task, scan, writer, storage) as write:
@@ -64,6 +69,9 @@ def rewrite(task: RewriteTask, storage_options: Mapping[str, str] | None = None)
                     footer, origins = _encodings(reader)
                     for batch in reader.batches():
                         write(batch, footer, origins)
+                        live += batch.num_rows
+                        if on_rows is not None:
+                            on_rows(live)
                     rows.append(reader.rows)
                     purged.append(reader.purged)
                     bytes_read += reader.size
@@ -132,11 +140,13 @@ def _two_calendars(task: RewriteTask) -> RefusedError:
     )
 
 
-def rewrite_retrying(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> RewriteResult:
+def rewrite_retrying(
+    task: RewriteTask, storage_options: Mapping[str, str] | None = None, on_rows: OnRows | None = None
+) -> RewriteResult:
     """:func:`rewrite`, repeated from the start if the storage failed (after the retries of its client)."""
     for attempt in range(1, _ATTEMPTS):
         try:
-            return rewrite(task, storage_options)
+            return rewrite(task, storage_options, on_rows)
         except RetryableError:
             time.sleep(_PAUSE_SECONDS * attempt)
-    return rewrite(task, storage_options)
+    return rewrite(task, storage_options, on_rows)

@@ -57,7 +57,10 @@ def tasks_of(lake: Any, count: int) -> list[Any]:
 def test_spark_and_local_give_the_same(lake: Any, spark: SparkSession) -> None:
     tasks = tasks_of(lake, 5)
     done: list[str] = []
-    on_spark = SparkEngine(spark).run(tasks, on_done=lambda result: done.append(result.task_id))
+    engine = SparkEngine(spark)
+    assert engine.rows_read is None
+    on_spark = engine.run(tasks, on_done=lambda result: done.append(result.task_id))
+    assert engine.rows_read == sum(result.rows_written for result in on_spark)
     locally = LocalEngine().run(tasks)
     assert list(map(comparable, on_spark)) == list(map(comparable, locally))
     assert sorted(done) == [task.id for task in tasks]

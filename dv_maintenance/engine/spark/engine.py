@@ -18,11 +18,13 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from dv_maintenance.engine.pool import run_all
+from dv_maintenance.engine.rows_so_far import RowCounts
 from dv_maintenance.engine.spark import wire
 from dv_maintenance.engine.spark.arrow_table import rows_of
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
@@ -80,6 +82,8 @@ class SparkEngine:
         self._conf = dict(conf or {})
         self._started = False
         self._lock = Lock()
+        self._running: list[RowCounts] = []
+        self._rows_before = 0
 
     def __enter__(self) -> Self:
         return self
@@ -139,14 +143,48 @@ class SparkEngine:
             return []
         session = self.session
         tag = f"dv-maintenance-{uuid.uuid4()}"
-        worker = _worker(dict(storage_options or {}))
-        return run_all(
-            tasks,
-            lambda task: _run_job(session, tag, task, worker),
-            at_once=min(len(tasks), _JOBS_IN_FLIGHT),
-            on_done=on_done,
-            stop=lambda: session.interruptTag(tag),
-        )
+        options = dict(storage_options or {})
+        numbers = {task.id: number for number, task in enumerate(tasks)}
+        with self._counting(session, len(tasks)) as counts:
+            path = None if counts is None else counts.path
+
+            def done(result: RewriteResult) -> None:
+                if counts is not None:
+                    counts.set(numbers[result.task_id], result.rows_written)
+                if on_done is not None:
+                    on_done(result)
+
+            return run_all(
+                tasks,
+                lambda task: _run_job(session, tag, task, _worker(options, path, numbers[task.id])),
+                at_once=min(len(tasks), _JOBS_IN_FLIGHT),
+                on_done=done,
+                stop=lambda: session.interruptTag(tag),
+            )
+
+    @property
+    def rows_read(self) -> int | None:
+        """``None`` on a cluster and on Spark Connect: workers there share no file with this process."""
+        with self._lock:
+            rows = self._rows_before + sum(counts.total() for counts in self._running)
+            return rows if self._running or rows else None
+
+    @contextmanager
+    def _counting(self, session: SparkSession, tasks: int) -> Iterator[RowCounts | None]:
+        """The file in which workers count rows; ``None`` if they run elsewhere."""
+        if not _is_local(session):
+            yield None
+            return
+        counts = RowCounts(tasks)
+        with self._lock:
+            self._running.append(counts)
+        try:
+            yield counts
+        finally:
+            with self._lock:
+                self._running.remove(counts)
+                self._rows_before += counts.total()
+            counts.close()
 
 
 def _cores() -> int:
@@ -168,11 +206,22 @@ def _run_job(session: SparkSession, tag: str, task: RewriteTask, worker: _Worker
     return wire.result_of(row.outcome)
 
 
-def _worker(options: dict[str, str]) -> _Worker:
+def _is_local(session: SparkSession) -> bool:
+    """Whether the workers run on this machine."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return str(session.sparkContext.master).startswith("local")
+    except (PySparkException, AttributeError):
+        return False
+
+
+def _worker(options: dict[str, str], counts: str | None, number: int) -> _Worker:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        from dv_maintenance.engine.rows_so_far import counting_in
         from dv_maintenance.engine.spark.wire import run_specs
 
-        yield from run_specs(batches, options)
+        yield from run_specs(batches, options, counting_in(counts, number) if counts else None)
 
     return run
 
