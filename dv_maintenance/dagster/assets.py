@@ -19,6 +19,7 @@ from packaging.version import Version
 from pydantic import Field
 
 from dv_maintenance.dagster import metadata, naming, partitions
+from dv_maintenance.dagster.at_work import at_work, working_on
 from dv_maintenance.dagster.checks import checked_after
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.errors import in_dagster_terms
@@ -27,9 +28,12 @@ from dv_maintenance.dagster.observed import observed_before
 from dv_maintenance.dagster.resources import engine_of
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import verbs
-from dv_maintenance.service.partitions import describe, label
+from dv_maintenance.service.checks import PARTITIONS, due_plan
+from dv_maintenance.service.partitions import describe, due_keys, label
 from dv_maintenance.service.tables_file import Job, WatchedTable
+from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.registry import known_format
+from dv_maintenance.tables.table import Table
 
 try:
     from dagster import FreshnessPolicy
@@ -41,6 +45,8 @@ __all__ = ["GROUP", "build_dv_assets"]
 GROUP = "dv_maintenance"
 # The resource that rewrites run on: a SparkResource, or another one with a `spark_session`.
 _SPARK = "spark"
+# Partitions without work that an observation records: up to half a minute with SQLite.
+_MAX_RECORDED = 1000
 # Dagster's tag of a run for one partition; a run over a range has none.
 _PARTITION_TAG = "dagster/partition"
 # Before 1.12.20 Dagster can't record a run of a partitioned asset without a partition: the run fails after its work.
@@ -91,9 +97,7 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
             opened = verbs.opened(table)
             snapshot = opened.snapshot()
             report = verbs.report_table(table, opened, snapshot, lambda: observed_before(context.instance, key))
-            missing = partitions.missing_partitions(table, snapshot, context.instance)
-        for request in missing:
-            context.instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+            _keep_in_step(context, table, opened, snapshot)
         checked_after(context.op_execution_context, table, opened)
         yield dg.ObserveResult(
             asset_key=key,
@@ -107,10 +111,31 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     return made
 
 
+def _keep_in_step(context: dg.AssetExecutionContext, table: WatchedTable, opened: Table, snapshot: Snapshot) -> None:
+    """Dagster's partitions, and what it knows of those without work, as a tick of the sensor does it."""
+    if table.partitions is None:
+        return
+    instance = context.instance
+    for new in partitions.missing_partitions(table, snapshot, instance):
+        instance.add_dynamic_partitions(new.partitions_def_name, list(new.partition_keys))
+    if working_on(table, at_work(instance)) is None:
+        for gone in partitions.gone_partitions(table, snapshot, instance):
+            for key in gone.partition_keys:
+                instance.delete_dynamic_partition(gone.partitions_def_name, key)
+    plan = due_plan(table, opened, snapshot, lambda now: reads_downstream(instance, asset_graph(context), table, now))
+    due = frozenset[str | None]() if plan is None else due_keys(table, plan)
+    for event in partitions.nothing_to_do(table, snapshot, due, instance, _MAX_RECORDED):
+        instance.report_runless_asset_event(event)
+
+
 def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     description = "Rewrites files with too many deleted rows, and merges small files."
     if table.partitions is not None:
-        description = f"{description} {describe(table.partitions)}"
+        status = f"`{naming.table_key(table).to_user_string()}`, check `{PARTITIONS}`"
+        description = (
+            f"{description} {describe(table.partitions)} {partitions.observe_first(table)}\n\nA green partition was "
+            f"optimized or had nothing to do at least once; which have work now, the table says: {status}."
+        )
 
     @dg.multi_asset(
         name=naming.op_name(table, "optimize"),
@@ -128,7 +153,9 @@ def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
                 raise UsageError(
                     f"Dagster {dg.__version__} has no runs of a partitioned asset on the whole table",
                     table=table.path,
-                    next_step="choose partitions, or install dagster 1.12.20 or newer",
+                    next_step=" ".join(
+                        ["choose partitions, or install dagster 1.12.20 or newer.", partitions.observe_first(table)]
+                    ).rstrip(),
                 )
             opened = verbs.opened(table)
             outcome = verbs.optimize(

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import dagster as dg
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 
-__all__ = ["at_work"]
+from dv_maintenance.dagster import naming
+from dv_maintenance.service.settings import JOBS
+
+if TYPE_CHECKING:
+    from dv_maintenance.service.tables_file import WatchedTable
+
+__all__ = ["at_work", "working_on"]
+
+# Ops of custom jobs that rewrite or remove files.
+_OPS = ("delete_rows", "purge_erased", "zorder", "restore", "engine_sql")
 
 _RUNS = [
     dg.DagsterRunStatus.QUEUED,
@@ -32,6 +42,13 @@ def at_work(instance: dg.DagsterInstance) -> dict[str, str]:
     """
     found = {key: f"backfill {backfill}" for backfill, key in _backfills(instance)}
     return found | {name: f"run {run[:8]}" for run, name in _runs(instance)}
+
+
+def working_on(table: WatchedTable, found: Mapping[str, str]) -> str | None:
+    """The run or backfill of :func:`at_work` that maintains a table."""
+    assets = (naming.job_key(table, job).to_user_string() for job in JOBS)
+    names = (*assets, *(naming.op_name(table, what) for what in (*JOBS, *_OPS)))
+    return next((found[name] for name in names if name in found), None)
 
 
 def _runs(instance: dg.DagsterInstance) -> Iterator[tuple[str, str]]:

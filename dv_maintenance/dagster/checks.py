@@ -13,8 +13,19 @@ from typing import Any, cast
 import dagster as dg
 
 from dv_maintenance.dagster import naming
+from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.errors import redacted
-from dv_maintenance.service.checks import CHECKS, READABLE, Finding, check, check_names, check_opened
+from dv_maintenance.service.checks import (
+    CHECKS,
+    READABLE,
+    Finding,
+    by_partition,
+    check,
+    check_names,
+    check_opened,
+    has_partitions,
+)
+from dv_maintenance.service.inspection import Downstream
 from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.service.verbs import opened
 from dv_maintenance.tables.table import Table
@@ -51,13 +62,20 @@ def checked_after(
     never fail the run. ``vacuumed``: files out of use are counted again.
     """
     try:
-        found = check_opened(watched, table or opened(watched), search=vacuumed)
+        table = table or opened(watched)
+        found = check_opened(watched, table, search=vacuumed)
+        if has_partitions(watched):
+            found.append(by_partition(watched, _downstream(context, watched), table))
     except Exception as error:  # noqa: BLE001 (the work is done, whatever becomes of the checks)
         context.log.warning("%s: the checks were not evaluated: %s", watched.name, redacted(str(error)))
         return
     for finding in found:
         # Recorded in every supported release; only the annotation lacks this kind of event.
         context.log_event(cast("Any", check_evaluation(watched, finding)))
+
+
+def _downstream(context: dg.OpExecutionContext, table: WatchedTable) -> Downstream:
+    return lambda now: reads_downstream(context.instance, asset_graph(context), table, now)
 
 
 def _of(table: WatchedTable, finding: Finding) -> dict[str, Any]:
@@ -94,7 +112,7 @@ def _checks(table: WatchedTable) -> dg.AssetChecksDefinition:
     )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         asked = [key.name for key in context.selected_asset_check_keys]
-        for finding in check(table, asked):
+        for finding in check(table, asked, _downstream(context.op_execution_context, table)):
             if finding.check == READABLE and finding.severity is not None:
                 context.log.warning("%s: %s", table.name, finding.reason)
             yield check_result(table, finding)

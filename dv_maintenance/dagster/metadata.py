@@ -20,7 +20,12 @@ Metadata = dict[str, Any]
 # The page's header shows these two.
 _HEADER: Final = {"live_rows": "dagster/row_count", "size_bytes": "dagster/size_bytes"}
 _HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
-_PARTITION: Final = {"live_rows": "dagster/partition_row_count"}
+# The asset's page shows the newest partition's entries as its own: their names say whose they are.
+_OF_PARTITION: Final = ("files", "files_with_dv", "deleted_rows", "deleted_ratio", "deleted_ratio_before", "size_bytes")
+_PARTITION: Final = {
+    "live_rows": "dagster/partition_row_count",
+    **{name: f"partition_{name}" for name in _OF_PARTITION},
+}
 
 
 def render(outcome: Outcome, *, reason: str = "reason", names: Mapping[str, str] = _HEADER) -> Metadata:

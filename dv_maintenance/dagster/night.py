@@ -90,12 +90,14 @@ def _spent(context: dg.OpExecutionContext, opened: int | None) -> float:
 
 
 def _waiting(instance: dg.DagsterInstance, table: WatchedTable) -> int | None:
-    """Since when a table has waited: what the last night recorded, if none of its work was done since."""
+    """Since when a table has waited: what the last night recorded, if none of its work was done since. What a look
+    recorded of partitions without work has no run.
+    """
     found = instance.fetch_observations(naming.job_key(table, "optimize"), limit=1).records
     made = instance.get_latest_materialization_event(naming.job_key(table, "optimize"))
     if not found or found[0].asset_observation is None:
         return None
-    if made is not None and made.timestamp > found[0].timestamp:
+    if made is not None and made.run_id and made.timestamp > found[0].timestamp:
         return None
     since = found[0].asset_observation.metadata.get(_SINCE)
     return None if since is None or not isinstance(since.value, float) else int(since.value * 1000)

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import dagster as dg
 
 from dv_maintenance.dagster import naming
-from dv_maintenance.service.partitions import GRID_COLUMNS, column_keys, listed_keys, window_start
+from dv_maintenance.service.partitions import GRID_COLUMNS, column_keys, ended, listed_keys, live_keys, window_start
 
 if TYPE_CHECKING:
     from dv_maintenance.service.partitions import PartitionColumn
     from dv_maintenance.service.tables_file import WatchedTable
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["PARTITIONS_TAG", "backfill_policy", "missing_partitions", "partitions_def"]
+__all__ = [
+    "PARTITIONS_TAG",
+    "backfill_policy",
+    "gone_partitions",
+    "missing_partitions",
+    "nothing_to_do",
+    "observe_first",
+    "partitions_def",
+]
 
 # Dagster shows no partition for a run over a range of them; this tag does.
 PARTITIONS_TAG = "dv/partitions"
@@ -62,6 +72,79 @@ def missing_partitions(
         for name, keys in missing.items()
         if keys
     ]
+
+
+def gone_partitions(
+    table: WatchedTable, snapshot: Snapshot, instance: dg.DagsterInstance
+) -> list[dg.DeleteDynamicPartitionsRequest]:
+    """Requests to remove keys that no live file has any more. What happened in them stays recorded, and is shown again
+    when they come back. Not while a run or backfill is at work: it may be about to start with such a key. Raises
+    UsageError if the table is not partitioned by these columns.
+    """
+    if table.partitions is None:
+        return []
+    found = {_dynamic_name(table, column): keys for column, keys in column_keys(table.partitions, snapshot).items()}
+    gone = {name: set(instance.get_dynamic_partitions(name)) - keys for name, keys in found.items()}
+    return [
+        dg.DynamicPartitionsDefinition(name=name).build_delete_request(sorted(keys))
+        for name, keys in gone.items()
+        if keys
+    ]
+
+
+def nothing_to_do(
+    table: WatchedTable, snapshot: Snapshot, due: AbstractSet[str | None], instance: dg.DagsterInstance, most: int
+) -> list[dg.AssetMaterialization]:
+    """What a run over the partitions without work would record: they were "missing" for ever, and a backfill of what is
+    missing started Spark for nothing. Each partition gets one, the first time that it is seen without work, and a
+    window only after its end: so "missing" means that there is work.
+
+    due : keys of the partitions with work.
+    most : how many at a time, the newest first. Dagster stores events one by one.
+
+    A table with ``maintained_within`` gets none: Dagster's freshness policies would count them as maintenance.
+    """
+    if table.partitions is None or "optimize" not in table.jobs or table.policy.checks.maintained_within is not None:
+        return []
+    definition = partitions_def(table)
+    assert definition is not None
+    key, now = naming.job_key(table, "optimize"), datetime.now(UTC).replace(tzinfo=None)
+    live = live_keys(table.partitions, snapshot)
+    known = list(definition.get_partition_keys(dynamic_partitions_store=instance))
+    # A tick adds keys that are new only after its end.
+    known += [_as_key(table, each) for each in sorted(filter(None, live.difference(known)))]
+    recorded = instance.get_materialized_partitions(key)
+    waiting = due | recorded
+    quiet = [each for each in known if each not in waiting and ended(table.partitions, each, now)]
+    said = {True: "Nothing to do: the policy asks for no work here.", False: "Nothing to do: no live file is here."}
+    return [
+        dg.AssetMaterialization(
+            key,
+            partition=each,
+            metadata={"reason": dg.MetadataValue.md(said[each in live]), "version": snapshot.version},
+        )
+        for each in quiet[-most:]
+    ]
+
+
+def observe_first(table: WatchedTable) -> str:
+    """What to do before partitions can be chosen; empty where they are known without the table."""
+    columns = () if table.partitions is None else table.partitions.columns
+    found = len(columns) > GRID_COLUMNS or any(each.every is None and each.values is None for each in columns)
+    if not found:
+        return ""
+    name = naming.table_key(table).to_user_string()
+    return (
+        f"Its partitions are those of the table: without any, observe `{name}` first (Observe on its page), or switch "
+        "the sensor on."
+    )
+
+
+def _as_key(table: WatchedTable, key: str) -> str:
+    columns = () if table.partitions is None else table.partitions.columns
+    if len(columns) != GRID_COLUMNS:
+        return key
+    return dg.MultiPartitionKey(dict(zip(sorted(each.name for each in columns), key.split("|"), strict=True)))
 
 
 def _of_column(table: WatchedTable, column: PartitionColumn) -> dg.PartitionsDefinition:

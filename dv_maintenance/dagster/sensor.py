@@ -11,13 +11,13 @@ import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, RUN_KEY_TAG
 
 from dv_maintenance.dagster import naming
-from dv_maintenance.dagster.at_work import at_work
+from dv_maintenance.dagster.at_work import at_work, working_on
 from dv_maintenance.dagster.checks import check_evaluation
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.metadata import render
 from dv_maintenance.dagster.observed import observed_before
-from dv_maintenance.dagster.partitions import missing_partitions, partitions_def
+from dv_maintenance.dagster.partitions import gone_partitions, missing_partitions, nothing_to_do, partitions_def
 from dv_maintenance.service.due import key_of, together
 from dv_maintenance.service.evaluation import Limits, evaluate
 from dv_maintenance.service.observe import Observation, Observer
@@ -39,8 +39,8 @@ _BUDGET_SECONDS = 35.0
 _PATIENCE_SECONDS = 10.0
 # The daemon launches them one by one before the next tick.
 _MAX_REQUESTS = 100
-# Ops of custom jobs that rewrite or remove files.
-_OPS = ("delete_rows", "purge_erased", "zorder", "restore", "engine_sql")
+# Partitions of a table that turn out to have no work. The daemon stores what a tick found, one event after the other.
+_MAX_RECORDED = 100
 
 
 def build_dv_sensor(
@@ -95,7 +95,7 @@ def build_dv_sensor(
                 _run_request([by_name[request.table] for request in group], group, in_one_process) for group in groups
             ],
             asset_events=dagster.events,
-            dynamic_partitions_requests=dagster.new_partitions,
+            dynamic_partitions_requests=dagster.partitions,
             cursor=found.cursor.to_json(),
             skip_reason=None if requests else found.reason or "Rewrites wait for the window.",
         )
@@ -115,14 +115,12 @@ class _Dagster:
         self.instance = instance
         self.graph = graph
         self.at_work = at_work(instance)
-        self.events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
-        self.new_partitions: list[dg.AddDynamicPartitionsRequest] = []
+        self.events: list[dg.AssetObservation | dg.AssetCheckEvaluation | dg.AssetMaterialization] = []
+        self.partitions: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
 
     def busy(self, table: WatchedTable) -> str | None:
         """Includes jobs that this sensor does not watch for, and custom jobs made of these ops."""
-        assets = (naming.job_key(table, job).to_user_string() for job in JOBS)
-        names = (*assets, *(naming.op_name(table, what) for what in (*JOBS, *_OPS)))
-        return next((self.at_work[name] for name in names if name in self.at_work), None)
+        return working_on(table, self.at_work)
 
     def failed_runs(self, request: RunRequest) -> int:
         since = request.vacuum_checked
@@ -158,8 +156,12 @@ class _Dagster:
         return [] if definition is None else definition.get_partition_keys(dynamic_partitions_store=self.instance)
 
     def record(self, table: WatchedTable, observation: Observation) -> None:
-        if observation.snapshot is not None:
-            self.new_partitions += missing_partitions(table, observation.snapshot, self.instance)
+        snapshot = observation.snapshot
+        if snapshot is not None:
+            self.partitions += missing_partitions(table, snapshot, self.instance)
+            if self.busy(table) is None:
+                self.partitions += gone_partitions(table, snapshot, self.instance)
+            self.events += nothing_to_do(table, snapshot, observation.due_keys, self.instance, _MAX_RECORDED)
         # With `observe: false` another asset reports the data version.
         tags = {"dagster/data_version": str(observation.data_version)} if table.observe else None
         entries = render(of_inspection(observation.inspection), reason="due")

@@ -6,13 +6,15 @@ that their results are never older than the last of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.compute as pc
 
+from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.maintenance.checks import CHECKS as TABLE_CHECKS
 from dv_maintenance.maintenance.checks import (
-    CHECKS,
     ERASE_WITHIN,
     READABLE,
     Finding,
@@ -20,38 +22,131 @@ from dv_maintenance.maintenance.checks import (
     check_snapshot,
     check_table,
 )
+from dv_maintenance.maintenance.meter.decide import is_due
+from dv_maintenance.maintenance.meter.of_table import decide_for, due_for
+from dv_maintenance.service.inspection import Downstream, reads_now
+from dv_maintenance.service.partitions import live_keys, partition_key
 from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.text import count, shortened
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.model import parse_partition
 from dv_maintenance.tables.registry import known_format
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dv_maintenance.maintenance.planning.steps import MaintenancePlan
     from dv_maintenance.service.inspection import Seen
     from dv_maintenance.tables.model import OldestDv, Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["CHECKS", "READABLE", "Finding", "Looks", "check", "check_names", "check_opened"]
+__all__ = [
+    "CHECKS",
+    "PARTITIONS",
+    "READABLE",
+    "Finding",
+    "Looks",
+    "by_partition",
+    "check",
+    "check_names",
+    "check_opened",
+    "due_plan",
+    "has_partitions",
+    "work_left",
+]
+
+PARTITIONS: Final = "partitions"
+# The question that each check answers.
+CHECKS: Mapping[str, str] = {
+    **TABLE_CHECKS,
+    PARTITIONS: "Which partitions have work now that the policy asks for?",
+}
+_NAMED: Final = 5
 
 
 def check_names(watched: WatchedTable) -> list[str]:
     """The checks of a table, in the order of ``CHECKS``: the one for manifests only if the table has that job, the one
-    for deletion files unless its format is known to have checksums, the one for deadlines only if the policy has one.
+    for deletion files unless its format is known to have checksums, the one for deadlines only if the policy has one,
+    the one for partitions only if they can be optimized.
     """
     without = {"manifest_lag"} if "manifest" not in watched.jobs else set()
     known = known_format(watched.format)
     without |= {"deletion_files"} if known is not None and known.dv_checksums else set()
     without |= {ERASE_WITHIN} if watched.policy.erase_within is None else set()
+    without |= set() if has_partitions(watched) else {PARTITIONS}
     return [name for name in CHECKS if name not in without]
 
 
-def check(watched: WatchedTable, names: Iterable[str]) -> list[Finding]:
-    """The findings of these checks by the limits of the table's policy; the log is read once. If the table can't be
-    read, see ``maintenance.checks.check_table``.
+def has_partitions(watched: WatchedTable) -> bool:
+    """Whether an orchestrator has partitions of the table that can be optimized."""
+    return watched.partitions is not None and "optimize" in watched.jobs
+
+
+def check(watched: WatchedTable, names: Iterable[str], downstream: Downstream = lambda _now: None) -> list[Finding]:
+    """The findings of these checks by the limits of the table's policy. If the table can't be read, see
+    ``maintenance.checks.check_table``. ``downstream``: the reads by downstream assets, if an orchestrator knows them.
     """
-    return check_table(
-        lambda: open_table(watched.path, watched.format, watched.storage_options), watched.policy, checks=names
-    )
+    names = list(names)
+    found = check_table(lambda: _opened(watched), watched.policy, checks=names)
+    if PARTITIONS not in names or any(each.check == READABLE and "error" in each.numbers for each in found):
+        return found
+    return [*found, by_partition(watched, downstream)]
+
+
+def by_partition(
+    watched: WatchedTable, downstream: Downstream = lambda _now: None, table: Table | None = None
+) -> Finding:
+    """Which partitions have work now; an error of the table is a finding, too."""
+    try:
+        table = table or _opened(watched)
+        snapshot = table.snapshot()
+        return work_left(watched, snapshot, due_plan(watched, table, snapshot, downstream))
+    except (DvMaintenanceError, OSError) as error:
+        return Finding(PARTITIONS, "warn", f"unknown: {error}", {"error": type(error).__name__})
+
+
+def due_plan(
+    watched: WatchedTable, table: Table, snapshot: Snapshot, downstream: Downstream = lambda _now: None
+) -> MaintenancePlan | None:
+    """The plan of a run that is due now; ``None`` if none is. Raises the errors of ``decide_for``."""
+    now = time.time_ns() // 1_000_000
+    reads = reads_now(watched, downstream)(now)[0]
+    if not is_due(due_for(table, snapshot, watched.policy, reads=reads, now=now), now):
+        return None
+    return decide_for(table, snapshot, watched.policy, reads=reads, now=now)
+
+
+def work_left(watched: WatchedTable, snapshot: Snapshot, plan: MaintenancePlan | None) -> Finding:
+    """What the plan of a due run would do in each partition. Raises UsageError if the table is not partitioned by these
+    columns.
+    """
+    assert watched.partitions is not None
+    live = live_keys(watched.partitions, snapshot)
+    rows: dict[str | None, dict[str, Any]] = {}
+    for step in plan.steps if plan is not None else ():
+        key = partition_key(watched.partitions, parse_partition(step.partition))
+        row = rows.setdefault(
+            key,
+            {"partition": key or "in no partition of the orchestrator", "files": 0, "deletion_vectors": 0, "why": ""},
+        )
+        row["files"] += len(step.inputs)
+        row["deletion_vectors"] += step.expected.dvs_removed
+        row["why"] = row["why"] or step.reason
+    numbers = {"partitions_with_files": len(live), "partitions_with_work": len(rows)}
+    if not rows:
+        reason = f"no work is due in the {count(len(live), 'partition')} with files"
+        return Finding(PARTITIONS, None, reason, numbers)
+    names = sorted(key for key in rows if key is not None)
+    said = [shortened(name) for name in names[:_NAMED]]
+    said += [f"{len(names) - _NAMED:,} more"] if len(names) > _NAMED else []
+    said += ["files in no partition of the orchestrator"] if None in rows else []
+    reason = f"{len(rows):,} of {count(len(live), 'partition')} with files have work that is due: {', '.join(said)}"
+    listed = [rows[name] for name in (*names, *(key for key in rows if key is None))]
+    return Finding(PARTITIONS, "warn", reason, numbers, listed)
+
+
+def _opened(watched: WatchedTable) -> Table:
+    return open_table(watched.path, watched.format, watched.storage_options)
 
 
 def check_opened(watched: WatchedTable, table: Table, *, search: bool) -> list[Finding]:

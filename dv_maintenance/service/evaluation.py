@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from dv_maintenance.errors import DvMaintenanceError, UsageError, redacted
 from dv_maintenance.maintenance.checks import READABLE, Finding, unreadable
 from dv_maintenance.service.budget import NotReached, within_budget
+from dv_maintenance.service.checks import PARTITIONS
 from dv_maintenance.service.cursor import Cursor, TableState
 from dv_maintenance.service.due import RunRequest, runs_of
 from dv_maintenance.service.inspection import Inspection
@@ -171,8 +172,9 @@ class _Evaluation:
         if found.findings is not None:
             for finding in found.findings:
                 self.orchestrator.check(table, finding)
-            until = min((each.until for each in found.findings if each.until is not None), default=None)
-            state = replace(state, checked_until=until)
+            if any(each.check != PARTITIONS for each in found.findings):
+                until = min((each.until for each in found.findings if each.until is not None), default=None)
+                state = replace(state, checked_until=until)
         self.states[table.name] = state
         if found.inspection.due:
             self._request(table, found)

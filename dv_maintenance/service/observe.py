@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dv_maintenance.maintenance.meter.of_table import decide_for
-from dv_maintenance.service.checks import Looks
+from dv_maintenance.service.checks import Looks, has_partitions, work_left
 from dv_maintenance.service.cursor import TableState
 from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.inspection import Inspection, Seen, inspect_table, reads_now
@@ -104,30 +104,40 @@ class Observer:
             reads=reads,
             seen=seen,
         )
-        findings = self._findings(watched, table, looks, last, found, seen)
         if self.data_versions and (found.changed or known is None):
             earlier = [] if version is None or known is None else [(version, known)]
             recorded = observed()
             # After a later observation, the versions before it need not exist any more.
             earlier += [recorded] if recorded is not None and recorded[0] <= (found.version or 0) else []
             known = last_data_version(table, max(earlier, default=None))
-        to_plan = watched.partitions is not None and "optimize" in found.due and not busy
-        if not to_plan and (watched.partitions is None or not found.changed):
+        other = self.checks and self._is_other(last.inspection, found)
+        findings = self._findings(watched, table, looks, last, found, seen) if self.checks else None
+        now_or_before = [each for each in (found, last.inspection) if "optimize" in each.due]
+        due = "optimize" in found.due
+        # That work became due, or no longer is, is news without a commit.
+        news = self.checks and has_partitions(watched) and (other or len(now_or_before) == 1)
+        to_plan = watched.partitions is not None and due and (not busy or news)
+        if not to_plan and not news and (watched.partitions is None or not found.changed):
             return Observation(found, known, findings=findings)
         snapshot = seen.snapshot or table.snapshot(found.version)
-        keys: frozenset[str | None] = frozenset()
+        now, plan = time.time_ns() // 1_000_000, None
         if to_plan:
-            now = time.time_ns() // 1_000_000
-            keys = due_keys(watched, decide_for(table, snapshot, watched.policy, reads=reads(now)[0], now=now))
+            plan = decide_for(table, snapshot, watched.policy, reads=reads(now)[0], now=now)
+        if news:
+            findings = (*(findings or ()), work_left(watched, snapshot, plan))
+        keys = frozenset[str | None]() if plan is None else due_keys(watched, plan)
         return Observation(found, known, keys, snapshot if found.changed else None, findings)
+
+    @staticmethod
+    def _is_other(last: Inspection, found: Inspection) -> bool:
+        return found.changed or found.settings != last.settings
 
     def _findings(
         self, watched: WatchedTable, table: Table, looks: Looks, last: TableState, found: Inspection, seen: Seen
     ) -> tuple[Finding, ...] | None:
         now = time.time_ns() // 1_000_000
         crossed = last.checked_until is not None and last.checked_until <= now
-        other = found.changed or found.settings != last.inspection.settings
-        if not self.checks or not (other or crossed):
+        if not crossed and not self._is_other(last.inspection, found):
             return None
         if seen.snapshot is None:
             seen.snapshot = table.snapshot(found.version)

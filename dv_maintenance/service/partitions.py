@@ -33,8 +33,10 @@ __all__ = [
     "column_keys",
     "describe",
     "due_keys",
+    "ended",
     "label",
     "listed_keys",
+    "live_keys",
     "partition_key",
     "window_start",
 ]
@@ -166,6 +168,25 @@ def column_keys(partitioning: Partitioning, snapshot: Snapshot) -> dict[str | No
         for column in columns
         if column.every is None and column.values is None
     }
+
+
+def live_keys(partitioning: Partitioning, snapshot: Snapshot) -> frozenset[str | None]:
+    """Keys of the partitions with live files; ``None`` for those without a key. Raises as :func:`partition_key`."""
+    return frozenset(partition_key(partitioning, values) for values in _live(snapshot))
+
+
+def ended(partitioning: Partitioning, key: str, now: datetime) -> bool:
+    """Whether the window of a key is over, so that only late rows can fall into it. Other keys have no end.
+
+    now : in UTC, without a zone.
+    """
+    columns = sorted(partitioning.columns, key=lambda column: column.name)
+    if len(columns) > GRID_COLUMNS:
+        return True
+    return all(
+        column.every is None or part < window_start(column.every, now).strftime(_KEY_FORMAT[column.every])
+        for column, part in zip(columns, key.split("|"), strict=True)
+    )
 
 
 def due_keys(table: WatchedTable, plan: MaintenancePlan) -> frozenset[str | None]:

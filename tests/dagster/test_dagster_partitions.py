@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_job, naming
-from dv_maintenance.dagster.partitions import backfill_policy, missing_partitions, partitions_def
+from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_job, build_dv_sensor, naming
+from dv_maintenance.dagster.partitions import backfill_policy, missing_partitions, nothing_to_do, partitions_def
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.partitioning import Partitioning
@@ -118,7 +118,10 @@ def test_a_range_is_one_run_with_numbers_per_partition(sales: MakeTable, instanc
     assert set(found) == {"2024-11-02", "2024-11-03"}
     for entries in found.values():
         assert (entries["rows_purged"], entries["dvs_removed"], entries["files_removed"]) == (10, 2, 2)
-        assert (entries["deleted_ratio"], entries["dagster/partition_row_count"], entries["files"]) == (0, 10, 2)
+        own = ("partition_deleted_ratio", "dagster/partition_row_count", "partition_files")
+        assert tuple(entries[name] for name in own) == (0, 10, 2)
+        assert "deleted_ratio" not in entries, "the page would show it as the table's"
+        assert entries["table_deleted_ratio"] == 0.25
         assert (entries["version_before"], entries["version_after"], entries["verified"]) == (2, 3, True)
         assert "more than 5 %" in entries["reason"]
     run = instance.get_run_by_id(result.run_id)
@@ -265,6 +268,132 @@ def test_a_column_that_the_table_is_not_partitioned_by(sales: MakeTable, instanc
     failure = result.failure_data_for_node("sales__dv_observe")
     assert failure is not None
     assert "use day, region" in str(failure.user_failure_data)
+
+
+# -- status: what Dagster's partitions say --------------------------------------------------------------------------
+
+
+def look(table: WatchedTable, instance: dg.DagsterInstance, cursor: str | None = None) -> Any:
+    """A tick of the sensor, recorded as the daemon does it."""
+    defs = dg.Definitions.merge(definitions(table), dg.Definitions(sensors=[build_dv_sensor([table])]))
+    context = dg.build_sensor_context(instance=instance, cursor=cursor, repository_def=defs.get_repository_def())
+    data = defs.resolve_sensor_def("dv_accumulation").evaluate_tick(context)
+    for request in data.dynamic_partitions_requests or ():
+        if isinstance(request, dg.AddDynamicPartitionsRequest):
+            instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+        else:
+            for key in request.partition_keys:
+                instance.delete_dynamic_partition(request.partitions_def_name, key)
+    for event in data.asset_events:
+        instance.report_runless_asset_event(event)
+    return data
+
+
+def status(table: WatchedTable, instance: dg.DagsterInstance) -> tuple[bool, str, list[str]]:
+    """Of the check `partitions`: passed, its description, and the partitions that it lists."""
+    key = dg.AssetCheckKey(naming.table_key(table), "partitions")
+    (record,) = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+    evaluation = record.evaluation
+    assert evaluation is not None
+    rows: Any = evaluation.metadata.get("rows")
+    listed = [row.data["partition"] for row in rows.records] if rows else []
+    return evaluation.passed, str(evaluation.description), listed
+
+
+def known(table: WatchedTable, instance: dg.DagsterInstance) -> set[str]:
+    definition = partitions_def(table)
+    assert definition is not None
+    return set(definition.get_partition_keys(dynamic_partitions_store=instance))
+
+
+def test_a_check_says_which_partitions_have_work_now(sales: MakeTable, instance: dg.DagsterInstance) -> None:
+    """A day that was optimized once stayed green when rows of it were deleted again, and nothing else told."""
+    table = sales(partitions=BY_DAY)
+    cursor = look(table, instance).cursor
+    days = [f"2024-11-0{day}" for day in range(1, 5)]
+    said = f"4 of 5 partitions with files have work that is due: {', '.join(days)}"
+    assert status(table, instance) == (False, said, days)
+    assert optimize(table, instance, span=("2024-11-01", "2024-11-03")).success
+    assert status(table, instance)[2] == ["2024-11-04"], "the run says it, without a look"
+    assert optimize(table, instance, key="2024-11-04").success
+    assert status(table, instance)[:2] == (True, "no work is due in the 5 partitions with files")
+    cursor = look(table, instance, cursor).cursor
+    assert look(table, instance, cursor).asset_events == []
+    second = pa.scalar(date(2024, 11, 2))
+    DeltaBuilder(table.path).delete(lambda rows: pc.and_(pc.less(rows["id"], 8), pc.equal(rows["day"], second)))
+    look(table, instance, cursor)
+    said = "1 of 5 partitions with files have work that is due: 2024-11-02"
+    assert status(table, instance) == (False, said, ["2024-11-02"])
+
+
+def quiet(table: WatchedTable, instance: dg.DagsterInstance, due: set[str | None]) -> dict[str, str]:
+    """Partitions that are recorded as without work, with the reason."""
+    events = nothing_to_do(table, open_table(table.path).snapshot(), due, instance, 10_000)
+    return {str(event.partition): str(event.metadata["reason"].value) for event in events}
+
+
+def test_what_is_missing_has_work(sales: MakeTable, instance: dg.DagsterInstance) -> None:
+    """A day without rows was "missing" for ever."""
+    table = sales(partitions={**BY_DAY, "start": "2024-10-30"})
+    days: set[str | None] = {f"2024-11-0{day}" for day in range(1, 5)}
+    found = quiet(table, instance, days)
+    assert found["2024-10-30"] == "Nothing to do: no live file is here."
+    assert found["2024-11-05"] == "Nothing to do: the policy asks for no work here."
+    assert not days & set(found)
+    assert datetime.now(UTC).date().isoformat() not in found, "today is not over"
+    look(table, instance)
+    newest = materialized(instance, table)
+    assert len(newest) == 100
+    assert not set(newest) & set(quiet(table, instance, days)), "each once"
+
+
+def test_partitions_as_found_come_and_go_with_their_rows(sales: MakeTable, instance: dg.DagsterInstance) -> None:
+    table = sales(partitions="region")
+    assert known(table, instance) == set()
+    cursor = look(table, instance).cursor
+    assert known(table, instance) == {"eu", "us"}
+    DeltaBuilder(table.path).delete(lambda rows: pc.equal(rows["region"], "us"))
+    # A run that was launched for it would not find its partition.
+    defs = definitions(table)
+    at_work = dg.DagsterRun(
+        job_name="__ASSET_JOB",
+        asset_selection=frozenset([naming.job_key(table, "optimize")]),
+        status=dg.DagsterRunStatus.STARTED,
+    )
+    instance.add_run(at_work)
+    cursor = look(table, instance, cursor).cursor
+    assert known(table, instance) == {"eu", "us"}
+    instance.report_run_canceled(at_work)
+    job = defs.resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process(instance=instance, asset_selection=[naming.table_key(table)]).success
+    assert known(table, instance) == {"eu"}, "observing it keeps them in step, too"
+
+
+def test_a_grid_of_which_cells_are_empty(sales: MakeTable, instance: dg.DagsterInstance) -> None:
+    table = sales(partitions=[BY_DAY, {"name": "region", "values": ["eu", "us", "asia"]}])
+    due: set[str | None] = {f"2024-11-0{day}|{region}" for day in range(1, 5) for region in ("eu", "us")}
+    found = quiet(table, instance, due)
+    assert not due & set(found)
+    assert {"2024-11-05|eu", "2024-11-01|asia"} <= set(found)
+    (one, *_) = nothing_to_do(table, open_table(table.path).snapshot(), due, instance, 1)
+    assert isinstance(one.partition, dg.MultiPartitionKey)
+
+
+def test_a_freshness_policy_counts_only_maintenance(sales: MakeTable, instance: dg.DagsterInstance) -> None:
+    policy = {"min_file_size": 0, "checks": {"maintained_within": "8d"}}
+    table = sales(partitions=BY_DAY, policy=policy)
+    look(table, instance)
+    assert materialized(instance, table) == {}
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"), [("region", True), (BY_DAY, False), ([BY_DAY, "region"], True), (["a", "b", "c"], True)]
+)
+def test_the_description_says_to_observe_first(columns: Any, said: bool) -> None:
+    (_, asset, _) = build_dv_assets([watched(columns)])
+    (description,) = asset.descriptions_by_key.values()
+    assert ("observe `t` first" in str(description)) is said
+    assert "check `partitions`" in str(description)
 
 
 # -- definitions ---------------------------------------------------------------------------------------------------

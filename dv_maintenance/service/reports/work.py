@@ -50,15 +50,16 @@ def of_run(plan: MaintenancePlan | None, report: ApplyReport | None, after: Heal
     ``None`` as report: there was nothing to plan for. ``per_partition``: only what all partitions share, as each has
     an :func:`of_partition` of its own.
     """
+    table = known({"table_deleted_ratio": rounded(after.counts.deleted_ratio)}) if per_partition else {}
     if plan is None or report is None:
-        return Outcome("", {"version_before": after.version, "version_after": after.version})
+        return Outcome("", {"version_before": after.version, "version_after": after.version, **table})
     shared: dict[str, Number] = {
         "version_before": report.version_before,
         "version_after": report.version_after,
         "verified": report.verified,
     }
     if per_partition:
-        return Outcome("", shared, problems=report.problems, report=report.to_json())
+        return Outcome("", {**shared, **table}, problems=report.problems, report=report.to_json())
     planned, state = of_plan(plan), of_health(after)
     before = known({"deleted_ratio_before": rounded(ratio_before(after.counts, report.steps))})
     changed = change(report.steps, after)
