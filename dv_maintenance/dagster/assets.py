@@ -34,6 +34,7 @@ from dv_maintenance.service.tables_file import Job, WatchedTable
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.registry import known_format
 from dv_maintenance.tables.table import Table
+from dv_maintenance.units import format_duration
 
 try:
     from dagster import FreshnessPolicy
@@ -87,7 +88,7 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         description="The table. Its data version is the last version that changed what a query returns.",
         owners=list(table.owners),
         tags=dict(table.tags),
-        metadata={"dagster/uri": table.path},
+        metadata=_about(table),
         # The format of a table that was not inspected yet is unknown unless it is given.
         kinds=_kinds(table.format),
     )
@@ -98,10 +99,10 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
             snapshot = opened.snapshot()
             report = verbs.report_table(table, opened, snapshot, lambda: observed_before(context.instance, key))
             _keep_in_step(context, table, opened, snapshot)
-        checked_after(context.op_execution_context, table, opened)
+        findings = checked_after(context.op_execution_context, table, opened)
         yield dg.ObserveResult(
             asset_key=key,
-            metadata=metadata.of_table(report),
+            metadata=metadata.of_table(report) | metadata.of_findings(findings),
             data_version=dg.DataVersion(str(report.data_version)),
         )
 
@@ -229,7 +230,7 @@ def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         if after is not None:
             tags = {"dagster/data_version": str(after.data_version)}
             context.log_event(dg.AssetObservation(key, metadata=metadata.of_table(after), tags=tags))
-        checked_after(context.op_execution_context, table, opened, vacuumed=True)
+        checked_after(context.op_execution_context, table, opened)
         return dg.MaterializeResult(metadata=metadata.render(outcome))
 
     return vacuum
@@ -256,6 +257,12 @@ def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     return manifest
 
 
+def _about(table: WatchedTable) -> dict[str, Any]:
+    """What an asset's page shows before anything happened."""
+    within = table.policy.erase_within
+    return {"dagster/uri": table.path} | ({} if within is None else {"erase_within": format_duration(within)})
+
+
 def _spec(table: WatchedTable, job: Job, group: str, description: str) -> dg.AssetSpec:
     """Downstream of the table, or of its ``optimize``: vacuum deletes the files that it replaces, manifests list those
     that it writes.
@@ -271,7 +278,7 @@ def _spec(table: WatchedTable, job: Job, group: str, description: str) -> dg.Ass
         tags=dict(table.tags),
         description=description,
         kinds={"python" if job == "vacuum" else "spark"},
-        metadata={"dagster/uri": table.path},
+        metadata=_about(table),
         partitions_def=partitions.partitions_def(table) if job == "optimize" else None,
         freshness_policy=None
         if within is None

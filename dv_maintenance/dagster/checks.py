@@ -55,23 +55,22 @@ def check_evaluation(table: WatchedTable, finding: Finding) -> dg.AssetCheckEval
     return dg.AssetCheckEvaluation(**_of(table, finding), blocking=False)
 
 
-def checked_after(
-    context: dg.OpExecutionContext, watched: WatchedTable, table: Table | None = None, *, vacuumed: bool = False
-) -> None:
+def checked_after(context: dg.OpExecutionContext, watched: WatchedTable, table: Table | None = None) -> list[Finding]:
     """Evaluate the checks that need only the log after work on a table: work that cured it turns them to passed. They
-    never fail the run. ``vacuumed``: files out of use are counted again.
+    never fail the run.
     """
     try:
         table = table or opened(watched)
-        found = check_opened(watched, table, search=vacuumed)
+        found = check_opened(watched, table)
         if has_partitions(watched):
             found.append(by_partition(watched, _downstream(context, watched), table))
     except Exception as error:  # noqa: BLE001 (the work is done, whatever becomes of the checks)
         context.log.warning("%s: the checks were not evaluated: %s", watched.name, redacted(str(error)))
-        return
+        return []
     for finding in found:
         # Recorded in every supported release; only the annotation lacks this kind of event.
         context.log_event(cast("Any", check_evaluation(watched, finding)))
+    return found
 
 
 def _downstream(context: dg.OpExecutionContext, table: WatchedTable) -> Downstream:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
+from dv_maintenance.service.checks import ERASE_WITHIN
 from dv_maintenance.service.text import bullets, inline
 
 if TYPE_CHECKING:
+    from dv_maintenance.service.checks import Finding
     from dv_maintenance.service.outcome import Column, Outcome, TableReport
 
-__all__ = ["of_columns", "of_partition", "of_table", "render", "table_of"]
+__all__ = ["of_columns", "of_findings", "of_partition", "of_table", "render", "table_of"]
 
 Metadata = dict[str, Any]
 
@@ -56,6 +58,19 @@ def of_partition(outcome: Outcome) -> Metadata:
 def of_table(report: TableReport) -> Metadata:
     """The health of a table, for its own page."""
     return render(report.state) | of_columns(report.columns) | {"version": report.version}
+
+
+def of_findings(findings: Iterable[Finding]) -> Metadata:
+    """What checks found about files out of use and deadlines, for the table's own page: from which day how many bytes
+    can go, and by when deleted rows must.
+    """
+    names = {"retention": "vacuum", ERASE_WITHIN: "deadlines"}
+    known = [
+        each
+        for each in findings
+        if each.check in names and ("expired_files" in each.numbers or each.check == ERASE_WITHIN)
+    ]
+    return {names[each.check]: dg.MetadataValue.md(each.reason) for each in known}
 
 
 def of_columns(columns: Sequence[Column]) -> Metadata:

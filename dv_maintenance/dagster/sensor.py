@@ -15,7 +15,7 @@ from dv_maintenance.dagster.at_work import at_work, working_on
 from dv_maintenance.dagster.checks import check_evaluation
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.logs import shown_in
-from dv_maintenance.dagster.metadata import render
+from dv_maintenance.dagster.metadata import of_findings, render
 from dv_maintenance.dagster.observed import observed_before
 from dv_maintenance.dagster.partitions import gone_partitions, missing_partitions, nothing_to_do, partitions_def
 from dv_maintenance.service.due import key_of, together
@@ -164,7 +164,7 @@ class _Dagster:
             self.events += nothing_to_do(table, snapshot, observation.due_keys, self.instance, _MAX_RECORDED)
         # With `observe: false` another asset reports the data version.
         tags = {"dagster/data_version": str(observation.data_version)} if table.observe else None
-        entries = render(of_inspection(observation.inspection), reason="due")
+        entries = render(of_inspection(observation.inspection), reason="due") | of_findings(observation.findings or ())
         self.events.append(dg.AssetObservation(naming.table_key(table), metadata=entries, tags=tags))
 
     def check(self, table: WatchedTable, finding: Finding) -> None:

@@ -20,6 +20,7 @@ from dv_maintenance.maintenance.planning.deadlines import MARGIN
 from dv_maintenance.maintenance.planning.facts import file_facts
 from dv_maintenance.maintenance.planning.limits import DurationLimits, RatioLimits, RetentionLimits, Severity
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
+from dv_maintenance.maintenance.planning.reasons import day_of
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
 from dv_maintenance.units import format_duration, format_size
@@ -35,6 +36,7 @@ __all__ = [
     "LOG_CHECKS",
     "OLDEST_DV",
     "READABLE",
+    "RETENTION",
     "Finding",
     "Known",
     "check_snapshot",
@@ -45,6 +47,7 @@ __all__ = [
 READABLE = "readable"
 ERASE_WITHIN = "erase_within"
 OLDEST_DV = "oldest_dv"
+RETENTION = "retention"
 # The question that each check answers.
 CHECKS: Mapping[str, str] = {
     READABLE: "Can the newest version be read?",
@@ -52,12 +55,12 @@ CHECKS: Mapping[str, str] = {
     OLDEST_DV: "How long ago were rows deleted that are still in live files?",
     ERASE_WITHIN: "Will deleted rows be gone from storage in time?",
     "small_files": "How many files would merging small ones save?",
-    "retention": "Does vacuum keep what is out of use long enough for running queries?",
+    RETENTION: "Does vacuum keep what is out of use long enough for running queries?",
     "deletion_files": "Do the deletion files say what the table says, where no checksum vouches for them?",
     "manifest_lag": "Do the symlink manifests say what the table says?",
 }
 # The log alone answers these.
-LOG_CHECKS = ("deleted_ratio", OLDEST_DV, ERASE_WITHIN, "small_files", "retention", "manifest_lag")
+LOG_CHECKS = ("deleted_ratio", OLDEST_DV, ERASE_WITHIN, "small_files", RETENTION, "manifest_lag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,12 +260,21 @@ def _retention(inspection: _Inspection) -> Finding:
     limits = inspection.policy.checks.retention
     severity = limits.crossed(kept_for)
     numbers, found = {"retention_seconds": kept_for // 1000}, ""
+    rows: list[dict[str, Any]] = []
     if expired is not None:
         size = sum(max(file.size, 0) for file in expired.files)
         numbers |= {"expired_files": len(expired.files), "reclaimable_bytes": size}
         found = f"; {len(expired.files)} files ({format_size(size)}) are out of use for longer"
+        if expired.expiring:
+            more = sum(each.bytes for each in expired.expiring)
+            numbers |= {"expiring_bytes": more}
+            found += f"; {format_size(more)} more can go from {day_of(expired.expiring[0].at)} on"
+            rows = [
+                {"from": day_of(each.at), "files": each.files, "size": format_size(each.bytes)}
+                for each in expired.expiring
+            ]
     reason = f"vacuum keeps what is out of use for {format_duration(kept_for)}"
-    return Finding("retention", severity, reason + _limit("retention", limits, severity) + found, numbers)
+    return Finding(RETENTION, severity, reason + _limit(RETENTION, limits, severity) + found, numbers, rows)
 
 
 def _expired(inspection: _Inspection) -> ExpiredFiles:
@@ -325,7 +337,7 @@ _ANSWERS: Mapping[str, Callable[[_Inspection], Finding]] = {
     OLDEST_DV: _oldest_dv,
     ERASE_WITHIN: _erase_within,
     "small_files": _small_files,
-    "retention": _retention,
+    RETENTION: _retention,
     "deletion_files": _deletion_files,
     "manifest_lag": _manifest_lag,
 }

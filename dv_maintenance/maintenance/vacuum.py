@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
+from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import ProtectingTable
@@ -16,6 +17,7 @@ from dv_maintenance.tables.find import find_tables
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 
 if TYPE_CHECKING:
+    from dv_maintenance.tables.model import ExpiringFiles
     from dv_maintenance.tables.table import Table
 
 __all__ = ["VacuumReport", "protecting", "vacuum"]
@@ -40,6 +42,7 @@ class VacuumReport:
         even if none of them had expired.
     quarantine : the folder to which the files were moved instead of being deleted.
     emptied : files of earlier runs that were deleted from the quarantine.
+    expiring : data files inside the retention, by the day on which they can go; ``None`` if the table doesn't tell.
     """
 
     table: str
@@ -64,6 +67,7 @@ class VacuumReport:
     protected: tuple[str, ...] = ()
     quarantine: str | None = None
     emptied: int = 0
+    expiring: tuple[ExpiringFiles, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -93,6 +97,10 @@ class VacuumReport:
             body["quarantine"] = self.quarantine
         if self.emptied:
             body["emptied"] = self.emptied
+        if self.expiring is not None:
+            body["expiring"] = [
+                {"from": iso_timestamp(each.at), "files": each.files, "bytes": each.bytes} for each in self.expiring
+            ]
         return body if self.paths is None else {**body, "paths": list(self.paths)}
 
 
@@ -163,6 +171,7 @@ def vacuum(
         protected=result.protected,
         quarantine=result.quarantine,
         emptied=result.emptied,
+        expiring=result.expired.expiring,
     )
 
 

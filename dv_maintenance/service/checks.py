@@ -17,6 +17,7 @@ from dv_maintenance.maintenance.checks import CHECKS as TABLE_CHECKS
 from dv_maintenance.maintenance.checks import (
     ERASE_WITHIN,
     READABLE,
+    RETENTION,
     Finding,
     Known,
     check_snapshot,
@@ -35,6 +36,7 @@ from dv_maintenance.tables.registry import known_format
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dv_maintenance.maintenance.planning.limits import Severity
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan
     from dv_maintenance.service.inspection import Seen
     from dv_maintenance.tables.model import OldestDv, Snapshot
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECKS",
+    "ERASE_WITHIN",
     "PARTITIONS",
     "READABLE",
     "Finding",
@@ -149,13 +152,9 @@ def _opened(watched: WatchedTable) -> Table:
     return open_table(watched.path, watched.format, watched.storage_options)
 
 
-def check_opened(watched: WatchedTable, table: Table, *, search: bool) -> list[Finding]:
-    """The findings of the checks that need only the log, at the newest version. ``search``: for expired files, too.
-    Raises the errors of reading the table.
-    """
-    snapshot = table.snapshot()
-    known = None if search else Known(lambda: table.oldest_dv(snapshot))
-    return check_snapshot(table, snapshot, watched.policy, checks=check_names(watched), known=known)
+def check_opened(watched: WatchedTable, table: Table) -> list[Finding]:
+    """The findings of the checks that need only the log, at the newest version. Raises the errors of reading it."""
+    return check_snapshot(table, table.snapshot(), watched.policy, checks=check_names(watched))
 
 
 class Looks:
@@ -168,13 +167,20 @@ class Looks:
     def __init__(self) -> None:
         self._files: pa.ChunkedArray | None = None
         self._oldest: OldestDv | None = None
+        self._retention: tuple[Severity | None, Any] | None = None
 
     def findings(self, watched: WatchedTable, table: Table, seen: Seen, now: int) -> list[Finding]:
         """The findings of the checks that need only the log, for the version of ``seen``, which must have one."""
         snapshot = seen.snapshot
         assert snapshot is not None
         known = Known(lambda: self._oldest_dv(table, snapshot), seen.expired)
-        return check_snapshot(table, snapshot, watched.policy, checks=check_names(watched), now=now, known=known)
+        found = check_snapshot(table, snapshot, watched.policy, checks=check_names(watched), now=now, known=known)
+        return [each for each in found if each.check != RETENTION or self._says_more(each, seen)]
+
+    def _says_more(self, finding: Finding, seen: Seen) -> bool:
+        """Whether a finding about the retention may replace the last one, which may name the files out of use."""
+        last, self._retention = self._retention, (finding.severity, finding.numbers.get("retention_seconds"))
+        return seen.expired is not None or last != self._retention
 
     def _oldest_dv(self, table: Table, snapshot: Snapshot) -> OldestDv | None:
         files = snapshot.files["path"].filter(pc.is_valid(snapshot.files["dv_id"]))

@@ -190,10 +190,23 @@ class ExpiredFile:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpiringFiles:
+    """Data files out of use, with what belongs to them, that expire on one day (UTC).
+
+    at : when the first of them expires, epoch milliseconds.
+    """
+
+    at: int
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExpiredFiles:
     """The expired files of a table.
 
     cutoff : epoch milliseconds; every file in ``files`` fell out of use before it.
+    expiring : files inside the retention by the day on which they expire, in order; ``None`` if the table doesn't tell.
     """
 
     version: int
@@ -201,6 +214,7 @@ class ExpiredFiles:
     retention: int  # milliseconds
     files: tuple[ExpiredFile, ...]
     kept: Mapping[str, int] = field(default_factory=dict)  # why -> how many files
+    expiring: tuple[ExpiringFiles, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dv_maintenance.maintenance.planning.reasons import day_of
 from dv_maintenance.service.outcome import Number, Outcome
 from dv_maintenance.service.reports.plain import of_report
 from dv_maintenance.service.text import count, shown, size, was
@@ -46,6 +47,13 @@ def of_vacuum(report: VacuumReport) -> Outcome:
         **{name: files for name, files in some.items() if files},
         "bytes_deleted": 0 if report.dry_run else report.bytes,
     }
+    expiring, moments = report.expiring or (), {"out_of_use_before": report.cutoff}
+    if expiring:
+        numbers["expiring_bytes"] = sum(each.bytes for each in expiring)
+        moments["more_can_go_from"] = expiring[0].at
+    rows: tuple[dict[str, str | int], ...] = tuple(
+        {"from": day_of(each.at), "files": each.files, "size": size(each.bytes)} for each in expiring
+    )
     lines = {
         "kept": tuple(f"{count(files, 'file')}: {reason}" for reason, files in report.kept.items()),
         "protected": report.protected,
@@ -55,7 +63,8 @@ def of_vacuum(report: VacuumReport) -> Outcome:
     return Outcome(
         _vacuumed(report, {kind: files for kind, files in kinds.items() if files}),
         numbers,
-        moments={"out_of_use_before": report.cutoff},
+        moments=moments,
+        tables={"can_go_later": rows} if rows else {},
         details=(refused,) if report.refused else (),
         lines={name: each for name, each in lines.items() if each},
         report=report.to_json(),
@@ -75,6 +84,12 @@ def _vacuumed(report: VacuumReport, kinds: dict[str, int]) -> str:
         reason += (
             f" {count(report.emptied, 'file')} {was(report.emptied)} deleted from the quarantine: their time was over."
         )
+    if report.expiring:
+        first, more = report.expiring[0], sum(each.files for each in report.expiring)
+        total = size(sum(each.bytes for each in report.expiring))
+        reason += f" {count(more, 'more file')} ({total}) can go from {day_of(first.at)} on"
+        last = day_of(report.expiring[-1].at)
+        reason += "." if len(report.expiring) == 1 else f", the last of them on {last}."
     return reason
 
 

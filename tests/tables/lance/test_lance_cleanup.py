@@ -112,6 +112,23 @@ def test_golden(name: str, golden_copy: Callable[[str], Path], pylance: ModuleTy
     assert opened(place).vacuum(now=now).expired.files == ()
 
 
+def test_what_is_announced_goes_then(table: Path, pylance: ModuleType) -> None:
+    """Each day a version falls out of the retention, with its deletion file and its transaction."""
+    now = clock() - 92 * DAY
+    dry = opened(table).vacuum(now=now, dry_run=True).expired
+    assert (dry.files, len(dry.expiring or ())) == ((), 5)
+    announced = 0
+    for each in dry.expiring or ():
+        announced += each.bytes
+        before = opened(table).vacuum(now=each.at, dry_run=True).expired
+        after = opened(table).vacuum(now=each.at + 2, dry_run=True).expired
+        assert len(before.files) < len(after.files)
+        assert sum(file.size for file in after.files if file.kind != "manifest") == announced
+    assert opened(table).vacuum(now=clock() + 10 * DAY, dry_run=True).expired.expiring == ()
+    pylance.dataset(str(table)).tags.create("keep", 2)
+    assert opened(table).vacuum(now=now, dry_run=True).expired.expiring is None, "nobody knows until when"
+
+
 def test_what_a_run_may_delete(table: Path) -> None:
     before = files(table)
     dry = opened(table).vacuum(dry_run=True, guard=VacuumGuard(0.1))

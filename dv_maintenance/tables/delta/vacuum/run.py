@@ -18,10 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, StorageError, UsageError
-from dv_maintenance.storage import FileInfo
+from dv_maintenance.storage import FileInfo, RawName
 from dv_maintenance.tables.delta.commit.presence import listed
 from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
 from dv_maintenance.tables.delta.features import check_writable
@@ -38,6 +40,7 @@ from dv_maintenance.tables.delta.vacuum.expired import (
     Scope,
     find_expired,
     needed_files,
+    path_of,
 )
 from dv_maintenance.tables.delta.vacuum.named_since import NamedSince
 from dv_maintenance.tables.delta.vacuum.protected import protected_files
@@ -50,14 +53,13 @@ from dv_maintenance.tables.delta.vacuum.watermark import (
     taken_out,
     write_watermark,
 )
+from dv_maintenance.tables.expiring import by_day
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
-from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
+from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, ExpiringFiles, VacuumResult
 from dv_maintenance.tables.sweep import remove_empty_folders
 from dv_maintenance.tables.vacuum import Sweep, run
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dv_maintenance.storage import Storage
 
 __all__ = ["vacuum"]
@@ -194,9 +196,26 @@ class _Rules:
 
     def result(self, files: Sequence[ExpiredFile], *, deleted: int, dry_run: bool) -> VacuumResult:
         retention = self.own if self.requested is None else self.requested
-        expired = ExpiredFiles(self.version, self.cutoff, retention, tuple(files), dict(self.kept))
+        expiring = self._expiring(retention)
+        expired = ExpiredFiles(self.version, self.cutoff, retention, tuple(files), dict(self.kept), expiring)
         protected = self.protected.summary(self.gone)
         return VacuumResult(expired, deleted, dry_run, self.version, self.after, protected=protected)
+
+    def _expiring(self, retention: int) -> tuple[ExpiringFiles, ...]:
+        """Data files that tombstones inside the retention name, with the sizes of the log. Files outside of the table
+        are not deleted, and nobody knows when protected ones will be.
+        """
+        recent = self.removed.filter(pc.greater_equal(self.removed["deletion_timestamp"], self.cutoff))
+        outside = pc.match_substring_regex(recent["path"], "://|^/")
+        live = pc.is_in(recent["path"], value_set=self.snapshot.files["path"].combine_chunks())
+        recent = recent.filter(pc.invert(pc.or_(outside, live)))
+        files = recent.group_by("path").aggregate([("deletion_timestamp", "max"), ("size", "max")])
+        if self.protected.reasons:
+            names = files["path"].to_pylist()
+            held = [self.protected.reason(path_of(self.storage, RawName(name))) is not None for name in names]
+            files = files.filter(pa.array(np.logical_not(held)))
+        at = files["deletion_timestamp_max"].to_numpy() + retention
+        return by_day(at, pc.fill_null(files["size_max"], 0).to_numpy())
 
     # -- deleting --------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.files.protobuf import BYTES, Shape, parse
 from dv_maintenance.storage import FileInfo, Storage, staged_for
+from dv_maintenance.tables.expiring import by_day
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.lance.features import check_cleanable, check_no_overlays
 from dv_maintenance.tables.lance.layout import DATA, check_folders
@@ -53,7 +54,7 @@ from dv_maintenance.tables.lance.vacuum import expired
 from dv_maintenance.tables.lance.vacuum.expired import Committed
 from dv_maintenance.tables.lance.vacuum.retained import TREE, References, read_references, unreadable
 from dv_maintenance.tables.lance.vacuum.retention import retained_versions, retention_of
-from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
+from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, ExpiringFiles, VacuumResult
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.sweep import remove_empty_folders
 from dv_maintenance.tables.vacuum import Sweep, run
@@ -163,6 +164,9 @@ class _Cleanup:
     listed: list[FileInfo] = field(default_factory=list)
     files: Sequence[ExpiredFile] = ()
     named: dict[int, int] = field(default_factory=dict)  # pinned version -> how many files it names
+    superseded: dict[int, int] = field(default_factory=dict)  # version inside the retention -> when, epoch milliseconds
+    last_named: dict[str, int] = field(default_factory=dict)  # key -> the newest of these versions that names it
+    elsewhere: bool = False  # whether branches, clones or detached versions may need files, too
 
     # -- references ------------------------------------------------------------------------------------------------
 
@@ -181,9 +185,25 @@ class _Cleanup:
     def result(self, files: Sequence[ExpiredFile], *, deleted: int, dry_run: bool) -> VacuumResult:
         chosen = set(files)
         removed = [file for file in self.files if file in chosen]
-        report = ExpiredFiles(self.version, self.cutoff, self.kept_for, tuple(removed), dict(+self.kept))
+        expiring = self._expiring()
+        report = ExpiredFiles(self.version, self.cutoff, self.kept_for, tuple(removed), dict(+self.kept), expiring)
         pinned = tuple(f"{expired.pinned(version)}: {self.named[version]:,} files" for version in sorted(self.pins))
         return VacuumResult(report, deleted, dry_run, self.version, self.version, protected=pinned)
+
+    def _expiring(self) -> tuple[ExpiringFiles, ...] | None:
+        """Files that only versions inside the retention name, by the day on which the last of these expires; ``None``
+        where something else keeps versions: nobody knows until when.
+        """
+        if self.elsewhere or set(self.why.values()) - {expired.CURRENT, expired.RECENT}:
+            return None
+        at, sizes = [], []
+        for info in self.listed:
+            found = expired.known_file(info.path)
+            version = None if found is None else self.last_named.get(found.key)
+            if version is not None and version in self.superseded:
+                at.append(self.superseded[version] + self.kept_for)
+                sizes.append(info.size)
+        return by_day(at, sizes)
 
     def _list(self) -> None:
         """List files first, then versions: what is committed in between is young, or a later check finds it."""
@@ -235,6 +255,11 @@ class _Cleanup:
             stored[version] = replace(stored[version], timestamp=manifest.timestamp)
             if version not in self.why and not is_expired(version):
                 self.why[version] = expired.RECENT
+                newer = successor.get(version)
+                times = [stored[each].timestamp for each in (version, newer) if each is not None]
+                known = [each for each in times if each is not None]
+                if len(known) == len(times):
+                    self.superseded[version] = max(known)
             if version in self.why:
                 self._need(self.storage, manifest, self.why[version])
             else:
@@ -244,6 +269,7 @@ class _Cleanup:
 
     def _add_others(self, references: References) -> None:
         """Add the files that detached versions, branches and clones need, without manifests already read."""
+        self.elsewhere = bool(references.detached or references.places)
         new = [path for path in references.detached if self.storage.uri_of(path) not in self.read]
         for manifest in _each(self.storage, new, read_detached):
             self._need(self.storage, manifest, expired.DETACHED)
@@ -264,6 +290,8 @@ class _Cleanup:
             return
         known = self.known_elsewhere if elsewhere else self.known
         for key in self._keys(storage, manifest, known, elsewhere=elsewhere):
+            if key not in self.needed and reason == expired.RECENT:
+                self.last_named[key] = manifest.version
             self.needed.setdefault(key, reason)
         if not elsewhere and manifest.version in self.pins:
             self.named[manifest.version] = len(self._keys(storage, manifest, set())) + 1
