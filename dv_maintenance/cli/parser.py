@@ -229,7 +229,7 @@ def _parser() -> _Parser:
 
     checkpoint = verb("checkpoint", "verbs:checkpoint", "Write a checkpoint of the log", table, access)
     checkpoint.add_argument("--clean-log", action="store_true", help="delete log files beyond the log retention")
-    checkpoint.add_argument("--dry-run", action="store_true", help="count what would be deleted; change nothing")
+    checkpoint.add_argument("--dry-run", action="store_true", help="say what would be written and deleted")
 
     rename = verb(
         "rename-manifests",

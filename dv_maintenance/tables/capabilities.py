@@ -138,13 +138,19 @@ class DowngradeStep:
 class CheckpointResult:
     """The result of a checkpoint.
 
-    written : whether ``version`` had no checkpoint before.
+    written : whether this run wrote it: ``version`` had none, and the run is not a dry one.
+    present : whether ``version`` had a checkpoint before.
+    last : the newest complete checkpoint before this run; ``None`` without one.
+    live_files : data files in the checkpoint.
     cutoff : epoch milliseconds; log files older than it could be deleted. ``None`` if none could.
     first_version : the first version of the log now, or after the real run of a dry one.
     """
 
     version: int
     written: bool
+    present: bool
+    last: int | None
+    live_files: int
     dry_run: bool
     cutoff: int | None
     first_version: int

@@ -133,6 +133,22 @@ def test_downgrade_that_has_to_wait(dvm: Dvm, table: Path, capsys: pytest.Captur
     assert "run it again after 20" in capsys.readouterr().out
 
 
+def test_checkpoint_says_what_it_would_do(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def dry(*options: str) -> str:
+        assert cli.main(["checkpoint", str(table), "--dry-run", *options]) == 0
+        return capsys.readouterr().out
+
+    shown = dry()
+    assert "A checkpoint of version" in shown
+    assert "there is none yet" in shown
+    assert "No log file would be deleted without --clean-log" in shown
+    assert "later versions need all that are from before" in dry("--clean-log")
+    cli.main(["checkpoint", str(table)])
+    capsys.readouterr()
+    assert "has a checkpoint already: none would be written" in dry()
+    assert not list((table / "_delta_log").glob("*.tmp"))
+
+
 def test_checkpoint(dvm: Dvm, table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, body = dvm("checkpoint", table)
     assert (code, body["version"], body["written"]) == (0, 3, True)

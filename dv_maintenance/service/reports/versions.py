@@ -55,11 +55,10 @@ def of_restore(report: RestoreReport) -> Outcome:
 def of_checkpoint(report: CheckpointReport) -> Outcome:
     result = report.result
     if result.dry_run:
-        reason = f"{count(result.log_files_expired, 'log file')} would be deleted; nothing was changed."
-    else:
-        wrote = "was written" if result.written else "existed already"
-        deleted = f"{count(result.log_files_deleted, 'log file')} {was(result.log_files_deleted)} deleted"
-        reason = f"The checkpoint of version {result.version:,} {wrote}; {deleted}."
+        return _planned_checkpoint(report)
+    wrote = "was written" if result.written else "existed already"
+    deleted = f"{count(result.log_files_deleted, 'log file')} {was(result.log_files_deleted)} deleted"
+    reason = f"The checkpoint of version {result.version:,} {wrote}; {deleted}."
     outcome = of_report(reason, report.to_json())
     if result.cutoff is None:
         return outcome
@@ -69,6 +68,29 @@ def of_checkpoint(report: CheckpointReport) -> Outcome:
         moments={"cutoff": result.cutoff},
         details=(f"the oldest version is {result.first_version}",),
     )
+
+
+def _planned_checkpoint(report: CheckpointReport) -> Outcome:
+    result = report.result
+    if result.present:
+        writes = f"Version {result.version:,} has a checkpoint already: none would be written"
+    else:
+        since = result.version - (-1 if result.last is None else result.last)
+        last = "there is none yet" if result.last is None else f"the last one is of version {result.last:,}"
+        writes = (
+            f"A checkpoint of version {result.version:,} would be written, with "
+            f"{count(result.live_files, 'live file')}: {last}, and readers replay {count(since, 'commit')}"
+        )
+    if result.cutoff is None:
+        deletes = "No log file would be deleted without --clean-log (clean_log in a run config)"
+    elif result.log_files_expired:
+        files, first = count(result.log_files_expired, "log file"), result.first_version
+        deletes = f"{files} would be deleted: versions before {first:,} could not be read any more"
+    else:
+        deletes = f"No log file would be deleted: later versions need all that are from before {iso(result.cutoff)}"
+    outcome = of_report(f"{writes}. {deletes}. Nothing was changed.", report.to_json())
+    numbers = {name: each for name, each in outcome.numbers.items() if name not in {"cutoff", "last"}}
+    return replace(outcome, numbers=numbers, moments={} if result.cutoff is None else {"cutoff": result.cutoff})
 
 
 def of_convert(report: ConvertReport) -> Outcome:

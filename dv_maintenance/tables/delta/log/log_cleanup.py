@@ -126,7 +126,8 @@ def checkpoint(
     snapshot = load_snapshot(storage)
     check_writable(snapshot, "vacuum")
     cutoff = _cutoff(snapshot, time.time_ns() // 1_000_000 if now is None else now) if clean_log else None
-    present = snapshot.version in log_files(storage).checkpoints
+    before = log_files(storage).checkpoints
+    present = snapshot.version in before
     if not (present or dry_run):
         write_checkpoint(storage, snapshot)
     listed = log_files(storage)
@@ -137,6 +138,9 @@ def checkpoint(
     return CheckpointResult(
         version=snapshot.version,
         written=not present and not dry_run,
+        present=present,
+        last=max((version for version in before if version <= snapshot.version), default=None),
+        live_files=snapshot.files.num_rows,
         dry_run=dry_run,
         cutoff=cutoff,
         first_version=listed.oldest if first is None else max(first, listed.oldest),
