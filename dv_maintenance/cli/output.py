@@ -64,6 +64,15 @@ class Output:
     def text(self, text: str) -> None:
         self._stream.write(text.rstrip("\n") + "\n")
 
+    @property
+    def on_terminal(self) -> bool:
+        """Whether a person reads stdout on a screen."""
+        return self._stream.isatty() and os.environ.get("TERM") != "dumb"
+
+    def draw(self, render: Callable[[IO[str]], None]) -> None:
+        """What the terminal shows instead of text."""
+        render(self._stream)
+
     def note(self, text: str) -> None:
         """A line on stderr, above the line of progress if there is one."""
         self._stderr.line(text)

@@ -92,10 +92,12 @@ def _parser() -> _Parser:
 
     plan = verb("plan", "verbs:plan", "What a policy would do, and why; changes nothing", table, access, policy)
     plan.add_argument("-o", "--output", metavar="FILE", help="write the plan there, for 'dvm apply --plan'")
+    _plan_view(plan)
 
     apply = verb("apply", "verbs:apply", "Plan by a policy and rewrite files; or run a plan", table, access, policy)
     apply.add_argument("--plan", metavar="FILE", help="run this plan instead of making one")
     apply.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
+    _plan_view(apply)
 
     purge = verb("purge", "verbs:purge", "Purge every deletion vector, even a single one", table, access)
     _partitions(purge)
@@ -299,7 +301,13 @@ def _parser() -> _Parser:
     _partitions(zorder)
     zorder.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
     zorder.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
+    _plan_view(zorder)
     return parser
+
+
+def _plan_view(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--all", action="store_true", help="every step of the plan, not only those that fit on a screen")
+    verb.add_argument("--markdown", action="store_true", help="the plan as Markdown, as files and pipes get it")
 
 
 def _partitions(verb: argparse.ArgumentParser) -> None:

@@ -60,7 +60,7 @@ def plan(args: Namespace, out: Output) -> int:
     planned = verbs.plan(open_table(args, out), load_policy(args))
     if args.output:
         write_file(args.output, dump_json(planned.report))
-    return _print_plan(planned, out)
+    return _print_plan(planned, args, out)
 
 
 def history(args: Namespace, out: Output) -> int:
@@ -118,7 +118,7 @@ def apply(args: Namespace, out: Output) -> int:
         outcome = verbs.apply(
             target, lambda: engine, policy=policy, plan=args.plan, dry_run=args.dry_run, on_progress=step
         )
-    return _print_plan(outcome, out) if args.dry_run else _print(outcome, out)
+    return _print_plan(outcome, args, out) if args.dry_run else _print(outcome, out)
 
 
 def purge(args: Namespace, out: Output) -> int:
@@ -141,7 +141,7 @@ def zorder(args: Namespace, out: Output) -> int:
             dry_run=args.dry_run,
             on_progress=step,
         )
-    return _print_plan(outcome, out) if args.dry_run else _print(outcome, out)
+    return _print_plan(outcome, args, out) if args.dry_run else _print(outcome, out)
 
 
 def downgrade(args: Namespace, out: Output) -> int:
@@ -267,6 +267,20 @@ def _print(outcome: Outcome, out: Output) -> int:
     return 1 if outcome.problems else 0
 
 
-def _print_plan(outcome: Outcome, out: Output) -> int:
-    out.result(outcome.report, lambda: outcome.texts["explanation"])
+def _print_plan(outcome: Outcome, args: Namespace, out: Output) -> int:
+    """A terminal shows a view of the plan. A file or a pipe gets Markdown, which is plain text."""
+    if out.json or not (args.all or out.on_terminal):
+        out.result(outcome.report, lambda: outcome.texts["explanation"])
+        return 0
+    from dv_maintenance.service.plan_view import markdown, plan_view
+
+    if args.all and (args.markdown or not out.on_terminal):
+        out.text(markdown(outcome.report))
+    elif args.markdown:
+        out.text(outcome.texts["explanation"])
+    else:
+        from dv_maintenance.cli.plan_view import show_plan
+
+        view = plan_view(outcome.report)
+        out.draw(lambda stream: show_plan(view, stream, every_step=args.all))
     return 0

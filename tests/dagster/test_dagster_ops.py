@@ -216,7 +216,8 @@ def test_checkpoint_says_what_it_would_do(make_table: MakeTable, instance: dg.Da
     dry = run(op, instance, {"clean_log": True, "dry_run": True})
     assert re.fullmatch(
         r"A checkpoint of version 2 would be written, with \d live files?: there is none yet, and "
-        r"readers replay 3 commits\. No log file would be deleted: later versions need all that are from before \S+ Nothing was changed\.",
+        r"readers replay 3 commits\. No log file would be deleted: later versions need all that are from before \S+ "
+        r"Nothing was changed\.",
         logged(dry, op.name)["reason"],
     )
     assert logged(run(op, instance, {}), op.name)["reason"].startswith("The checkpoint of version 2 was written")

@@ -9,31 +9,34 @@ from collections.abc import Iterable, Iterator
 from dv_maintenance.maintenance.planning.steps import LeftAlone, MaintenancePlan, PlanStep
 from dv_maintenance.units import format_size
 
-__all__ = ["explain"]
+__all__ = ["explain", "left_alone_line", "totals"]
 
 _STEPS_SHOWN = 50
 
 
-def explain(plan: MaintenancePlan) -> str:
-    """Totals, each step with its reason and cost, and the files left alone with the reason."""
-    return "\n".join(_lines(plan)) + "\n"
+def explain(plan: MaintenancePlan, *, every_step: bool = False) -> str:
+    """Totals, each step with its reason and cost, and the files left alone with the reason.
+
+    every_step : not only the first 50.
+    """
+    return "\n".join(_lines(plan, len(plan.steps) if every_step else _STEPS_SHOWN)) + "\n"
 
 
-def _lines(plan: MaintenancePlan) -> Iterator[str]:
+def _lines(plan: MaintenancePlan, most: int) -> Iterator[str]:
     yield f"# {'Purge' if plan.purge else 'Maintenance'} of {plan.table}"
     yield ""
     yield f"A {plan.format} table at version {plan.version}."
     if plan.basis:
         yield f"Decided by {plan.basis}."
     yield ""
-    yield from _totals(plan)
+    yield from totals(plan)
     if plan.steps:
         yield ""
         yield "## Steps, most useful first"
         yield ""
-        for step in plan.steps[:_STEPS_SHOWN]:
+        for step in plan.steps[:most]:
             yield _step(step)
-        hidden = plan.steps[_STEPS_SHOWN:]
+        hidden = plan.steps[most:]
         if hidden:
             yield f"- ... and {len(hidden):,} more, reading {_read(hidden)}"
     if plan.left_alone:
@@ -41,10 +44,11 @@ def _lines(plan: MaintenancePlan) -> Iterator[str]:
         yield "## Left alone"
         yield ""
         for each in plan.left_alone:
-            yield _left_alone(each)
+            yield f"- {left_alone_line(each)}"
 
 
-def _totals(plan: MaintenancePlan) -> Iterator[str]:
+def totals(plan: MaintenancePlan) -> Iterator[str]:
+    """What the whole plan does and costs."""
     steps = plan.steps
     if not steps:
         yield "Nothing to do."
@@ -71,11 +75,12 @@ def _step(step: PlanStep) -> str:
     return f"- **{step.id}** {step.action}{where}: {step.reason}{purged}{cost}"
 
 
-def _left_alone(each: LeftAlone) -> str:
+def left_alone_line(each: LeftAlone) -> str:
+    """How many files are left alone, and why."""
     rows = f", {each.deleted_rows:,} deleted rows" if each.deleted_rows else ""
     shown = ", ".join(f"`{path}`" for path in each.examples[:2])
     more = ", ..." if each.files > 2 else ""
-    return f"- {_count(each.files, 'file')} ({format_size(each.size_bytes)}{rows}): {each.reason} ({shown}{more})"
+    return f"{_count(each.files, 'file')} ({format_size(each.size_bytes)}{rows}): {each.reason} ({shown}{more})"
 
 
 def _read(steps: Iterable[PlanStep]) -> str:
