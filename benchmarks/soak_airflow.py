@@ -68,7 +68,7 @@ class Soak:
 
     def last(self, seconds: float) -> None:
         self.airflow.start()
-        self.airflow.unpause(*self.dags)
+        self.airflow.unpause(*self.dags, "soak_vacuum")
         eventually(
             "the tables are watched", lambda: len(self.airflow.rows("select 1 from asset_watcher")) >= len(self.dags)
         )
@@ -129,12 +129,15 @@ def report(soak: Soak, rest: float) -> list[str]:
     idle = [
         run
         for run in runs
-        if all(_did_nothing(airflow.xcom(run["dag"], run["run"], task)) for task in ("optimize", "vacuum"))
+        if run["dag"] in soak.dags
+        and all(_did_nothing(airflow.xcom(run["dag"], run["run"], task)) for task in ("optimize", "vacuum"))
     ]
     claims.tell("commits of the writers", sum(table.changes for table in soak.tables))
     claims.tell("  races that they lost to maintenance", sum(table.lost_races for table in soak.tables))
     claims.tell("events", {name: len(found) for name, found in events.items()})
     claims.tell("runs", {dag: sum(run["dag"] == dag for run in runs) for dag in soak.dags})
+    claims.tell("runs of vacuums", sum(run["dag"] == "soak_vacuum" for run in runs))
+    claims.tell("events of vacuums", {each.name: len(airflow.events(f"{each.name}/dv/vacuum")) for each in soak.tables})
     claims.tell("  by state", dict(Counter(run["state"] for run in runs)))
     claims.tell("  with nothing left to do", len(idle))
     claims.tell("tasks", dict(Counter((task["task"], task["state"]) for task in tasks)))

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from dv_maintenance.airflow.assets import due_asset, job_asset, table_asset
     from dv_maintenance.airflow.dags import dv_maintenance_dags
     from dv_maintenance.airflow.hook import DvHook
-    from dv_maintenance.airflow.night import DvNightCheckOperator, DvNightOperator
+    from dv_maintenance.airflow.many import DvTablesCheckOperator
+    from dv_maintenance.airflow.night import DvNightOperator
     from dv_maintenance.airflow.operators import (
         DvCheckOperator,
         DvDeleteOperator,
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
         DvVacuumOperator,
     )
     from dv_maintenance.airflow.sensor import DvSensor
-    from dv_maintenance.airflow.trigger import DvTrigger
+    from dv_maintenance.airflow.trigger import DvTrigger, DvVacuumsTrigger
+    from dv_maintenance.airflow.vacuums import DvVacuumsOperator
 
 __all__ = [
     "DvCheckOperator",
@@ -32,12 +34,14 @@ __all__ = [
     "DvErasureOperator",
     "DvHook",
     "DvManifestOperator",
-    "DvNightCheckOperator",
     "DvNightOperator",
     "DvOptimizeOperator",
     "DvSensor",
+    "DvTablesCheckOperator",
     "DvTrigger",
     "DvVacuumOperator",
+    "DvVacuumsOperator",
+    "DvVacuumsTrigger",
     "due_asset",
     "dv_maintenance_dags",
     "job_asset",
@@ -46,10 +50,12 @@ __all__ = [
 
 _HOMES = {
     "DvHook": "hook",
-    "DvNightCheckOperator": "night",
     "DvNightOperator": "night",
     "DvSensor": "sensor",
+    "DvTablesCheckOperator": "many",
     "DvTrigger": "trigger",
+    "DvVacuumsOperator": "vacuums",
+    "DvVacuumsTrigger": "trigger",
     "due_asset": "assets",
     "dv_maintenance_dags": "dags",
     "job_asset": "assets",

@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 from airflow.sdk import Asset, AssetWatcher
 
-from dv_maintenance.airflow.trigger import DvTrigger
+from dv_maintenance.airflow.trigger import DvTrigger, DvVacuumsTrigger
 from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.storage.paths import absolute_uri
 
-__all__ = ["assets_of", "due_asset", "job_asset", "slug", "table_asset"]
+__all__ = ["assets_of", "due_asset", "job_asset", "slug", "table_asset", "vacuums_due_asset"]
 
 _WORDS = r"[A-Za-z0-9.-]+(_[A-Za-z0-9.-]+)*"
 _PLAIN = re.compile(f"{_WORDS}(/{_WORDS})*")
@@ -34,6 +34,13 @@ def due_asset(table: WatchedTable, trigger: DvTrigger, name: str = "due") -> Ass
     """An event for each data change that made work due, found by the triggerer."""
     asset = job_asset(table, name)
     return Asset(name=asset.name, uri=asset.uri, watchers=[AssetWatcher(name=asset.name, trigger=trigger)])
+
+
+def vacuums_due_asset(tables_file: str, name: str, trigger: DvVacuumsTrigger) -> Asset:
+    """An event for the vacuums that are due at one look at a file's tables."""
+    uri = f"{absolute_uri(tables_file)}/?dv=vacuums_due&name={quote(name)}"
+    asset = f"{name}/dv/vacuums_due"
+    return Asset(name=asset, uri=uri, watchers=[AssetWatcher(name=asset, trigger=trigger)])
 
 
 def slug(name: str) -> str:

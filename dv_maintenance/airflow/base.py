@@ -10,9 +10,10 @@ from airflow.sdk import BaseOperator
 from dv_maintenance.airflow.assets import assets_of
 from dv_maintenance.airflow.hook import DvHook
 from dv_maintenance.airflow.tables import watch_config, watched
+from dv_maintenance.errors import UsageError
 from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 
-__all__ = ["FILE_FIELDS", "TABLE_FIELDS", "OnFile", "OnTable"]
+__all__ = ["FILE_FIELDS", "TABLE_FIELDS", "OnFile", "OnTable", "is_true"]
 
 TABLE_FIELDS = ("table", "tables_file", "storage_conn_id")
 """Templated by all that name a table."""
@@ -83,3 +84,13 @@ class OnFile(_Stopped):
         """The file's settings. Raises as ``tables.watch_config``."""
         options = DvHook(self.storage_conn_id).get_conn() if self.storage_conn_id else {}
         return watch_config(self.tables_file, self.name, options)
+
+
+def is_true(value: bool | str, name: str) -> bool:
+    """A template renders to text. Raises UsageError if that is neither true nor false: a guess could delete rows."""
+    if isinstance(value, bool):
+        return value
+    text = value.strip().lower()
+    if text not in {"true", "false"}:
+        raise UsageError(f"{name} is {value!r}", next_step="make it true or false")
+    return text == "true"

@@ -9,11 +9,13 @@ from typing import Any, Final, Literal
 
 from airflow.sdk import DAG, AssetAny, BaseOperator, TaskGroup
 
-from dv_maintenance.airflow.assets import due_asset, job_asset, slug, table_asset
-from dv_maintenance.airflow.night import DvNightCheckOperator, DvNightOperator
+from dv_maintenance.airflow.assets import due_asset, job_asset, slug, table_asset, vacuums_due_asset
+from dv_maintenance.airflow.many import DvTablesCheckOperator
+from dv_maintenance.airflow.night import DvNightOperator
 from dv_maintenance.airflow.operators import DvCheckOperator, DvManifestOperator, DvOptimizeOperator, DvVacuumOperator
 from dv_maintenance.airflow.timetable import BackfillTimetable
-from dv_maintenance.airflow.trigger import DvTrigger
+from dv_maintenance.airflow.trigger import DvTrigger, DvVacuumsTrigger
+from dv_maintenance.airflow.vacuums import DvVacuumsOperator
 from dv_maintenance.service.settings import ScheduledJob, scheduled_jobs
 from dv_maintenance.service.tables_file import Job, WatchConfig, WatchedTable
 
@@ -58,7 +60,8 @@ def dv_maintenance_dags(
         night with too little time.
 
     A DAG is scheduled on an asset that a watcher in the triggerer updates, if the file has a ``sensor``; by
-    ``schedule`` if it has one; or by both. With ``vacuum_cron``, vacuums have a DAG of their own. New DAGs are paused.
+    ``schedule`` if it has one; or by both. The vacuums that a watcher finds share one DAG, as do those of
+    ``vacuum_cron``. New DAGs are paused.
 
     Raises
     ------
@@ -99,12 +102,52 @@ class _Builder:
     def dags(self, per_table: bool) -> list[DAG]:
         made = []
         for job in scheduled_jobs(self.config.name, self.config.schedule):
+            if per_table and job.jobs == ("vacuum",):
+                continue
             tables = [table for table in self.config.tables if set(table.jobs) & set(job.jobs)]
             groups = [[table] for table in tables] if per_table else [tables]
             made += [self._dag(job, group, alone=per_table) for group in groups if group]
         windows = [table for table in self.config.tables if _window(table) and "optimize" in table.jobs]
         made += [self._night()] if self.at_night else []
+        made += self._vacuums() if per_table else []
         return [*made, *(self._backfills(table) for table in windows)]
+
+    def _vacuums(self) -> list[DAG]:
+        """The vacuums that a watcher finds, or that have a schedule of their own, in one DAG: those that are due at one
+        look share a run.
+        """
+        name = f"{self.config.name}_vacuum"
+        own = [job for job in scheduled_jobs(self.config.name, self.config.schedule) if job.name == name]
+        tables = [table for table in self.config.tables if "vacuum" in table.jobs]
+        if not tables or not (own or self.config.sensor):
+            return []
+        clock = CronTriggerTimetable(own[0].cron, timezone=own[0].timezone) if own else None
+        schedule: Any = clock
+        if self.config.sensor is not None:
+            every = self.config.sensor.every_seconds
+            trigger = DvVacuumsTrigger(name=self.config.name, every_seconds=every, **self.options)
+            due = AssetAny(vacuums_due_asset(self.options["tables_file"], self.config.name, trigger))
+            schedule = due if clock is None else AssetOrTimeSchedule(assets=due, timetable=clock)
+        with DAG(
+            name,
+            description="Vacuums all tables where that is due.",
+            schedule=schedule,
+            start_date=_START,
+            catchup=False,
+            max_active_runs=1,
+            default_args=self.default_args,
+            tags=["dv_maintenance"],
+        ) as dag:
+            vacuum = DvVacuumsOperator(
+                task_id="vacuum",
+                name=self.config.name,
+                only_if_due=_BY_WATCHER,
+                fail=False,
+                inlets=[table_asset(table) for table in tables],
+                **self.options,
+            )
+            vacuum >> DvTablesCheckOperator(task_id="check", of="vacuum", retries=0)
+        return [dag]
 
     def _night(self) -> DAG:
         """The tables' rewrites. Of two runs that rewrite the same files, the commit lets one win: it needs no pool."""
@@ -128,7 +171,7 @@ class _Builder:
                 **self.options,
                 **self.spark,
             )
-            night >> DvNightCheckOperator(task_id="check", night="night", alerts=self.fail_on is not None)
+            night >> DvTablesCheckOperator(task_id="check", of="night", alerts=self.fail_on is not None)
         return dag
 
     def _dag(self, job: ScheduledJob, tables: Sequence[WatchedTable], *, alone: bool) -> DAG:
@@ -136,7 +179,7 @@ class _Builder:
         with DAG(
             f"{job.name}.{slug(tables[0].name)}" if alone else job.name,
             description=f"Maintains {tables[0].name}." if alone else "Maintains every table.",
-            schedule=self._schedule(job, tables),
+            schedule=self._schedule(job, tables, alone=alone),
             start_date=_START,
             catchup=False,
             max_active_runs=1,
@@ -152,14 +195,16 @@ class _Builder:
                         self._tasks(table, job)
         return dag
 
-    def _schedule(self, job: ScheduledJob, tables: Sequence[WatchedTable]) -> Any:
+    def _schedule(self, job: ScheduledJob, tables: Sequence[WatchedTable], *, alone: bool) -> Any:
         clock = None if job.cron is None else CronTriggerTimetable(job.cron, timezone=job.timezone)
         if self.config.sensor is None:
             return clock
         every = self.config.sensor.every_seconds
         due = []
         for table in tables:
-            jobs = [each for each in table.jobs if each in self._jobs(job)]
+            wanted = [each for each in table.jobs if each in self._jobs(job)]
+            # With a DAG for each table, vacuums have a watcher of their own.
+            jobs = [each for each in wanted if each != "vacuum"] if alone else wanted
             if jobs:
                 trigger = DvTrigger(table.name, jobs=jobs, every_seconds=every, **self.options)
                 due.append(due_asset(table, trigger, "due" if jobs != ["vacuum"] else "vacuum_due"))

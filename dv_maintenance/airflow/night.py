@@ -6,17 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from airflow.providers.common.compat.sdk import AirflowFailException
-from airflow.sdk import AssetAlias, BaseOperator
+from airflow.sdk import AssetAlias
 
 from dv_maintenance.airflow.assets import job_asset
 from dv_maintenance.airflow.base import FILE_FIELDS, OnFile
+from dv_maintenance.airflow.many import problem_of
 from dv_maintenance.airflow.render import as_text, as_xcom
 from dv_maintenance.airflow.spark import SPARK_FIELDS, OnSpark
 from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.service.night import Night, NightTable, clock, opened_at, plan_night
 from dv_maintenance.service.text import count
 
-__all__ = ["DvNightCheckOperator", "DvNightOperator"]
+__all__ = ["DvNightOperator"]
 
 _NIGHT: Final = "night"
 """The XCom that the next night reads: the window, the seconds used in it, and since when tables wait."""
@@ -26,7 +27,7 @@ class DvNightOperator(OnSpark, OnFile):
     """Rewrites files of every table with ``optimize`` in the file, as far as its ``window`` and ``budget`` allow.
 
     fail : fail at the end if a table failed, or if somebody has to do something. Airflow then creates no asset event.
-        ``False``: leave it to a :class:`DvNightCheckOperator` that follows.
+        ``False``: leave it to a :class:`DvTablesCheckOperator` that follows.
 
     Each table whose work was done, or that needs none, has an event of its asset ``NAME/dv/optimize``. One that has to
     wait has none, and keeps its place. Where a table fails, the others go on.
@@ -55,7 +56,7 @@ class DvNightOperator(OnSpark, OnFile):
             else:
                 found += self._seen(context, memory, _waiting(night))
         shown = _shown(found)
-        if self.fail and (problem := _problem(shown, alerts=True)):
+        if self.fail and (problem := problem_of(shown)):
             context["ti"].xcom_push(key="return_value", value=shown)
             raise AirflowFailException(problem)
         return shown
@@ -74,25 +75,6 @@ class DvNightOperator(OnSpark, OnFile):
                 extra = {"reason": as_xcom(each.outcome)["reason"], **each.outcome.numbers}
                 context["outlet_events"][self._alias].add(job_asset(each.table, "optimize"), extra=extra)
         return seen
-
-
-class DvNightCheckOperator(BaseOperator):
-    """Fails if a table failed in the night before it, or if somebody has to do something: deadlines that the windows
-    have no time for, tables that starve, a step too large for every window.
-
-    night : the task of the night.
-    alerts : ``False``: only a table that failed fails the task.
-    """
-
-    def __init__(self, *, night: str, alerts: bool = True, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.night = night
-        self.alerts = alerts
-
-    def execute(self, context: Any) -> None:
-        shown = context["ti"].xcom_pull(task_ids=self.night)
-        if problem := _problem(shown, alerts=self.alerts):
-            raise AirflowFailException(problem)
 
 
 class _Memory:
@@ -145,9 +127,3 @@ def _failure(table: NightTable) -> str:
     if table.outcome is None:
         return str(table.error)
     return f"not verified: {'; '.join(table.outcome.problems)}" if table.outcome.problems else ""
-
-
-def _problem(shown: Mapping[str, Any], *, alerts: bool) -> str:
-    """What to fail with; empty if there is nothing."""
-    failed = [f"{name}: {why}" for name, why in shown["failed"].items()]
-    return "\n".join([*failed, *(shown["alerts"] if alerts else ())])

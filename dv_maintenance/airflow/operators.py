@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from dv_maintenance.airflow.base import TABLE_FIELDS, OnTable
+from dv_maintenance.airflow.base import TABLE_FIELDS, OnTable, is_true
 from dv_maintenance.airflow.links import PLAN, DvPlanLink
 from dv_maintenance.airflow.render import as_text, as_xcom, table_text
 from dv_maintenance.airflow.spark import SPARK_FIELDS, NeedsSparkError, NotStarted, OnSpark
@@ -123,7 +123,7 @@ class DvManifestOperator(_Rewrites):
         self.only_if_due = only_if_due
 
     def work(self, on: _On, engine: EngineOf) -> Outcome:
-        only_if_due = _is_true(self.only_if_due, "only_if_due")
+        only_if_due = is_true(self.only_if_due, "only_if_due")
         clean = verbs.nothing_due(on.table, on.opened, "manifest") if only_if_due else None
         return clean or verbs.manifest(on.opened, engine)
 
@@ -148,7 +148,7 @@ class DvVacuumOperator(_Table):
         with in_airflow_terms():
             table = self.watched()
             opened = verbs.opened(table)
-            clean = verbs.nothing_due(table, opened, "vacuum") if _is_true(self.only_if_due, "only_if_due") else None
+            clean = verbs.nothing_due(table, opened, "vacuum") if is_true(self.only_if_due, "only_if_due") else None
             outcome = clean or verbs.vacuum_by_policy(table, opened, guards=self.guards or {})[0]
             return self._show(context, outcome)
 
@@ -182,7 +182,7 @@ class DvDeleteOperator(_Rewrites):
         self.count_only = count_only
 
     def work(self, on: _On, engine: EngineOf) -> Outcome:
-        count_only = _is_true(self.count_only, "count_only")
+        count_only = is_true(self.count_only, "count_only")
         return verbs.delete_rows(
             on.opened, engine, where=self.where, keys=self.keys, on=_texts(self.on), dry_run=count_only
         )
@@ -202,7 +202,7 @@ class DvErasureOperator(DvDeleteOperator):
         self.purge_all = purge_all
 
     def work(self, on: _On, engine: EngineOf) -> Outcome:
-        purge_all = _is_true(self.purge_all, "purge_all")
+        purge_all = is_true(self.purge_all, "purge_all")
         # An earlier attempt may have committed its delete.
         deleted = {**super().work(on, engine).report, "retried": on.attempt > 1}
         return purge_erased_rows(on.table, on.opened, engine, deleted, purge_all)
@@ -243,16 +243,6 @@ class DvCheckOperator(_Table):
             context["ti"].xcom_push(key="return_value", value=shown)
             raise AirflowFailException(f"{table.name}: {shown['reason']}")
         return shown
-
-
-def _is_true(value: bool | str, name: str) -> bool:
-    """A template renders to text. Raises UsageError if that is neither true nor false: a guess could delete rows."""
-    if isinstance(value, bool):
-        return value
-    text = value.strip().lower()
-    if text not in {"true", "false"}:
-        raise UsageError(f"{name} is {value!r}", next_step="make it true or false")
-    return text == "true"
 
 
 def _texts(value: str | Sequence[str]) -> list[str]:

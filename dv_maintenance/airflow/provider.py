@@ -23,7 +23,7 @@ def provider_info() -> dict[str, Any]:
         "description": "Purge deletion vectors, vacuum and write manifests for Delta Lake, Lance and Paimon tables.",
         "versions": [version("dv-maintenance")],
         "integrations": [{"integration-name": _NAME, "external-doc-url": "https://delta.io", "tags": ["software"]}],
-        "operators": [*modules("operators"), *modules("night")],
+        "operators": [each for name in ("operators", "night", "vacuums", "many") for each in modules(name)],
         "sensors": modules("sensor"),
         "hooks": modules("hook"),
         "triggers": modules("trigger"),

@@ -1,8 +1,8 @@
-"""The trigger that watches one table: an event for each data change that made work due.
+"""Triggers that watch tables: an event for each data change that made work due, and one for all vacuums that are due.
 
-It runs in the triggerer for as long as a DAG is scheduled on its asset. It must not return: Airflow starts a watcher
-that returned again with its first arguments, and the same event fires every few seconds. What it fired for is kept in
-the asset's state store (Airflow 3.3), so that a restart neither repeats an event nor loses one.
+They run in the triggerer for as long as a DAG is scheduled on their asset. They must not return: Airflow starts a
+watcher that returned again with its first arguments, and the same event fires every few seconds. What they fired for is
+kept in the asset's state store (Airflow 3.3), so that a restart neither repeats an event nor loses one.
 """
 
 from __future__ import annotations
@@ -17,26 +17,128 @@ from typing import Any, Final
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from dv_maintenance.errors import DvMaintenanceError, UsageError, redacted
+from dv_maintenance.service.budget import NotReached, within_budget
 from dv_maintenance.service.cursor import Cursor, TableState
 from dv_maintenance.service.observe import Observer
 from dv_maintenance.service.tables_file import Job, WatchedTable
 
-__all__ = ["DvTrigger"]
+__all__ = ["DvTrigger", "DvVacuumsTrigger"]
 
 # The triggerer writes an event into the database within a second or two. An event whose mark is written earlier would
 # be lost if the triggerer were killed in between; with a later one it may fire again, and its run finds nothing due.
 _SECONDS_UNTIL_WRITTEN: Final = 5.0
 _STATE: Final = "dv_maintenance"
+# A look at many tables: how long tables are begun, and how much longer one may take.
+_LOOK_SECONDS: Final = 35.0
+_PATIENCE_SECONDS: Final = 10.0
 
 # Milliseconds until manifests that an event did not bring up to date get another one.
 _MANIFESTS_AGAIN: Final = 600_000
 
 Mark = list[int | None]
-Fired = dict[str, Mark]
+Fired = Mapping[str, Mark]
 """By job, what the newest event was fired for; see ``_marks``."""
+Seen = tuple[TableState, Mapping[Job, Sequence[str]]]
 
 
-class DvTrigger(BaseEventTrigger):
+class _Watch(BaseEventTrigger):
+    """The loop of both triggers. Tables stay open between two looks."""
+
+    def __init__(self, tables_file: str | None, storage_conn_id: str | None, every_seconds: float) -> None:
+        super().__init__()
+        self.tables_file = tables_file
+        self.storage_conn_id = storage_conn_id
+        self.every_seconds = every_seconds
+        self._observer = Observer(data_versions=True)
+        self._loaded: tuple[float | None, list[WatchedTable]] | None = None
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """An event per look that found new work, for ever. A table that can't be read is a line in the log."""
+        states, fired = await self._restored()
+        kept = states, fired
+        while True:
+            try:
+                seen = await asyncio.to_thread(self._look, states, await self._storage_options())
+                states = {**states, **{name: state for name, (state, _) in seen.items()}}
+                marks = {name: _marks(state) for name, (state, _) in seen.items()}
+                new = [name for name in seen if self._is_new(name, marks[name], fired.get(name, {}))]
+                if new:
+                    fired = {**fired, **{name: {**fired.get(name, {}), **marks[name]} for name in new}}
+                    yield TriggerEvent(self._event([_payload(*seen[name]) for name in new]))
+                    await asyncio.sleep(_SECONDS_UNTIL_WRITTEN)
+                if kept != (states, fired):
+                    await self._keep(states, fired)
+                    kept = states, fired
+            except Exception as error:  # noqa: BLE001 (a watcher that fails is started again at once, without end)
+                self._warn(self._name(), error)
+            await asyncio.sleep(self.every_seconds)
+
+    def _look(self, states: Mapping[str, TableState], options: Mapping[str, str]) -> dict[str, Seen]:
+        """In a thread: it reads the tables' logs."""
+        if self._loaded is None or self._loaded[0] != self._written():
+            self._loaded = self._written(), self._tables(options)
+        found: dict[str, Seen] = {}
+        looks = within_budget(
+            self._loaded[1],
+            lambda table: self._observer.observe(table, states.get(table.name), busy=True),
+            budget=_LOOK_SECONDS,
+            patience=_PATIENCE_SECONDS,
+        )
+        for table, look in looks:
+            if isinstance(look, NotReached):
+                continue
+            if isinstance(look, BaseException):
+                self._warn(table.name, look)
+                continue
+            state = TableState(replace(look.inspection, health=None), look.data_version)
+            found[table.name] = state, look.inspection.reasons
+        return found
+
+    def _warn(self, name: str, error: BaseException) -> None:
+        text = str(error) if isinstance(error, DvMaintenanceError) else f"{type(error).__name__}: {error}"
+        self.log.warning("%s: %s", name, redacted(text))
+
+    def _is_new(self, name: str, marks: Fired, fired: Fired) -> bool:
+        every = {table.name: table.policy.vacuum_every for table in (self._loaded or (None, []))[1]}[name]
+        return any(_is_new(job, mark, fired.get(job), every) for job, mark in marks.items())
+
+    def _written(self) -> float | None:
+        """When the file of tables was written: it is read again once it has changed."""
+        return os.stat(self.tables_file).st_mtime if self.tables_file else None
+
+    async def _storage_options(self) -> Mapping[str, str]:
+        from dv_maintenance.airflow.hook import DvHook
+
+        return {} if self.storage_conn_id is None else await DvHook(self.storage_conn_id).aget_conn()
+
+    async def _restored(self) -> tuple[dict[str, TableState], dict[str, Fired]]:
+        store = getattr(self, "asset_state_store", None)
+        kept: Any = None if store is None else await store.aget(_STATE)
+        try:
+            fired: dict[str, Fired] = {
+                str(name): {str(job): [data, other, int(at)] for job, (data, other, at) in marks.items()}
+                for name, marks in kept["fired"].items()
+            }
+            return dict(Cursor.from_json(kept["cursor"]).tables), fired
+        except (UsageError, LookupError, TypeError, ValueError, AttributeError):
+            return {}, {}
+
+    async def _keep(self, states: Mapping[str, TableState], fired: Mapping[str, Fired]) -> None:
+        store = getattr(self, "asset_state_store", None)
+        if store is not None:
+            await store.aset(_STATE, {"cursor": Cursor(states).to_json(), "fired": dict(fired)})
+
+    def _tables(self, options: Mapping[str, str]) -> list[WatchedTable]:
+        raise NotImplementedError
+
+    def _event(self, found: list[dict[str, Any]]) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _name(self) -> str:
+        raise NotImplementedError
+
+
+class DvTrigger(_Watch):
     """Watches a table.
 
     table, tables_file, storage_conn_id : as for the operators.
@@ -52,14 +154,9 @@ class DvTrigger(BaseEventTrigger):
         jobs: Sequence[Job] | None = None,
         every_seconds: float = 60,
     ) -> None:
-        super().__init__()
+        super().__init__(tables_file, storage_conn_id, every_seconds)
         self.table = table
-        self.tables_file = tables_file
-        self.storage_conn_id = storage_conn_id
         self.jobs = None if jobs is None else list(jobs)
-        self.every_seconds = every_seconds
-        self._observer = Observer(data_versions=True)
-        self._loaded: tuple[float | None, WatchedTable] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         kwargs = {
@@ -71,69 +168,57 @@ class DvTrigger(BaseEventTrigger):
         }
         return f"{__name__}.{type(self).__name__}", kwargs
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """An event per data change that is due, for ever. A table that can't be read is a line in the log."""
-        state, fired = await self._restored()
-        kept = state, fired
-        while True:
-            try:
-                found, reasons = await asyncio.to_thread(self._observe, state, await self._storage_options())
-                state, marks = found, _marks(found)
-                if any(_is_new(job, mark, fired.get(job), self._vacuum_every()) for job, mark in marks.items()):
-                    fired = {**fired, **marks}
-                    yield TriggerEvent(_payload(found, reasons))
-                    await asyncio.sleep(_SECONDS_UNTIL_WRITTEN)
-                if kept != (state, fired):
-                    await self._keep(found, fired)
-                    kept = state, fired
-            except Exception as error:  # noqa: BLE001 (a watcher that fails is started again at once, without end)
-                text = str(error) if isinstance(error, DvMaintenanceError) else f"{type(error).__name__}: {error}"
-                self.log.warning("%s: %s", self._name(), redacted(text))
-            await asyncio.sleep(self.every_seconds)
-
-    def _observe(
-        self, state: TableState | None, options: Mapping[str, str]
-    ) -> tuple[TableState, Mapping[Job, Sequence[str]]]:
-        """In a thread: it reads the table's log."""
-        observation = self._observer.observe(self._watched(options), state, busy=True)
-        found = TableState(replace(observation.inspection, health=None), observation.data_version)
-        return found, observation.inspection.reasons
-
-    def _watched(self, options: Mapping[str, str]) -> WatchedTable:
-        """The table's settings, read again when the file has changed."""
+    def _tables(self, options: Mapping[str, str]) -> list[WatchedTable]:
         from dv_maintenance.airflow.tables import watched
 
-        written = os.stat(self.tables_file).st_mtime if self.tables_file else None
-        if self._loaded is None or self._loaded[0] != written:
-            found = watched(self.table, self.tables_file, options)
-            self._loaded = written, found if self.jobs is None else found.model_copy(update={"jobs": tuple(self.jobs)})
-        return self._loaded[1]
+        found = watched(self.table, self.tables_file, options)
+        return [found if self.jobs is None else found.model_copy(update={"jobs": tuple(self.jobs)})]
 
-    def _vacuum_every(self) -> int:
-        return 0 if self._loaded is None else self._loaded[1].policy.vacuum_every
-
-    async def _storage_options(self) -> Mapping[str, str]:
-        from dv_maintenance.airflow.hook import DvHook
-
-        return {} if self.storage_conn_id is None else await DvHook(self.storage_conn_id).aget_conn()
-
-    async def _restored(self) -> tuple[TableState | None, Fired]:
-        store = getattr(self, "asset_state_store", None)
-        kept: Any = None if store is None else await store.aget(_STATE)
-        try:
-            fired: Fired = {str(job): [data, other, int(at)] for job, (data, other, at) in kept["fired"].items()}
-            return next(iter(Cursor.from_json(kept["cursor"]).tables.values())), fired
-        except (UsageError, LookupError, TypeError, ValueError, StopIteration, AttributeError):
-            return None, {}
-
-    async def _keep(self, state: TableState, fired: Fired) -> None:
-        store = getattr(self, "asset_state_store", None)
-        if store is not None:
-            cursor = Cursor({state.inspection.name: state}).to_json()
-            await store.aset(_STATE, {"cursor": cursor, "fired": fired})
+    def _event(self, found: list[dict[str, Any]]) -> dict[str, Any]:
+        return found[0]
 
     def _name(self) -> str:
         return self.table if isinstance(self.table, str) else str(self.table.get("name") or self.table.get("path"))
+
+
+class DvVacuumsTrigger(_Watch):
+    """Watches all tables of a file for vacuums. Those that are due at one look are one event.
+
+    tables_file, name, storage_conn_id : as for :class:`DvVacuumsOperator`.
+    every_seconds : how often the logs are probed.
+    """
+
+    def __init__(
+        self,
+        tables_file: str,
+        name: str | None = None,
+        storage_conn_id: str | None = None,
+        every_seconds: float = 60,
+    ) -> None:
+        super().__init__(tables_file, storage_conn_id, every_seconds)
+        self.file = tables_file
+        self.name = name
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        kwargs = {
+            "tables_file": self.file,
+            "name": self.name,
+            "storage_conn_id": self.storage_conn_id,
+            "every_seconds": self.every_seconds,
+        }
+        return f"{__name__}.{type(self).__name__}", kwargs
+
+    def _tables(self, options: Mapping[str, str]) -> list[WatchedTable]:
+        from dv_maintenance.airflow.tables import watch_config
+
+        tables = watch_config(self.file, self.name, options).tables
+        return [table.model_copy(update={"jobs": ("vacuum",)}) for table in tables if "vacuum" in table.jobs]
+
+    def _event(self, found: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"tables": found}
+
+    def _name(self) -> str:
+        return self.file
 
 
 def _marks(state: TableState) -> Fired:

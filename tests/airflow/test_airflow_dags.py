@@ -42,14 +42,17 @@ def test_a_dag_for_each_table_and_each_schedule(in_airflow: Callable[[str], str]
     (tmp_path / "tables.yaml").write_text(FILE)
     dags = json.loads(in_airflow(SHOW.replace("ARGUMENTS", "pool='dv_{table}'")).splitlines()[-1])
     name, orders, backfills = "sales__orders", "lake.sales__orders", "lake.sales__orders.partitions"
-    assert dags.keys() == {orders, "lake.events", f"lake_vacuum.{name}", "lake_vacuum.events", backfills}
+    assert dags.keys() == {orders, "lake.events", "lake_vacuum", backfills}
     of_orders = dags[orders]
     assert of_orders["tasks"] == {
         "optimize": [["check", "manifest"], "team:sales", f"dv_{name}"],
         "manifest": [["check"], "team:sales", f"dv_{name}"],
         "check": [[], "team:sales", f"dv_{name}"],
     }
-    assert dags["lake_vacuum.events"]["tasks"] == {"vacuum": [[], "team:sales", "dv_events"]}
+    assert list(dags["lake_vacuum"]["tasks"]) == ["vacuum", "check"]
+    assert dags["lake_vacuum"]["schedule"] == "AssetOrTimeSchedule"
+    (vacuums,) = dags["lake_vacuum"]["watches"]
+    assert (vacuums["name"], vacuums["every_seconds"]) == ("lake", 7)
     assert of_orders["tags"] == ["dv_maintenance", "raw", "tier:gold"]
     assert of_orders["schedule"] == "AssetOrTimeSchedule"
     assert of_orders["runs"] == 1

@@ -1,4 +1,6 @@
-"""The night of Airflow: the operator itself, on tables in its own process, with what a task instance gives it."""
+"""The night and the vacuums of many tables: the operators themselves, on tables in their own process, with what a
+task instance gives them.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +15,33 @@ import pyarrow.compute as pc
 
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.scheduling.window import DAYS
+from dv_maintenance.service.night import clock
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 SCRIPT = """
-import json
+import asyncio, json
+from types import SimpleNamespace
 from airflow.sdk.execution_time.context import OutletEventAccessors
-from dv_maintenance.airflow import DvNightCheckOperator, DvNightOperator, dv_maintenance_dags
+from dv_maintenance.airflow import (
+    DvNightOperator, DvTablesCheckOperator, DvVacuumsOperator, DvVacuumsTrigger, dv_maintenance_dags, trigger
+)
+trigger._SECONDS_UNTIL_WRITTEN = 0.05
 
 class Instance:
-    try_number = 1
+    try_number, max_tries = 1, 0
     def __init__(self): self.kept = {}
     def xcom_push(self, key, value): self.kept[key] = json.loads(json.dumps(value))
     def xcom_pull(self, task_ids=None, key="return_value", include_prior_dates=False): return self.kept.get(key)
 
 def night(file, instance, **options):
+    return run(DvNightOperator(task_id="night", tables_file=file, engine="local", **options), instance)
+
+def run(task, instance, **context):
     events = OutletEventAccessors()
-    task = DvNightOperator(task_id="night", tables_file=file, engine="local", **options)
     error = shown = None
     try:
-        shown = DvNightOperator.execute.__wrapped__(task, {"ti": instance, "outlet_events": events})
+        shown = type(task).execute.__wrapped__(task, {"ti": instance, "outlet_events": events, **context})
         instance.kept["return_value"] = shown
     except Exception as raised:
         error = f"{type(raised).__name__}: {raised}"
@@ -40,14 +49,29 @@ def night(file, instance, **options):
     return {"shown": shown, "error": error, "events": made, "kept": instance.kept.get("night")}
 
 def check(instance, **options):
-    task = DvNightCheckOperator(task_id="check", night="night", **options)
+    task = DvTablesCheckOperator(task_id="check", of="night", **options)
     try:
-        DvNightCheckOperator.execute.__wrapped__(task, {"ti": instance})
+        DvTablesCheckOperator.execute.__wrapped__(task, {"ti": instance})
     except Exception as raised:
         return f"{type(raised).__name__}: {raised}"
 
+async def watched():
+    fired = []
+    async def watch():
+        async for event in DvVacuumsTrigger("vacuums.yaml", every_seconds=0.05).run(): fired.append(event.payload)
+    task = asyncio.create_task(watch())
+    await asyncio.sleep(1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return fired
+
+fired = asyncio.run(watched())
+events = {"asset": [SimpleNamespace(extra={"from_trigger": True, "payload": payload}) for payload in fired]}
+vacuums = DvVacuumsOperator(task_id="vacuum", tables_file="vacuums.yaml", only_if_due="True", fail=False)
 first, short = Instance(), Instance()
 found = {
+    "fired": fired,
+    "vacuums": run(vacuums, Instance(), triggering_asset_events=events),
     "short": night("short.yaml", short, fail=False),
     "again": night("short.yaml", short),
     "check": check(short), "quiet": check(short, alerts=False),
@@ -62,22 +86,28 @@ print(json.dumps(found))
 NEVER = "window: {start: '00:00', length: 1m, days: [DAY]}\n"
 
 
-def table(folder: Path, name: str) -> None:
-    builder = DeltaBuilder(str(folder / name)).create(pa.schema([("id", pa.int64())]))
+def table(folder: Path, name: str, clock: Callable[[], int] | None = None) -> DeltaBuilder:
+    builder = DeltaBuilder(str(folder / name), clock=clock).create(pa.schema([("id", pa.int64())]))
     builder.append(pa.table({"id": range(1000)}))
     builder.delete(lambda rows: pc.less(rows["id"], 400))
+    return builder
 
 
 def with_dvs(folder: Path, name: str) -> int:
     return health(open_table(str(folder / name)).snapshot()).counts.files_with_dv
 
 
-def test_a_night(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
+def test_a_night_and_vacuums(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
     """In one process: it takes seconds to import Airflow."""
     for name in ("a", "b", "c"):
         table(tmp_path, name)
     clean = DeltaBuilder(str(tmp_path / "clean")).create(pa.schema([("id", pa.int64())]))
     clean.append(pa.table({"id": [1]}))
+    for name in ("old", "older"):
+        # The first deletion vector is out of use since ten days.
+        old = table(tmp_path, name, lambda: clock() - 10 * 86_400_000)
+        old.delete(lambda rows: pc.less(rows["id"], 500))
+    (tmp_path / "vacuums.yaml").write_text("tables: [{path: old}, {path: a}, {path: gone}, {path: older}]\n")
     (tmp_path / "short.yaml").write_text("name: short\nbudget: 1ms\ntables: [{path: c}]\n")
     (tmp_path / "all.yaml").write_text(
         "budget: 30m\ntables: [{path: a}, {path: gone}, {path: b}, {path: clean}, {path: c, jobs: [vacuum]}]\n"
@@ -85,6 +115,13 @@ def test_a_night(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
     day = DAYS[(datetime.now(UTC).weekday() + 2) % 7]
     (tmp_path / "closed.yaml").write_text("name: closed\n" + NEVER.replace("DAY", day) + "tables: [{path: c}]\n")
     found: dict[str, Any] = json.loads(in_airflow(SCRIPT).splitlines()[-1])
+
+    (fired,) = found["fired"]
+    assert [each["table"] for each in fired["tables"]] == ["old", "older"], "one event for those due at one look"
+    vacuums = found["vacuums"]
+    assert vacuums["error"] is None
+    assert list(vacuums["shown"]["tables"]) == ["old", "older"]
+    assert [vacuums["events"][f"{name}/dv/vacuum"]["files_deleted"] for name in ("old", "older")] == [1, 1]
 
     short, again = found["short"], found["again"]
     assert short["events"] == {}, "a table that waits is not maintained"
@@ -108,8 +145,10 @@ def test_a_night(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
 
     assert found["closed"]["shown"]["tables"]["c"].startswith("Waited: ")
     assert found["dags"] == {
-        "closed.c": ["AssetTriggeredTimetable", ["check", "vacuum"]],
+        "closed.c": ["NullTimetable", ["check", "vacuum"]],
         "closed_night": ["CronTriggerTimetable", ["check", "night"]],
-        "short.c": ["AssetTriggeredTimetable", ["check", "vacuum"]],
+        "closed_vacuum": ["AssetTriggeredTimetable", ["check", "vacuum"]],
+        "short.c": ["NullTimetable", ["check", "vacuum"]],
         "short_night": ["NullTimetable", ["check", "night"]],
+        "short_vacuum": ["AssetTriggeredTimetable", ["check", "vacuum"]],
     }

@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG
 from dv_maintenance.airflow import *
 from dv_maintenance.airflow import (
-    DvCheckOperator, DvDeleteOperator, DvErasureOperator, DvManifestOperator, DvNightCheckOperator, DvNightOperator,
+    DvCheckOperator, DvDeleteOperator, DvErasureOperator, DvManifestOperator, DvTablesCheckOperator, DvNightOperator,
     DvOptimizeOperator, DvSensor, DvVacuumOperator,
 )
 with DAG("one", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), params={"lake": LAKE}):
@@ -43,7 +43,7 @@ LOCAL = (
     warns = DvCheckOperator(task_id="warns", table=LAKE + "/d", fail_on=None)
     fails = DvCheckOperator(task_id="fails", table=LAKE + "/d", retries=2)
     night = DvNightOperator(task_id="night", tables_file=LAKE + "/night.yaml", engine="local", fail=False)
-    after = DvNightCheckOperator(task_id="after", night="night")
+    after = DvTablesCheckOperator(task_id="after", of="night")
     due >> tables >> days >> again >> vacuum >> manifest >> warns >> night >> after >> fails
 """
 )

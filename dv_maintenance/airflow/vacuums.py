@@ -1,0 +1,94 @@
+"""The vacuums of many tables in one task, with an asset event for each table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import AssetAlias
+
+from dv_maintenance.airflow.assets import job_asset
+from dv_maintenance.airflow.base import FILE_FIELDS, OnFile, is_true
+from dv_maintenance.airflow.many import problem_of
+from dv_maintenance.airflow.render import as_text, as_xcom
+from dv_maintenance.airflow.tables import in_airflow_terms
+from dv_maintenance.errors import DvMaintenanceError, RetryableError
+from dv_maintenance.service import verbs
+from dv_maintenance.service.outcome import Outcome
+from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.text import count
+
+__all__ = ["DvVacuumsOperator"]
+
+
+class DvVacuumsOperator(OnFile):
+    """Vacuums every table with ``vacuum`` in the file, one after the other. Needs no Spark.
+
+    only_if_due : only the tables that the run's events name, and of these only what is still due.
+    fail : as of :class:`DvNightOperator`.
+
+    A table that fails stops no other. An error that may pass is retried with the task, as long as it has retries.
+    """
+
+    template_fields: Sequence[str] = (*FILE_FIELDS, "only_if_due")
+
+    def __init__(
+        self, *, only_if_due: bool | str = False, fail: bool = True, outlets: Any = None, **kwargs: Any
+    ) -> None:
+        self._alias = AssetAlias(f"{kwargs.get('name') or kwargs['task_id']}/dv/vacuums")
+        super().__init__(outlets=[*(outlets or ()), self._alias], **kwargs)
+        self.only_if_due = only_if_due
+        self.fail = fail
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        with in_airflow_terms():
+            only_if_due = is_true(self.only_if_due, "only_if_due")
+            named = _named(context) if only_if_due else set()
+            tables = [each for each in self.config().tables if "vacuum" in each.jobs]
+        sentences: dict[str, str] = {}
+        errors: dict[str, DvMaintenanceError] = {}
+        failed: dict[str, str] = {}
+        for table in tables:
+            if named and table.name not in named:
+                continue
+            try:
+                outcome = _vacuumed(table, only_if_due=only_if_due)
+            except DvMaintenanceError as error:
+                self.log.warning("%s: %s", table.name, error)
+                errors[table.name], failed[table.name] = error, str(error)
+                continue
+            self.log.info("%s: %s", table.name, as_text(outcome))
+            sentences[table.name] = as_xcom(outcome)["reason"]
+            if outcome.problems:
+                failed[table.name] = "; ".join(outcome.problems)
+                continue
+            extra = {"reason": sentences[table.name], **outcome.numbers}
+            context["outlet_events"][self._alias].add(job_asset(table, "vacuum"), extra=extra)
+        passing = [error for error in errors.values() if isinstance(error, RetryableError)]
+        if passing and context["ti"].try_number <= context["ti"].max_tries:
+            raise passing[0]
+        reason = f"{count(len(sentences), 'table')} vacuumed, {len(failed)} failed."
+        shown = {"reason": reason, "failed": failed, "alerts": [], "tables": sentences}
+        if self.fail and (problem := problem_of(shown)):
+            context["ti"].xcom_push(key="return_value", value=shown)
+            raise AirflowFailException(problem)
+        return shown
+
+
+def _vacuumed(table: WatchedTable, *, only_if_due: bool) -> Outcome:
+    opened = verbs.opened(table)
+    clean = verbs.nothing_due(table, opened, "vacuum") if only_if_due else None
+    return clean or verbs.vacuum_by_policy(table, opened)[0]
+
+
+def _named(context: Any) -> set[str]:
+    """The tables of the events that started the run; a watcher may have fired again since."""
+    events = (context.get("triggering_asset_events") or {}).values()
+    return {each["table"] for found in events for event in found for each in _payload(event.extra).get("tables", ())}
+
+
+def _payload(extra: Any) -> dict[str, Any]:
+    """Airflow keeps the payload of a watcher's event below a key of its own."""
+    body: dict[str, Any] = extra.get("payload", extra) if isinstance(extra, dict) else {}
+    return body if isinstance(body, dict) else {}
