@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"[-+]?[\d?][\d.,]*( ?[KMGTP]i?B| B| s|%)?( (->|[-+]).*)?|-
 
 def text(outcome: Outcome) -> str:
     """Without the plan, which has a verb of its own, unless only planning was done."""
-    done = {name: rows for name, rows in outcome.tables.items() if name != "plan"}
+    done = {name: rows for name, rows in outcome.tables.items() if name not in {"plan", "left_alone"}}
     lines = [*_head(outcome.report), *([outcome.reason] if outcome.reason else [])]
     lines += [_table(rows) for rows in done.values() if rows]
     lines += [f"{name.replace('_', ' ')}: {iso(moment)}" for name, moment in outcome.moments.items()]

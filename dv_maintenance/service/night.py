@@ -24,7 +24,7 @@ from dv_maintenance.maintenance.scheduling.items import Reserve, WorkItem
 from dv_maintenance.maintenance.scheduling.window import Window, coming_nights, opened_at, seconds_left
 from dv_maintenance.service.inspection import reads_now
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.reports.work import of_run
+from dv_maintenance.service.reports.work import KEPT_SHOWN, of_run
 from dv_maintenance.service.text import count
 from dv_maintenance.service.verbs.state import opened
 
@@ -99,7 +99,15 @@ def by_policy(
     if until == now:
         for warning in warnings:
             _log.warning("%s: %s", watched.name, warning)
-    return decide_for(table, snapshot, watched.policy, reads=reads, now=now, start=watched.policy.prices.shared_start)
+    return decide_for(
+        table,
+        snapshot,
+        watched.policy,
+        reads=reads,
+        now=now,
+        start=watched.policy.prices.shared_start,
+        listed=KEPT_SHOWN,
+    )
 
 
 def work_through(

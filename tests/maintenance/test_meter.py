@@ -16,7 +16,7 @@ from dv_maintenance.maintenance.meter.timeline import Timeline, from_snapshot, t
 from dv_maintenance.maintenance.planning.candidates import Deadlines
 from dv_maintenance.maintenance.planning.facts import file_facts
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.planning.reasons import NEVER
+from dv_maintenance.maintenance.planning.reasons import NEVER, day_of
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.reads.model import Reads
 from dv_maintenance.tables.file_log import FILE_CHANGES, FileCommit, FileLog
@@ -334,3 +334,29 @@ def test_a_metered_plan_survives_json() -> None:
     shot = snapshot({"deleted_rows": 900_000})
     plan = decided(shot, from_snapshot(shot), 1e6)
     assert MaintenancePlan.from_json(plan.to_json()) == plan
+
+
+def test_each_file_left_alone_has_its_own_sentence_and_day() -> None:
+    shot = snapshot({"deleted_rows": 10_000}, {"deleted_rows": 40_000}, {}, {"deleted_rows": 1})
+    deadlines = Deadlines(NOW + np.array([90, 90, 90, 20]) * DAY, np.full(4, NOW - DAY))
+    made = decide(
+        shot, Policy(), now=NOW, reads=Reads.declared(0.5), timeline=from_snapshot(shot), deadlines=deadlines, listed=9
+    )
+    assert [each.path for each in made.kept] == ["f1", "f0", "f3", "f2"], "those due first"
+    first, second, third, clean = made.kept
+    assert first.due_at is not None
+    assert second.due_at is not None
+    assert NOW < first.due_at < second.due_at < NOW + 90 * DAY
+    assert first.reason.startswith("its readers have paid 0.")
+    assert first.reason != second.reason
+    assert f"due about {day_of(first.due_at)}; its deleted rows must go by" in first.reason
+    assert third.due_at == NOW + 20 * DAY, "a deadline before its readers will have paid"
+    assert (clean.due_at, clean.deleted_rows) == (None, 0)
+    assert clean.reason.startswith("no deletion vector, and at least")
+    assert made.kept_not_listed == 0
+    assert MaintenancePlan.from_json(made.to_json()) == made
+    assert decided(shot, from_snapshot(shot), 0.5).kept == (), "only where somebody asks"
+
+    cut = decide(shot, Policy(), now=NOW, timeline=from_snapshot(shot), deadlines=deadlines, listed=2)
+    assert [each.path for each in cut.kept][0] == "f3"
+    assert (len(cut.kept), cut.kept_not_listed) == (2, 2)

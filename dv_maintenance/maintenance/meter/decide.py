@@ -58,6 +58,7 @@ def decide(
     start: float | None = None,
     ahead: int = 0,
     quiet: int = 0,
+    listed: int = 0,
 ) -> MaintenancePlan:
     """The plan for a snapshot.
 
@@ -77,6 +78,7 @@ def decide(
         the next run that is possible, so that a nightly run neither comes a day late nor a day early.
     quiet : milliseconds. A partition that changed within that time waits, until its readers have paid for two rewrites:
         a run would disturb whoever is writing. For a sensor; a run that has started does not wait any more.
+    listed : how many of the files left alone the plan lists one by one.
 
     Raises
     ------
@@ -88,7 +90,7 @@ def decide(
         because = "set in the policy" if reads is not None else "nothing is known of the table's reads"
         why = _with_deadlines(by_ratio(facts, policy, setting.smallest).why, facts, deadlines, now)
         candidates = Candidates(why, deadlines=deadlines)
-        plan = plan_candidates(setting, candidates, spent=spent, basis=f"thresholds: {because}")
+        plan = plan_candidates(setting, candidates, spent=spent, basis=f"thresholds: {because}", listed=listed)
         return replace(plan, next_due_at=_deadline(facts, deadlines, now))
     life = timeline if timeline is not None else from_snapshot(snapshot)
     small = _mergeable(facts, setting)
@@ -112,7 +114,7 @@ def decide(
     )
     candidates = Candidates(_with_deadlines(why, facts, deadlines, now), metering, deadlines)
     basis = f"{reads.per_day(now):.4g} reads a day ({reads.source})"
-    plan = plan_candidates(setting, candidates, spent=spent, basis=basis)
+    plan = plan_candidates(setting, candidates, spent=spent, basis=basis, listed=listed)
     start = policy.prices.start if start is None else start
     blocked = _blocked(snapshot, plan, (why == PAID) & ~facts.has_dv)
     blocked |= ~partition_mask(snapshot, facts, policy.partitions)

@@ -38,18 +38,20 @@ def decide_for(
     reads: Reads | None = None,
     now: int | None = None,
     start: float | None = None,
+    listed: int = 0,
 ) -> MaintenancePlan:
     """The plan for a table at a snapshot; see ``meter.decide``.
 
     reads : observed ones; by default the policy's ``reads_per_day``, if it is set.
     now : epoch milliseconds; by default the clock.
+    listed : how many of the files left alone the plan lists one by one.
 
     Raises
     ------
     UsageError, DamagedTableError : as ``build_plan``, or a commit can't be read, or the retention in force leaves no
         time to keep ``Policy.erase_within``.
     """
-    return _decide(table, snapshot, policy, reads, now, start, exact=True)
+    return _decide(table, snapshot, policy, reads, now, start, listed, exact=True)
 
 
 def due_for(
@@ -64,7 +66,7 @@ def due_for(
     """As :func:`decide_for`, for an inspection that only has to know whether a run is due. If even an upper bound of
     what readers paid does not make it due, the log is not read, and the plan's numbers are that bound's.
     """
-    return _decide(table, snapshot, policy, reads, now, start, exact=False)
+    return _decide(table, snapshot, policy, reads, now, start, 0, exact=False)
 
 
 def _decide(
@@ -74,6 +76,7 @@ def _decide(
     reads: Reads | None,
     now: int | None,
     start: float | None,
+    listed: int,
     *,
     exact: bool,
 ) -> MaintenancePlan:
@@ -97,6 +100,7 @@ def _decide(
             spent=spent,
             retention=retention,
             start=start,
+            listed=listed,
         )
         if timeless or not is_due(bound, now) or not isinstance(table, FileLogTable):
             return bound
@@ -114,6 +118,7 @@ def _decide(
         spent=spent,
         retention=retention,
         start=start,
+        listed=listed,
     )
 
 

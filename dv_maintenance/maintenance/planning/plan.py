@@ -6,7 +6,7 @@ Everything up to the chosen steps works on columns: a healthy table of a million
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -16,14 +16,15 @@ import pyarrow.compute as pc
 
 from dv_maintenance.maintenance.planning.candidates import DEADLINE, KEEP, WHYS, Candidates, Codes, by_ratio, every_dv
 from dv_maintenance.maintenance.planning.drafts import Draft, arrow, draft_steps, positions
-from dv_maintenance.maintenance.planning.facts import FileFacts, Ints, file_facts, partition_mask
+from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints, file_facts, partition_mask
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
-from dv_maintenance.maintenance.planning.reasons import NEVER, step_reason, waiting
+from dv_maintenance.maintenance.planning.reasons import NEVER, expected, kept_reasons, step_reason, waiting
 from dv_maintenance.maintenance.planning.run_limits import NOTHING_SPENT, Spent, within_limits
 from dv_maintenance.maintenance.planning.selection import select
 from dv_maintenance.maintenance.planning.steps import (
     Cost,
     Effect,
+    KeptFile,
     LeftAlone,
     MaintenancePlan,
     Metered,
@@ -93,9 +94,18 @@ def build_plan(
 
 
 def plan_candidates(
-    setting: PlanSetting, candidates: Candidates, *, purge: bool = False, spent: Spent = NOTHING_SPENT, basis: str = ""
+    setting: PlanSetting,
+    candidates: Candidates,
+    *,
+    purge: bool = False,
+    spent: Spent = NOTHING_SPENT,
+    basis: str = "",
+    listed: int = 0,
 ) -> MaintenancePlan:
-    """The plan that rewrites the candidates. ``basis``: what the decision is based on, for people.
+    """The plan that rewrites the candidates.
+
+    basis : what the decision is based on, for people.
+    listed : how many of the files left alone are listed one by one.
 
     Raises
     ------
@@ -120,6 +130,7 @@ def plan_candidates(
         **cut,
         "outside the selected partitions": positions(~selected),
     }
+    kept, more = _kept(left, setting, candidates, selected, listed) if listed else ((), 0)
     plan = MaintenancePlan(
         table=snapshot.table,
         format=snapshot.format,
@@ -130,6 +141,8 @@ def plan_candidates(
         steps=tuple(_steps(chosen, setting, why, candidates)),
         left_alone=tuple(_left_alone(reason, rows, snapshot, facts) for reason, rows in left.items() if len(rows)),
         basis=basis,
+        kept=kept,
+        kept_not_listed=more,
     )
     _log.debug(
         "%s: plan for version %d: %d steps, reading %s; %d files left alone",
@@ -221,6 +234,28 @@ def _metered(draft: Draft, candidates: Candidates) -> Metered | None:
         cost=round(float(metering.cost[draft.rows].sum()), 6) if draft.action == "rewrite" else 0.0,
         purge_by=None if purge_by == NEVER else purge_by,
     )
+
+
+def _kept(
+    left: Mapping[str, Ints], setting: PlanSetting, candidates: Candidates, selected: Bools, listed: int
+) -> tuple[tuple[KeptFile, ...], int]:
+    """The files one by one, those due first at the top, then those with deleted rows; and how many are not listed."""
+    facts = setting.facts
+    rows = np.concatenate(list(left.values()))
+    reasons, codes = list(left), np.repeat(np.arange(len(left)), [len(each) for each in left.values()])
+    due = np.where(selected, expected(candidates, facts), NEVER)[rows]
+    rank = np.where((due == NEVER) & facts.has_dv[rows], NEVER - 1, due)
+    first = np.argpartition(rank, listed)[:listed] if len(rows) > listed else np.arange(len(rows))
+    first = first[np.argsort(rank[first], kind="stable")]
+    chosen, due = rows[first], due[first]
+    files = setting.snapshot.files.select(["path", "size", "deleted_rows"]).take(arrow(chosen))
+    sentences = kept_reasons(chosen, [reasons[code] for code in codes[first].tolist()], candidates, facts)
+    columns = (*(column.to_pylist() for column in files.columns), sentences, due.tolist())
+    kept = tuple(
+        KeptFile(path, size, deleted or 0, reason, None if at == NEVER else at)
+        for path, size, deleted, reason, at in zip(*columns, strict=True)
+    )
+    return kept, len(rows) - len(kept)
 
 
 def _left_alone(reason: str, rows: Ints, snapshot: Snapshot, facts: FileFacts) -> LeftAlone:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints
     from dv_maintenance.maintenance.planning.policy import Policy
 
-__all__ = ["NEVER", "day_of", "step_reason", "waiting"]
+__all__ = ["NEVER", "day_of", "expected", "kept_reasons", "step_reason", "waiting"]
 
 NEVER: Final = int(np.iinfo(np.int64).max)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -100,6 +100,38 @@ def waiting(candidates: Candidates, facts: FileFacts, stay: Bools, policy: Polic
         most = float(metering.share[at].max())
         found[f"its readers have paid at most {most:.1f} of a rewrite so far, due about {day_of(day * _DAY)}"] = at
     found["its readers pay nothing for it"] = files[days < 0]
+    return found
+
+
+def expected(candidates: Candidates, facts: FileFacts) -> Ints:
+    """When each file that stays is expected to be rewritten, epoch milliseconds; ``NEVER`` if not because of time."""
+    due = np.full(len(facts), NEVER)
+    waits = facts.has_dv & (candidates.why == KEEP)
+    if candidates.metering is not None:
+        due = np.where(waits, candidates.metering.ripe_at, NEVER)
+    if candidates.deadlines is not None:
+        due = np.where(waits, np.minimum(due, candidates.deadlines.purge_by), due)
+    return due
+
+
+def kept_reasons(rows: Ints, groups: list[str], candidates: Candidates, facts: FileFacts) -> list[str]:
+    """The sentence of each file: its own numbers where it has some, else the reason that it shares with others.
+
+    groups : the shared reason of each row.
+    """
+    waits = (facts.has_dv[rows] & (candidates.why[rows] == KEEP)).tolist()
+    metering, deadlines = candidates.metering, candidates.deadlines
+    shares = [0.0] * len(rows) if metering is None else (metering.paid[rows] / np.maximum(metering.cost[rows], 1e-12))
+    ripe = [NEVER] * len(rows) if metering is None else metering.ripe_at[rows].tolist()
+    by = [NEVER] * len(rows) if deadlines is None else deadlines.purge_by[rows].tolist()
+    found = []
+    for wait, group, share, ripe_at, purge_by in zip(waits, groups, shares, ripe, by, strict=True):
+        reason = group
+        if wait and metering is not None and ripe_at != NEVER:
+            reason = f"its readers have paid {share:.2g} of a rewrite so far, due about {day_of(ripe_at)}"
+        if wait and purge_by != NEVER:
+            reason += f"; its deleted rows must go by {day_of(purge_by)}"
+        found.append(reason)
     return found
 
 

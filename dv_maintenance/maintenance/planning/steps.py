@@ -17,6 +17,7 @@ __all__ = [
     "Action",
     "Cost",
     "Effect",
+    "KeptFile",
     "LeftAlone",
     "MaintenancePlan",
     "Metered",
@@ -143,6 +144,23 @@ class LeftAlone:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A file that is left unchanged, with its own reason.
+
+    due_at : when it is expected to be rewritten if nothing else changes, epoch milliseconds; ``None``: never, or not
+        because of what time brings.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    path: str
+    size: int
+    deleted_rows: int
+    reason: str
+    due_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class MaintenancePlan:
     """The steps for ``table`` at ``version``, in order of benefit.
 
@@ -153,6 +171,8 @@ class MaintenancePlan:
     order_by : columns by which the rows of a step are ordered, see ``zorder``.
     basis : what decided: the reads that were metered, or why thresholds did; empty for a plan that needs neither.
     next_due_at : when the next run will be worth its cost, epoch milliseconds; ``None``: unknown or never.
+    kept : the files of ``left_alone`` one by one, those due first at the top; as many as the caller asked for.
+    kept_not_listed : how many of them are not in ``kept``.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -168,6 +188,8 @@ class MaintenancePlan:
     order_by: tuple[str, ...] = ()
     basis: str = ""
     next_due_at: int | None = None
+    kept: tuple[KeptFile, ...] = ()
+    kept_not_listed: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Plain data that :meth:`from_json` reads back."""

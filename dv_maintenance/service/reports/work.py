@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.maintenance.planning.explain import explain
+from dv_maintenance.maintenance.planning.reasons import day_of
 from dv_maintenance.service.outcome import Number, Outcome
 from dv_maintenance.service.reports.health import change, counted, known, of_health, ratio_before, rounded
 from dv_maintenance.service.reports.plain import of_report
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.health import Counts, Health
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 
-__all__ = ["of_apply", "of_downgrade", "of_partition", "of_plan", "of_run", "work_numbers"]
+__all__ = ["KEPT_SHOWN", "of_apply", "of_downgrade", "of_partition", "of_plan", "of_run", "work_numbers"]
 
 # Pages show a table in full, however long.
 _PLANNED_SHOWN: Final = 10
 _DONE_SHOWN: Final = 20
+KEPT_SHOWN: Final = 10
+"""Files left alone that are shown one by one, those due first."""
 _STATES: Final = {"done": "done", "due": "next", "waiting": "waits", "later": ""}
 
 
@@ -37,9 +40,18 @@ def of_plan(plan: MaintenancePlan) -> Outcome:
         }
         for step in plan.steps[:_PLANNED_SHOWN]
     ]
+    kept: list[dict[str, str | int]] = [
+        {
+            "file": shortened(each.path),
+            "due": "" if each.due_at is None else day_of(each.due_at),
+            "deleted_rows": each.deleted_rows,
+            "reason": each.reason,
+        }
+        for each in plan.kept[:KEPT_SHOWN]
+    ]
     return Outcome(
         _why(plan),
-        tables={"plan": tuple(rows)} if rows else {},
+        tables={name: tuple(found) for name, found in (("plan", rows), ("left_alone", kept)) if found},
         texts={"explanation": explain(plan)},
     )
 

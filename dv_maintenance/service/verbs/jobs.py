@@ -18,7 +18,7 @@ from dv_maintenance.service.outcome import Outcome, TableReport
 from dv_maintenance.service.partitions import by_key, chosen_policy
 from dv_maintenance.service.progress import progress_log
 from dv_maintenance.service.reports.health import columns_of, of_health
-from dv_maintenance.service.reports.work import of_partition, of_run
+from dv_maintenance.service.reports.work import KEPT_SHOWN, of_partition, of_run
 from dv_maintenance.service.verbs.files import vacuum
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def optimize(
         reads, warnings = reads_now(watched, downstream)(now)
         for warning in warnings:
             _log.warning("%s: %s", watched.name, warning)
-        plan = decide_for(table, snapshot, policy, reads=reads, now=now)
+        plan = decide_for(table, snapshot, policy, reads=reads, now=now, listed=KEPT_SHOWN)
         _log.info("%s", explain(plan))
         report = apply(table, engine(), plan, on_progress=progress_log(_log))
     after = health(table.snapshot())
