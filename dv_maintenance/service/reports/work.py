@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.health import Counts, Health
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 
-__all__ = ["KEPT_SHOWN", "of_apply", "of_downgrade", "of_partition", "of_plan", "of_run", "work_numbers"]
+__all__ = ["KEPT_LISTED", "KEPT_SHOWN", "of_apply", "of_downgrade", "of_partition", "of_plan", "of_run", "work_numbers"]
 
 # Pages show a table in full, however long.
 _PLANNED_SHOWN: Final = 10
 _DONE_SHOWN: Final = 20
+KEPT_LISTED: Final = 10_000
+"""Files left alone that the JSON of a plan lists one by one."""
 KEPT_SHOWN: Final = 10
 """Files left alone that are shown one by one, those due first."""
 _STATES: Final = {"done": "done", "due": "next", "waiting": "waits", "later": ""}

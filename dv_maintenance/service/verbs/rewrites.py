@@ -14,7 +14,7 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.selection import no_live_file, refuse_missing, select
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.service.progress import progress_log
-from dv_maintenance.service.reports.work import of_apply, of_downgrade, of_plan
+from dv_maintenance.service.reports.work import KEPT_LISTED, KEPT_SHOWN, of_apply, of_downgrade, of_plan
 
 if TYPE_CHECKING:
     from dv_maintenance.service.engines import EngineOf, OnProgress
@@ -51,7 +51,8 @@ def apply(
     snapshot = table.snapshot()
     if policy is not None:
         warn_missing(snapshot, policy)
-    made = decide_for(table, snapshot, policy) if plan is None else MaintenancePlan.load(plan)
+    listed = KEPT_LISTED if dry_run else KEPT_SHOWN
+    made = decide_for(table, snapshot, policy, listed=listed) if plan is None else MaintenancePlan.load(plan)
     return _planned_only(made) if dry_run else apply_plan(table, engine, made, on_progress, snapshot)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dv_maintenance.maintenance.health import health as measure
 from dv_maintenance.service.outcome import Outcome, TableReport
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
 
 __all__ = ["fsck", "health", "history", "opened", "plan", "report_table"]
-
-
-# Files left alone that the JSON of a plan lists one by one.
-_LISTED: Final = 10_000
 
 
 def opened(watched: WatchedTable) -> Table:
@@ -79,14 +75,14 @@ def fsck(
 def plan(table: Table, policy: Policy) -> Outcome:
     """What a policy would do, and why. Raises what ``apply`` would raise before its first rewrite."""
     from dv_maintenance.maintenance.meter.of_table import decide_for
-    from dv_maintenance.service.reports.work import of_plan
+    from dv_maintenance.service.reports.work import KEPT_LISTED, of_plan
     from dv_maintenance.service.verbs.rewrites import warn_missing
 
     snapshot = table.snapshot()
     # A plan that apply would refuse is not worth saving.
     table.check_writable(snapshot, "rewrite")
     warn_missing(snapshot, policy)
-    made = decide_for(table, snapshot, policy, listed=_LISTED)
+    made = decide_for(table, snapshot, policy, listed=KEPT_LISTED)
     return with_deadlines(replace(of_plan(made), report=made.to_json()), _to_erase(table, snapshot, policy))
 
 
