@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, NoReturn
 
 from dv_maintenance import __version__
@@ -199,10 +198,9 @@ def _parser() -> _Parser:
         help="also put an object into the table's store twice, which must fail, and delete it",
     )
 
-    if find_spec("dv_maintenance.cli.demo"):  # not in a wheel: it runs the repository's code location
-        demo = verb("demo", "demo:demo", "Build tables with deletion vectors, maintain them and compare", access)
-        demo.add_argument("--rows", type=natural, default=3_000_000, metavar="N", help="default: %(default)s")
-        demo.add_argument("--dir", default="demo", metavar="PATH", help="where to build it (default: %(default)s)")
+    demo = verb("demo", "demo:demo", "Build tables with deletion vectors, maintain them and compare", access)
+    demo.add_argument("--rows", type=natural, default=3_000_000, metavar="N", help="default: %(default)s")
+    demo.add_argument("--dir", default="demo", metavar="PATH", help="where to build it (default: %(default)s)")
 
     changes = verb("changes", "rows:changes", "Rows that each version inserted, deleted or updated", table, access)
     changes.add_argument("--from", type=natural, required=True, dest="first", metavar="V", help="the first version")

@@ -14,7 +14,7 @@ from dv_maintenance.dagster.assets import build_dv_assets
 from dv_maintenance.dagster.automation import build_dv_job, build_dv_schedule
 from dv_maintenance.dagster.checks import build_dv_checks
 from dv_maintenance.dagster.night import build_dv_night
-from dv_maintenance.dagster.resources import SparkResource
+from dv_maintenance.dagster.resources import spark_resource
 from dv_maintenance.dagster.scaffolder import DvScaffolder
 from dv_maintenance.dagster.sensor import build_dv_sensor
 from dv_maintenance.dagster.translator import DvTranslator
@@ -152,7 +152,7 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
             jobs=jobs,
             schedules=schedules,
             sensors=list(_sensors(config, tables)),
-            resources={} if config.spark is None else {"spark": SparkResource(**config.spark.model_dump())},
+            resources={} if config.spark is None else {"spark": spark_resource(config.spark)},
         )
 
     def _document(self) -> Document:

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dv_maintenance.engine import Engine
+    from dv_maintenance.service.settings import Spark
 
-__all__ = ["SparkResource", "engine_of"]
+__all__ = ["SparkResource", "engine_of", "spark_resource"]
 
 
 class SparkResource(dg.ConfigurableResource["SparkResource"]):
@@ -64,6 +65,18 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
             if self._engine is not None:
                 self._engine.close()
                 self._engine = None
+
+
+def spark_resource(spark: Spark) -> SparkResource | dg.ResourceDefinition:
+    """The resource ``spark`` that the settings ask for: one of our own, or another resource of the location."""
+    name = spark.resource
+    if name is None:
+        return SparkResource(**spark.model_dump(exclude={"resource"}))
+    return dg.ResourceDefinition(
+        lambda context: getattr(context.resources, name),
+        description=f"The resource {name}.",
+        required_resource_keys={name},
+    )
 
 
 def engine_of(resource: Any) -> Engine:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = [
     "JOBS",
@@ -111,6 +111,17 @@ class Spark(_Written):
     master: str = Field(default="local[*]", description="Spark master, or sc://host:15002 for Spark Connect.")
     conf: Mapping[str, str] = Field(default_factory=dict, description="Spark settings of a session that is started.")
     engine: Literal["spark", "local"] = "spark"
+    resource: str | None = Field(
+        default=None,
+        description="Dagster: the location's own resource with a spark_session, like pyspark; instead of other keys.",
+    )
+
+    @model_validator(mode="after")
+    def _one_session(self) -> Self:
+        others = self.model_fields_set - {"resource"}
+        if self.resource is not None and others:
+            raise ValueError(f"resource {self.resource} brings its own session: omit {', '.join(sorted(others))}")
+        return self
 
 
 class Window(_Written):

@@ -16,7 +16,7 @@ import pytest
 from dagster.components.testing.utils import DefsFolderSandbox, create_defs_folder_sandbox
 
 from dv_maintenance import DvMaintainedTables
-from dv_maintenance.dagster import DvTranslator
+from dv_maintenance.dagster import DvTranslator, SparkResource
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.tables import open_table
@@ -166,6 +166,24 @@ def test_a_window_has_a_job_and_a_schedule_of_its_own(load: Load) -> None:
     assert schedule.default_status is dg.DefaultScheduleStatus.STOPPED
 
 
+def test_a_resource_of_the_location_in_the_place_of_spark(
+    load: Load, make_table: MakeTable, instance: dg.DagsterInstance
+) -> None:
+    """By its own name, as dagster-pyspark's PySparkResource is found under ``pyspark`` (test_dagster_spark.py)."""
+    table = make_table()
+    _, ours = load(f"tables: [{{name: shop/orders, path: {table.path}}}]\nspark: {{resource: pyspark}}")
+    theirs = dg.Definitions(resources={"pyspark": SparkResource(engine="local")}, executor=dg.in_process_executor)
+    result = (
+        dg.Definitions.merge(ours, theirs)
+        .resolve_job_def("dv_maintenance")
+        .execute_in_process(instance=instance, asset_selection=[dg.AssetKey(["shop", "orders", "dv", "optimize"])])
+    )
+    assert result.success
+    assert health(open_table(table.path).snapshot()).counts.files_with_dv == 0
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match="'pyspark'"):
+        dg.Definitions.validate_loadable(ours)
+
+
 def test_only_what_is_asked_for(load: Load) -> None:
     _, defs = load("tables: [{path: s3://lake/orders}]\nsensor: null")
     assert defs.resources == {}
@@ -243,6 +261,7 @@ def test_secrets_come_from_the_environment_and_stay_there(load: Load, monkeypatc
         ("tables:\n- path: x\n  policy: {max_tsks: 2}", r"tables.*\.0\.policy.*max_tsks", 3),
         ("tables:\n- pth: x", r"\.0\.pth", 3),
         ("tables: []\nfolders: []", "name some under 'tables'", 2),
+        ("tables: [{path: x}]\nspark: {resource: pyspark, master: local}", "its own session: omit master", 4),
     ],
 )
 def test_mistakes_are_named_with_file_and_line(load: Load, attributes: str, complaint: str, line: int) -> None:

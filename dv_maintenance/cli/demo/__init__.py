@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from dv_maintenance.cli.output import Output, count, dump_json, write_file
@@ -31,6 +33,11 @@ _REPORT = "report.json"
 def demo(args: Namespace, out: Output) -> int:
     if not 1000 <= args.rows <= _MAX_ROWS:
         raise UsageError(f"--rows {args.rows} is out of range", next_step=f"choose from 1000 to {_MAX_ROWS}")
+    if find_spec("dagster") is None:
+        raise RefusedError(
+            "the demo maintains its tables through Dagster, which is not installed",
+            next_step="pip install 'dv-maintenance[dagster]'",
+        )
     root = _checkout()
     folder = os.path.abspath(args.dir)
     left_out = _prepare(root, folder)
@@ -53,9 +60,10 @@ def demo(args: Namespace, out: Output) -> int:
 
 
 def _checkout() -> str:
-    """The repository: its ``sensors`` are the code location. No wheel has this module."""
-    here = os.path.abspath(__file__)
-    return os.path.normpath(os.path.join(here, *[os.pardir] * 4))
+    """The repository: its ``sensors`` are the code location. A wheel has a copy of them beside this module."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    packed = os.path.join(here, "checkout")
+    return packed if os.path.isdir(packed) else os.path.normpath(os.path.join(here, *[os.pardir] * 3))
 
 
 def _ui_command(root: str, folder: str, *, listed: bool) -> str:
@@ -63,7 +71,10 @@ def _ui_command(root: str, folder: str, *, listed: bool) -> str:
     if folder == os.path.join(root, "demo") and not listed:  # what sensors/tables.yaml names
         return "make ui"
     home, tables = shlex.quote(f"DAGSTER_HOME={folder}/dagster"), shlex.quote(f"DVM_TABLES={folder}/tables.yaml")
-    return f"cd {shlex.quote(root)} && env {home} {tables} dagster dev -w workspace.yaml -h 127.0.0.1"
+    python = shlex.quote(sys.executable)
+    install = "" if find_spec("dagster_webserver") else "pip install dagster-webserver && "
+    page = f"{python} -m dagster dev -w workspace.yaml -h 127.0.0.1"
+    return f"{install}cd {shlex.quote(root)} && env {home} {tables} {page}"
 
 
 def _prepare(root: str, folder: str) -> list[str]:
