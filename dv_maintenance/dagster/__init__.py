@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dv_maintenance.dagster.assets import build_dv_assets
-    from dv_maintenance.dagster.automation import build_dv_job, build_dv_schedule
+    from dv_maintenance.dagster.automation import build_dv_job, build_dv_presets, build_dv_schedule
     from dv_maintenance.dagster.checks import build_dv_checks
     from dv_maintenance.dagster.component import DvMaintainedTables
     from dv_maintenance.dagster.erasure import build_erasure_job
@@ -31,6 +31,7 @@ __all__ = [
     "build_dv_checks",
     "build_dv_job",
     "build_dv_night",
+    "build_dv_presets",
     "build_dv_schedule",
     "build_dv_sensor",
     "build_dv_simulations",
@@ -55,6 +56,7 @@ _HOMES = {
     "build_dv_checks": "checks",
     "build_dv_job": "automation",
     "build_dv_night": "night",
+    "build_dv_presets": "automation",
     "build_dv_schedule": "automation",
     "build_dv_sensor": "sensor",
     "build_dv_simulations": "simulation",

@@ -10,13 +10,12 @@ the whole table.
 # Without `from __future__ import annotations`: Dagster reads the annotations of ops.
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 from packaging.version import Version
-from pydantic import Field
 
 from dv_maintenance.dagster import metadata, naming, partitions
 from dv_maintenance.dagster.at_work import at_work, working_on
@@ -26,9 +25,11 @@ from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.observed import observed_before
 from dv_maintenance.dagster.resources import engine_of
+from dv_maintenance.dagster.run_config import DRY_RUN, ManifestRun, OptimizeRun, VacuumRun
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import verbs
 from dv_maintenance.service.checks import PARTITIONS, due_plan
+from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.partitions import describe, due_keys, label
 from dv_maintenance.service.tables_file import Job, WatchedTable
 from dv_maintenance.tables.model import Snapshot
@@ -94,7 +95,7 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     )
 
     def observe(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
-        with in_dagster_terms(context.retry_number), shown_in(context.log):
+        with in_dagster_terms(context), shown_in(context.log):
             opened = verbs.opened(table)
             snapshot = opened.snapshot()
             report = verbs.report_table(table, opened, snapshot, lambda: observed_before(context.instance, key))
@@ -145,11 +146,11 @@ def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         required_resource_keys={_SPARK},
         backfill_policy=partitions.backfill_policy(table),
     )
-    def optimize(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
+    def optimize(context: dg.AssetExecutionContext, config: OptimizeRun) -> Iterator[dg.MaterializeResult[None]]:
         keys = _chosen(context)
         if keys and _PARTITION_TAG not in context.run.tags:
             context.instance.add_run_tags(context.run.run_id, {partitions.PARTITIONS_TAG: label(keys)})
-        with in_dagster_terms(context.retry_number), shown_in(context.log):
+        with in_dagster_terms(context), shown_in(context.log):
             if table.partitions is not None and not keys and not _RECORDS_WHOLE_TABLE:
                 raise UsageError(
                     f"Dagster {dg.__version__} has no runs of a partitioned asset on the whole table",
@@ -165,11 +166,17 @@ def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
                 lambda: engine_of(context.resources.spark),
                 keys,
                 downstream=lambda now: reads_downstream(context.instance, asset_graph(context), table, now),
+                changes=config.policy,
+                purge=config.purge,
+                dry_run=config.dry_run,
             )
+        if config.dry_run:
+            _planned(context, table, "optimize", outcome, keys)
+            return
         checked_after(context.op_execution_context, table, opened)
         for key, of_key in outcome.partitions.items():
             context.add_asset_metadata(metadata.of_partition(of_key), partition_key=key)
-        return dg.MaterializeResult(
+        yield dg.MaterializeResult(
             metadata=metadata.render(outcome),
             data_version=dg.DataVersion(str(outcome.numbers["version"])),
         )
@@ -182,37 +189,6 @@ def _chosen(context: dg.AssetExecutionContext) -> list[str]:
     return list(context.partition_keys) if context.has_partition_key or context.has_partition_key_range else []
 
 
-class VacuumRun(dg.Config):
-    """What one run of a vacuum protects, in addition to the table's policy."""
-
-    protect_versions: list[int] = Field(default=[], description="More versions to keep readable.")
-    protect_streams: list[str] = Field(default=[], description="More checkpoint folders of streaming readers.")
-    protect: list[str] = Field(default=[], description="More shallow clones of the table.")
-    clones_under: list[str] = Field(default=[], description="More folders to search for clones of the table.")
-    max_deleted_share: float | None = Field(
-        default=None, description="Overrides the policy: refuse to delete a larger share; 1 allows any."
-    )
-    quarantine: bool | None = Field(
-        default=None, description="Overrides the policy: set files aside instead of deleting them."
-    )
-    quarantine_retention: str | None = Field(
-        default=None,
-        description="Overrides the policy: delete what earlier runs set aside after this time, such as 7d.",
-    )
-
-    def guards(self) -> dict[str, Any]:
-        """By the policy's keys."""
-        return {
-            "protected_versions": self.protect_versions,
-            "protected_streams": self.protect_streams,
-            "clones": self.protect,
-            "clones_under": self.clones_under,
-            "max_deleted_share": self.max_deleted_share,
-            "quarantine": self.quarantine,
-            "quarantine_retention": self.quarantine_retention,
-        }
-
-
 def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     description = "Deletes data and deletion vector files that no version inside the retention needs."
 
@@ -221,17 +197,27 @@ def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         specs=[_spec(table, "vacuum", group, description)],
         pool=naming.pool(table),
     )
-    def vacuum(context: dg.AssetExecutionContext, config: VacuumRun) -> dg.MaterializeResult[None]:
+    def vacuum(context: dg.AssetExecutionContext, config: VacuumRun) -> Iterator[dg.MaterializeResult[None]]:
         key = naming.table_key(table)
-        with in_dagster_terms(context.retry_number), shown_in(context.log):
+        with in_dagster_terms(context), shown_in(context.log):
             opened = verbs.opened(table)
             before = lambda: observed_before(context.instance, key)  # noqa: E731
-            outcome, after = verbs.vacuum_by_policy(table, opened, before, config.guards())
+            outcome, after = verbs.vacuum_by_policy(
+                table,
+                opened,
+                before,
+                config.guards(),
+                allow_short_retention=config.allow_short_retention,
+                dry_run=config.dry_run,
+            )
+        if config.dry_run:
+            _planned(context, table, "vacuum", outcome)
+            return
         if after is not None:
             tags = {"dagster/data_version": str(after.data_version)}
             context.log_event(dg.AssetObservation(key, metadata=metadata.of_table(after), tags=tags))
         checked_after(context.op_execution_context, table, opened)
-        return dg.MaterializeResult(metadata=metadata.render(outcome))
+        yield dg.MaterializeResult(metadata=metadata.render(outcome))
 
     return vacuum
 
@@ -247,12 +233,15 @@ def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         pool=naming.pool(table),
         required_resource_keys={_SPARK},
     )
-    def manifest(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
-        with in_dagster_terms(context.retry_number), shown_in(context.log):
+    def manifest(context: dg.AssetExecutionContext, config: ManifestRun) -> Iterator[dg.MaterializeResult[None]]:
+        with in_dagster_terms(context), shown_in(context.log):
             opened = verbs.opened(table)
-            outcome = verbs.manifest(opened, lambda: engine_of(context.resources.spark))
+            outcome = verbs.manifest(opened, lambda: engine_of(context.resources.spark), dry_run=config.dry_run)
+        if config.dry_run:
+            _planned(context, table, "manifest", outcome)
+            return
         checked_after(context.op_execution_context, table, opened)
-        return dg.MaterializeResult(metadata=metadata.render(outcome))
+        yield dg.MaterializeResult(metadata=metadata.render(outcome))
 
     return manifest
 
@@ -261,6 +250,15 @@ def _about(table: WatchedTable) -> dict[str, Any]:
     """What an asset's page shows before anything happened."""
     within = table.policy.erase_within
     return {"dagster/uri": table.path} | ({} if within is None else {"erase_within": format_duration(within)})
+
+
+def _planned(
+    context: dg.AssetExecutionContext, table: WatchedTable, job: Job, outcome: Outcome, keys: Sequence[str] = ()
+) -> None:
+    """Show a dry run. Nothing was done, so the asset gets no materialization."""
+    entries = metadata.render(outcome) | {DRY_RUN: True}
+    partition = keys[0] if len(keys) == 1 else None
+    context.log_event(dg.AssetObservation(naming.job_key(table, job), metadata=entries, partition=partition))
 
 
 def _spec(table: WatchedTable, job: Job, group: str, description: str) -> dg.AssetSpec:
@@ -280,6 +278,8 @@ def _spec(table: WatchedTable, job: Job, group: str, description: str) -> dg.Ass
         kinds={"python" if job == "vacuum" else "spark"},
         metadata=_about(table),
         partitions_def=partitions.partitions_def(table) if job == "optimize" else None,
+        # By a dry run.
+        skippable=True,
         freshness_policy=None
         if within is None
         else FreshnessPolicy.time_window(fail_window=timedelta(milliseconds=within)),

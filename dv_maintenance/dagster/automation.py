@@ -1,4 +1,4 @@
-"""A job that maintains every table, and a schedule for it."""
+"""A job that maintains every table, a schedule for it, and jobs whose run config is filled in."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from dv_maintenance.service.settings import JOBS
 if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import Job, WatchedTable
 
-__all__ = ["build_dv_job", "build_dv_schedule"]
+__all__ = ["build_dv_job", "build_dv_presets", "build_dv_schedule"]
 
+_MOST_IN_A_PRESET = 100
 _DESCRIPTION = "Observes every table, then does its jobs (optimize, vacuum, manifest) by its settings."
 
 
@@ -34,6 +35,30 @@ def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance"
         if "optimize" in wanted
         else f"Does for every table that has the job: {', '.join(sorted(wanted))}.",
     )
+
+
+def build_dv_presets(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance") -> list[Any]:
+    """Two jobs for Dagster's launchpad, which opens with their run config: ``<name>_plan`` changes nothing and shows
+    what ``optimize`` would do, ``<name>_purge`` purges every deletion vector. Tables can be taken out there, and
+    settings changed. None for more than a hundred tables, whose config nobody could read, nor for tables with
+    ``partitions``.
+    """
+    chosen = [table for table in tables if "optimize" in table.jobs and table.partitions is None]
+    presets = (
+        ("plan", {"dry_run": True}, "Plans the rewrites of every table, and changes nothing."),
+        ("purge", {"purge": True}, "Purges every deletion vector of every table, whatever the policies' thresholds."),
+    )
+    return [
+        dg.define_asset_job(
+            f"{name}_{what}",
+            selection=dg.AssetSelection.assets(*(naming.job_key(table, "optimize") for table in chosen)),
+            config={"ops": {naming.op_name(table, "optimize"): {"config": config} for table in chosen}},
+            executor_def=dg.in_process_executor,
+            description=description,
+        )
+        for what, config, description in presets
+        if 0 < len(chosen) <= _MOST_IN_A_PRESET
+    ]
 
 
 def _keys(table: WatchedTable, jobs: frozenset[Job]) -> list[dg.AssetKey]:

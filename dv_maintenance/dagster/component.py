@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, PrivateAttr
 
 from dv_maintenance.config import Document, Location
 from dv_maintenance.dagster.assets import build_dv_assets
-from dv_maintenance.dagster.automation import build_dv_job, build_dv_schedule
+from dv_maintenance.dagster.automation import build_dv_job, build_dv_presets, build_dv_schedule
 from dv_maintenance.dagster.checks import build_dv_checks
 from dv_maintenance.dagster.night import build_dv_night
 from dv_maintenance.dagster.resources import spark_resource
@@ -142,6 +142,7 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
             for each, job in zip(scheduled, jobs, strict=True)
             if each.cron is not None
         ]
+        jobs += build_dv_presets(tables, name=config.name)
         if config.window is not None or config.budget is not None:
             night = build_dv_night(tables, window=config.window, budget=config.budget, name=f"{config.name}_night")
             jobs.append(night)

@@ -1,31 +1,55 @@
-"""Errors of this package in Dagster's terms: retry those that may pass, fail at once on the others."""
+"""Errors of this package in Dagster's terms: retry those that may pass, fail at once on the others.
+
+A run that a sensor requested keeps an error of the second kind in a tag. The sensor does not request that run again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import dagster as dg
 
+from dv_maintenance.dagster import naming
 from dv_maintenance.errors import DvMaintenanceError, RetryableError
 
 __all__ = ["MAX_RETRIES", "in_dagster_terms"]
 
 MAX_RETRIES = 3
+# The page shows tags beside the run.
+_MAX_TAG = 500
+
+
+class _Step(Protocol):
+    """The context of an op or an asset."""
+
+    @property
+    def instance(self) -> dg.DagsterInstance: ...
+    @property
+    def run(self) -> dg.DagsterRun: ...
+    @property
+    def retry_number(self) -> int: ...
 
 
 @contextmanager
-def in_dagster_terms(retry_number: int) -> Iterator[None]:
+def in_dagster_terms(step: _Step) -> Iterator[None]:
     """Raise RetryRequested (after 5, 10, 20 seconds) for a retryable error, and Failure without retries for any other.
     A Failure has what the command line prints as metadata.
-
-    retry_number : earlier attempts of this step.
     """
     try:
         yield
     except DvMaintenanceError as error:
-        if isinstance(error, RetryableError) and retry_number < MAX_RETRIES:
-            wait = 5 * 2**retry_number
+        retryable = isinstance(error, RetryableError)
+        if retryable and step.retry_number < MAX_RETRIES:
+            wait = 5 * 2**step.retry_number
             raise dg.RetryRequested(max_retries=MAX_RETRIES, seconds_to_wait=wait) from error
+        # Only a run for one table has a version.
+        if not retryable and naming.VERSION_TAG in step.run.tags:
+            step.instance.add_run_tags(step.run.run_id, {naming.REFUSED_TAG: _shortened(str(error))})
         report = {key: value for key, value in error.to_json().items() if value is not None}
         raise dg.Failure(description=str(error), metadata=report, allow_retries=False) from error
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MAX_TAG else f"{text[: _MAX_TAG - 1]}…"

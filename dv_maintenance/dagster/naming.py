@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JOBS_TAG",
+    "REFUSED_TAG",
+    "SETTINGS_TAG",
     "SHARED_TAG",
     "TABLE_TAG",
     "VERSION_TAG",
@@ -28,6 +30,8 @@ __all__ = [
 TABLE_TAG = "dv/table"
 VERSION_TAG = "dv/version"
 JOBS_TAG = "dv/jobs"
+SETTINGS_TAG = "dv/settings"
+REFUSED_TAG = "dv/not_retryable"
 SHARED_TAG = "dv/tables"
 
 _NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9_.-]")

@@ -17,6 +17,7 @@ from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.resources import engine_of
+from dv_maintenance.dagster.run_config import DRY_RUN
 from dv_maintenance.service.night import NightTable, Window, by_policy, clock, opened_at, work_through
 from dv_maintenance.service.tables_file import WatchedTable
 
@@ -44,7 +45,7 @@ def build_dv_night(
     )
     def night(context: dg.OpExecutionContext) -> None:
         failed = []
-        with in_dagster_terms(context.retry_number), shown_in(context.log):
+        with in_dagster_terms(context), shown_in(context.log):
             waiting = {
                 table.name: since for table in watched if (since := _waiting(context.instance, table)) is not None
             }
@@ -93,7 +94,8 @@ def _waiting(instance: dg.DagsterInstance, table: WatchedTable) -> int | None:
     """Since when a table has waited: what the last night recorded, if none of its work was done since. What a look
     recorded of partitions without work has no run.
     """
-    found = instance.fetch_observations(naming.job_key(table, "optimize"), limit=1).records
+    found = instance.fetch_observations(naming.job_key(table, "optimize"), limit=10).records
+    found = [each for each in found if each.asset_observation and DRY_RUN not in each.asset_observation.metadata]
     made = instance.get_latest_materialization_event(naming.job_key(table, "optimize"))
     if not found or found[0].asset_observation is None:
         return None

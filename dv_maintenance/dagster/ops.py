@@ -163,7 +163,7 @@ def settings_of(table: WatchedTable, what: str, description: str, config: Any, *
 def run(context: dg.OpExecutionContext, table: WatchedTable, work: Callable[[Table], Outcome]) -> dict[str, Any]:
     """Do the work, and show its outcome in the log, the op's metadata and the table's page."""
     key = naming.table_key(table)
-    with in_dagster_terms(context.retry_number), shown_in(context.log):
+    with in_dagster_terms(context), shown_in(context.log):
         opened = verbs.opened(table)
         outcome = work(opened)
         after = verbs.report_table(table, opened, opened.snapshot(), lambda: observed_before(context.instance, key))

@@ -56,10 +56,11 @@ def build_dv_sensor(
     """One sensor for all these tables, stopped until a user starts it.
 
     A tick costs one probe per unchanged table. A table gets at most one run at a time, for the jobs that are due. It
-    gets another one only at a new version, or after a failure, up to three times at one version. A vacuum has runs of
-    its own, which come first and are counted separately: a rewrite that fails, or crashes the process, does not prevent
-    vacuums. Vacuums that are due at one tick share runs, up to fifty tables each, with one materialization per table. A
-    table that fails in such a run stops no other, and has a run of its own the next time.
+    gets another one only at a new version, under other settings, or after a failure, up to three times. After an error
+    that it would meet again it gets none. A vacuum has runs of its own, which come first and are counted separately: a
+    rewrite that fails, or crashes the process, does not prevent vacuums. Vacuums that are due at one tick share runs,
+    up to fifty tables each, with one materialization per table. A table that fails in such a run stops no other, and
+    has a run of its own the next time.
 
     jobs : the jobs to watch for, among those of each table. A sensor for ``optimize`` also observes the tables and
         evaluates their checks, as far as the log alone answers them; other sensors do neither.
@@ -130,6 +131,12 @@ class _Dagster:
         shared = dg.RunsFilter(tags={naming.work_tag(request.key): request.table}, statuses=status)
         # Its key has the time of the search; without one it was never part of a shared run.
         return self.instance.get_runs_count(alone) + (self.instance.get_runs_count(shared) if since else 0)
+
+    def refused(self, request: RunRequest) -> str | None:
+        runs = self.instance.get_runs(
+            dg.RunsFilter(tags=_tags(request), statuses=[dg.DagsterRunStatus.FAILURE]), limit=1
+        )
+        return runs[0].tags.get(naming.REFUSED_TAG) if runs else None
 
     def not_requested(self, requests: Sequence[RunRequest]) -> list[RunRequest]:
         """Without vacuums that a run was started for under the same key, with others or alone. Dagster itself compares
@@ -210,4 +217,5 @@ def _tags(request: RunRequest) -> dict[str, str]:
         naming.TABLE_TAG: request.table,
         naming.VERSION_TAG: str(request.version),
         naming.JOBS_TAG: "+".join(request.jobs),
+        naming.SETTINGS_TAG: request.settings,
     }

@@ -49,7 +49,7 @@ def _simulation(table: WatchedTable, policies: tuple[tuple[str, Policy], ...], s
 
     @dg.multi_asset(name=naming.op_name(table, "simulation"), specs=[spec])
     def simulation(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
-        with in_dagster_terms(context.retry_number), shown_in(context.log):
+        with in_dagster_terms(context), shown_in(context.log):
             outcome = verbs.simulate_watched(
                 table,
                 policies,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.errors import DvMaintenanceError
@@ -11,10 +11,10 @@ from dv_maintenance.tables.registry import known_format
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.tables.model import HistoryEntry
+    from dv_maintenance.tables.model import HistoryEntry, Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["ManifestReport", "files_changed", "manifests_written", "no_manifests", "write_manifests"]
+__all__ = ["ManifestReport", "files_changed", "manifests_written", "no_manifests", "plan_manifests", "write_manifests"]
 
 # Commits to read before reading them all: two changes of files rarely have more between them.
 _RECENT = 8
@@ -29,7 +29,8 @@ class ManifestReport:
     manifests : paths of the manifests written, relative to the table.
     removed : paths of the manifests removed.
     files : number of data files that the manifests list.
-    purged : whether DVs were purged first.
+    purged : whether DVs were purged first; in a dry run, whether they would be.
+    dry_run : nothing was written, and the manifests are not known yet.
     note : in formats without symlink manifests, why nothing was written.
     """
 
@@ -41,6 +42,7 @@ class ManifestReport:
     removed: tuple[str, ...]
     purged: bool
     note: str | None = None
+    dry_run: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -52,6 +54,7 @@ class ManifestReport:
             "removed": list(self.removed),
             "purged": self.purged,
             "note": self.note,
+            "dry_run": self.dry_run,
         }
 
 
@@ -68,15 +71,10 @@ def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> 
 
     Errors of ``maintenance.apply.purge`` pass through.
     """
-    snapshot = table.snapshot()
-    # Checked before anything is rewritten for a manifest that can't be written.
-    table.check_writable(snapshot, "manifest")
+    planned, snapshot = _planned(table, purge_first=purge_first)
     if not isinstance(table, SymlinkManifestTable):
-        return ManifestReport(
-            table.uri, table.format, snapshot.version, (), snapshot.files.num_rows, (), False, no_manifests(table)
-        )
-    purged = purge_first and snapshot.files["dv_id"].null_count < snapshot.files.num_rows
-    if purged:
+        return replace(planned, dry_run=False)
+    if planned.purged:
         from dv_maintenance.maintenance.execution.apply import purge
 
         report = purge(table, engine)
@@ -95,8 +93,25 @@ def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> 
         manifests=result.manifests,
         files=result.files,
         removed=result.removed,
-        purged=purged,
+        purged=planned.purged,
     )
+
+
+def plan_manifests(table: Table, *, purge_first: bool = False) -> ManifestReport:
+    """What :func:`write_manifests` would do. Raises the errors that it raises before it writes."""
+    return _planned(table, purge_first=purge_first)[0]
+
+
+def _planned(table: Table, *, purge_first: bool) -> tuple[ManifestReport, Snapshot]:
+    snapshot = table.snapshot()
+    # Checked before anything is rewritten for a manifest that can't be written.
+    table.check_writable(snapshot, "manifest")
+    files, note = snapshot.files, None if isinstance(table, SymlinkManifestTable) else no_manifests(table)
+    purged = note is None and purge_first and files["dv_id"].null_count < files.num_rows
+    planned = ManifestReport(
+        table.uri, table.format, snapshot.version, (), files.num_rows, (), purged, note, dry_run=True
+    )
+    return planned, snapshot
 
 
 def no_manifests(table: Table) -> str:

@@ -31,6 +31,7 @@ class RunRequest:
     ``partitions`` : first and last key of the range to optimize; ``None``: the whole table.
     ``vacuum_checked`` : epoch milliseconds of the search that found expired files; 0 in a run without a vacuum.
     ``failed`` : earlier runs of the same work that failed.
+    ``settings`` : fingerprint of the policy, the jobs and this release: under other ones it is other work.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -41,13 +42,14 @@ class RunRequest:
     partitions: tuple[str, str] | None = None
     vacuum_checked: int = 0
     failed: int = 0
+    settings: str = ""
 
     @property
     def key(self) -> str:
         """The same key for the same work. An orchestrator starts no second run of a key. A failed run must therefore
         change it, and so must time, which makes a vacuum due again without a new version.
         """
-        parts = [self.table, self.version, "+".join(self.jobs), self.vacuum_checked, self.failed]
+        parts = [self.table, self.version, "+".join(self.jobs), self.vacuum_checked, self.failed, self.settings]
         return ":".join(map(str, [*parts, *(self.partitions or ())]))
 
     def to_json(self) -> dict[str, Any]:
@@ -100,10 +102,11 @@ def runs_of(inspection: Inspection, last_vacuum: int | None = None) -> list[RunR
     """
     checked = inspection.vacuum_checked or 0
     vacuumed = last_vacuum is not None and last_vacuum > checked
+    name, version, settings = inspection.name, inspection.version, inspection.settings
     runs = []
     if "vacuum" in inspection.due and not vacuumed:
-        runs.append(RunRequest(inspection.name, ("vacuum",), inspection.version, vacuum_checked=checked))
+        runs.append(RunRequest(name, ("vacuum",), version, vacuum_checked=checked, settings=settings))
     rest: Sequence[Job] = [job for job in inspection.due if job != "vacuum"]
     if rest:
-        runs.append(RunRequest(inspection.name, tuple(rest), inspection.version))
+        runs.append(RunRequest(name, tuple(rest), version, settings=settings))
     return runs

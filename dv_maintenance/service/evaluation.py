@@ -39,7 +39,10 @@ class Orchestrator(Protocol):
         """The run that works on the table, such as ``run 1a2b3c4d``, however started. Also called from threads."""
 
     def failed_runs(self, request: RunRequest) -> int:
-        """Runs of this table, version and jobs that failed, since ``vacuum_checked``."""
+        """Runs of this table, version, jobs and settings that failed, since ``vacuum_checked``."""
+
+    def refused(self, request: RunRequest) -> str | None:
+        """The error of the last of these runs, if it was one that the same run would meet again."""
 
     def last_vacuum(self, table: WatchedTable) -> int | None:
         """When the last vacuum ended, epoch milliseconds."""
@@ -191,8 +194,15 @@ class _Evaluation:
             self.states[table.name] = replace(self.states[table.name], inspection=replace(inspection, due=due))
         for run in runs:
             run = replace(run, failed=self.orchestrator.failed_runs(run))
+            waiting = "the next search for expired files" if run.vacuum_checked else "a new version"
+            refusal = self.orchestrator.refused(run) if run.failed else None
+            if refusal is not None:
+                what = f"{' and '.join(run.jobs)} at version {run.version} failed, and would fail again"
+                self.notes.append(
+                    f"{table.name}: {what}; waiting for {waiting}, other settings or another release. {refusal}"
+                )
+                continue
             if run.failed >= self.limits.failed_runs:
-                waiting = "the next search for expired files" if run.vacuum_checked else "a new version"
                 what = f"{run.failed} runs failed at version {run.version} ({' and '.join(run.jobs)})"
                 self.notes.append(f"{table.name}: {what}, waiting for {waiting}")
                 continue

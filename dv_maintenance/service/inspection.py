@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from dv_maintenance import __version__
 from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.maintenance.deadlines import erasure_of
 from dv_maintenance.maintenance.health import Health, health
@@ -59,7 +60,7 @@ class Inspection:
     ``error`` : why the table could not be inspected; the numbers are then those of the last inspection.
     ``vacuum_checked`` : epoch milliseconds of the last search for expired files.
     ``next_due_at`` : when ``optimize`` will be due without another commit, epoch milliseconds; ``None``: never.
-    ``settings`` : fingerprint of policy and jobs.
+    ``settings`` : fingerprint of the policy, the jobs and this release.
     ``health`` : set when a version is inspected for the first time; not part of the state.
     """
 
@@ -137,7 +138,7 @@ def inspect_table(
     """
     policy, jobs, seen = policy or Policy(), tuple(jobs), seen or Seen()
     now = time.time_ns() // 1_000_000 if now is None else now
-    settings = hashlib.sha256(orjson.dumps([policy.model_dump(mode="json"), jobs])).hexdigest()[:16]
+    settings = hashlib.sha256(orjson.dumps([policy.model_dump(mode="json"), jobs, __version__])).hexdigest()[:16]
     version = table.version(last.version if last is not None else None)
     changed = last is None or last.version != version
     if last is None or last.settings != settings:

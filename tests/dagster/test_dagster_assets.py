@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -156,18 +157,21 @@ def test_a_refused_table_fails_once_and_says_why(
     assert "liquid" in str(failure.description)
 
 
-def test_errors_in_dagsters_terms() -> None:
-    with pytest.raises(dg.RetryRequested) as retried, in_dagster_terms(1):
+def test_errors_in_dagsters_terms(instance: dg.DagsterInstance) -> None:
+    def step(retry_number: int) -> Any:
+        return SimpleNamespace(instance=instance, run=SimpleNamespace(tags={}), retry_number=retry_number)
+
+    with pytest.raises(dg.RetryRequested) as retried, in_dagster_terms(step(1)):
         raise ConflictError("lost")
     assert (retried.value.max_retries, retried.value.seconds_to_wait) == (MAX_RETRIES, 10)
-    with pytest.raises(dg.Failure) as exhausted, in_dagster_terms(MAX_RETRIES):
+    with pytest.raises(dg.Failure) as exhausted, in_dagster_terms(step(MAX_RETRIES)):
         raise ConflictError("lost")
     assert exhausted.value.allow_retries is False
-    with pytest.raises(dg.Failure) as refused, in_dagster_terms(0):
+    with pytest.raises(dg.Failure) as refused, in_dagster_terms(step(0)):
         raise RefusedError("unsafe", table="t", next_step="stop")
     assert refused.value.allow_retries is False
     assert refused.value.metadata["next_step"].value == "stop"
-    with pytest.raises(ZeroDivisionError), in_dagster_terms(0):
+    with pytest.raises(ZeroDivisionError), in_dagster_terms(step(0)):
         raise ZeroDivisionError
 
 

@@ -263,6 +263,32 @@ def test_a_failed_run_is_asked_for_again_but_not_for_ever(
     assert "3 runs failed at version 2" in data.skip_message
 
 
+def test_what_would_fail_again_is_not_asked_for_again(
+    tick: Tick, make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance, delete_more: Any
+) -> None:
+    """Until the table, its settings or the code changes; three runs failed alike before."""
+    table = make_table(jobs=["optimize"])
+    defs = make_definitions(table)
+    (request,) = tick(defs).run_requests
+    missing = next(Path(table.path).glob("*.bin"))
+    missing.rename(missing.with_suffix(".away"))
+    assert not run(defs, instance, request, raise_on_error=False)
+    data = tick(defs)
+    assert data.run_requests == []
+    assert data.skip_message.startswith(
+        "shop/orders: optimize at version 2 failed, and would fail again; waiting for a new version, other settings or "
+        "another release. "
+    )
+    assert missing.name in data.skip_message
+    (again,) = tick(make_definitions(table.model_copy(update={"policy": Policy(max_deleted_ratio=0.01)}))).run_requests
+    assert again.run_key != request.run_key
+    assert tick(defs).run_requests == []
+    missing.with_suffix(".away").rename(missing)
+    delete_more(table.path, 4)
+    (again,) = tick(defs).run_requests
+    assert run(defs, instance, again)
+
+
 def test_a_vacuum_goes_first_and_holds_nothing_up_for_good(
     tick: Tick,
     make_table: MakeTable,

@@ -34,6 +34,7 @@ class Somewhere:
     recorded: list[tuple[str, int | None, int | None]] = field(default_factory=list)
     checked: list[tuple[str, str | None]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    refusals: dict[str, str] = field(default_factory=dict)
     broken: str = ""
 
     def busy(self, table: WatchedTable) -> str | None:
@@ -41,6 +42,9 @@ class Somewhere:
 
     def failed_runs(self, request: RunRequest) -> int:
         return self.failed.get(f"{request.table}:{'+'.join(request.jobs)}", 0)
+
+    def refused(self, request: RunRequest) -> str | None:
+        return self.refusals.get(request.table)
 
     def last_vacuum(self, table: WatchedTable) -> int | None:
         return None
@@ -126,6 +130,19 @@ def test_failures_change_the_key_and_end_after_three(make: MakeTable, again: Eva
     assert stopped.reason == "orders: 3 runs failed at version 2 (optimize), waiting for a new version"
 
 
+def test_a_run_that_would_fail_again(make: MakeTable, again: Evaluations) -> None:
+    table = make("orders")
+    where = Somewhere(failed={"orders:optimize": 1}, refusals={"orders": "Row tracking is not supported."})
+    stopped = again(where, table)
+    assert stopped.requests == ()
+    assert stopped.reason == (
+        "orders: optimize at version 2 failed, and would fail again; waiting for a new version, other settings or "
+        "another release. Row tracking is not supported."
+    )
+    where.failed = {}
+    assert len(again(where, table).requests) == 1
+
+
 def test_a_mistake_with_one_table_stops_no_other(
     make: MakeTable, again: Evaluations, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -173,9 +190,9 @@ def test_a_vacuum_has_a_run_of_its_own() -> None:
 
 
 def test_a_request_survives_as_json() -> None:
-    asked = RunRequest("lake/orders", ("optimize", "manifest"), 7, ("a|x", "b|y"), 0, 2)
+    asked = RunRequest("lake/orders", ("optimize", "manifest"), 7, ("a|x", "b|y"), 0, 2, "5e77")
     assert RunRequest.from_json(asked.to_json()) == asked
-    assert asked.key == "lake/orders:7:optimize+manifest:0:2:a|x:b|y"
+    assert asked.key == "lake/orders:7:optimize+manifest:0:2:5e77:a|x:b|y"
     with pytest.raises(UsageError, match="not a request for a run"):
         RunRequest.from_json({**asked.to_json(), "jobs": ["drop"]})
 

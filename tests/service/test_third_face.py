@@ -54,6 +54,9 @@ class Face:
     def failed_runs(self, request: RunRequest) -> int:
         return 0
 
+    def refused(self, request: RunRequest) -> str | None:
+        return None
+
     def last_vacuum(self, table: WatchedTable) -> int | None:
         return None
 

@@ -110,6 +110,10 @@ def of_undelete(report: UndeleteReport) -> Outcome:
 
 
 def of_manifest(report: ManifestReport) -> Outcome:
+    if report.dry_run and report.note is None:
+        first = "purge the deletion vectors, then " if report.purged else ""
+        reason = f"A run would {first}write manifests of the live files. Nothing was changed."
+        return Outcome(reason, {"version": report.version, "files": report.files}, report=report.to_json())
     purged = " Deletion vectors were purged first." if report.purged else ""
     old = f" {count(len(report.removed), 'old manifest')} {was(len(report.removed))} removed." if report.removed else ""
     reason = report.note or (

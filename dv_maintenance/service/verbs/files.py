@@ -55,12 +55,14 @@ def undelete(table: Table, *, since: int | None = None, until: int | None = None
     return of_undelete(run(table, since=since, until=until, dry_run=dry_run))
 
 
-def manifest(table: Table, engine: EngineOf, *, purge_first: bool = True) -> Outcome:
+def manifest(table: Table, engine: EngineOf, *, purge_first: bool = True, dry_run: bool = False) -> Outcome:
     """Write symlink manifests. ``purge_first``: purge deletion vectors if there are any, as manifests can't name them.
     Raises the errors of ``maintenance.manifest``.
     """
-    from dv_maintenance.maintenance.manifest import write_manifests
+    from dv_maintenance.maintenance.manifest import plan_manifests, write_manifests
 
+    if dry_run:
+        return of_manifest(plan_manifests(table, purge_first=purge_first))
     return of_manifest(write_manifests(table, engine(), purge_first))
 
 

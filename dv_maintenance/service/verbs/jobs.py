@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.explain import explain
+from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.inspection import inspect_table, reads_now
@@ -20,6 +21,7 @@ from dv_maintenance.service.progress import progress_log
 from dv_maintenance.service.reports.health import columns_of, of_health
 from dv_maintenance.service.reports.work import KEPT_SHOWN, of_partition, of_run
 from dv_maintenance.service.verbs.files import vacuum
+from dv_maintenance.service.verbs.rewrites import planned_only
 
 if TYPE_CHECKING:
     from dv_maintenance.service.engines import EngineOf
@@ -31,7 +33,7 @@ __all__ = ["nothing_due", "optimize", "vacuum_by_policy"]
 
 _log = logging.getLogger(__name__)
 
-NO_GUARDS: Final[Mapping[str, Any]] = {}
+NO_CHANGES: Final[Mapping[str, Any]] = {}
 
 
 def nothing_due(watched: WatchedTable, table: Table, job: Job) -> Outcome | None:
@@ -49,25 +51,47 @@ def optimize(
     keys: Sequence[str] = (),
     *,
     downstream: Downstream = lambda _now: None,
+    changes: Mapping[str, Any] = NO_CHANGES,
+    purge: bool = False,
+    dry_run: bool = False,
 ) -> Outcome:
     """Plan by the table's policy and run the plan.
 
     keys : only in these partitions; without keys, in all.
     downstream : returns the reads by downstream assets, if an orchestrator knows them.
+    changes : policy keys for this run, in place of the policy's.
+    purge : purge every deletion vector, even a single one.
+    dry_run : only make the plan.
+
+    Raises
+    ------
+    UsageError : a change is not one of a policy, or a key can't be one of the table's partitions.
+
+    The errors of ``build_plan`` and ``apply`` pass through.
     """
     from dv_maintenance.maintenance.execution.apply import apply
 
+    if changes:
+        watched = watched.model_copy(update={"policy": _changed(watched.policy, changes)})
     snapshot = table.snapshot()
     policy = chosen_policy(watched, snapshot, keys) if keys else watched.policy
     plan = report = None
     if policy is None:
+        if dry_run:
+            return Outcome("Nothing to do: the chosen partitions have no live file.")
         _log.info("nothing to do: no live file is in the chosen partitions")
     else:
         now = time.time_ns() // 1_000_000
         reads, warnings = reads_now(watched, downstream)(now)
         for warning in warnings:
             _log.warning("%s: %s", watched.name, warning)
-        plan = decide_for(table, snapshot, policy, reads=reads, now=now, listed=KEPT_SHOWN)
+        if purge:
+            table.check_writable(snapshot, "rewrite")
+            plan = build_plan(snapshot, policy, purge=True)
+        else:
+            plan = decide_for(table, snapshot, policy, reads=reads, now=now, listed=KEPT_SHOWN)
+        if dry_run:
+            return planned_only(plan)
         _log.info("%s", explain(plan))
         report = apply(table, engine(), plan, on_progress=progress_log(_log))
     after = health(table.snapshot())
@@ -83,23 +107,30 @@ def vacuum_by_policy(
     watched: WatchedTable,
     table: Table,
     last_observed: Callable[[], tuple[int, int] | None] = lambda: None,
-    guards: Mapping[str, Any] = NO_GUARDS,
+    guards: Mapping[str, Any] = NO_CHANGES,
+    *,
+    allow_short_retention: bool = False,
+    dry_run: bool = False,
 ) -> tuple[Outcome, TableReport | None]:
     """Delete the files that the policy no longer keeps.
 
     guards : policy keys for this run. Lists extend the policy's; ``None`` leaves a key unchanged.
+    allow_short_retention : accept a retention below the table's own property.
+    dry_run : only list what would be deleted.
 
     The outcome has a report of the table only if versions were deleted. It then carries the data version from before,
     since the log no longer says which versions changed data.
     """
     known = None
-    if watched.observe:
+    if watched.observe and not dry_run:
         version = table.version()
         known = version, last_data_version(table, last_observed())
     policy = _guarded(watched.policy, guards)
     outcome = vacuum(
         table,
         retention=policy.retention,
+        dry_run=dry_run,
+        allow_short_retention=allow_short_retention,
         clones=policy.clones,
         clones_under=policy.clones_under,
         guard=policy.guard,
@@ -114,10 +145,15 @@ def vacuum_by_policy(
 def _guarded(policy: Policy, guards: Mapping[str, Any]) -> Policy:
     """Raises UsageError."""
     given = {key: value for key, value in guards.items() if value not in (None, [], ())}
-    if not given:
-        return policy
     known = policy.model_dump(exclude_unset=True)
     more = {
         key: [*known.get(key, ()), *value] if isinstance(value, list | tuple) else value for key, value in given.items()
     }
-    return Policy.from_mapping({**known, **more}, "the run's config")
+    return _changed(policy, more)
+
+
+def _changed(policy: Policy, changes: Mapping[str, Any]) -> Policy:
+    """Raises UsageError."""
+    if not changes:
+        return policy
+    return Policy.from_mapping({**policy.model_dump(exclude_unset=True), **changes}, "the run's config")

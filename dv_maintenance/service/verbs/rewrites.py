@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["apply", "apply_plan", "downgrade", "purge", "warn_missing", "zorder"]
+__all__ = ["apply", "apply_plan", "downgrade", "planned_only", "purge", "warn_missing", "zorder"]
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def apply(
         warn_missing(snapshot, policy)
     listed = KEPT_LISTED if dry_run else KEPT_SHOWN
     made = decide_for(table, snapshot, policy, listed=listed) if plan is None else MaintenancePlan.load(plan)
-    return _planned_only(made) if dry_run else apply_plan(table, engine, made, on_progress, snapshot)
+    return planned_only(made) if dry_run else apply_plan(table, engine, made, on_progress, snapshot)
 
 
 def purge(
@@ -102,7 +102,7 @@ def zorder(
     snapshot = table.snapshot()
     plan = plan_zorder(table, snapshot, list(columns), partitions, target_size=target_file_size)
     missing = _missing(snapshot, plan.policy, ok=missing_ok)
-    done = _planned_only(plan) if dry_run else apply_plan(table, engine, plan, on_progress, snapshot)
+    done = planned_only(plan) if dry_run else apply_plan(table, engine, plan, on_progress, snapshot)
     return _without(missing, done)
 
 
@@ -172,7 +172,8 @@ def _without(missing: Sequence[str], outcome: Outcome) -> Outcome:
     )
 
 
-def _planned_only(plan: MaintenancePlan) -> Outcome:
+def planned_only(plan: MaintenancePlan) -> Outcome:
+    """What a dry run reports of a plan."""
     _say(plan)
     return replace(of_plan(plan), reason=_PLANNED_ONLY, report=plan.to_json())
 
