@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import dagster as dg
 
 from dv_maintenance.service.checks import ERASE_WITHIN
+from dv_maintenance.service.reports.health import MUST_GO_BY
 from dv_maintenance.service.text import bullets, inline
+from dv_maintenance.units import parse_instant
 
 if TYPE_CHECKING:
     from dv_maintenance.service.checks import Finding
@@ -70,7 +72,11 @@ def of_findings(findings: Iterable[Finding]) -> Metadata:
         for each in findings
         if each.check in names and ("expired_files" in each.numbers or each.check == ERASE_WITHIN)
     ]
-    return {names[each.check]: dg.MetadataValue.md(each.reason) for each in known}
+    found: Metadata = {names[each.check]: dg.MetadataValue.md(each.reason) for each in known}
+    for each in known:
+        if "erase_by" in each.numbers:
+            found[MUST_GO_BY] = dg.MetadataValue.timestamp(parse_instant(each.numbers["erase_by"]) / 1000)
+    return found
 
 
 def of_columns(columns: Sequence[Column]) -> Metadata:

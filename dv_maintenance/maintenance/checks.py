@@ -213,7 +213,7 @@ def _erase_within(inspection: _Inspection) -> Finding:
         return Finding(ERASE_WITHIN, None, "the policy has no erase_within")
     by = found.by
     slack = None if by is None else by - inspection.now
-    unsure = bool(found.unknown) or any(each and not each.exact for each in (found.live, found.out_of_use))
+    unsure = bool(found.unknown) or any(not each.exact for each in found.waiting.values())
     severity: Severity | None = "warn" if unsure or (slack is not None and slack < MARGIN) else None
     if found.forgotten or (slack is not None and slack < 0):
         severity = "error"
@@ -221,6 +221,8 @@ def _erase_within(inspection: _Inspection) -> Finding:
         "slack_seconds": None if slack is None else slack // 1000,
         "purge_by": None if found.live is None else iso_timestamp(found.live.by),
         "vacuum_by": None if found.out_of_use is None else iso_timestamp(found.out_of_use.by),
+        "quarantine_emptied_by": None if found.aside is None else iso_timestamp(found.aside.by),
+        "erase_by": None if by is None else iso_timestamp(by),
     }
     known = {name: number for name, number in numbers.items() if number is not None}
     limit = "" if severity is None else f"; the limit is {format_duration(found.erasure.erase_within)} (erase_within)"

@@ -1,8 +1,8 @@
 """What a table has still to erase under ``Policy.erase_within``, and by when.
 
-Deleted rows are in two kinds of files: in live files with a deletion vector (DV), which wait for a purge, and in files
-out of use, which wait for a vacuum. The log of file changes (``tables.file_log``) tells both, with the times. A table
-without it only tells the first kind.
+Deleted rows are in three kinds of files: in live files with a deletion vector (DV), which wait for a purge, in files
+out of use, which wait for a vacuum, and in files that a vacuum set aside in quarantine, which wait for another one. The
+log of file changes (``tables.file_log``) tells them, with the times. A table without it only tells the first kind.
 
 Not counted are files that a compaction replaced before any of their rows was deleted. What was deleted later from the
 compacted file has the same deadline there, and the file that was replaced earlier expires earlier.
@@ -28,6 +28,7 @@ from dv_maintenance.maintenance.planning.reasons import NEVER, day_of
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.tables.parallel import in_parallel
+from dv_maintenance.tables.quarantine import quarantined
 from dv_maintenance.units import format_duration
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class ToErase:
 
     live : files that wait for a purge; ``None`` if no live file has deleted rows.
     out_of_use : files that wait for a vacuum; ``None`` if there are none, as far as known.
+    aside : files in quarantine; ``None`` if there are none, as far as known.
     forgotten : expired files that fell out of use before the log of twice the time begins; what they hold is late.
     unknown : what could not be found out, a sentence each.
     """
@@ -75,15 +77,21 @@ class ToErase:
     out_of_use: Waiting | None = None
     forgotten: int = 0
     unknown: tuple[str, ...] = ()
+    aside: Waiting | None = None
+
+    @property
+    def waiting(self) -> Mapping[str, Waiting]:
+        """What waits, by the next step."""
+        steps = {"purge": self.live, "vacuum": self.out_of_use, "emptying the quarantine": self.aside}
+        return {step: each for step, each in steps.items() if each is not None}
 
     @property
     def by(self) -> int | None:
         """When the next step must be done at the latest, epoch milliseconds; ``None`` if nothing is to be erased."""
-        return min((each.by for each in (self.live, self.out_of_use) if each is not None), default=None)
+        return min((each.by for each in self.waiting.values()), default=None)
 
     def to_json(self) -> dict[str, Any]:
         """Times as ISO 8601."""
-        waiting = {"purge": self.live, "vacuum": self.out_of_use}
         return {
             "erase_by": None if self.by is None else iso_timestamp(self.by),
             "deadlines": [
@@ -94,8 +102,7 @@ class ToErase:
                     "oldest_delete": iso_timestamp(each.oldest),
                     "exact": each.exact,
                 }
-                for step, each in waiting.items()
-                if each is not None
+                for step, each in self.waiting.items()
             ],
             "unknown": list(self.unknown),
         }
@@ -106,11 +113,9 @@ class ToErase:
         if self.live is not None:
             said.append(f"{_count(self.live.files)} {self.erasure.sentence(self.live.oldest, exact=self.live.exact)}")
         if self.out_of_use is not None:
-            each = self.out_of_use
-            said.append(
-                f"{_count(each.files)} out of use must be vacuumed by {day_of(each.by)}: rows deleted on "
-                f"{day_of(each.oldest)}{_or_earlier(each)}"
-            )
+            said.append(f"{_count(self.out_of_use.files)} out of use must be vacuumed {_by(self.out_of_use)}")
+        if self.aside is not None:
+            said.append(f"{_count(self.aside.files)} in quarantine must be deleted there {_by(self.aside)}")
         if self.forgotten:
             said.append(
                 f"{_count(self.forgotten)} out of use for more than {format_duration(2 * self.erasure.erase_within)}, "
@@ -168,7 +173,7 @@ def to_erase(table: Table, snapshot: Snapshot, policy: Policy, *, now: int) -> T
         expired, unknown = {}, (f"a vacuum would be refused: {error}",)
     out_of_use, others = _out_of_use(table, gone, erasure, expired, now)
     forgotten = sum(expired[path] < since for path in others)
-    return ToErase(erasure, live, out_of_use, forgotten, unknown)
+    return ToErase(erasure, live, out_of_use, forgotten, unknown, _aside(table, gone, erasure))
 
 
 def _oldest_dv(table: Table, snapshot: Snapshot, erasure: Erasure, files: int) -> Waiting | None:
@@ -237,6 +242,18 @@ def _gone(snapshot: Snapshot, log: FileLog, begins: int) -> _Gone:
     return _Gone(paths, oldest[holds], exact[holds], removed[holds])
 
 
+def _aside(table: Table, gone: _Gone, erasure: Erasure) -> Waiting | None:
+    """Those in quarantine: they hold their rows until a vacuum deletes them there."""
+    places = [table.path_of(path) for path in gone.paths]
+    there = quarantined(table.storage, places) if places else set()
+    rows = np.array([row for row, place in enumerate(places) if place in there], np.int64)
+    if not len(rows):
+        return None
+    oldest = int(gone.oldest[rows].min())
+    by = int(erasure.gone_by(np.array([oldest], np.int64))[0])
+    return Waiting(len(rows), oldest, bool(gone.exact[rows].all()), by)
+
+
 def _out_of_use(
     table: Table, gone: _Gone, erasure: Erasure, expired: Mapping[str, int], now: int
 ) -> tuple[Waiting | None, AbstractSet[str]]:
@@ -271,5 +288,6 @@ def _count(files: int) -> str:
     return "1 file" if files == 1 else f"{files} files"
 
 
-def _or_earlier(waiting: Waiting) -> str:
-    return "" if waiting.exact else " or earlier"
+def _by(waiting: Waiting) -> str:
+    earlier = "" if waiting.exact else " or earlier"
+    return f"by {day_of(waiting.by)}: rows deleted on {day_of(waiting.oldest)}{earlier}"

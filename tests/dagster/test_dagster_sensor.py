@@ -126,6 +126,15 @@ def test_it_observes_what_changed_and_only_that(
     assert event.tags["dagster/data_version"] == str(changed)
 
 
+def test_it_says_by_when_deleted_rows_must_go(make_table: MakeTable, make_definitions: Definitions, tick: Tick) -> None:
+    table = make_table(policy={"erase_within": "30d"})
+    (event,) = observations(tick(make_definitions(table)))
+    deleted = open_table(table.path).snapshot().timestamp
+    by = event.metadata["deleted_rows_must_go_by"].value
+    assert by == pytest.approx(deleted / 1000 + 29 * 86_400, abs=60), "no retention, and a day for the vacuum"
+    assert "must go by" in str(event.metadata["deadlines"].value)
+
+
 def test_checks_follow_the_table_without_runs_of_their_own(
     tick: Tick, make_table: MakeTable, make_definitions: Definitions, delete_more: Callable[..., int]
 ) -> None:

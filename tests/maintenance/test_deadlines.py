@@ -201,10 +201,22 @@ def test_a_quarantine_is_emptied_although_nothing_else_expires(tmp_path: Path) -
     now = time.time_ns() // 1_000_000 + 1000
     vacuum(table, now=now, guard=policy.guard)
     aside = tmp_path / "t" / "_dvm_quarantine"
+    legal = Policy.from_mapping({"quarantine": True, "erase_within": "30d"})
+    found = to_erase(table, table.snapshot(), legal, now=now)
+    assert found is not None
+    assert found.aside is not None
+    deleted = table.snapshot(2).timestamp
+    assert (found.out_of_use, found.aside.files, found.by) == (None, 1, deleted + 30 * DAY)
+    (sentence,) = found.sentences()
+    assert sentence.startswith("1 file in quarantine must be deleted there by ")
+    (finding,) = check_table(lambda: table, legal, checks=["erase_within"], now=now + 29 * DAY)
+    assert (finding.severity, finding.numbers["quarantine_emptied_by"]) == ("warn", iso_timestamp(deleted + 30 * DAY))
     assert inspect_table(table, policy, now=now + 6 * DAY).due == ()
     late = inspect_table(table, policy, now=now + 8 * DAY)
     assert late.reasons == {"vacuum": ("files are in quarantine for more than 7d",)}
     assert any(aside.rglob("*.parquet"))
     vacuum(table, now=now + 8 * DAY, guard=policy.guard)
     assert not any(aside.rglob("*.parquet"))
+    (finding,) = check_table(lambda: table, legal, checks=["erase_within"], now=now + 29 * DAY)
+    assert finding.reason == "no deleted rows are left in storage"
     assert inspect_table(table, policy, now=now + 9 * DAY).due == ()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
 
 __all__ = [
+    "MUST_GO_BY",
     "change",
     "columns_of",
     "counted",
@@ -36,6 +37,8 @@ __all__ = [
     "with_deadlines",
 ]
 
+MUST_GO_BY: Final = "deleted_rows_must_go_by"
+"""The moment until which the next step of an erasure must be done, under ``Policy.erase_within``."""
 # Partitions shown: a plan of a million files does not belong into an event log.
 _SHOWN: Final = 50
 _TYPE_SHOWN: Final = 60
@@ -63,7 +66,7 @@ def with_deadlines(outcome: Outcome, found: ToErase | None) -> Outcome:
         return outcome
     return replace(
         outcome,
-        moments={**outcome.moments, **({} if found.by is None else {"deleted_rows_must_go_by": found.by})},
+        moments={**outcome.moments, **({} if found.by is None else {MUST_GO_BY: found.by})},
         lines={**outcome.lines, "deadlines": tuple(found.sentences())},
     )
 
