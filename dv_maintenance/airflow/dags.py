@@ -16,7 +16,8 @@ from dv_maintenance.airflow.operators import DvCheckOperator, DvManifestOperator
 from dv_maintenance.airflow.timetable import BackfillTimetable
 from dv_maintenance.airflow.trigger import DvTrigger, DvVacuumsTrigger
 from dv_maintenance.airflow.vacuums import DvVacuumsOperator
-from dv_maintenance.service.settings import ScheduledJob, scheduled_jobs
+from dv_maintenance.service.checks import FSCK
+from dv_maintenance.service.settings import Schedule, ScheduledJob, scheduled_jobs
 from dv_maintenance.service.tables_file import Job, WatchConfig, WatchedTable
 
 try:
@@ -61,7 +62,7 @@ def dv_maintenance_dags(
 
     A DAG is scheduled on an asset that a watcher in the triggerer updates, if the file has a ``sensor``; by
     ``schedule`` if it has one; or by both. The vacuums that a watcher finds share one DAG, as do those of
-    ``vacuum_cron``. New DAGs are paused.
+    ``vacuum_cron``; with ``fsck_cron`` each table has a DAG for the check ``fsck``. New DAGs are paused.
 
     Raises
     ------
@@ -107,6 +108,8 @@ class _Builder:
             tables = [table for table in self.config.tables if set(table.jobs) & set(job.jobs)]
             groups = [[table] for table in tables] if per_table else [tables]
             made += [self._dag(job, group, alone=per_table) for group in groups if group]
+        if self.config.schedule is not None and self.config.schedule.fsck_cron is not None:
+            made += [self._fsck(table, self.config.schedule) for table in self.config.tables]
         windows = [table for table in self.config.tables if _window(table) and "optimize" in table.jobs]
         made += [self._night()] if self.at_night else []
         made += self._vacuums() if per_table else []
@@ -225,6 +228,21 @@ class _Builder:
     def _jobs(self, job: ScheduledJob) -> list[Job]:
         """Without those that a DAG for all tables does."""
         return [each for each in job.jobs if not (self.at_night and each == "optimize")]
+
+    def _fsck(self, table: WatchedTable, schedule: Schedule) -> DAG:
+        """Reads every footer and deletion vector; apart from maintenance, which must not wait for it."""
+        with DAG(
+            f"{self.config.name}_fsck.{slug(table.name)}",
+            description=f"Reads every footer and deletion vector of {table.name}.",
+            schedule=CronTriggerTimetable(schedule.fsck_cron, timezone=schedule.timezone),
+            start_date=_START,
+            catchup=False,
+            max_active_runs=1,
+            default_args=self.default_args,
+            tags=_tags(table),
+        ) as dag:
+            DvCheckOperator(task_id=FSCK, checks=[FSCK], fail_on=self.fail_on, **self._common(table))
+        return dag
 
     def _optimize(self, table: WatchedTable, **kwargs: Any) -> BaseOperator:
         # The first of those that could run: the vacuum then finds what it replaced.

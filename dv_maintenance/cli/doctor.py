@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 
 from dv_maintenance.cli.output import Output, bytes_text, table
 from dv_maintenance.engine.spark.session import MIN_JAVA, java_version
-from dv_maintenance.errors import DvMaintenanceError, UsageError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UsageError
 from dv_maintenance.tables.registry import formats, known_format
 
 __all__ = ["doctor"]
@@ -43,11 +43,13 @@ class Check:
 def doctor(args: Namespace, out: Output) -> int:
     if args.try_writing and not args.table:
         raise UsageError("--try-writing needs a TABLE", next_step="see 'dvm doctor --help'")
-    of_table, kind = _table(args, out) if args.table else (None, None)
+    of_table, kind, damaged = _table(args, out) if args.table else (None, None, False)
     checks = [_python(), _java(), *(_package(*each) for each in _requirements(kind)), _temp()]
     checks += [] if of_table is None else [of_table]
     checks += [_put_if_absent(args, out)] if args.try_writing else []
     out.result({"checks": [asdict(check) for check in checks]}, lambda: _text(checks))
+    if damaged:
+        return DamagedTableError.exit_code
     return 0 if all(check.ok for check in checks) else 1
 
 
@@ -129,19 +131,28 @@ def _temp() -> Check:
     return _checked("temp", (free or 0) >= _TEMP_BYTES, found, needed, "point TMPDIR to a disk with enough space")
 
 
-def _table(args: Namespace, out: Output) -> tuple[Check, str | None]:
-    """The check of the table, and its format if known."""
+def _table(args: Namespace, out: Output) -> tuple[Check, str | None, bool]:
+    """The check of the table, its format if known, and whether it is damaged."""
     from dv_maintenance.cli.access import open_table
+    from dv_maintenance.service import verbs
 
-    kind = None
+    kind, damaged = None, False
     try:
         opened = open_table(args, out)
         kind = opened.format
-        found, good, how = f"{opened.format} table at version {opened.version()}", True, ""
+        looked = verbs.look(opened)
+        found, good = looked.reason, not looked.damage
+        how = f"{looked.damage[0]} dvm fsck {opened.uri} says what repairs it" if looked.damage else ""
+        if looked.damage:
+            found = f"{found}, with missing or damaged files"
+        elif looked.lines:
+            found = f"{found}; {looked.lines['warnings'][0]}"
+        damaged = bool(looked.damage)
     except (DvMaintenanceError, OSError) as error:
         found, good = str(error), False
         how = getattr(error, "next_step", None) or "check the path, the permissions and --storage-option"
-    return _checked("table", good, found, "a table that can be read", how), kind
+        damaged = isinstance(error, DamagedTableError)
+    return _checked("table", good, found, "a table that can be read", how), kind, damaged
 
 
 def _put_if_absent(args: Namespace, out: Output) -> Check:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dv_maintenance.dagster.assets import build_dv_assets
-    from dv_maintenance.dagster.automation import build_dv_job, build_dv_presets, build_dv_schedule
+    from dv_maintenance.dagster.automation import build_dv_fsck_job, build_dv_job, build_dv_presets, build_dv_schedule
     from dv_maintenance.dagster.checks import build_dv_checks
     from dv_maintenance.dagster.component import DvMaintainedTables
     from dv_maintenance.dagster.erasure import build_erasure_job
@@ -29,6 +29,7 @@ __all__ = [
     "SparkResource",
     "build_dv_assets",
     "build_dv_checks",
+    "build_dv_fsck_job",
     "build_dv_job",
     "build_dv_night",
     "build_dv_presets",
@@ -54,6 +55,7 @@ _HOMES = {
     "SparkResource": "resources",
     "build_dv_assets": "assets",
     "build_dv_checks": "checks",
+    "build_dv_fsck_job": "automation",
     "build_dv_job": "automation",
     "build_dv_night": "night",
     "build_dv_presets": "automation",

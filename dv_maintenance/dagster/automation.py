@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from dv_maintenance.dagster import naming
+from dv_maintenance.service.checks import FSCK
 from dv_maintenance.service.settings import JOBS
 
 if TYPE_CHECKING:
+    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+
     from dv_maintenance.service.tables_file import Job, WatchedTable
 
-__all__ = ["build_dv_job", "build_dv_presets", "build_dv_schedule"]
+__all__ = ["build_dv_fsck_job", "build_dv_job", "build_dv_presets", "build_dv_schedule"]
 
 _MOST_IN_A_PRESET = 100
 _DESCRIPTION = "Observes every table, then does its jobs (optimize, vacuum, manifest) by its settings."
@@ -21,7 +25,8 @@ _DESCRIPTION = "Observes every table, then does its jobs (optimize, vacuum, mani
 
 def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance", jobs: Iterable[Job] = JOBS) -> Any:
     """A job that observes every table with ``observe``, then does those of ``jobs`` that the table has. It runs in one
-    process with one Spark session. Without ``optimize`` in ``jobs`` nothing is observed.
+    process with one Spark session. Without ``optimize`` in ``jobs`` nothing is observed. The check ``fsck`` is not part
+    of it.
 
     It excludes ``optimize`` of tables with ``partitions``: Dagster has no job over assets with different partitions.
     """
@@ -29,7 +34,7 @@ def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance"
     keys = [key for table in tables for key in _keys(table, wanted)]
     return dg.define_asset_job(
         name,
-        selection=dg.AssetSelection.assets(*keys),
+        selection=dg.AssetSelection.assets(*keys) - _FsckChecks(),
         executor_def=dg.in_process_executor,
         description=_DESCRIPTION
         if "optimize" in wanted
@@ -59,6 +64,30 @@ def build_dv_presets(tables: Iterable[WatchedTable], *, name: str = "dv_maintena
         for what, config, description in presets
         if 0 < len(chosen) <= _MOST_IN_A_PRESET
     ]
+
+
+def build_dv_fsck_job(tables: Iterable[WatchedTable], *, name: str = "dv_fsck") -> Any:
+    """A job that runs the check ``fsck`` of every table, one after the other. It needs no Spark and repairs nothing."""
+    return dg.define_asset_job(
+        name,
+        selection=dg.AssetSelection.checks(*(dg.AssetCheckKey(naming.table_key(table), FSCK) for table in tables)),
+        executor_def=dg.in_process_executor,
+        description="Reads every data file's footer and every deletion vector of all tables.",
+    )
+
+
+class _FsckChecks(dg.AssetSelection):
+    """Every check ``fsck``. Dagster's own selections name checks, and fail in a location without them."""
+
+    def resolve_inner(self, asset_graph: BaseAssetGraph[Any], allow_missing: bool) -> AbstractSet[dg.AssetKey]:
+        del asset_graph, allow_missing
+        return frozenset()
+
+    def resolve_checks_inner(
+        self, asset_graph: BaseAssetGraph[Any], allow_missing: bool
+    ) -> AbstractSet[dg.AssetCheckKey]:
+        del allow_missing
+        return {key for key in asset_graph.asset_check_keys if key.name == FSCK}
 
 
 def _keys(table: WatchedTable, jobs: frozenset[Job]) -> list[dg.AssetKey]:

@@ -17,6 +17,7 @@ from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.errors import redacted
 from dv_maintenance.service.checks import (
     CHECKS,
+    FSCK,
     READABLE,
     Finding,
     by_partition,
@@ -38,11 +39,12 @@ _ROWS_SHOWN = 50
 
 def build_dv_checks(tables: Iterable[WatchedTable]) -> list[dg.AssetChecksDefinition]:
     """The checks of each table, one op per table that reads its log once. Needs no Spark and opens nothing yet.
+    ``fsck``, which reads every footer and deletion vector, has an op of its own; see ``build_dv_fsck_job``.
 
     A check fails with severity WARN or ERROR by the limits in the table's policy, and with WARN if the log has no
     answer. If the table can't be read, only ``readable`` is evaluated, and fails.
     """
-    return [_checks(table) for table in tables]
+    return [each for table in tables for each in (_checks(table), _fsck(table))]
 
 
 def check_result(table: WatchedTable, finding: Finding) -> dg.AssetCheckResult:
@@ -117,3 +119,21 @@ def _checks(table: WatchedTable) -> dg.AssetChecksDefinition:
             yield check_result(table, finding)
 
     return checks
+
+
+def _fsck(table: WatchedTable) -> dg.AssetChecksDefinition:
+    @dg.multi_asset_check(
+        name=naming.op_name(table, FSCK),
+        specs=[dg.AssetCheckSpec(name=FSCK, asset=naming.table_key(table), description=CHECKS[FSCK], blocking=False)],
+        can_subset=True,
+        description="Reads every data file's footer and every deletion vector, without Spark. Repairs nothing.",
+    )
+    def fsck(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        # Whoever observes a table on its page gets all its checks, and did not ask for this one.
+        if context.job_def.asset_layer.selected_asset_keys:
+            context.log.info("%s: fsck reads every file, and only runs by itself", table.name)
+            return
+        for finding in check(table, [FSCK]):
+            yield check_result(table, finding)
+
+    return fsck

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, PrivateAttr
 
 from dv_maintenance.config import Document, Location
 from dv_maintenance.dagster.assets import build_dv_assets
-from dv_maintenance.dagster.automation import build_dv_job, build_dv_presets, build_dv_schedule
+from dv_maintenance.dagster.automation import build_dv_fsck_job, build_dv_job, build_dv_presets, build_dv_schedule
 from dv_maintenance.dagster.checks import build_dv_checks
 from dv_maintenance.dagster.night import build_dv_night
 from dv_maintenance.dagster.resources import spark_resource
@@ -143,6 +143,15 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
             if each.cron is not None
         ]
         jobs += build_dv_presets(tables, name=config.name)
+        if config.schedule is not None and config.schedule.fsck_cron is not None:
+            fsck = build_dv_fsck_job(tables, name=f"{config.name}_fsck")
+            cron, timezone = config.schedule.fsck_cron, config.schedule.timezone
+            jobs.append(fsck)
+            schedules.append(
+                build_dv_schedule(
+                    fsck, name=f"{config.name}_fsck_schedule", cron_schedule=cron, execution_timezone=timezone
+                )
+            )
         if config.window is not None or config.budget is not None:
             night = build_dv_night(tables, window=config.window, budget=config.budget, name=f"{config.name}_night")
             jobs.append(night)

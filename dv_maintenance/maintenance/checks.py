@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dv_maintenance.errors import DvMaintenanceError, RefusedError, RetryableError
+from dv_maintenance.errors import DvMaintenanceError, RefusedError, RetryableError, StorageError
 from dv_maintenance.maintenance.deadlines import to_erase
+from dv_maintenance.maintenance.fsck import damage_of, fsck
 from dv_maintenance.maintenance.health import health, iso_timestamp
 from dv_maintenance.maintenance.manifest import manifests_written, no_manifests
 from dv_maintenance.maintenance.planning.deadlines import MARGIN
@@ -23,9 +25,11 @@ from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.planning.reasons import day_of
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
+from dv_maintenance.tables.fsck import DV
 from dv_maintenance.units import format_duration, format_size
 
 if TYPE_CHECKING:
+    from dv_maintenance.maintenance.fsck import Damage
     from dv_maintenance.maintenance.health import Counts, Health
     from dv_maintenance.tables.model import ExpiredFiles, OldestDv, Snapshot
     from dv_maintenance.tables.table import Table
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHECKS",
     "ERASE_WITHIN",
+    "FSCK",
     "LOG_CHECKS",
     "OLDEST_DV",
     "READABLE",
@@ -41,6 +46,7 @@ __all__ = [
     "Known",
     "check_snapshot",
     "check_table",
+    "damaged",
     "unreadable",
 ]
 
@@ -48,16 +54,18 @@ READABLE = "readable"
 ERASE_WITHIN = "erase_within"
 OLDEST_DV = "oldest_dv"
 RETENTION = "retention"
+FSCK = "fsck"
 # The question that each check answers.
 CHECKS: Mapping[str, str] = {
-    READABLE: "Can the newest version be read?",
+    READABLE: "Can the newest version be read, and do all its files exist?",
     "deleted_ratio": "How many of the table's rows are deleted, but still in its files?",
     OLDEST_DV: "How long ago were rows deleted that are still in live files?",
     ERASE_WITHIN: "Will deleted rows be gone from storage in time?",
     "small_files": "How many files would merging small ones save?",
     RETENTION: "Does vacuum keep what is out of use long enough for running queries?",
-    "deletion_files": "Do the deletion files say what the table says, where no checksum vouches for them?",
+    "deletion_files": "Do all deletion files exist, and say what the table says where no checksum vouches for them?",
     "manifest_lag": "Do the symlink manifests say what the table says?",
+    FSCK: "Are all footers and deletion vectors intact?",
 }
 # The log alone answers these.
 LOG_CHECKS = ("deleted_ratio", OLDEST_DV, ERASE_WITHIN, "small_files", RETENTION, "manifest_lag")
@@ -102,6 +110,8 @@ class _Inspection:
     now: int
     counts: Counts
     known: Known | None = None
+    damage: Callable[[], tuple[Damage, ...] | None] = lambda: None
+    """The quick look at the storage."""
 
 
 def check_table(
@@ -122,13 +132,16 @@ def check_table(
         table = open_table()
         snapshot = table.snapshot()
         state = health(snapshot)
-        inspection = _Inspection(table, snapshot, policy or Policy(), now, state.counts)
-        readable = _readable(snapshot, state)
+        look = cache(lambda: damage_of(table, snapshot))
+        inspection = _Inspection(table, snapshot, policy or Policy(), now, state.counts, damage=look)
+        # Whether all files exist takes a look at each of them.
+        readable = _readable(inspection, state) if READABLE in asked else None
     except (DvMaintenanceError, OSError) as error:
         if READABLE not in asked:
-            return [_unknown(name, error) for name in asked]
+            return [_unreached(name, error) for name in asked]
         return [unreadable(error, str(error))]
-    return [readable if name == READABLE else _answer(name, inspection) for name in asked]
+    rest = [_answer(name, inspection) for name in asked if name != READABLE]
+    return rest if readable is None else [readable, *rest]
 
 
 def check_snapshot(
@@ -163,15 +176,54 @@ def _answer(name: str, inspection: _Inspection) -> Finding:
         return _unknown(name, error)
 
 
+def _unreached(name: str, error: Exception) -> Finding:
+    """The answer of a check for a table that can't be read. To ``FSCK`` that is an answer."""
+    return replace(unreadable(error, str(error)), check=FSCK) if name == FSCK else _unknown(name, error)
+
+
 def _unknown(name: str, error: Exception) -> Finding:
     return Finding(name, "warn", f"unknown: {error}", {"error": type(error).__name__})
 
 
-def _readable(snapshot: Snapshot, state: Health) -> Finding:
+def damaged(snapshot: Snapshot, damage: Sequence[Damage]) -> Finding:
+    """The finding of :data:`READABLE` for a version whose files are missing or damaged."""
+    numbers = {"version": snapshot.version, "files": snapshot.files.num_rows, "damaged": len(damage)}
+    return Finding(READABLE, "error", f"{_named(damage)}; dvm fsck says what repairs it", numbers, _rows(damage))
+
+
+def _readable(inspection: _Inspection, state: Health) -> Finding:
+    snapshot = inspection.snapshot
     numbers = {"version": state.version, "files": state.counts.files, "warnings": len(state.warnings)}
     said = "; ".join(state.warnings)
+    try:
+        damage = inspection.damage()
+    except StorageError as error:
+        reason = f"the log can be read; whether all files exist is unknown: {error}"
+        return Finding(READABLE, "warn", "; ".join([reason, *state.warnings]), numbers)
+    if damage:
+        return damaged(snapshot, damage)
     faults = set(snapshot.warnings) - set(snapshot.notes)
-    return Finding(READABLE, "warn" if faults else None, said or "the newest version is readable", numbers)
+    there = "" if damage is None else f", and all its {state.counts.files} live files exist"
+    return Finding(READABLE, "warn" if faults else None, said or f"the newest version is readable{there}", numbers)
+
+
+def _named(damage: Sequence[Damage]) -> str:
+    first = damage[0]
+    more = f"; and {len(damage) - 1} more" if len(damage) > 1 else ""
+    return f"{first.path or first.uri}: {first.reason}. {first.effect.rstrip('.')}{more}"
+
+
+def _rows(damage: Sequence[Damage]) -> list[dict[str, Any]]:
+    return [
+        {
+            "file": each.path or each.uri,
+            "kind": each.kind,
+            "fault": each.fault,
+            "reason": each.reason,
+            "live rows": "unknown" if each.live_rows is None else str(each.live_rows),
+        }
+        for each in damage
+    ]
 
 
 def _deleted_ratio(inspection: _Inspection) -> Finding:
@@ -301,7 +353,7 @@ def _kept_for(inspection: _Inspection) -> int:
 
 def _deletion_files(inspection: _Inspection) -> Finding:
     if not isinstance(inspection.table, PreflightTable):
-        return Finding("deletion_files", None, f"deletion files of {inspection.table.format} tables have checksums", {})
+        return _deletion_files_exist(inspection)
     faults = inspection.table.preflight(inspection.snapshot.version)
     with_dv = inspection.snapshot.files.num_rows - inspection.snapshot.files["dv_id"].null_count
     numbers = {"version": inspection.snapshot.version, "deletion_files": with_dv, "faults": len(faults)}
@@ -315,6 +367,36 @@ def _deletion_files(inspection: _Inspection) -> Finding:
         for fault in faults
     ]
     return Finding("deletion_files", "error", reason, numbers, rows)
+
+
+def _deletion_files_exist(inspection: _Inspection) -> Finding:
+    """For formats whose deletion files have checksums: each reader checks these."""
+    damage = inspection.damage()
+    if damage is None:
+        return Finding("deletion_files", None, f"deletion files of {inspection.table.format} tables have checksums", {})
+    concerned = [each for each in damage if each.kind == DV]
+    with_dv = inspection.snapshot.files.num_rows - inspection.snapshot.files["dv_id"].null_count
+    numbers = {"version": inspection.snapshot.version, "deletion_files": with_dv, "faults": len(concerned)}
+    if concerned:
+        reason = f"{_named(concerned)}; dvm fsck says what repairs it"
+        return Finding("deletion_files", "error", reason, numbers, _rows(concerned))
+    reason = f"the files of all {with_dv} deletion vectors exist, and are large enough; fsck reads their bytes"
+    return Finding("deletion_files", None, reason, numbers)
+
+
+def _fsck(inspection: _Inspection) -> Finding:
+    report = fsck(inspection.table, deep=True)
+    known = {"version": report.version, "footers": report.footers, "deletion_vectors": report.dvs}
+    numbers = {name: number for name, number in known.items() if number is not None}
+    numbers |= {"bytes": report.bytes, "damaged": len(report.damage)}
+    if report.damage:
+        ways = " ".join(f"{each.how}{f' ({each.command})' if each.command else ''}" for each in report.remedies[:3])
+        return Finding(
+            FSCK, "error", f"{_named(report.damage)}. What repairs it: {ways}", numbers, _rows(report.damage)
+        )
+    unread = f"; {report.unread} files are of a format that is not read here" if report.unread else ""
+    reason = f"{report.footers} footers and {report.dvs} deletion vectors were read and agree with the log{unread}"
+    return Finding(FSCK, None, reason, numbers)
 
 
 def _manifest_lag(inspection: _Inspection) -> Finding:
@@ -342,6 +424,7 @@ _ANSWERS: Mapping[str, Callable[[_Inspection], Finding]] = {
     RETENTION: _retention,
     "deletion_files": _deletion_files,
     "manifest_lag": _manifest_lag,
+    FSCK: _fsck,
 }
 
 

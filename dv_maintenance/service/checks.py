@@ -16,6 +16,7 @@ from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.maintenance.checks import CHECKS as TABLE_CHECKS
 from dv_maintenance.maintenance.checks import (
     ERASE_WITHIN,
+    FSCK,
     READABLE,
     RETENTION,
     Finding,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHECKS",
     "ERASE_WITHIN",
+    "FSCK",
     "PARTITIONS",
     "READABLE",
     "Finding",
@@ -70,9 +72,10 @@ _NAMED: Final = 5
 def check_names(watched: WatchedTable) -> list[str]:
     """The checks of a table, in the order of ``CHECKS``: the one for manifests only if the table has that job, the one
     for deletion files unless its format is known to have checksums, the one for deadlines only if the policy has one,
-    the one for partitions only if they can be optimized.
+    the one for partitions only if they can be optimized. Without ``FSCK``, which reads far more than the
+    others and has a schedule of its own.
     """
-    without = {"manifest_lag"} if "manifest" not in watched.jobs else set()
+    without = {FSCK} if "manifest" in watched.jobs else {FSCK, "manifest_lag"}
     known = known_format(watched.format)
     without |= {"deletion_files"} if known is not None and known.dv_checksums else set()
     without |= {ERASE_WITHIN} if watched.policy.erase_within is None else set()

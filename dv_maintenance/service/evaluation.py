@@ -169,7 +169,12 @@ class _Evaluation:
         if self.observer.data_versions:
             if found.inspection.changed:
                 self.orchestrator.record(table, found)
-            if not state.readable:
+            if found.damage is not None:
+                # Said once: until the files are back, each look finds them missing.
+                if last.readable is not False:
+                    self.orchestrator.check(table, found.damage)
+                state = replace(state, readable=False)
+            elif not state.readable:
                 self.orchestrator.check(table, Finding(READABLE, None, "The table's newest version can be read."))
                 state = replace(state, readable=True)
         if found.findings is not None:

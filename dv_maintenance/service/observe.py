@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dv_maintenance.errors import StorageError
+from dv_maintenance.maintenance.checks import damaged
+from dv_maintenance.maintenance.fsck import FEW, damage_of
 from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.service.checks import Looks, has_partitions, work_left
 from dv_maintenance.service.cursor import TableState
@@ -41,6 +44,8 @@ class Observation:
     due_keys: frozenset[str | None] = frozenset()
     snapshot: Snapshot | None = None
     findings: tuple[Finding, ...] | None = None
+    damage: Finding | None = None
+    """Files of the newest version that are missing. Looked for if the table changed or could not be read before."""
 
 
 class Observer:
@@ -112,13 +117,14 @@ class Observer:
             known = last_data_version(table, max(earlier, default=None))
         other = self.checks and self._is_other(last.inspection, found)
         findings = self._findings(watched, table, looks, last, found, seen) if self.checks else None
+        damage = self._damage(table, last, found, seen)
         now_or_before = [each for each in (found, last.inspection) if "optimize" in each.due]
         due = "optimize" in found.due
         # That work became due, or no longer is, is news without a commit.
         news = self.checks and has_partitions(watched) and (other or len(now_or_before) == 1)
         to_plan = watched.partitions is not None and due and (not busy or news)
         if not to_plan and not news and (watched.partitions is None or not found.changed):
-            return Observation(found, known, findings=findings)
+            return Observation(found, known, findings=findings, damage=damage)
         snapshot = seen.snapshot or table.snapshot(found.version)
         now, plan = time.time_ns() // 1_000_000, None
         if to_plan:
@@ -126,7 +132,19 @@ class Observer:
         if news:
             findings = (*(findings or ()), work_left(watched, snapshot, plan))
         keys = frozenset[str | None]() if plan is None else due_keys(watched, plan)
-        return Observation(found, known, keys, snapshot if found.changed else None, findings)
+        return Observation(found, known, keys, snapshot if found.changed else None, findings, damage)
+
+    def _damage(self, table: Table, last: TableState, found: Inspection, seen: Seen) -> Finding | None:
+        """A tick has no time for the files of a large table: their check is left to its own runs."""
+        if not self.checks or not (found.changed or not last.readable):
+            return None
+        if seen.snapshot is None:
+            seen.snapshot = table.snapshot(found.version)
+        try:
+            damage = damage_of(table, seen.snapshot, most=FEW)
+        except StorageError:
+            return None  # the log can be read: whoever watches it need not have the right to look at files
+        return damaged(seen.snapshot, damage) if damage else None
 
     @staticmethod
     def _is_other(last: Inspection, found: Inspection) -> bool:

@@ -96,6 +96,10 @@ class Schedule(_Written):
         default=None,
         description="Vacuums get a job and a schedule of their own, so that no rewrite that fails delays them.",
     )
+    fsck_cron: str | None = Field(
+        default=None,
+        description="When the check fsck reads every footer and every deletion vector of all tables.",
+    )
     timezone: str = "UTC"
 
 

@@ -56,7 +56,7 @@ class Storage(Place):
         """All bytes. Raises FileNotFoundError, StorageError."""
         store, key = self._at(path)
         with storage_errors(path):
-            if self._local_path(path):
+            if self.on_disk(path):
                 # A log is a thousand small files: the store's own thread hops would cost more than reading them.
                 return self.access.read(self.local(path))
             found = store.get(key)
@@ -66,7 +66,7 @@ class Storage(Place):
         """At most ``length`` bytes from ``start``; fewer only where the file ends before. Raises as :meth:`get`."""
         store, key = self._at(path)
         with storage_errors(path):
-            if self._local_path(path):
+            if self.on_disk(path):
                 data = self.access.read_range(self.local(path), start, length)
                 size = store.head(key)["size"] if len(data) < length else start + length
             else:
@@ -105,7 +105,7 @@ class Storage(Place):
         On local disk a link to a folder is listed as a file of -1 bytes, and not followed. A missing folder is empty.
         Not for whole tables: see :meth:`walk`.
         """
-        if self._local_path(prefix):
+        if self.on_disk(prefix):
             with storage_errors(prefix):
                 found = [info for info in self._list_local(prefix, staged) if after is None or info.path > after]
             return sorted(found, key=lambda info: info.path)
@@ -146,7 +146,7 @@ class Storage(Place):
         On local disk it is complete and unordered, and no file is inspected. In an object store it is the answer to a
         single request: about a thousand names, the first ones if the store lists by name. A missing folder is empty.
         """
-        if self._local_path(folder):
+        if self.on_disk(folder):
             try:
                 with storage_errors(folder), self.access.scan(self.local(folder)) as entries:
                     return tuple(entry.name for entry in entries if not entry.is_dir()), True
@@ -160,7 +160,7 @@ class Storage(Place):
 
     def folders(self, path: str = "") -> tuple[str, ...]:
         """Names of the folders directly below a folder, sorted; none if it is missing. Links are not followed."""
-        if self._local_path(path):
+        if self.on_disk(path):
             try:
                 with storage_errors(path), self.access.scan(self.local(path)) as entries:
                     return tuple(sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False)))
@@ -226,7 +226,7 @@ class Storage(Place):
         import pyarrow as pa
 
         with storage_errors(path):
-            if self._local_path(path):
+            if self.on_disk(path):
                 return self.access.open_input(self.local(path))
 
             store, key = self._at(path)
@@ -252,7 +252,7 @@ class Storage(Place):
         self.check_target(path)
         store, key = self._at(path)
         with storage_errors(path):
-            if staging is None or not self._local_path(path):
+            if staging is None or not self.on_disk(path):
                 store.put(key, data)
                 return
             self.check_target(staging)
@@ -284,7 +284,7 @@ class Storage(Place):
             self.prove_put_if_absent(path.rpartition("/")[0])
         store, key = self._at(path)
         with storage_errors(path):
-            if staging is None or not self._local_path(path):
+            if staging is None or not self.on_disk(path):
                 store.put(key, data, mode="create")
                 return
             self.check_target(staging)
@@ -322,7 +322,7 @@ class Storage(Place):
 
         self.check_target(path)
         with storage_errors(path):
-            if self._local_path(path):
+            if self.on_disk(path):
                 target = self.local(path)
                 if os.path.islink(target):
                     raise self.fence.refused(f"{path} is a link")
@@ -360,7 +360,7 @@ class Storage(Place):
         self.check_target(target)
         try:
             with storage_errors(source):
-                if not self._local_path(source):
+                if not self.on_disk(source):
                     return self._copy_and_delete(source, target)
                 place = self.local(target)
                 self.access.make_folders(os.path.dirname(place))
@@ -405,7 +405,7 @@ class Storage(Place):
 
     def _at(self, path: str) -> tuple[Any, str]:
         """The obstore store that holds ``path``, and the key in it."""
-        if self._local_path(path):
+        if self.on_disk(path):
             # One store for the whole disk: it works before the table's folder exists, and for files outside it.
             return self._store("file://"), self.local(path).lstrip("/")
         if "://" not in path:

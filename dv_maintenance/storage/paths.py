@@ -129,7 +129,8 @@ class Place:
         """The path on local disk. Only for ``is_local`` places."""
         return unquote(path[7:]) if path.startswith("file://") else os.path.join(self._root, path)
 
-    def _local_path(self, path: str) -> bool:
+    def on_disk(self, path: str) -> bool:
+        """Whether a path is on local disk."""
         return path.startswith("file://") if "://" in path else self.is_local
 
 

@@ -9,8 +9,10 @@ name.
 from __future__ import annotations
 
 import stat
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +27,8 @@ _THREADS: Final = 32
 _RANGE: Final = 1000  # names that one thread looks for
 # With fewer names, requests by name are as fast, and never read pages of names that nobody asked for.
 _LIST_FROM: Final = 128
+# On local disk a stat takes some microseconds, and threads only get into each other's way. Seconds per file.
+_SLOW: Final = 100e-6
 # A range is listed as long as that is cheaper than asking by name: objects seen per wanted name.
 _WASTE: Final = 20
 
@@ -40,25 +44,30 @@ def stored_sizes(storage: Storage, paths: Sequence[str], step: Step | None = Non
     ------
     StorageError : the storage did not answer.
     """
-    done, total = 0, len(paths)
     found: dict[str, int | None] = {}
-    named = [path for path in paths if "://" in path or storage.is_local]
-    listed = sorted({path for path in paths if "://" not in path} - set(named))
-    if len(listed) < _LIST_FROM:
-        named, listed = [*named, *listed], []
+    total = len(paths)
+
+    def collect(sizes: dict[str, int | None]) -> None:
+        found.update(sizes)
+        if step is not None:
+            step(min(len(found), total), total)
+
+    here = [path for path in paths if storage.on_disk(path)]
+    away = sorted(set(paths).difference(here))
+    parts = iter([here[at : at + _RANGE] for at in range(0, len(here), _RANGE)])
+    for part in parts:
+        began = time.perf_counter()
+        collect(_asked(storage, part))
+        if time.perf_counter() - began > _SLOW * len(part):
+            break  # a disk behind a network
     with ThreadPoolExecutor(_THREADS) as pool:
-
-        def collect(part: Callable[[Sequence[str]], dict[str, int | None]], wanted: Sequence[str]) -> None:
-            nonlocal done
-            for sizes in pool.map(part, _parts(wanted)):
-                found.update(sizes)
-                done += len(sizes)
-                if step is not None:
-                    step(min(done, total), total)
-
-        collect(lambda part: _listed(storage, part), listed)
-        lacking = [path for path in listed if path not in found]
-        collect(lambda part: {path: _size(storage, path) for path in part}, [*named, *lacking])
+        for sizes in pool.map(partial(_asked, storage), parts):
+            collect(sizes)
+        listed = [path for path in away if "://" not in path] if len(away) >= _LIST_FROM else []
+        for sizes in pool.map(partial(_listed, storage), _parts(listed)):
+            collect(sizes)
+        for sizes in pool.map(partial(_asked, storage), _parts([path for path in away if path not in found])):
+            collect(sizes)
     return [found[path] for path in paths]
 
 
@@ -80,12 +89,20 @@ def _listed(storage: Storage, wanted: Sequence[str]) -> dict[str, int | None]:
     return found
 
 
+def _asked(storage: Storage, wanted: Sequence[str]) -> dict[str, int | None]:
+    """The sizes by name, one request each."""
+    return {path: _size(storage, path) for path in wanted}
+
+
 def _size(storage: Storage, path: str) -> int | None:
     try:
-        if not (path.startswith("file://") or (storage.is_local and "://" not in path)):
+        if not storage.on_disk(path):
             return storage.head(path).size
-        with storage_errors(path):
-            info = storage.access.stat(storage.local(path))
-    except FileNotFoundError:
+        # No context manager unless there is a failure: there may be a million files.
+        info = storage.access.stat(storage.local(path))
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        with storage_errors(path):
+            raise error from None
     return None if stat.S_ISDIR(info.st_mode) else info.st_size

@@ -18,7 +18,7 @@ attributes:
       partitions: {name: day, every: day, start: 2026-01-01}
       tags: {tier: gold}
     - {path: events}
-  schedule: {cron: "0 3 * * *", vacuum_cron: "0 5 * * *"}
+  schedule: {cron: "0 3 * * *", vacuum_cron: "0 5 * * *", fsck_cron: "0 6 * * 0"}
   sensor: {every_seconds: 7}
   spark: {master: "sc://spark:15002", conf: {spark.executor.memory: 2g}}
 """
@@ -42,7 +42,10 @@ def test_a_dag_for_each_table_and_each_schedule(in_airflow: Callable[[str], str]
     (tmp_path / "tables.yaml").write_text(FILE)
     dags = json.loads(in_airflow(SHOW.replace("ARGUMENTS", "pool='dv_{table}'")).splitlines()[-1])
     name, orders, backfills = "sales__orders", "lake.sales__orders", "lake.sales__orders.partitions"
-    assert dags.keys() == {orders, "lake.events", "lake_vacuum", backfills}
+    fscks = {f"lake_fsck.{name}", "lake_fsck.events"}
+    assert dags.keys() == {orders, "lake.events", "lake_vacuum", backfills} | fscks
+    assert dags["lake_fsck.events"]["tasks"] == {"fsck": [[], "team:sales", "dv_events"]}
+    assert dags["lake_fsck.events"]["schedule"] == "CronTriggerTimetable"
     of_orders = dags[orders]
     assert of_orders["tasks"] == {
         "optimize": [["check", "manifest"], "team:sales", f"dv_{name}"],

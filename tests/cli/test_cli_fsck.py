@@ -52,3 +52,45 @@ def test_no_table_is_not_a_damaged_one(tmp_path: Path, capsys: pytest.CaptureFix
     assert cli.main(["fsck", str(tmp_path / "nothing")]) == 2
     assert cli.main(["fsck", str(tmp_path / "nothing"), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"] == "TableNotFoundError"
+
+
+def test_health_and_doctor_look_at_files(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["health", str(table), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["storage"] == {"looked": True, "damage": []}
+    assert cli.main(["doctor", str(table)]) == 0
+    capsys.readouterr()
+    (gone,) = sorted(table.rglob("p=b/*.parquet"))
+    gone.unlink()
+    assert cli.main(["health", str(table)]) == 5
+    said = capsys.readouterr().out
+    assert f"p=b/{gone.name} (p=b): it does not exist. 8 live rows can't be read." in said
+    assert "1 file that readers need is missing or damaged: dvm fsck says what repairs the table" in said
+    assert cli.main(["health", str(table), "--json"]) == 5
+    body = json.loads(capsys.readouterr().out)
+    assert [each["fault"] for each in body["storage"]["damage"]] == ["missing"]
+    assert body["warnings"]
+    # An older version may have been vacuumed.
+    assert cli.main(["health", str(table), "--version", "6"]) == 0
+    capsys.readouterr()
+    assert cli.main(["doctor", str(table)]) == 5
+    said = capsys.readouterr().out
+    assert f"p=b/{gone.name} (p=b): it does not exist" in said
+    assert f"dvm fsck {table.as_uri()} says what repairs it" in said
+    assert "delta table at version 6, with missing or damaged files" in said
+
+
+def test_health_says_what_it_did_not_look_at(
+    table: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dv_maintenance.maintenance.fsck.FEW", 2)
+    assert cli.main(["health", str(table)]) == 0
+    assert "its 3 files were not looked for: dvm fsck does" in capsys.readouterr().out
+
+    def denied(_: object, path: str) -> object:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.undo()
+    monkeypatch.setattr("dv_maintenance.access.Access.stat", denied)
+    assert cli.main(["health", str(table)]) == 0
+    assert "whether all files exist is unknown" in capsys.readouterr().out
+    assert cli.main(["fsck", str(table)]) == 1

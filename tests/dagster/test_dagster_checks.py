@@ -75,10 +75,13 @@ def test_a_table_that_cannot_be_read_fails_one_check(
     result = definitions(lost, fine).resolve_job_def("checks").execute_in_process(instance=instance)
     assert result.success
     evaluations = [each for each in result.get_asset_check_evaluations() if each.asset_key == dg.AssetKey("lost")]
-    assert [(each.check_name, each.passed, each.severity) for each in evaluations] == [("readable", False, ERROR)]
+    assert [(each.check_name, each.passed, each.severity) for each in evaluations] == [
+        ("readable", False, ERROR),
+        ("fsck", False, ERROR),
+    ]
     assert "no table found here" in str(evaluations[0].description)
     assert evaluations[0].metadata["error"].value == "TableNotFoundError"
-    assert len(result.get_asset_check_evaluations()) == 1 + len(check_names(fine))
+    assert len(result.get_asset_check_evaluations()) == 2 + len(check_names(fine)) + 1
 
 
 def test_chosen_checks_only(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
@@ -93,3 +96,37 @@ def test_chosen_checks_only(make_table: MakeTable, instance: dg.DagsterInstance)
 @pytest.mark.parametrize(("jobs", "expected"), [(["optimize"], False), (["manifest"], True)])
 def test_manifests_are_checked_where_they_matter(jobs: Any, expected: bool) -> None:
     assert ("manifest_lag" in check_names(WatchedTable(name="t", path="t", jobs=jobs))) is expected
+
+
+def test_missing_files_fail_the_checks(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
+    table = make_table()
+    defs = definitions(table)
+    files = sorted(Path(table.path).glob("deletion_vector_*.bin"))
+    assert files
+    for each in files:
+        each.unlink()
+    found = run(defs, "checks", instance)
+    for name in ("readable", "deletion_files", "fsck"):
+        assert (found[name].passed, found[name].severity) == (False, ERROR)
+        assert files[0].name in str(found[name].description) or files[-1].name in str(found[name].description)
+    assert "dvm fsck says what repairs it" in str(found["readable"].description)
+    assert "Copy each file back" in str(found["fsck"].description)
+    (row, *_) = found["fsck"].metadata["rows"].records
+    assert (row.data["kind"], row.data["fault"]) == ("dv", "missing")
+
+
+def test_fsck_runs_alone(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
+    """Not with maintenance, and not for somebody who observes a table: it reads every file."""
+    table = make_table()
+    defs = definitions(table)
+    assert "fsck" not in run(defs, "dv_maintenance", instance)
+    key = dg.AssetKey(["shop", "orders"])
+    job = defs.resolve_implicit_global_asset_job_def()
+    spark = {"spark": SparkResource(engine="local")}
+    both = job.get_subset(asset_selection={key}).execute_in_process(instance=instance, resources=spark)
+    assert both.success
+    assert "readable" in {each.check_name for each in both.get_asset_check_evaluations()}
+    assert "fsck" not in {each.check_name for each in both.get_asset_check_evaluations()}
+    alone = job.get_subset(asset_selection=set(), asset_check_selection={dg.AssetCheckKey(key, "fsck")})
+    found = alone.execute_in_process(instance=instance, resources=spark).get_asset_check_evaluations()
+    assert [(each.check_name, each.passed) for each in found] == [("fsck", True)]

@@ -125,7 +125,7 @@ def test_vacuums_have_a_schedule_of_their_own_where_that_is_asked_for(load: Load
         - {path: s3://lake/orders, jobs: [optimize, vacuum, manifest]}
         - {path: docs, format: lance}
         - {path: p.db/t, format: paimon}
-        schedule: {cron: "0 3 * * *", vacuum_cron: "0 5 * * *", timezone: Europe/Vienna}
+        schedule: {cron: "0 3 * * *", vacuum_cron: "0 5 * * *", fsck_cron: "0 6 * * 0", timezone: Europe/Vienna}
         spark: {engine: local}
         """
     )
@@ -137,14 +137,17 @@ def test_vacuums_have_a_schedule_of_their_own_where_that_is_asked_for(load: Load
     assert jobs == {
         "lake_schedule": ("lake", "0 3 * * *", "Europe/Vienna"),
         "lake_vacuum_schedule": ("lake_vacuum", "0 5 * * *", "Europe/Vienna"),
+        "lake_fsck_schedule": ("lake_fsck", "0 6 * * 0", "Europe/Vienna"),
     }
     nodes = {
         name: {node.name for node in defs.resolve_job_def(name).graph.iterate_op_defs()}
-        for name in ("lake", "lake_vacuum")
+        for name in ("lake", "lake_vacuum", "lake_fsck")
     }
     vacuums = {name for name in nodes["lake_vacuum"] if "checks" not in name}
     assert vacuums == {"orders__dv_vacuum", "docs__dv_vacuum", "t__dv_vacuum"}
     assert not {name for name in nodes["lake"] if name.endswith("vacuum")}
+    assert nodes["lake_fsck"] == {"orders__dv_fsck", "docs__dv_fsck", "t__dv_fsck"}
+    assert not {name for name in nodes["lake"] | nodes["lake_vacuum"] if name.endswith("fsck")}
     assert {"orders__dv_manifest", "docs__dv_optimize", "docs__dv_observe"} <= nodes["lake"]
     assert spec(defs, "docs").kinds == {"lance"}
     assert spec(defs, "t").kinds == {"paimon"}

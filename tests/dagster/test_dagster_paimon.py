@@ -91,7 +91,7 @@ def test_checks(make_watched: Watched, instance: dg.DagsterInstance) -> None:
     result = defs.resolve_job_def("checks").execute_in_process(instance=instance)
     assert result.success
     said = {each.check_name: each for each in result.get_asset_check_evaluations()}
-    assert said["deletion_files"].description == "deletion files of paimon tables have checksums"
+    assert "exist, and are large enough" in str(said["deletion_files"].description)
     assert said["manifest_lag"].description == "Paimon writes its own manifests: nothing to generate"
     assert (said["readable"].passed, said["deleted_ratio"].passed) == (True, False)
 

@@ -534,3 +534,22 @@ def test_everything_is_stopped_until_somebody_starts_it(make_table: MakeTable, m
     defs = make_definitions(make_table())
     assert defs.resolve_sensor_def("dv_accumulation").default_status == dg.DefaultSensorStatus.STOPPED
     assert defs.resolve_schedule_def("dv_daily").default_status == dg.DefaultScheduleStatus.STOPPED
+
+
+def test_a_missing_file_fails_the_check_until_it_is_back(
+    make_definitions: Definitions, make_table: MakeTable, tick: Tick
+) -> None:
+    """The log of such a table can be read, and every look at it was green."""
+    table = make_table()
+    (gone, *_) = sorted(Path(table.path).glob("deletion_vector_*.bin"))
+    data = gone.read_bytes()
+    gone.unlink()
+    defs = make_definitions(table)
+    found = tick(defs)
+    assert checks(found) == [("shop/orders", False)]
+    (said,) = [each.description for each in evaluations(found) if each.check_name == "readable"]
+    assert f"{gone.name}: it does not exist" in str(said)
+    assert checks(tick(defs)) == []
+    gone.write_bytes(data)
+    assert checks(tick(defs)) == [("shop/orders", True)]
+    assert checks(tick(defs)) == []

@@ -1,7 +1,7 @@
 """Whether the files that readers of a version open are there and intact, and what repairs the table if not."""
 
-from dv_maintenance.maintenance.fsck.check import fsck
+from dv_maintenance.maintenance.fsck.check import FEW, damage_of, fsck
 from dv_maintenance.maintenance.fsck.look import Looked, look
 from dv_maintenance.maintenance.fsck.report import Damage, FsckReport
 
-__all__ = ["Damage", "FsckReport", "Looked", "fsck", "look"]
+__all__ = ["FEW", "Damage", "FsckReport", "Looked", "damage_of", "fsck", "look"]

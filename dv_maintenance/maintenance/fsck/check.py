@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["fsck"]
+__all__ = ["FEW", "damage_of", "fsck"]
 
+FEW: Final = 10_000
+"""So many files take less than a second to look for: verbs and sensors that must be fast look no further."""
 _ATTEMPTS: Final = 5
 _COPY_BACK: Final = Remedy(
     "Copy each file back to exactly its path, from a backup or, with a versioned bucket, from its earlier object "
@@ -66,7 +68,36 @@ def fsck(
             found = read(table, snapshot, looked.needed, known, further)
     except DamagedTableError as damage:
         return _of_log(table, version if snapshot is None else snapshot.version, damage, deep=deep)
-    return _report(table, snapshot, looked, found, deep=deep)
+    faults: Sequence[Fault] = [*looked.faults, *found.faults]
+    if version is None:
+        faults = _still_needed(table, snapshot, faults)
+    return _report(table, snapshot, looked, found, faults, deep=deep)
+
+
+def damage_of(
+    table: Table, snapshot: Snapshot, *, most: int | None = None, kinds: Collection[str] | None = None
+) -> tuple[Damage, ...] | None:
+    """The quick look at a newest version, without its history: what is missing or has another size.
+
+    most : look only if the version has no more live files.
+    kinds : look only for files of these kinds, see ``tables.fsck``.
+
+    ``None``: nothing was looked for. Raises the errors of ``look``.
+    """
+    if not isinstance(table, FsckTable) or (most is not None and snapshot.files.num_rows > most):
+        return None
+    faults = _still_needed(table, snapshot, look(table, snapshot, kinds=kinds).faults)
+    return tuple(_damage(table, snapshot, fault, None) for fault in faults)
+
+
+def _still_needed(table: FsckTable, snapshot: Snapshot, faults: Sequence[Fault]) -> Sequence[Fault]:
+    """Without files that later versions no longer need, and that a cleaner may therefore delete any time: a table may
+    move on during a look.
+    """
+    if not faults or table.version() == snapshot.version:
+        return faults
+    needed = set(table.needed_files(table.snapshot())["path"].to_pylist())
+    return [fault for fault in faults if fault.path in needed]
 
 
 def _steps(on_progress: Callable[[int, int], None], more: int) -> Callable[[int, int], None]:
@@ -101,8 +132,9 @@ def _of_log(table: FsckTable, version: int | None, damage: DamagedTableError, *,
     )
 
 
-def _report(table: FsckTable, snapshot: Snapshot, looked: Looked, found: Read, *, deep: bool) -> FsckReport:
-    faults = [*looked.faults, *found.faults]
+def _report(
+    table: FsckTable, snapshot: Snapshot, looked: Looked, found: Read, faults: Sequence[Fault], *, deep: bool
+) -> FsckReport:
     hit = sorted({row for fault in faults for row in fault.files})
     since = _since(table, snapshot, faults) if faults else []
     return FsckReport(

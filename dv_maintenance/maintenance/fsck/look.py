@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.files.arrays import flags, numbers, strings
+from dv_maintenance.files.arrays import flags, int64s, numbers, strings
 from dv_maintenance.maintenance.fsck.faults import MISSING, SIZE, Fault
 from dv_maintenance.storage.sizes import stored_sizes
 from dv_maintenance.tables.fsck import row_numbers
@@ -61,7 +61,7 @@ def look(
     found = np.array(
         [_UNKNOWN if size is None else size for size in stored_sizes(table.storage, paths, step)], np.int64
     )
-    wanted = numbers(pc.fill_null(needed["size"], _UNKNOWN).combine_chunks())
+    wanted = numbers(pc.fill_null(needed["size"], int64s([_UNKNOWN])[0]).combine_chunks())
     exact = flags(needed["exact"])
     stored = found[places]
     wrong = (stored == _UNKNOWN) | ((wanted != _UNKNOWN) & np.where(exact, stored != wanted, stored < wanted))

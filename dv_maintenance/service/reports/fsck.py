@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.text import count, shown, size
@@ -10,7 +12,49 @@ from dv_maintenance.service.text import count, shown, size
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck import Damage, FsckReport
 
-__all__ = ["of_damage", "of_fsck"]
+__all__ = ["Look", "of_damage", "of_fsck", "with_look"]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A quick look at a table's files.
+
+    damage : ``None``: nothing was looked for.
+    error : why not; ``None``: they are too many for a verb that must be fast.
+    """
+
+    damage: tuple[Damage, ...] | None
+    error: str | None = None
+
+
+def with_look(outcome: Outcome, files: int, look: Look) -> Outcome:
+    """The outcome, and which of the table's live files are missing or have another size."""
+    damage = look.damage or ()
+    named = shown([of_damage(each) for each in damage])
+    warnings: tuple[str, ...] = ()
+    if damage:
+        said = f"{count(len(damage), 'file')} that readers need {_is(len(damage))} missing or damaged"
+        warnings = (f"{said}: dvm fsck says what repairs the table",)
+    elif look.error is not None:
+        warnings = (f"whether all files exist is unknown: {look.error}",)
+    elif look.damage is None and files:
+        warnings = (f"its {files:,} files were not looked for: dvm fsck does",)
+    if not warnings:
+        return replace(outcome, report=_with_warnings(outcome.report, (), looked=look.damage is not None, damage=()))
+    lines = {**outcome.lines, "warnings": (*outcome.lines.get("warnings", ()), *warnings)}
+    report = _with_warnings(outcome.report, warnings, looked=look.damage is not None, damage=damage)
+    return replace(outcome, lines=lines, damage=(*outcome.damage, *named), report=report)
+
+
+def _with_warnings(
+    report: Mapping[str, Any], warnings: tuple[str, ...], *, looked: bool, damage: tuple[Damage, ...]
+) -> dict[str, Any]:
+    storage = {"looked": looked, "damage": [asdict(each) for each in damage]}
+    return {**report, "warnings": [*report.get("warnings", ()), *warnings], "storage": storage}
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def of_fsck(report: FsckReport) -> Outcome:

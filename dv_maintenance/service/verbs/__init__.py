@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dv_maintenance.service.verbs.rewrites import apply, apply_plan, downgrade, purge, zorder
     from dv_maintenance.service.verbs.rows import delete_rows, merge_rows, update_rows
     from dv_maintenance.service.verbs.simulation import simulate, simulate_tables, simulate_watched
-    from dv_maintenance.service.verbs.state import fsck, health, history, opened, plan, report_table
+    from dv_maintenance.service.verbs.state import fsck, health, history, look, opened, plan, report_table
     from dv_maintenance.service.verbs.versions import checkpoint, convert, engine_sql, restore
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "fsck",
     "health",
     "history",
+    "look",
     "manifest",
     "merge_rows",
     "nothing_due",
@@ -59,6 +60,7 @@ _HOMES = {
     "fsck": "state",
     "health": "state",
     "history": "state",
+    "look": "state",
     "manifest": "files",
     "merge_rows": "rows",
     "nothing_due": "jobs",

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dv_maintenance.errors import StorageError
 from dv_maintenance.maintenance.health import health as measure
 from dv_maintenance.service.outcome import Outcome, TableReport
+from dv_maintenance.service.reports.fsck import Look, with_look
 from dv_maintenance.service.reports.health import columns_of, of_health, of_state, with_deadlines
 from dv_maintenance.tables import open_table
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["fsck", "health", "history", "opened", "plan", "report_table"]
+__all__ = ["fsck", "health", "history", "look", "opened", "plan", "report_table"]
 
 
 def opened(watched: WatchedTable) -> Table:
@@ -46,14 +48,35 @@ def report_table(
 def health(table: Table, version: int | None = None, policy: Policy | None = None) -> Outcome:
     """Files, deletion vectors and rows, in total and by partition, and the deadlines of the policy, if it has any.
 
-    version : ``None``: the newest one. What is to be erased is only known of that.
+    version : ``None``: the newest one. What is to be erased is only known of that, and only its files are looked for.
     """
     snapshot = table.snapshot(version)
     state = of_state(measure(snapshot))
+    if version is None:
+        state = with_look(state, snapshot.files.num_rows, _look(table, snapshot))
     found = None if policy is None or version is not None else _to_erase(table, snapshot, policy)
     if found is None:
         return state
     return replace(with_deadlines(state, found), report={**state.report, "erasure": found.to_json()})
+
+
+def look(table: Table) -> Outcome:
+    """Whether the newest version can be read: its log, and whether its files exist, unless they are very many. Raises
+    the errors of reading the log.
+    """
+    snapshot = table.snapshot()
+    reason = f"{table.format} table at version {snapshot.version}"
+    return with_look(Outcome(reason), snapshot.files.num_rows, _look(table, snapshot))
+
+
+def _look(table: Table, snapshot: Snapshot) -> Look:
+    from dv_maintenance.maintenance.fsck import FEW, damage_of
+
+    try:
+        return Look(damage_of(table, snapshot, most=FEW))
+    except StorageError as error:
+        # The right to read the log is enough for all else.
+        return Look(None, str(error))
 
 
 def fsck(

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.files.arrays import flags, numbers, strings
+from dv_maintenance.files.arrays import bools, flags, int64s, numbers, strings
 from dv_maintenance.storage import RawName
 from dv_maintenance.tables.delta.rows.tasks import descriptor, dv_ref
 from dv_maintenance.tables.delta.vacuum.expired import NOT_PLAIN
@@ -31,10 +31,12 @@ def needed_files(storage: Storage, snapshot: DeltaSnapshot) -> pa.Table:
     """Data files with their exact sizes, and DV files, each as large as its last DV needs."""
     files = snapshot.files
     dvs = files["dv"].combine_chunks()
-    stored = pc.fill_null(pc.not_equal(pc.struct_field(dvs, "storage_type"), "i"), False)
+    # Scalars of Arrow: from one of Python it makes its own only after it imported pandas.
+    stored = pc.fill_null(pc.not_equal(pc.struct_field(dvs, "storage_type"), strings(["i"])[0]), bools([False])[0])
     dvs = dvs.filter(stored)
-    starts = pc.fill_null(pc.struct_field(dvs, "offset"), 0).cast(pa.int64())
-    ends = pc.add(pc.add(starts, pc.struct_field(dvs, "size").cast(pa.int64())), _DV_FRAME)
+    nothing, frame = int64s([0, _DV_FRAME])
+    starts = pc.fill_null(pc.struct_field(dvs, "offset").cast(pa.int64()), nothing)
+    ends = pc.add(pc.add(starts, pc.struct_field(dvs, "size").cast(pa.int64())), frame)
     return needed(
         [
             Needed(
@@ -63,7 +65,7 @@ def _dv_paths(storage: Storage, dvs: pa.StructArray) -> pa.StringArray:
     if not len(dvs):
         return strings([])
     kinds, names = pc.struct_field(dvs, "storage_type"), pc.struct_field(dvs, "path_or_inline")
-    coded = pc.binary_join_element_wise(kinds, names, "").dictionary_encode()
+    coded = pc.binary_join_element_wise(kinds, names, strings([""])[0]).dictionary_encode()
     _, firsts = np.unique(numbers(coded.indices), return_index=True)
     uris = [dv_ref(storage, descriptor(dvs[int(at)].as_py())).uri for at in firsts]
     return strings([storage.path_of_uri(uri) if uri else "" for uri in uris]).take(coded.indices)
