@@ -87,7 +87,8 @@ def _parser() -> _Parser:
     read.add_argument("--version", type=natural, metavar="N", help="an older version")
     read.add_argument("--columns", type=names, metavar="A,B", help="only these, in this order")
     read.add_argument("--limit", type=natural, metavar="N", help="at most so many rows")
-    read.add_argument("-o", "--output", metavar="FILE", help=".arrow, .parquet or .jsonl")
+    read.add_argument("--where", metavar="SQL", help="only rows for which this is true: a condition in Spark SQL")
+    _rows_output(read)
 
     plan = verb("plan", "verbs:plan", "What a policy would do, and why; changes nothing", table, access, policy)
     plan.add_argument("-o", "--output", metavar="FILE", help="write the plan there, for 'dvm apply --plan'")
@@ -205,7 +206,7 @@ def _parser() -> _Parser:
     changes = verb("changes", "rows:changes", "Rows that each version inserted, deleted or updated", table, access)
     changes.add_argument("--from", type=natural, required=True, dest="first", metavar="V", help="the first version")
     changes.add_argument("--to", type=natural, dest="last", metavar="V", help="the last version (default: newest)")
-    changes.add_argument("-o", "--output", metavar="FILE", help=".arrow, .parquet or .jsonl")
+    _rows_output(changes)
 
     restore = verb("restore", "verbs:restore", "Make an older version the newest", table, access)
     point = restore.add_mutually_exclusive_group(required=True)
@@ -301,6 +302,16 @@ def _parser() -> _Parser:
     zorder.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
     _plan_view(zorder)
     return parser
+
+
+def _rows_output(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("-o", "--output", metavar="FILE", help=".parquet, .csv, .arrow or .jsonl")
+    verb.add_argument(
+        "--as",
+        dest="form",
+        choices=("table", "csv", "jsonl"),
+        help="what stdout shows (default: a table on a terminal, elsewhere JSON lines)",
+    )
 
 
 def _plan_view(verb: argparse.ArgumentParser) -> None:

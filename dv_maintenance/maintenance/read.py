@@ -1,9 +1,10 @@
-"""Live rows of a table at any version, through its deletion vectors; to Arrow, Parquet or JSON lines."""
+"""Live rows of a table at any version, through its deletion vectors; to Arrow, Parquet, CSV or JSON lines."""
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import tempfile
 from base64 import b64encode
 from collections import Counter
@@ -15,11 +16,15 @@ import pyarrow as pa
 from dv_maintenance.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
+    from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["OUTPUTS", "read", "write_rows"]
+__all__ = ["OUTPUTS", "check_output", "chosen_schema", "read", "write_rows"]
 
-OUTPUTS = (".arrow", ".parquet", ".jsonl")
+# What readers of CSV would take for structure, or trim.
+_QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
+
+OUTPUTS = (".arrow", ".parquet", ".csv", ".jsonl")
 
 
 def read(
@@ -39,21 +44,7 @@ def read(
     Errors of the table for a version, and of the scan for a file, pass through.
     """
     snapshot = table.snapshot(version)
-    schema = snapshot.schema
-    if limit is not None and limit < 0:
-        raise UsageError(f"the limit is negative: {limit}", table=table.uri, next_step="give a number from 0 up")
-    if columns is not None:
-        unknown = [name for name in columns if name not in schema.names]
-        twice = [name for name, times in Counter(columns).items() if times > 1]
-        if unknown or twice or not columns:
-            problems = [f"no column {name!r}" for name in unknown] + [f"column {name!r} twice" for name in twice]
-            raise UsageError(
-                ", ".join(problems) or "no columns are named",
-                table=table.uri,
-                version=snapshot.version,
-                next_step=f"choose from {', '.join(schema.names)}",
-            )
-        schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
+    schema = chosen_schema(snapshot, columns, limit)
 
     def batches() -> Iterator[pa.RecordBatch]:
         from dv_maintenance.engine.scan import scan
@@ -70,11 +61,44 @@ def read(
     return schema, batches()
 
 
+def chosen_schema(snapshot: Snapshot, columns: Sequence[str] | None, limit: int | None) -> pa.Schema:
+    """The schema of the columns that :func:`read` was asked for, whose errors it raises."""
+    schema = snapshot.schema
+    if limit is not None and limit < 0:
+        raise UsageError(f"the limit is negative: {limit}", table=snapshot.table, next_step="give a number from 0 up")
+    if columns is not None:
+        unknown = [name for name in columns if name not in schema.names]
+        twice = [name for name, times in Counter(columns).items() if times > 1]
+        if unknown or twice or not columns:
+            problems = [f"no column {name!r}" for name in unknown] + [f"column {name!r} twice" for name in twice]
+            raise UsageError(
+                ", ".join(problems) or "no columns are named",
+                table=snapshot.table,
+                version=snapshot.version,
+                next_step=f"choose from {', '.join(schema.names)}",
+            )
+        schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
+    return schema
+
+
+def check_output(output: str | None) -> None:
+    """Raise UsageError if :func:`write_rows` can't write such a file; ``None`` is no file."""
+    if output is None:
+        return
+    if os.path.splitext(output)[1].lower() not in OUTPUTS:
+        raise UsageError(f"{output} has an unknown extension", next_step=f"use one of {', '.join(OUTPUTS)}")
+    if os.path.isdir(output):
+        raise UsageError(f"{output} is a folder", next_step="name a file")
+
+
 def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str) -> int:
     """Write a file in the format of its extension, and return the number of rows. It appears whole or not at all.
 
     ``.jsonl`` has one object per row: decimals as strings, dates and times as ISO 8601 (UTC with ``Z`` where the column
     has a zone), binary as base64, maps as lists of [key, value], NaN and infinities as strings.
+
+    ``.csv`` has the same values (RFC 4180 with a header, but lines end in a line feed): null is empty, an empty text
+    ``""``, nested values are JSON.
 
     Dictionaries are written as their values, which may differ from file to file of a table.
 
@@ -83,11 +107,8 @@ def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str
     UsageError : the extension is unknown, or the file can't be written.
     RefusedError : the file format has no type for a column.
     """
+    check_output(output)
     extension = os.path.splitext(output)[1].lower()
-    if extension not in OUTPUTS:
-        raise UsageError(f"{output} has an unknown extension", next_step=f"use one of {', '.join(OUTPUTS)}")
-    if os.path.isdir(output):
-        raise UsageError(f"{output} is a folder", next_step="name a file")
     try:
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=extension, dir=os.path.dirname(output) or ".")
     except OSError as error:
@@ -122,7 +143,7 @@ def _write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: I
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise RefusedError(
             f"not every column can be written to Parquet: {error}",
-            next_step="write a .arrow or .jsonl file, or choose the columns",
+            next_step="write a .arrow, .csv or .jsonl file, or choose the columns",
         ) from error
     try:
         rows = _write_batches(batches, lambda batch: output.write([batch]))
@@ -144,19 +165,44 @@ def _write_batches(batches: Iterable[pa.RecordBatch], write: Callable[[pa.Record
 def _write_jsonl(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> int:
     import orjson
 
+    rows = 0
+    for values in _json_rows(schema, batches):
+        file.write(orjson.dumps(dict(zip(schema.names, values, strict=True))) + b"\n")
+        rows += 1
+    return rows
+
+
+def _write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> int:
+    rows = 0
+    file.write((",".join(_csv_cell(name) for name in schema.names) + "\n").encode())
+    for values in _json_rows(schema, batches):
+        file.write((",".join(map(_csv_cell, values)) + "\n").encode())
+        rows += 1
+    return rows
+
+
+def _csv_cell(value: Any) -> str:
+    import orjson
+
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    if text and not _QUOTED.search(text):
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _json_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    """The values of each row as JSON has them."""
     schema, batches = _plain(schema, batches)
     types = [(_mapped(field.type, _in_utc), _mapped(field.type, _as_text)) for field in schema]
     forms = [_form(field.type) for field in schema]
-    rows = 0
     for batch in batches:
         columns = [
             list(map(form, column.cast(in_utc).cast(as_text).to_pylist()))
             for column, (in_utc, as_text), form in zip(batch.columns, types, forms, strict=True)
         ]
-        for values in zip(*columns, strict=True):
-            file.write(orjson.dumps(dict(zip(schema.names, values, strict=True))) + b"\n")
-        rows += batch.num_rows
-    return rows
+        yield from zip(*columns, strict=True)
 
 
 def _plain(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
@@ -176,7 +222,7 @@ def _decoded(type_: pa.DataType) -> pa.DataType:
     return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 
-_WRITERS = {".arrow": _write_arrow, ".parquet": _write_parquet, ".jsonl": _write_jsonl}
+_WRITERS = {".arrow": _write_arrow, ".parquet": _write_parquet, ".csv": _write_csv, ".jsonl": _write_jsonl}
 
 
 def _in_utc(type_: pa.DataType) -> pa.DataType:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from dv_maintenance.service.engines import EngineOf, spark_of
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.text import count
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from dv_maintenance.tables.table import Table
 
-__all__ = ["changes", "rows"]
+__all__ = ["changes", "rows", "rows_where"]
 
 
 def rows(
@@ -30,12 +31,46 @@ def rows(
     columns: Sequence[str] | None = None,
     limit: int | None = None,
 ) -> Outcome:
-    """The live rows. ``output``: an ``.arrow``, ``.parquet`` or ``.jsonl`` file; ``None``: only count them. Raises the
-    errors of ``maintenance.read``.
+    """The live rows. Raises the errors of ``maintenance.read``.
+
+    output : an ``.arrow``, ``.parquet``, ``.csv`` or ``.jsonl`` file; ``None``: only count them.
     """
     from dv_maintenance.maintenance.read import read, write_rows
 
     schema, batches = read(table, version, columns, limit)
+    if output is None:
+        found = sum(batch.num_rows for batch in batches)
+        return Outcome(f"{count(found, 'row')}.", report={"rows": found, "output": None})
+    found = write_rows(schema, batches, output)
+    return Outcome(f"Wrote {count(found, 'row')} to {output}.", report={"rows": found, "output": output})
+
+
+def rows_where(
+    table: Table,
+    engine: EngineOf,
+    where: str,
+    output: str | None = None,
+    *,
+    version: int | None = None,
+    columns: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> Outcome:
+    """The live rows for which a condition in Spark SQL is true; else as :func:`rows`.
+
+    Raises
+    ------
+    UsageError : the engine is not Spark.
+
+    Errors of ``dml.read`` pass through.
+    """
+    from dv_maintenance.dml.read import matching_rows
+    from dv_maintenance.maintenance.read import check_output, chosen_schema, write_rows
+
+    check_output(output)
+    snapshot = table.snapshot(version)
+    schema = chosen_schema(snapshot, columns, limit)
+    spark = spark_of(engine, table, "can't evaluate conditions")
+    batches = matching_rows(table, spark, where, snapshot, schema, limit)
     if output is None:
         found = sum(batch.num_rows for batch in batches)
         return Outcome(f"{count(found, 'row')}.", report={"rows": found, "output": None})

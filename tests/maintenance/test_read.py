@@ -96,7 +96,7 @@ def test_arrow_and_parquet_hold_the_same_rows(tmp_path: Path) -> None:
     assert pq.read_schema(tmp_path / "none.parquet").names == ROWS.schema.names
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows", "missing/rows.arrow"])
+@pytest.mark.parametrize("name", ["rows.xlsx", "rows", "missing/rows.arrow"])
 def test_places_that_can_not_be_written(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError):
         write_rows(ROWS.schema, [], str(tmp_path / name))
