@@ -120,10 +120,11 @@ def _keep_in_step(context: dg.AssetExecutionContext, table: WatchedTable, opened
     instance = context.instance
     for new in partitions.missing_partitions(table, snapshot, instance):
         instance.add_dynamic_partitions(new.partitions_def_name, list(new.partition_keys))
-    if working_on(table, at_work(instance)) is None:
-        for gone in partitions.gone_partitions(table, snapshot, instance):
-            for key in gone.partition_keys:
-                instance.delete_dynamic_partition(gone.partitions_def_name, key)
+    if working_on(table, at_work(instance)) not in (None, f"run {context.run.run_id[:8]}"):
+        return
+    for gone in partitions.gone_partitions(table, snapshot, instance):
+        for key in gone.partition_keys:
+            instance.delete_dynamic_partition(gone.partitions_def_name, key)
     plan = due_plan(table, opened, snapshot, lambda now: reads_downstream(instance, asset_graph(context), table, now))
     due = frozenset[str | None]() if plan is None else due_keys(table, plan)
     for event in partitions.nothing_to_do(table, snapshot, due, instance, _MAX_RECORDED):

@@ -135,8 +135,8 @@ def observe_first(table: WatchedTable) -> str:
         return ""
     name = naming.table_key(table).to_user_string()
     return (
-        f"Its partitions are those of the table: without any, observe `{name}` first (Observe on its page), or switch "
-        "the sensor on."
+        f"Its partitions are those of the table. Where there are none yet, observe `{name}` first (Observe on its "
+        "page), or switch the sensor on."
     )
 
 

@@ -168,7 +168,8 @@ class _Dagster:
             self.partitions += missing_partitions(table, snapshot, self.instance)
             if self.busy(table) is None:
                 self.partitions += gone_partitions(table, snapshot, self.instance)
-            self.events += nothing_to_do(table, snapshot, observation.due_keys, self.instance, _MAX_RECORDED)
+                # A run records what it did after its commit: this would be newer, and the page would show it instead.
+                self.events += nothing_to_do(table, snapshot, observation.due_keys, self.instance, _MAX_RECORDED)
         # With `observe: false` another asset reports the data version.
         tags = {"dagster/data_version": str(observation.data_version)} if table.observe else None
         entries = render(of_inspection(observation.inspection), reason="due") | of_findings(observation.findings or ())

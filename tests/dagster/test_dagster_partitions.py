@@ -361,12 +361,17 @@ def test_partitions_as_found_come_and_go_with_their_rows(sales: MakeTable, insta
         status=dg.DagsterRunStatus.STARTED,
     )
     instance.add_run(at_work)
-    cursor = look(table, instance, cursor).cursor
+    look(table, instance, cursor)
     assert known(table, instance) == {"eu", "us"}
+    assert materialized(instance, table) == {}, "the run's own come after its commit"
     instance.report_run_canceled(at_work)
     job = defs.resolve_implicit_global_asset_job_def()
     assert job.execute_in_process(instance=instance, asset_selection=[naming.table_key(table)]).success
     assert known(table, instance) == {"eu"}, "observing it keeps them in step, too"
+    # A run of the whole job, which also vacuums, is not somebody else's.
+    instance.add_dynamic_partitions("sales__dv_partitions/region", ["gone"])
+    assert defs.resolve_job_def("dv_maintenance").execute_in_process(instance=instance).success
+    assert known(table, instance) == {"eu"}
 
 
 def test_a_grid_of_which_cells_are_empty(sales: MakeTable, instance: dg.DagsterInstance) -> None:
