@@ -45,7 +45,9 @@ def test_a_damaged_table(table: Path, capsys: pytest.CaptureFixture[str]) -> Non
     # The proposal is right.
     assert cli.main(["restore", str(table), "--version", "3"]) == 0
     assert cli.main(["fsck", str(table), "--deep"]) == 0
+    capsys.readouterr()
     assert cli.main(["fsck", str(table), "--version", "6"]) == 5
+    assert "It is an older version" in capsys.readouterr().out
 
 
 def test_no_table_is_not_a_damaged_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,9 @@ import pytest
 
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.maintenance.fsck import fsck
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables.fsck import FsckTable
 from dv_maintenance.testing.backends import DeltaBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.contract import TableContract
 from dv_maintenance.testing.history import InterferingEngine, TableHistory
@@ -98,3 +100,24 @@ def test_no_secret_is_shown(s3: S3) -> None:
         purge(backend.open(), backend.engine())
     shown = [str(caught.value), repr(caught.value), json.dumps(caught.value.to_json())]
     assert not any("do-not-show-me" in text for text in shown)
+
+
+@pytest.mark.parametrize("backend", [delta_on, pytest.param(paimon_on, marks=pytest.mark.deep)], indirect=True)
+def test_fsck_looks_for_objects(backend: TableBackend) -> None:
+    table = TableHistory(backend)
+    table.append("a", 10)
+    table.delete([1])
+    opened = table.table
+    assert isinstance(opened, FsckTable)
+    assert fsck(opened, deep=True).clean
+    needed = opened.needed_files(opened.snapshot()).to_pylist()
+    storage = opened.storage
+    for kind in ("data", "dv"):
+        path = min(row["path"] for row in needed if row["kind"] == kind)
+        data = storage.get(path)
+        storage.delete([path])
+        assert [(each.path, each.fault) for each in fsck(opened).damage] == [(path, "missing")]
+        storage.put(path, data[:-1])
+        assert [(each.path, each.fault) for each in fsck(opened).damage] == [(path, "size")]
+        storage.put(path, data)
+    assert fsck(opened).clean

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.text import count, shown, size
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck import Damage, FsckReport
 
 __all__ = ["Look", "of_damage", "of_fsck", "with_look"]
+
+
+_OLD: Final = "It is an older version: a vacuum deletes such files once the retention has passed, and that is no fault."
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,10 @@ def _is(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def of_fsck(report: FsckReport) -> Outcome:
-    """The damage file by file, then what repairs it, the way that loses least first."""
+def of_fsck(report: FsckReport, *, old: bool = False) -> Outcome:
+    """The damage file by file, then what repairs it, the way that loses least first. ``old``: the version is not the
+    newest, and whoever cleans the table may delete its files.
+    """
     numbers = {
         "version": report.version,
         "files": report.files,
@@ -73,7 +78,7 @@ def of_fsck(report: FsckReport) -> Outcome:
     return Outcome(
         _damaged(report) if report.damage else _clean(report),
         {name: number for name, number in numbers.items() if number is not None},
-        details=(unread,) if report.unread else (),
+        details=((unread,) if report.unread else ()) + ((_OLD,) if old else ()),
         lines={"repair": _remedies(report)} if report.damage else {},
         damage=shown([of_damage(each) for each in report.damage]),
         report=report.to_json(),

@@ -92,7 +92,8 @@ def fsck(
     from dv_maintenance.maintenance.fsck import fsck as check
     from dv_maintenance.service.reports.fsck import of_fsck
 
-    return of_fsck(check(table, version, deep=deep, on_progress=on_progress))
+    report = check(table, version, deep=deep, on_progress=on_progress)
+    return of_fsck(report, old=bool(report.damage) and version is not None and version != table.version())
 
 
 def plan(table: Table, policy: Policy) -> Outcome:
