@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 AIRFLOW := .cache/airflow
 
 .PHONY: help setup java judges lint types imports quick check test tests deep demo ui airflow-environment airflow
-.PHONY: screenshots matrix bench dist clean
+.PHONY: screenshots matrix bench docs dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -92,10 +92,13 @@ matrix: setup ## Run the tests on the oldest and newest Dagster, PySpark and Pyt
 bench: setup judges ## Measure against deltalake and delta-spark (a while; see docs/benchmarks.md)
 	for script in benchmarks/bench_*.py; do $(RUN) python $$script || exit 1; done
 
+docs: setup ## The documentation as a site, in site/ (then: python -m http.server -b 127.0.0.1 -d site)
+	NO_MKDOCS_2_WARNING=1 $(UV) run --frozen --group docs mkdocs build --quiet --strict
+
 dist: setup ## Build wheel and source distribution, and check them as a registry would (DVM_SOURCE_URL=https://... for links)
 	rm -rf dist
 	$(UV) build --quiet --out-dir dist
 	$(UV) run --isolated --frozen --only-group dist twine check --strict dist/*
 
 clean: ## Remove what the targets above made
-	rm -rf .venv .cache demo dist
+	rm -rf .venv .cache demo dist site

@@ -402,6 +402,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in titles}, anchor
 
 
+def test_every_page_has_a_place_in_the_site() -> None:
+    """`make docs` says so, too, but only once it is built: test_site.py."""
+    nav = re.findall(r"^ +- ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert len(nav) == len({*nav})
+    assert {page.name for page in DOCS.glob("*.md")} <= {*nav}
+
+
 # -- what works on which table -------------------------------------------------------------------------------------
 
 FEATURES = DOCS / "features.md"
