@@ -126,6 +126,15 @@ def test_yaml_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             component = DvMaintainedTables.from_attributes_dict(attributes=document["attributes"])
             body = {**document["attributes"], "folders": []}
             load_tables(WatchConfig.model_validate(body), len(component.tables or ()))
+    elif name == "run.yaml":
+        import dagster as dg
+
+        from dv_maintenance.dagster import build_dv_assets
+        from dv_maintenance.service.tables_file import WatchedTable
+
+        resources = {"spark": dg.ResourceDefinition.none_resource()}
+        defs = dg.Definitions(build_dv_assets([WatchedTable(name="orders", path="x")]), resources=resources)
+        dg.validate_run_config(defs.resolve_implicit_global_asset_job_def(), yaml.safe_load(text))
     else:
         assert name == "dagster.yaml"
         from dagster._core.instance.config import dagster_instance_config

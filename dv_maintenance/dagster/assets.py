@@ -1,9 +1,9 @@
 """One table in Dagster: an observed asset for the table itself, and maintenance assets below it.
 
 ``<table>`` is an observable source asset. Its data version is the last version that changed what a query returns, so
-maintenance triggers nothing downstream. ``<table>/dv/optimize``, ``dv/vacuum`` and ``dv/manifest`` are one op each. It
+maintenance triggers nothing downstream. ``optimize``, ``vacuum`` and ``manifest`` are one op each. It
 holds a slot of the table's pool from the plan to the last commit, and runs a verb of ``dv_maintenance.service``. If the
-table has ``partitions``, ``dv/optimize`` is partitioned and works on the chosen ones; a run without partitions works on
+table has ``partitions``, ``optimize`` is partitioned and works on the chosen ones; a run without partitions works on
 the whole table.
 """
 
@@ -32,6 +32,7 @@ from dv_maintenance.service.checks import PARTITIONS, due_plan
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.partitions import describe, due_keys, label
 from dv_maintenance.service.tables_file import Job, WatchedTable
+from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.registry import known_format
 from dv_maintenance.tables.table import Table
@@ -86,7 +87,7 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     spec = dg.AssetSpec(
         key,
         group_name=table.group_name or group,
-        description="The table. Its data version is the last version that changed what a query returns.",
+        description=f"The table {table.name}. Its data version is the last version that changed what a query returns.",
         owners=list(table.owners),
         tags=dict(table.tags),
         metadata=_about(table),
@@ -132,7 +133,7 @@ def _keep_in_step(context: dg.AssetExecutionContext, table: WatchedTable, opened
 
 
 def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
-    description = "Rewrites files with too many deleted rows, and merges small files."
+    description = f"Rewrites files of {table.name} with too many deleted rows, and merges small ones."
     if table.partitions is not None:
         status = f"`{naming.table_key(table).to_user_string()}`, check `{PARTITIONS}`"
         description = (
@@ -191,7 +192,7 @@ def _chosen(context: dg.AssetExecutionContext) -> list[str]:
 
 
 def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
-    description = "Deletes data and deletion vector files that no version inside the retention needs."
+    description = f"Deletes data and deletion vector files of {table.name} that no version inside the retention needs."
 
     @dg.multi_asset(
         name=naming.op_name(table, "vacuum"),
@@ -225,7 +226,8 @@ def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
 
 def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     description = (
-        "Manifests for readers without deletion vectors. Deletion vectors that the policy left alone are purged first."
+        f"Manifests of {table.name} for readers without deletion vectors. Deletion vectors that the policy left alone "
+        "are purged first."
     )
 
     @dg.multi_asset(
@@ -250,7 +252,9 @@ def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
 def _about(table: WatchedTable) -> dict[str, Any]:
     """What an asset's page shows before anything happened."""
     within = table.policy.erase_within
-    return {"dagster/uri": table.path} | ({} if within is None else {"erase_within": format_duration(within)})
+    return {"dagster/uri": absolute_uri(table.path)} | (
+        {} if within is None else {"erase_within": format_duration(within)}
+    )
 
 
 def _planned(

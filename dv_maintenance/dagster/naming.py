@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import dagster as dg
 
@@ -46,8 +46,10 @@ def table_key(table: WatchedTable) -> dg.AssetKey:
     return dg.AssetKey([_NOT_IN_KEYS.sub("_", part) for part in table.name.split("/") if part])
 
 
-def job_key(table: WatchedTable, job: Job) -> dg.AssetKey:
-    return dg.AssetKey([*table_key(table).path, "dv", job])
+def job_key(table: WatchedTable, job: Job | Literal["simulation"]) -> dg.AssetKey:
+    """Below the table's key. Lists and graphs show the last part of a key alone, so that part names the table, too."""
+    path = table_key(table).path
+    return dg.AssetKey([*path, "dv", f"{path[-1]}_{job}"])
 
 
 def job_keys(table: WatchedTable, jobs: Iterable[Job]) -> list[dg.AssetKey]:

@@ -33,7 +33,7 @@ def build_dv_night(
 
     budget : milliseconds.
 
-    Each table gets a materialization of its ``dv/optimize`` as soon as its work is done. One that has to wait gets an
+    Each table gets a materialization of its ``optimize`` as soon as its work is done. One that has to wait gets an
     observation with the reason, so that it does not count as maintained. Where a table fails, the others go on, and the
     run fails at the end. The job holds no slot of the tables' pools: of two runs that rewrite the same files, the
     commit lets one win.

@@ -21,7 +21,7 @@ __all__ = ["build_dv_simulations"]
 def build_dv_simulations(
     tables: Iterable[WatchedTable], policies: Mapping[str, Policy] | None = None, *, since: str = "30d"
 ) -> list[dg.AssetsDefinition]:
-    """An asset ``<table>/dv/simulation`` per table: it replays the table's own log under its policy and others, and
+    """An asset ``<table>/dv/..._simulation`` per table: it replays the table's own log under its policy and others, and
     shows a table, a picture and the numbers. It reads the log only; no schedule or sensor starts it.
 
     policies : others to compare, by name.
@@ -36,7 +36,7 @@ def build_dv_simulations(
 
 
 def _simulation(table: WatchedTable, policies: tuple[tuple[str, Policy], ...], since: int) -> dg.AssetsDefinition:
-    key = dg.AssetKey([*naming.table_key(table).path, "dv", "simulation"])
+    key = naming.job_key(table, "simulation")
     spec = dg.AssetSpec(
         key,
         deps=[naming.table_key(table)],

@@ -330,4 +330,4 @@ def _paths(entry: WatchedTable | TablesFolder, folder: str) -> dict[str, Any]:
 
 
 def _rooted(path: str, folder: str) -> str:
-    return path if "://" in path or path.startswith(("file:", "~")) else os.path.join(folder, path)
+    return path if "://" in path or path.startswith(("file:", "~")) else os.path.normpath(os.path.join(folder, path))

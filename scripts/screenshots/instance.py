@@ -94,7 +94,7 @@ class Dagster:
         return len(self.ask(query, k={"path": asset.split("/")})["assetOrError"].get("assetObservations", ()))
 
     def runs(self) -> list[dict[str, Any]]:
-        """Every run, the newest first: id, status, and assets as ``shop/orders/dv/optimize``."""
+        """Every run, the newest first: id, status, and assets as ``shop/orders/dv/orders_optimize``."""
         query = "{runsOrError {... on Runs {results {id status assetSelection {path}}}}}"
         return [
             {**run, "assets": ["/".join(key["path"]) for key in run["assetSelection"] or ()]}

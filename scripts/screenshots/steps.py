@@ -35,7 +35,7 @@ def steps(browser: Browser, dagster: Dagster, lake: Lake) -> Iterator[Path]:
 def backfill(browser: Browser, dagster: Dagster) -> Iterator[Path]:
     """Three partitions, chosen and launched by hand, and what each of them reports afterwards."""
     chosen = f"[{DAYS[8]}...{DAYS[9]}], {DAYS[11]}"
-    browser.open("/assets/shop/orders/dv/optimize")
+    browser.open("/assets/shop/orders/dv/orders_optimize")
     browser.click("Partitions", role="tab")
     browser.see("Missing (14)")
     browser.click("Materialize")
@@ -53,7 +53,7 @@ def backfill(browser: Browser, dagster: Dagster) -> Iterator[Path]:
     assert [run["status"] for run in dagster.runs()] == ["SUCCESS"] * 2  # one for each range without a gap
     yield browser.shoot("backfill-done")
 
-    browser.open(f"/assets/shop/orders/dv/optimize?view=partitions&partition={DAYS[9]}")
+    browser.open(f"/assets/shop/orders/dv/orders_optimize?view=partitions&partition={DAYS[9]}")
     browser.see("Materialized (3)", "Missing (11)", "rows_purged", "deleted: rewrite into one new file")
     yield browser.shoot("backfill-partition")
 
@@ -71,7 +71,9 @@ def sensor(browser: Browser, dagster: Dagster, lake: Lake) -> Iterator[Path]:
     for ticks, percent in enumerate(_DELETED, start=2):
         lake.delete_returns(percent)
         _observed(dagster, ticks)
-    wait_for("the compaction of returns", lambda: _done(dagster, "shop/returns/dv/optimize"), seconds=_RUN_SECONDS)
+    wait_for(
+        "the compaction of returns", lambda: _done(dagster, "shop/returns/dv/returns_optimize"), seconds=_RUN_SECONDS
+    )
     yield from sensor_results(browser)
 
 
@@ -108,7 +110,7 @@ def damaged_table(browser: Browser) -> Iterator[Path]:
 
 def optimize(browser: Browser) -> Iterator[Path]:
     """What a compaction says about itself."""
-    browser.open("/assets/shop/clicks/dv/optimize")
+    browser.open("/assets/shop/clicks/dv/clicks_optimize")
     browser.see("rows_purged", "dvs_removed", "24 files with more than 5 % of the rows deleted")
     for key in ("reason", "plan"):
         browser.scroll_to(key)

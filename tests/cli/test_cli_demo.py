@@ -122,10 +122,10 @@ def check_instance(folder: Path, runs: list[dict[str, Any]], names: list[str]) -
             # Newest first. Sensor and job both look, so a state may be there twice.
             _, clean, dirty = [deleted for (_, deleted), _ in groupby(plotted)]
             assert clean < dirty
-        optimized = instance.get_materialized_partitions(dg.AssetKey(["demo", "orders", "dv", "optimize"]))
+        optimized = instance.get_materialized_partitions(dg.AssetKey(["demo", "orders", "dv", "orders_optimize"]))
         assert len(optimized) == 14
         if "demo/events" in names:
-            optimized = instance.get_materialized_partitions(dg.AssetKey(["demo", "events", "dv", "optimize"]))
+            optimized = instance.get_materialized_partitions(dg.AssetKey(["demo", "events", "dv", "events_optimize"]))
             assert {key.split("|")[1] for key in optimized} == {"eu"}
 
 

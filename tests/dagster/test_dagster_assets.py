@@ -40,7 +40,9 @@ def run_job(defs: dg.Definitions, instance: dg.DagsterInstance, **options: Any) 
 
 
 def materialization(instance: dg.DagsterInstance, table: WatchedTable, job: str) -> dg.AssetMaterialization:
-    record = instance.get_latest_materialization_event(dg.AssetKey([*table.name.split("/"), "dv", job]))
+    record = instance.get_latest_materialization_event(
+        dg.AssetKey([*table.name.split("/"), "dv", f"{table.name.split('/')[-1]}_{job}"])
+    )
     assert record is not None
     assert record.asset_materialization is not None
     return record.asset_materialization
@@ -146,7 +148,7 @@ def test_a_refused_table_fails_once_and_says_why(
     golden_copy: Callable[[str], Path], make_definitions: Definitions, instance: dg.DagsterInstance
 ) -> None:
     table = WatchedTable(name="liquid", path=str(golden_copy("delta/table_with_liquid_clustering")))
-    key = dg.AssetKey(["liquid", "dv", "optimize"])
+    key = dg.AssetKey(["liquid", "dv", "liquid_optimize"])
     result = run_job(make_definitions(table), instance, asset_selection=[key], raise_on_error=False)
     assert not result.success
     assert not [event for event in result.all_events if event.event_type_value == "STEP_UP_FOR_RETRY"]
@@ -189,7 +191,7 @@ def test_names_that_look_alike_stay_apart(
 def test_any_name_will_do(make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance) -> None:
     table = make_table("sales 2026/q4 (eu)")
     assert run_job(make_definitions(table), instance).success
-    record = instance.get_latest_materialization_event(dg.AssetKey(["sales_2026", "q4__eu_", "dv", "optimize"]))
+    record = instance.get_latest_materialization_event(dg.AssetKey(["sales_2026", "q4__eu_", "dv", "q4__eu__optimize"]))
     assert record.asset_materialization.metadata["rows_purged"].value == 1000
 
 
@@ -219,9 +221,9 @@ def test_maintained_within_is_a_freshness_policy(make_table: MakeTable, make_def
     table = make_table(jobs=["optimize", "vacuum"], policy={"checks": {"maintained_within": "8d"}}, delete=False)
     graph = make_definitions(table).resolve_asset_graph()
     policies = {key.path[-1]: graph.get(key).freshness_policy for key in graph.get_all_asset_keys()}
-    within = policies["optimize"]
+    within = policies["orders_optimize"]
     assert within.fail_window.to_timedelta() == timedelta(days=8)
-    assert policies == {"orders": None, "optimize": within, "vacuum": within}
+    assert policies == {"orders": None, "orders_optimize": within, "orders_vacuum": within}
 
 
 def test_a_run_tells_how_far_it_is() -> None:

@@ -90,7 +90,7 @@ def workspace(location: Path) -> Iterator[Any]:
 
 def backfill(workspace: Any, table: str, keys: list[str]) -> list[dg.DagsterRun]:
     """Its runs, oldest first."""
-    params = {"assetSelection": [{"path": [table, "dv", "optimize"]}], "partitionNames": keys, "title": table}
+    params = {"assetSelection": [{"path": [table, "dv", f"{table}_optimize"]}], "partitionNames": keys, "title": table}
     answer = execute_dagster_graphql(workspace.create_request_context(), LAUNCH, {"params": params})
     backfill_id = answer.data["launchPartitionBackfill"]["backfillId"]
     for _ in range(10):
@@ -117,5 +117,7 @@ def test_chosen_partitions_in_as_few_runs_as_there_are_gaps_or_one_by_one(worksp
     assert len(backfill(workspace, "split", chosen)) == 3
     for name in ("merged", "split"):
         assert days_with_dvs(location.parent / name) == {"2024-11-03", "2024-11-04", "2024-11-05"}
-        records = workspace.instance.fetch_materializations(dg.AssetKey([name, "dv", "optimize"]), limit=10).records
+        records = workspace.instance.fetch_materializations(
+            dg.AssetKey([name, "dv", f"{name}_optimize"]), limit=10
+        ).records
         assert {record.asset_materialization.partition for record in records} == set(chosen)

@@ -97,8 +97,8 @@ def test_everything_from_yaml(load: Load, make_table: MakeTable, instance: dg.Da
         """
     )
     dg.Definitions.validate_loadable(defs)
-    assert {"shop/orders", "shop/orders/dv/optimize", "yet", "yet/dv/vacuum"} <= keys(defs)
-    for parts in (("shop", "orders"), ("shop", "orders", "dv", "optimize")):
+    assert {"shop/orders", "shop/orders/dv/orders_optimize", "yet", "yet/dv/yet_vacuum"} <= keys(defs)
+    for parts in (("shop", "orders"), ("shop", "orders", "dv", "orders_optimize")):
         shown = spec(defs, *parts)
         assert shown.group_name == "lake"
         assert shown.owners == ["orders@example.com"]
@@ -112,7 +112,7 @@ def test_everything_from_yaml(load: Load, make_table: MakeTable, instance: dg.Da
 
     # It works with the settings of its own, not those of the defaults.
     job = defs.resolve_job_def("lake")
-    selection = [TABLE, dg.AssetKey([*TABLE.path, "dv", "optimize"])]
+    selection = [TABLE, dg.AssetKey([*TABLE.path, "dv", f"{TABLE.path[-1]}_optimize"])]
     assert job.execute_in_process(instance=instance, asset_selection=selection).success
     assert health(open_table(table.path).snapshot()).counts.files_with_dv == 0
 
@@ -179,7 +179,9 @@ def test_a_resource_of_the_location_in_the_place_of_spark(
     result = (
         dg.Definitions.merge(ours, theirs)
         .resolve_job_def("dv_maintenance")
-        .execute_in_process(instance=instance, asset_selection=[dg.AssetKey(["shop", "orders", "dv", "optimize"])])
+        .execute_in_process(
+            instance=instance, asset_selection=[dg.AssetKey(["shop", "orders", "dv", "orders_optimize"])]
+        )
     )
     assert result.success
     assert health(open_table(table.path).snapshot()).counts.files_with_dv == 0
@@ -207,7 +209,7 @@ def test_folders(load: Load, tmp_path: Path) -> None:
     )
     assert {key for key in keys(defs) if "/dv/" not in key} == {"special", "raw/a"}
     assert spec(defs, "raw", "a").group_name == "found"
-    assert spec(defs, "special", "dv", "optimize").group_name == "own"
+    assert spec(defs, "special", "dv", "special_optimize").group_name == "own"
 
 
 def test_partitions(load: Load) -> None:
@@ -221,7 +223,7 @@ def test_partitions(load: Load) -> None:
         """
     )
     dg.Definitions.validate_loadable(defs)
-    kinds = [type(spec(defs, name, "dv", "optimize").partitions_def) for name in "ab"]
+    kinds = [type(spec(defs, name, "dv", f"{name}_optimize").partitions_def) for name in "ab"]
     assert kinds == [dg.DailyPartitionsDefinition, dg.DynamicPartitionsDefinition]
 
 
@@ -282,7 +284,7 @@ def test_a_subclass_changes_keys_and_specs(load: Load, make_table: MakeTable, in
     _, defs = load(
         f"tables: [{{path: {table.path}, name: shop/orders, tags: {{a: b}}}}]\nspark: {{engine: local}}", Translated
     )
-    optimize = spec(defs, "lake", "SHOP", "ORDERS", "dv", "optimize")
+    optimize = spec(defs, "lake", "SHOP", "ORDERS", "dv", "ORDERS_optimize")
     assert optimize.tags["a"] == "b"
     assert optimize.metadata["named"] == "lake/SHOP/ORDERS: optimize"
     # The sensor asks for the assets that there are.
@@ -305,7 +307,7 @@ def test_keys_that_a_translator_makes_alike_are_refused() -> None:
 def test_what_the_scaffolder_writes_loads(sandbox: DefsFolderSandbox, scaffold_format: Any) -> None:
     path = sandbox.scaffold_component(component_cls=DvMaintainedTables, scaffold_format=scaffold_format)
     with sandbox.build_all_defs() as defs:
-        assert "orders/dv/vacuum" in keys(defs)
+        assert "orders/dv/orders_vacuum" in keys(defs)
         dg.Definitions.validate_loadable(defs)
     assert (path / ("defs.yaml" if scaffold_format == "yaml" else "component.py")).exists()
 

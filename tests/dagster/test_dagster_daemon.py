@@ -202,15 +202,15 @@ def race(deployment: Deployment, lake: Lake) -> tuple[str, str]:
     """
     lake.delete("raced")
     span = {"dagster/asset_partition_range_start": DAYS[0], "dagster/asset_partition_range_end": DAYS[-1]}
-    run = deployment.launch("raced/dv/optimize", tags=span)
-    backfill = deployment.backfill("raced/dv/optimize", DAYS)
+    run = deployment.launch("raced/dv/raced_optimize", tags=span)
+    backfill = deployment.backfill("raced/dv/raced_optimize", DAYS)
     eventually("the sensor saw that it is due", lambda: any(map(saw_it_due, deployment.ticks())))
     return run, backfill
 
 
 def runs_of(deployment: Deployment, table: str, job: str = "optimize") -> list[dg.DagsterRun]:
     """Whoever launched them, oldest first."""
-    key = dg.AssetKey([table, "dv", job])
+    key = dg.AssetKey([table, "dv", f"{table}_{job}"])
     return [run for run in reversed(deployment.instance.get_runs()) if key in (run.asset_selection or ())]
 
 
@@ -250,7 +250,7 @@ def test_two_jobs_on_one_table_take_turns(deployment: Deployment, lake: Lake, ga
     with gate.holding("held"):
         lake.delete("held")
         optimize = started(deployment, "held").run_id
-        vacuum = deployment.launch("held/dv/vacuum")
+        vacuum = deployment.launch("held/dv/held_vacuum")
 
         def knows_its_place() -> bool:
             """It waits for the pool, in the queue or in its process; or it does not, and is at work already."""

@@ -58,7 +58,7 @@ def test_only_direct_downstream_assets_count(instance: dg.DagsterInstance, table
         dg.materialize([report, mail, other], instance=instance)
     for key in ("1", "2"):
         instance.report_runless_asset_event(dg.AssetMaterialization("daily", partition=key))
-    for key in (["shop", "orders", "dv", "optimize"], ["shop", "orders"], ["other"]):
+    for key in (["shop", "orders", "dv", "orders_optimize"], ["shop", "orders"], ["other"]):
         instance.report_runless_asset_event(dg.AssetMaterialization(key))
     now = round(time.time() * 1000)
     reads = reads_downstream(instance, whole, table, now)
@@ -144,6 +144,6 @@ def test_the_sensor_and_runs_decide_by_downstream_assets(
     defs.resolve_sensor_def("dv_accumulation").evaluate_tick(context)
     assert [(each.source, len(each.times)) for each in seen] == [("downstream assets", 1)]
     # Without the code location around it.
-    chosen = dg.AssetSelection.assets(["orders", "dv", "optimize"])
+    chosen = dg.AssetSelection.assets(["orders", "dv", "orders_optimize"])
     assert dg.materialize(assets, selection=chosen, instance=instance, resources={"spark": spark}).success
     assert seen[1:] == [None]

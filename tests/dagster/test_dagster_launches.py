@@ -111,7 +111,9 @@ def launch(ask: Ask, job: str, assets: list[list[str]] | None) -> str:
     return str(answer["run"]["runId"])
 
 
-@pytest.mark.parametrize(("job", "assets"), [("__ASSET_JOB", [["orders", "dv", "vacuum"]]), ("dv_maintenance", None)])
+@pytest.mark.parametrize(
+    ("job", "assets"), [("__ASSET_JOB", [["orders", "dv", "orders_vacuum"]]), ("dv_maintenance", None)]
+)
 def test_a_run_from_the_page_is_a_run_in_flight(
     ask: Ask, queued: dg.DagsterInstance, tables: Any, job: str, assets: list[list[str]] | None
 ) -> None:
@@ -119,7 +121,7 @@ def test_a_run_from_the_page_is_a_run_in_flight(
     run = launch(ask, job, assets)
     assert queued.get_run_by_id(run).status == dg.DagsterRunStatus.QUEUED
     data = tick(defs, queued)
-    # The job for all leaves the partitioned table's dv/optimize out: nobody is at work on that.
+    # The job for all leaves the partitioned table's optimize out: nobody is at work on that.
     assert [request.tags["dv/table"] for request in data.run_requests] == ["sales"]
     queued.delete_run(run)
     assert [request.tags["dv/table"] for request in tick(defs, queued).run_requests] == ["orders", "sales"]
@@ -131,7 +133,7 @@ def test_a_backfill_from_the_page_is_at_work_before_it_has_runs(
     answer = ask(
         "mutation($p: LaunchBackfillParams!) {launchPartitionBackfill(backfillParams: $p)"
         " {__typename ... on LaunchBackfillSuccess {backfillId} ... on PythonError {message}}}",
-        {"p": {"assetSelection": [{"path": ["sales", "dv", "optimize"]}], "partitionNames": ["2024-11-02"]}},
+        {"p": {"assetSelection": [{"path": ["sales", "dv", "sales_optimize"]}], "partitionNames": ["2024-11-02"]}},
     )
     assert answer["__typename"] == "LaunchBackfillSuccess", answer
     assert queued.get_runs_count() == 0

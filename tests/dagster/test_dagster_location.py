@@ -28,8 +28,8 @@ def test_it_loads_though_the_demo_was_never_built(location: Any, monkeypatch: py
     assert {key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()} == {
         f"demo/{table}{work}"
         for table in ("orders", "customers", "events", "passages", "visits")
-        for work in ("", "/dv/optimize", "/dv/vacuum")
-    } | {"demo/orders/dv/manifest"}
+        for work in ("", f"/dv/{table}_optimize", f"/dv/{table}_vacuum")
+    } | {"demo/orders/dv/orders_manifest"}
     assert [sensor.name for sensor in defs.sensors] == ["dv_accumulation", "vacuum_due", "manifest_due"]
     assert [schedule.name for schedule in defs.schedules] == ["dv_daily"]
 
@@ -41,4 +41,4 @@ def test_it_takes_the_tables_of_a_file(location: Any, monkeypatch: pytest.Monkey
     defs = location.defs()
     dg.Definitions.validate_loadable(defs)
     keys = {key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()}
-    assert {"sales", "sales/dv/vacuum", "a/b", "a/b/dv/optimize"} <= keys
+    assert {"sales", "sales/dv/sales_vacuum", "a/b", "a/b/dv/b_optimize"} <= keys

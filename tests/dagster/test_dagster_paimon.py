@@ -19,7 +19,7 @@ from dv_maintenance.tables import open_table
 
 Definitions = Callable[..., dg.Definitions]
 KEY = dg.AssetKey("orders")
-OPTIMIZE, VACUUM = (dg.AssetKey(["orders", "dv", job]) for job in ("optimize", "vacuum"))
+OPTIMIZE, VACUUM = (dg.AssetKey(["orders", "dv", f"orders_{job}"]) for job in ("optimize", "vacuum"))
 
 
 @pytest.fixture

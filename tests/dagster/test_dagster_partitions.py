@@ -22,6 +22,7 @@ from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.partitioning import Partitioning
 from dv_maintenance.service.partitions import partition_key
 from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import NULL_PARTITION
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -414,9 +415,9 @@ def test_tables_partitioned_differently_live_together(sales: MakeTable, instance
     dg.Definitions.validate_loadable(defs)
     job = defs.resolve_job_def("dv_maintenance")
     keys = {key.to_user_string() for key in job.asset_layer.executable_asset_keys}
-    assert "whole/dv/optimize" in keys
-    assert "by_day/dv/vacuum" in keys
-    assert "by_day/dv/optimize" not in keys, "no job can hold assets that are partitioned differently"
+    assert "whole/dv/whole_optimize" in keys
+    assert "by_day/dv/by_day_vacuum" in keys
+    assert "by_day/dv/by_day_optimize" not in keys, "no job can hold assets that are partitioned differently"
     # Vacuum stays a job on the whole table, beside a partitioned optimize.
     assert job.execute_in_process(instance=instance).success
 
@@ -449,7 +450,7 @@ def test_everything_is_described(sales: MakeTable) -> None:
     for key in graph.get_all_asset_keys():
         node = graph.get(key)
         assert node.description
-        assert node.metadata["dagster/uri"] == table.path
+        assert node.metadata["dagster/uri"] == absolute_uri(table.path)
     assert "by column day (one per day), column region (as found)" in str(
         graph.get(naming.job_key(table, "optimize")).description
     )

@@ -86,7 +86,7 @@ def test_it_asks_once_for_what_is_due(
     defs = make_definitions(make_table(policy={"vacuum_every": "1ms"}))
     first = tick(defs)
     (request,) = first.run_requests
-    assert keys(request) == ["shop/orders/dv/optimize"]
+    assert keys(request) == ["shop/orders/dv/orders_optimize"]
     assert request.tags["dv/table"] == "shop/orders"
     # Not yet taken up: the same key again, which Dagster runs only once.
     (again,) = tick(defs).run_requests
@@ -94,7 +94,7 @@ def test_it_asks_once_for_what_is_due(
     assert run(defs, instance, request)
     # Optimized; with a retention of zero seconds the old files are due for vacuum at once.
     (request,) = tick(defs).run_requests
-    assert keys(request) == ["shop/orders/dv/vacuum"]
+    assert keys(request) == ["shop/orders/dv/orders_vacuum"]
     assert run(defs, instance, request)
     quiet = tick(defs)
     assert quiet.run_requests == []
@@ -104,7 +104,7 @@ def test_it_asks_once_for_what_is_due(
 def test_rewrites_wait_for_the_window(make_table: MakeTable, make_definitions: Definitions, tick: Tick) -> None:
     table = make_table(jobs=["optimize", "manifest"])
     seen = tick(make_definitions(table, rewrites=False))
-    assert [keys(request) for request in seen.run_requests] == [["shop/orders/dv/manifest"]]
+    assert [keys(request) for request in seen.run_requests] == [["shop/orders/dv/orders_manifest"]]
     assert len(observations(seen)) == 1
 
 
@@ -311,15 +311,15 @@ def test_a_vacuum_goes_first_and_holds_nothing_up_for_good(
     defs = make_definitions(table)
     for _ in range(3):
         (request,) = tick(defs).run_requests
-        assert keys(request) == ["shop/orders/dv/vacuum"]
+        assert keys(request) == ["shop/orders/dv/orders_vacuum"]
         job = defs.resolve_implicit_global_asset_job_def()
         instance.create_run_for_job(job, tags=request.tags, status=dg.DagsterRunStatus.FAILURE)
     (request,) = tick(defs).run_requests
-    assert keys(request) == ["shop/orders/dv/optimize"]
+    assert keys(request) == ["shop/orders/dv/orders_optimize"]
     assert run(defs, instance, request)
     # A new version is a new chance, and so is the next search for expired files.
     (request,) = tick(defs).run_requests
-    assert keys(request) == ["shop/orders/dv/vacuum"]
+    assert keys(request) == ["shop/orders/dv/orders_vacuum"]
     assert run(defs, instance, request)
     assert tick(defs).run_requests == []
 
@@ -333,7 +333,7 @@ def test_vacuums_share_a_run(
         maintain(open_table(table.path), LocalEngine(), Policy(max_deleted_ratio=0))
     defs = make_definitions(*tables)
     (request,) = tick(defs).run_requests
-    assert keys(request) == ["a/dv/vacuum", "b/c/dv/vacuum", "d/dv/vacuum"]
+    assert keys(request) == ["a/dv/a_vacuum", "b/c/dv/c_vacuum", "d/dv/d_vacuum"]
     (again,) = tick(defs).run_requests
     assert again.run_key == request.run_key
 
@@ -346,7 +346,7 @@ def test_vacuums_share_a_run(
 
     # What failed is counted for its table alone, and has a run of its own.
     (alone,) = tick(defs).run_requests
-    assert (keys(alone), alone.tags["dv/table"], alone.run_config) == (["b/c/dv/vacuum"], "b/c", {})
+    assert (keys(alone), alone.tags["dv/table"], alone.run_config) == (["b/c/dv/c_vacuum"], "b/c", {})
     assert run(defs, instance, alone)
     assert tick(defs).run_requests == []
 
@@ -378,7 +378,7 @@ def test_no_vacuum_starts_twice_when_others_join(
     job = few.resolve_implicit_global_asset_job_def()
     instance.create_run_for_job(job, tags=request.tags, status=dg.DagsterRunStatus.CANCELED)
     (joined,) = tick(make_definitions(*tables)).run_requests
-    assert keys(joined) == ["c/dv/vacuum"]
+    assert keys(joined) == ["c/dv/c_vacuum"]
 
 
 def test_a_lost_table_fails_its_check_and_stops_no_other(
@@ -506,7 +506,7 @@ def test_the_cursor_survives_and_stays_small(make_table: MakeTable) -> None:
 
 
 @pytest.mark.parametrize(
-    ("jobs", "asked", "events"), [(["vacuum"], [["shop/orders/dv/vacuum"]], 0), (["optimize"], [], 2)]
+    ("jobs", "asked", "events"), [(["vacuum"], [["shop/orders/dv/orders_vacuum"]], 0), (["optimize"], [], 2)]
 )
 def test_a_sensor_for_some_of_the_jobs(
     tick: Tick, make_table: MakeTable, make_definitions: Definitions, jobs: list[str], asked: Any, events: int
@@ -520,7 +520,7 @@ def test_a_sensor_for_some_of_the_jobs(
 
 def test_only_the_jobs_of_the_table(tick: Tick, make_table: MakeTable, make_definitions: Definitions) -> None:
     (request,) = tick(make_definitions(make_table(jobs=["manifest"]))).run_requests
-    assert keys(request) == ["shop/orders/dv/manifest"]
+    assert keys(request) == ["shop/orders/dv/orders_manifest"]
 
 
 def test_a_policy_that_is_content_asks_for_nothing(

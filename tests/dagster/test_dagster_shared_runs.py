@@ -60,9 +60,9 @@ def test_one_run_vacuums_all_and_one_of_them_fails(deployment: Deployment, lake:
     blocker.mkdir()
     deployment.switch_on(SENSOR)
     (run,) = eventually("there is a run", deployment.instance.get_runs)
-    assert {key.to_user_string() for key in run.asset_selection or ()} == {f"{name}/dv/vacuum" for name in NAMES}
+    assert {key.to_user_string() for key in run.asset_selection or ()} == {f"{name}/dv/{name}_vacuum" for name in NAMES}
     assert deployment.finished(run.run_id).status == dg.DagsterRunStatus.FAILURE
-    assert set(deployment.materialized(run.run_id)) == {"a/dv/vacuum", "b/dv/vacuum", "c/dv/vacuum"}
+    assert set(deployment.materialized(run.run_id)) == {"a/dv/a_vacuum", "b/dv/b_vacuum", "c/dv/c_vacuum"}
     assert deployment.events(run.run_id, Event.STEP_FAILURE) == [Event.STEP_FAILURE]
     assert not deployment.events(run.run_id, Event.STEP_WORKER_STARTING), "no process for each table"
     assert [files(lake / name) for name in NAMES] == [1, 1, 3, 1]
@@ -72,4 +72,4 @@ def test_one_run_vacuums_all_and_one_of_them_fails(deployment: Deployment, lake:
     eventually("its run is over", lambda: all(each.is_finished for each in deployment.instance.get_runs()))
     others = [each for each in deployment.instance.get_runs() if each.run_id != run.run_id]
     selected = {key.to_user_string() for each in others for key in each.asset_selection or ()}
-    assert selected == {"broken/dv/vacuum"}, "what was done is not done again"
+    assert selected == {"broken/dv/broken_vacuum"}, "what was done is not done again"

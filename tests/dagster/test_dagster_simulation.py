@@ -21,7 +21,7 @@ def test_a_simulation_is_an_asset_downstream_of_its_table(tmp_path: Path) -> Non
     builder.delete(lambda rows: pc.less(rows["id"], 500))
     table = WatchedTable.model_validate({"name": "shop/orders", "path": str(tmp_path / "t")})
     assets = build_dv_simulations([table], {"lazy": Policy(max_deleted_ratio=0.9)}, since="2d")
-    assert [spec.key.to_user_string() for spec in assets[0].specs] == ["shop/orders/dv/simulation"]
+    assert [spec.key.to_user_string() for spec in assets[0].specs] == ["shop/orders/dv/orders_simulation"]
     result = dg.materialize(assets, instance=dg.DagsterInstance.ephemeral())
     [made] = result.get_asset_materialization_events()
     metadata = made.materialization.metadata

@@ -30,7 +30,7 @@ def test_escaped_partitions(paimon_engine: PaimonEngine, tmp_path: Path) -> None
         assets = [asset for asset in build_dv_assets([table]) if asset.is_executable]
         result = dg.materialize(assets, instance=instance, resources=resources)
         assert result.success
-        event = instance.get_latest_materialization_event(dg.AssetKey(["t", "dv", "optimize"]))
+        event = instance.get_latest_materialization_event(dg.AssetKey(["t", "dv", "t_optimize"]))
         assert event is not None
         assert event.asset_materialization is not None
         numbers = {name: value.value for name, value in event.asset_materialization.metadata.items()}

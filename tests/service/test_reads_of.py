@@ -145,7 +145,7 @@ tables:
     assert a.reads is not None
     assert b.reads is not None
     assert (a.reads.spark_events, a.reads.state) == ("s3://lake/logs", str(tmp_path / "reads.json"))
-    assert (b.reads.spark_events, b.reads.state) == (str(tmp_path / "../logs"), str(tmp_path / "reads.json"))
+    assert (b.reads.spark_events, b.reads.state) == (str(tmp_path.parent / "logs"), str(tmp_path / "reads.json"))
     assert c.reads is None
     with pytest.raises(UsageError, match="unknown key"):
         WatchConfig.of(Document({"tables": [{"path": "a", "reads": {"events": "x"}}]}, "t.yaml"))

@@ -91,7 +91,7 @@ class Report:
                 *(f"  {each.name}: {each.used}; due: {', '.join(each.due.due)}" for each in self.tables),
                 "",
                 f"Open Dagster's page on http://127.0.0.1:3000 with: {self.ui}",
-                "Start the sensor dv_accumulation there, or materialize the last days of demo/orders/dv/optimize.",
+                "Start the sensor dv_accumulation there, or materialize the last days of orders_optimize.",
             ]
         )
 
