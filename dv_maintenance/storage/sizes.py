@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["stored_sizes"]
 
 _THREADS: Final = 32
-_RANGE: Final = 1000  # names that one thread looks for
+_RANGE: Final = 1000  # names that one thread looks for; so many are a page of a listing
+_LONGEST: Final = 10_000
 # With fewer names, requests by name are as fast, and never read pages of names that nobody asked for.
 _LIST_FROM: Final = 128
 # On local disk a stat takes some microseconds, and threads only get into each other's way. Seconds per file.
@@ -64,16 +65,17 @@ def stored_sizes(storage: Storage, paths: Sequence[str], step: Step | None = Non
         for sizes in pool.map(partial(_asked, storage), parts):
             collect(sizes)
         listed = [path for path in away if "://" not in path] if len(away) >= _LIST_FROM else []
-        for sizes in pool.map(partial(_listed, storage), _parts(listed)):
+        for sizes in pool.map(partial(_listed, storage), _parts(listed, _RANGE, _LONGEST)):
             collect(sizes)
-        for sizes in pool.map(partial(_asked, storage), _parts([path for path in away if path not in found])):
+        lacking = [path for path in away if path not in found]
+        for sizes in pool.map(partial(_asked, storage), _parts(lacking, 1, _RANGE)):
             collect(sizes)
     return [found[path] for path in paths]
 
 
-def _parts(paths: Sequence[str]) -> Iterator[Sequence[str]]:
-    # A few files: one request for each at once. Many: each thread has enough to do.
-    length = max(1, min(_RANGE, -(-len(paths) // _THREADS)))
+def _parts(paths: Sequence[str], least: int, most: int) -> Iterator[Sequence[str]]:
+    """Consecutive parts, as long as all threads have work."""
+    length = max(least, min(most, -(-len(paths) // _THREADS)))
     return (paths[at : at + length] for at in range(0, len(paths), length))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
-from dv_maintenance.maintenance.fsck import FsckReport, fsck
+from dv_maintenance.maintenance.fsck import FsckReport, damage_of, fsck, look
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
@@ -19,6 +19,7 @@ from dv_maintenance.tables.guard import VacuumGuard
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, MemoryBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.contract import TableContract
 from dv_maintenance.testing.history import TableHistory
+from dv_maintenance.testing.memory import MemoryTable
 
 BACKENDS: dict[str, Callable[[Path], TableBackend]] = {
     "delta": lambda path: DeltaBackend(str(path)),
@@ -303,3 +304,32 @@ def test_golden_tables_are_clean(golden: Path) -> None:
             if clean == (place.name in WITHOUT_FILES or place.name.startswith("bad_")):
                 wrong[str(place.relative_to(golden))] = clean
     assert wrong == {}
+
+
+def test_files_that_later_versions_no_longer_need(tmp_path: Path) -> None:
+    """A table moves on during a look, and a vacuum without retention deletes what the look still seeks."""
+    table = MemoryTable(tmp_path / "t")
+    first, second = table.append("", [1]), table.append("", [2])
+    snapshot = table.snapshot()
+    table.delete_where(lambda _, row: row == 1)
+    (tmp_path / "t" / first).unlink()
+    (tmp_path / "t" / second).unlink()
+    assert len(look(table, snapshot).faults) == 2
+    assert [each.path for each in damage_of(table, snapshot) or ()] == [second]
+    assert damage_of(table, snapshot, most=1) is None
+
+
+def test_a_log_that_names_files_elsewhere(tmp_path: Path) -> None:
+    """As a shallow clone does: each file is looked for where it is."""
+    source, clone = tmp_path / "source", tmp_path / "clone"
+    TableContract.begun(DeltaBackend(str(source), properties={}))
+    shutil.copytree(source / "_delta_log", clone / "_delta_log")
+    for log in (clone / "_delta_log").glob("*.json"):
+        log.write_text(log.read_text().replace('"path":"p=', f'"path":"{source.as_uri()}/p='))
+    assert {damage.kind for damage in fsck(open_table(str(clone))).damage} == {"dv"}
+    for vectors in source.glob("*.bin"):
+        shutil.copy(vectors, clone)
+    assert fsck(open_table(str(clone)), deep=True).clean
+    next(source.rglob("*.parquet")).unlink()
+    (damage,) = fsck(open_table(str(clone))).damage
+    assert damage.uri.startswith(source.as_uri())

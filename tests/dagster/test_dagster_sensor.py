@@ -536,6 +536,15 @@ def test_everything_is_stopped_until_somebody_starts_it(make_table: MakeTable, m
     assert defs.resolve_schedule_def("dv_daily").default_status == dg.DefaultScheduleStatus.STOPPED
 
 
+def test_a_tick_has_no_time_for_a_large_table(
+    make_definitions: Definitions, make_table: MakeTable, tick: Tick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dv_maintenance.service.observe.FEW", 1)
+    table = make_table()
+    next(Path(table.path).glob("*.parquet")).unlink()
+    assert checks(tick(make_definitions(table))) == [("shop/orders", True)]
+
+
 def test_a_missing_file_fails_the_check_until_it_is_back(
     make_definitions: Definitions, make_table: MakeTable, tick: Tick
 ) -> None:
