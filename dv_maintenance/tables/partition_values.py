@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable
 from datetime import date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import Final, NoReturn
 
 import pyarrow as pa
@@ -25,6 +25,8 @@ _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)
 # The Gregorian calendar repeats after 400 years. Spark's years reach beyond Python's.
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
 _SECOND: Final = 1_000_000_000
+# Python's own context has 28 digits, a DECIMAL up to 38.
+_EXACT: Final = Context(prec=76)
 
 _SQL: Final = {
     pa.bool_(): ("BOOLEAN", "true"),
@@ -95,7 +97,7 @@ def example_of(type: pa.DataType) -> str:
 def _decimal(text: str, type: pa.DataType) -> Decimal:
     try:
         value = Decimal(text)
-        exact = value.quantize(Decimal(1).scaleb(-type.scale)) if value.is_finite() else None
+        exact = value.quantize(Decimal(1).scaleb(-type.scale), context=_EXACT) if value.is_finite() else None
     except InvalidOperation:
         raise ValueError(text) from None
     if exact is None or exact != value or value.adjusted() >= type.precision - type.scale:

@@ -27,6 +27,7 @@ LOCAL = pa.timestamp("us")
         (pa.float64(), "0.5", "5e-1"),
         (pa.float64(), "NaN", "nan"),
         (pa.decimal128(10, 2), "1.5", "1.50"),
+        (pa.decimal128(38, 10), "9" * 28, "9" * 28 + ".0000000000"),
         (pa.bool_(), "true", "TRUE"),
     ],
 )

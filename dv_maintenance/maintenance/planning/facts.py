@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.maintenance.planning.selection import select
 from dv_maintenance.tables.model import Snapshot
 
 __all__ = ["Bools", "FileFacts", "Ints", "file_facts", "int64s", "partition_mask", "valid"]
@@ -100,6 +99,8 @@ def partition_mask(snapshot: Snapshot, facts: FileFacts, filters: tuple[Mapping[
     """
     if not filters:
         return np.ones(len(facts), np.bool_)
+    from dv_maintenance.maintenance.planning.selection import select  # `dvm health` chooses no partitions
+
     return np.array(select(snapshot, facts.partitions, filters).fits, np.bool_)[facts.partition]
 
 

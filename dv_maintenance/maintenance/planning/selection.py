@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -170,6 +169,8 @@ def _example(snapshot: Snapshot, column: str, type: pa.DataType) -> str:
 
 def _hint(snapshot: Snapshot, missing: str, partitions: Sequence[str]) -> str:
     """Partitions that the missing one may be a misspelling of, or the range of those that exist."""
+    from difflib import get_close_matches
+
     if not partitions:
         return "the table has no live file. "
     wanted, live = parse_partition(missing), [parse_partition(name) for name in partitions]

@@ -18,7 +18,8 @@ from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
 from dv_maintenance.tables.model import parse_partition
 from dv_maintenance.tables.paimon.log.binary_row import Moment, decode_row
 from dv_maintenance.tables.paimon.rows.partitions import Partitions, folder_text, json_value, value_text
-from dv_maintenance.tables.paimon.rows.types import DataType, Field, parse_type
+from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_type, parse_type
+from dv_maintenance.tables.partition_values import value_of
 
 
 def integers(bits: int) -> st.SearchStrategy[int]:
@@ -76,6 +77,20 @@ def test_each_type_alone(name: str) -> None:
     @given(st.none() | TYPES[name])
     def check(value: Any) -> None:
         assert decode_row(encode_row([value], [parse_type(name)]), [parse_type(name)]) == (value,)
+
+    check()
+
+
+@pytest.mark.parametrize("name", sorted(TYPES))
+def test_a_person_can_write_the_name_of_every_value(name: str) -> None:
+    type_ = parse_type(name)
+
+    @settings(max_examples=examples(10))
+    @given(TYPES[name], TYPES[name])
+    def check(one: Any, other: Any) -> None:
+        values = [value_of(value_text(each, type_), arrow_type(type_)) for each in (one, other)]
+        if value_text(one, type_) != value_text(other, type_):
+            assert values[0] != values[1] or one == other
 
     check()
 

@@ -13,7 +13,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -44,6 +44,8 @@ _YEAR = re.compile(r"[+-]?\d{4,6}(?=-)")
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
 # The Gregorian calendar repeats after 400 years. Spark's years reach beyond Python's.
 _CYCLE = timedelta(days=146_097)
+# Python's own context has 28 digits, a DECIMAL up to 38.
+_EXACT = Context(prec=76)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ def _decimal(raw: str, type: pa.DataType) -> Decimal:
     value = Decimal(raw)
     if not value.is_finite() or value.adjusted() >= type.precision - type.scale:
         return _fail()
-    exact = value.quantize(Decimal(1).scaleb(-type.scale))
+    exact = value.quantize(Decimal(1).scaleb(-type.scale), context=_EXACT)
     return exact if exact == value else _fail()
 
 
