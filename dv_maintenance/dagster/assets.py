@@ -169,6 +169,7 @@ def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
                 keys,
                 downstream=lambda now: reads_downstream(context.instance, asset_graph(context), table, now),
                 changes=config.policy,
+                missing_ok=config.missing_ok,
                 purge=config.purge,
                 dry_run=config.dry_run,
             )

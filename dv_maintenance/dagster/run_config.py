@@ -31,7 +31,10 @@ class OptimizeRun(dg.Config):
     policy: dict[str, Any] = Field(
         default={},
         description="Keys of the policy for this run, in place of the table's: {max_deleted_ratio: 0.01, max_bytes: "
-        "10GiB}.",
+        "10GiB}, or {partitions: [{day: 2026-11-20}]}.",
+    )
+    missing_ok: bool = Field(
+        default=False, description="Accept partitions in this policy that no live file has. A backfill always does."
     )
 
 

@@ -83,5 +83,15 @@ def _fields(of_table: WatchedTable) -> dict[str, Any]:
     return {"name": of_table.name, "path": of_table.path, "partitions": of_table.partitions}
 
 
+def test_partitions_of_a_runs_own_config_must_exist(table: Table) -> None:
+    of_table = watched(table, "shop")
+    with pytest.raises(UsageError, match="no live file is in day=2030-01-01"):
+        verbs.optimize(of_table, table, LocalEngine, changes={"partitions": [{"day": "2030-01-01"}]})
+    with pytest.raises(UsageError, match="of type DATE"):
+        verbs.optimize(of_table, table, LocalEngine, changes={"partitions": [{"day": "x"}]}, missing_ok=True)
+    verbs.optimize(of_table, table, LocalEngine, changes={"partitions": [{"day": "2030-01-01"}]}, missing_ok=True)
+    verbs.optimize(of_table, table, LocalEngine, changes={"partitions": [{"day": "2026-11-1"}]})
+
+
 def test_null_and_the_text_of_its_name_have_different_keys() -> None:
     assert listed_keys([NULL_PARTITION, "x"]) == [NULL_PARTITION, "x"]

@@ -21,7 +21,7 @@ from dv_maintenance.service.progress import progress_log
 from dv_maintenance.service.reports.health import columns_of, of_health
 from dv_maintenance.service.reports.work import KEPT_SHOWN, of_partition, of_run
 from dv_maintenance.service.verbs.files import vacuum
-from dv_maintenance.service.verbs.rewrites import planned_only
+from dv_maintenance.service.verbs.rewrites import missing_partitions, planned_only
 
 if TYPE_CHECKING:
     from dv_maintenance.service.engines import EngineOf
@@ -52,6 +52,7 @@ def optimize(
     *,
     downstream: Downstream = lambda _now: None,
     changes: Mapping[str, Any] = NO_CHANGES,
+    missing_ok: bool = False,
     purge: bool = False,
     dry_run: bool = False,
 ) -> Outcome:
@@ -60,12 +61,14 @@ def optimize(
     keys : only in these partitions; without keys, in all.
     downstream : returns the reads by downstream assets, if an orchestrator knows them.
     changes : policy keys for this run, in place of the policy's.
+    missing_ok : accept partitions in ``changes`` that no live file has; ``keys`` may always be such.
     purge : purge every deletion vector, even a single one.
     dry_run : only make the plan.
 
     Raises
     ------
-    UsageError : a change is not one of a policy, or a key can't be one of the table's partitions.
+    UsageError : a change is not one of a policy, or names a partition without a live file; or a key can't be one of
+        the table's partitions.
 
     The errors of ``build_plan`` and ``apply`` pass through.
     """
@@ -74,6 +77,8 @@ def optimize(
     if changes:
         watched = watched.model_copy(update={"policy": _changed(watched.policy, changes)})
     snapshot = table.snapshot()
+    if "partitions" in changes:
+        missing_partitions(snapshot, watched.policy, ok=missing_ok)
     policy = chosen_policy(watched, snapshot, keys) if keys else watched.policy
     plan = report = None
     if policy is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["apply", "apply_plan", "downgrade", "planned_only", "purge", "warn_missing", "zorder"]
+__all__ = ["apply", "apply_plan", "downgrade", "missing_partitions", "planned_only", "purge", "warn_missing", "zorder"]
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def purge(
     """
     policy = Policy.from_mapping({"partitions": list(partitions)}, "the selection")
     snapshot = table.snapshot()
-    missing = _missing(snapshot, policy, ok=missing_ok)
+    missing = missing_partitions(snapshot, policy, ok=missing_ok)
     table.check_writable(snapshot, "rewrite")
     plan = build_plan(snapshot, policy, purge=True)
     return _without(missing, apply_plan(table, engine, plan, on_progress, snapshot))
@@ -101,7 +101,7 @@ def zorder(
 
     snapshot = table.snapshot()
     plan = plan_zorder(table, snapshot, list(columns), partitions, target_size=target_file_size)
-    missing = _missing(snapshot, plan.policy, ok=missing_ok)
+    missing = missing_partitions(snapshot, plan.policy, ok=missing_ok)
     done = planned_only(plan) if dry_run else apply_plan(table, engine, plan, on_progress, snapshot)
     return _without(missing, done)
 
@@ -144,12 +144,12 @@ def apply_plan(
 
 def warn_missing(snapshot: Snapshot, policy: Policy) -> None:
     """A policy serves many runs: its partitions may appear later, or have gone."""
-    missing = _missing(snapshot, policy, ok=True)
+    missing = missing_partitions(snapshot, policy, ok=True)
     if missing:
         _log.warning("%s: of the policy's partitions, %s", snapshot.table, no_live_file(missing))
 
 
-def _missing(snapshot: Snapshot, policy: Policy, *, ok: bool) -> tuple[str, ...]:
+def missing_partitions(snapshot: Snapshot, policy: Policy, *, ok: bool) -> tuple[str, ...]:
     """Chosen partitions that no live file has. Raises UsageError if there are any and that is not ok."""
     if not policy.partitions:
         return ()
