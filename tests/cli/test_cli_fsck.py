@@ -59,8 +59,9 @@ def test_no_table_is_not_a_damaged_one(tmp_path: Path, capsys: pytest.CaptureFix
 def test_health_and_doctor_look_at_files(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["health", str(table), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["storage"] == {"looked": True, "damage": []}
-    assert cli.main(["doctor", str(table)]) == 0
-    capsys.readouterr()
+    cli.main(["doctor", str(table), "--json"])
+    # Java may be missing here.
+    assert next(each for each in json.loads(capsys.readouterr().out)["checks"] if each["name"] == "table")["ok"]
     (gone,) = sorted(table.rglob("p=b/*.parquet"))
     gone.unlink()
     assert cli.main(["health", str(table)]) == 5

@@ -107,7 +107,7 @@ def test_dagster_watches_it(memory: MemoryTable, tmp_path: Path) -> None:
         context = dg.build_sensor_context(instance=instance, repository_def=definitions.get_repository_def())
         data = definitions.resolve_sensor_def("dv_accumulation").evaluate_tick(context)
     (request,) = data.run_requests or ()
-    assert list(request.asset_selection or ()) == [dg.AssetKey(["orders", "dv", "optimize"])]
+    assert list(request.asset_selection or ()) == [dg.AssetKey(["orders", "dv", "orders_optimize"])]
 
 
 def test_what_is_not_registered_is_named() -> None:

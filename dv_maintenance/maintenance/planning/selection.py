@@ -93,7 +93,7 @@ def no_live_file(missing: Sequence[str]) -> str:
 
 def check_value(snapshot: Snapshot, column: str, text: str | None) -> Hashable:
     """The value of a text in a partition column. Raises UsageError with the column, its type and an example."""
-    type_ = snapshot.schema.field(column).type
+    type_ = _type(snapshot, column)
     try:
         return value_of(text, type_)
     except ValueError:
@@ -103,6 +103,12 @@ def check_value(snapshot: Snapshot, column: str, text: str | None) -> Hashable:
             version=snapshot.version,
             next_step=f"write it like {partition_name({column: _example(snapshot, column, type_)})}",
         ) from None
+
+
+def _type(snapshot: Snapshot, column: str) -> pa.DataType:
+    """A partition column need not be one of the schema's: its values are texts then."""
+    at = snapshot.schema.get_field_index(column)
+    return pa.string() if at < 0 else snapshot.schema.field(at).type
 
 
 class _Lookup:
@@ -129,8 +135,7 @@ class _Lookup:
 
     def _values(self, texts: tuple[str | None, ...]) -> tuple[Hashable, ...]:
         return tuple(
-            _stored(text, self._snapshot.schema.field(column).type)
-            for column, text in zip(self._columns, texts, strict=True)
+            _stored(text, _type(self._snapshot, column)) for column, text in zip(self._columns, texts, strict=True)
         )
 
 
@@ -175,7 +180,7 @@ def _hint(snapshot: Snapshot, missing: str, partitions: Sequence[str]) -> str:
         return "the table has no live file. "
     wanted, live = parse_partition(missing), [parse_partition(name) for name in partitions]
     # Only text is mistyped by a letter: another date or number is another value.
-    exact = {column: text for column, text in wanted.items() if not pt.is_string(snapshot.schema.field(column).type)}
+    exact = {column: text for column, text in wanted.items() if not pt.is_string(_type(snapshot, column))}
     names = sorted({partition_name({column: values[column] for column in wanted}) for values in live})
     same = [name for name in names if exact.items() <= parse_partition(name).items()] if exact != wanted else []
     close = get_close_matches(missing, same, 1, 0.8)
