@@ -19,12 +19,21 @@ if TYPE_CHECKING:
     from dv_maintenance.service.policies import Policy
     from dv_maintenance.tables.table import Table
 
-__all__ = ["lean_memory", "load_policy", "open_engine", "open_future_table", "open_table", "spark_engine", "working"]
+__all__ = [
+    "lean_memory",
+    "load_policy",
+    "open_engine",
+    "open_future_table",
+    "open_table",
+    "spark_engine",
+    "storage_options",
+    "working",
+]
 
 
 def open_table(args: Namespace, out: Output) -> Table:
     """The table of a verb. Its storage options are never printed."""
-    return tables.open_table(args.table, args.format, _options(args, out))
+    return tables.open_table(args.table, args.format, storage_options(args, out))
 
 
 def open_future_table(args: Namespace, out: Output) -> Table:
@@ -33,10 +42,11 @@ def open_future_table(args: Namespace, out: Output) -> Table:
     """
     if args.format:
         return open_table(args, out)
-    return tables.open_adopting_table(args.table, _options(args, out))
+    return tables.open_adopting_table(args.table, storage_options(args, out))
 
 
-def _options(args: Namespace, out: Output) -> dict[str, str]:
+def storage_options(args: Namespace, out: Output) -> dict[str, str]:
+    """The storage options of a verb, which are never printed."""
     lean_memory()
     options = dict(args.storage_option)
     out.hide(options.values())

@@ -14,6 +14,9 @@ from dv_maintenance import __version__
 from dv_maintenance.cli.values import duration, instant, names, natural, pair, partition_types, share
 from dv_maintenance.errors import UsageError
 
+# Those of ``service.lake``, which takes a while to import.
+_ORDERS = ("worst", "dvs", "deleted", "oldest", "small", "removable", "name")
+
 __all__ = ["parse"]
 
 
@@ -190,6 +193,13 @@ def _parser() -> _Parser:
     watch = verb("watch", "verbs:watch", "Inspect many tables: what changed and what is due", access)
     watch.add_argument("tables", metavar="TABLES.yaml", help="their file, or that of a Dagster component")
     watch.add_argument("--once", action="store_true", help="inspect once (a Dagster sensor watches continuously)")
+
+    scan = verb(
+        "scan", "verbs:scan", "Every table below a folder, the worst first: DVs, files, due work", access, policy
+    )
+    scan.add_argument("root", metavar="ROOT|TABLES.yaml", help="a folder or prefix, or a file of tables")
+    scan.add_argument("--sort", choices=_ORDERS, default="worst", help="the order (default: %(default)s)")
+    scan.add_argument("--limit", type=natural, metavar="N", help="show only the first N; totals count every table")
 
     doctor = verb("doctor", "doctor:doctor", "Check Java, packages and storage; say how to get what is missing", access)
     doctor.add_argument("table", nargs="?", metavar="TABLE", help="also check that this table can be read")

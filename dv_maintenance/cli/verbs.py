@@ -31,6 +31,7 @@ __all__ = [
     "purge",
     "rename_manifests",
     "restore",
+    "scan",
     "simulate",
     "undelete",
     "update",
@@ -91,6 +92,30 @@ def simulate(args: Namespace, out: Output) -> int:
 
     out.result(report, lambda: "\n\n".join(text(each) for each in found))
     return 1 if any(each.problems for each in found) else 0
+
+
+def scan(args: Namespace, out: Output) -> int:
+    from dv_maintenance.cli.access import storage_options
+    from dv_maintenance.service import lake
+    from dv_maintenance.service.reports.lake import of_lake
+    from dv_maintenance.service.tables_file import WatchConfig
+
+    with out.progress("scanning", "tables") as step:
+        if args.root.endswith((".yaml", ".yml")):
+            if args.policy or args.overrides or args.storage_option:
+                raise UsageError(
+                    "the file has the policies and storage options of its tables",
+                    next_step="omit --policy, --set and --storage-option, or scan a folder",
+                )
+            configs = WatchConfig.load_all(args.root)
+            out.hide(value for config in configs for each in config.tables for value in each.storage_options.values())
+            entries, unlisted = [each for config in configs for each in config.tables], list[lake.LakeTable]()
+        else:
+            options = storage_options(args, out)
+            entries, unlisted = lake.in_folder(args.root, load_policy(args), options, args.format)
+        found = lake.rank([*lake.scan(entries, on_progress=step), *unlisted], args.sort)
+    _print(of_lake(found, limit=args.limit), out)
+    return 1 if any(each.error for each in found) else 0
 
 
 def watch(args: Namespace, out: Output) -> int:

@@ -109,9 +109,9 @@ class TablesFolder(_Settings):
     """Patterns of paths below the folder; ``*`` matches anything, including slashes."""
     exclude: tuple[str, ...] = ()
 
-    def find(self) -> list[WatchedTable]:
-        """Its tables, by path. Raises UsageError if there are none, and StorageError."""
-        below = [each for each in find_tables(self.path, self.storage_options) if self._takes(each)]
+    def find(self, on_error: Callable[[str, DvMaintenanceError], None] | None = None) -> list[WatchedTable]:
+        """Its tables, by path. ``on_error``: of ``find_tables``. Raises UsageError if there are none; StorageError."""
+        below = [each for each in find_tables(self.path, self.storage_options, on_error) if self._takes(each)]
         if not below:
             raise UsageError(
                 "the folder contains no table, or none that matches the patterns",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from dv_maintenance.errors import UsageError
+from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.registry import detect
 
@@ -29,8 +29,15 @@ class FoundTable:
     format: str
 
 
-def find_tables(place: str, storage_options: Mapping[str, str] | None = None) -> list[FoundTable]:
+def find_tables(
+    place: str,
+    storage_options: Mapping[str, str] | None = None,
+    on_error: Callable[[str, DvMaintenanceError], None] | None = None,
+) -> list[FoundTable]:
     """Every table below ``place``, ordered by path.
+
+        on_error : called with a folder below ``place`` that can't be listed, and the error; the search goes on.
+            ``None``: such a folder ends the search.
 
     Costs one listing per folder, and one more per marker folder whose name alone does not identify a format (Paimon's
     ``schema``). Opens no table.
@@ -57,8 +64,17 @@ def find_tables(place: str, storage_options: Mapping[str, str] | None = None) ->
                     next_step="name a folder closer to the tables",
                 )
             below: list[str] = []
-            for folder, children in zip(todo, pool.map(storage.folders, todo), strict=True):
-                known = detect(storage, folder, children)
+            listings = [pool.submit(storage.folders, folder) for folder in todo]
+            for folder, listing in zip(todo, listings, strict=True):
+                try:
+                    children = listing.result()
+                    known = detect(storage, folder, children)
+                except DvMaintenanceError as error:
+                    # Without the place itself there is nothing to search.
+                    if on_error is None or not folder:
+                        raise
+                    on_error(folder, error)
+                    continue
                 if known is not None:
                     found.append(FoundTable(folder, known.name))
                 else:

@@ -1,0 +1,124 @@
+"""Many tables side by side as an outcome: totals, a row per table, the worst as a picture."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dv_maintenance.maintenance.health import iso_timestamp
+from dv_maintenance.maintenance.planning.reasons import day_of
+from dv_maintenance.service.chart import Bar, Picture
+from dv_maintenance.service.outcome import Outcome
+from dv_maintenance.service.reports.health import known
+from dv_maintenance.service.text import count, percent, size
+from dv_maintenance.units import format_duration
+
+if TYPE_CHECKING:
+    from dv_maintenance.service.lake import LakeTable
+
+__all__ = ["of_lake"]
+
+
+def of_lake(tables: Sequence[LakeTable], *, limit: int | None = None, now: int | None = None) -> Outcome:
+    """The tables in the given order.
+
+    limit : show so many; the totals count all of them. ``None``: every table.
+    now : epoch milliseconds, for the ages.
+    """
+    now = time.time_ns() // 1_000_000 if now is None else now
+    shown = tables if limit is None else tables[:limit]
+    totals = _totals(tables, now)
+    return Outcome(
+        _summary(totals),
+        totals,
+        tables={"tables": tuple(_row(each, now) for each in shown)} if shown else {},
+        picture=Picture.of(
+            [Bar(each.name, each.deleted_ratio) for each in tables if each.deleted_ratio],
+            "Deleted rows by table",
+            "Share of rows that are deleted, by table",
+        ),
+        details=(f"{count(len(tables) - len(shown), 'more table')} not shown",) if len(shown) < len(tables) else (),
+        lines=_lines(shown),
+        report={
+            "at": iso_timestamp(now),
+            "totals": totals,
+            "tables": [each.to_json() for each in shown],
+            "not_shown": len(tables) - len(shown),
+        },
+    )
+
+
+def _totals(tables: Sequence[LakeTable], now: int) -> dict[str, Any]:
+    oldest = min((each.oldest_dv for each in tables if each.oldest_dv is not None), default=None)
+    return known(
+        {
+            "tables": len(tables),
+            "unreadable_tables": sum(each.error is not None for each in tables),
+            "tables_with_dvs": sum(bool(each.files_with_dv) for each in tables),
+            "due_tables": sum(bool(each.due) for each in tables),
+            "files": sum(each.files or 0 for each in tables),
+            "files_with_dv": sum(each.files_with_dv or 0 for each in tables),
+            "deleted_rows": sum(each.deleted_rows or 0 for each in tables),
+            "small_files": sum(each.small_files or 0 for each in tables),
+            "size_bytes": sum(each.size_bytes or 0 for each in tables),
+            "removable_bytes": sum(each.removable_bytes or 0 for each in tables),
+            "expiring_bytes": sum(each.expiring_bytes or 0 for each in tables),
+            "oldest_dv_age_seconds": None if oldest is None else max(now - oldest, 0) // 1000,
+        }
+    )
+
+
+def _summary(totals: dict[str, Any]) -> str:
+    unreadable = totals["unreadable_tables"]
+    parts = [
+        f"{totals['tables_with_dvs']:,} have deletion vectors",
+        f"{totals['due_tables']:,} have due work",
+        f"a vacuum of all would free {size(totals['removable_bytes'])} now",
+    ]
+    broken = f" {unreadable:,} can't be read." if unreadable else ""
+    return f"{count(totals['tables'], 'table')}: {', '.join(parts)}.{broken}"
+
+
+def _row(table: LakeTable, now: int) -> dict[str, str | int]:
+    return {
+        "table": table.name,
+        "format": table.format or "?",
+        "DVs": _known(table.files_with_dv),
+        "files": _known(table.files),
+        "deleted": percent(table.deleted_ratio) if table.error is None else "?",
+        "oldest DV": _age(table, now),
+        "small": _known(table.small_files),
+        "removable": size(table.removable_bytes),
+        "later": _later(table),
+        "due": "ERROR" if table.error else ", ".join(table.due) or "-",
+    }
+
+
+def _known(number: int | None) -> str | int:
+    return "?" if number is None else number
+
+
+def _age(table: LakeTable, now: int) -> str:
+    if table.oldest_dv is None:
+        return "-" if table.error is None else "?"
+    age = max(now - table.oldest_dv, 0)
+    unit = 86_400_000 if age >= 86_400_000 else 3_600_000 if age >= 3_600_000 else 60_000
+    return f"{'' if table.oldest_dv_exact else '>'}{format_duration(age // unit * unit) if age >= unit else '<1m'}"
+
+
+def _later(table: LakeTable) -> str:
+    if table.expiring_bytes is None:
+        return "?"
+    if table.expiring_from is None:
+        return "-"
+    return f"{size(table.expiring_bytes)} from {day_of(table.expiring_from)}"
+
+
+def _lines(tables: Sequence[LakeTable]) -> dict[str, tuple[str, ...]]:
+    found = {
+        "errors": tuple(f"{each.name}: {each.error}" for each in tables if each.error),
+        "due": tuple(f"{each.name}: {job}: {'; '.join(why)}" for each in tables for job, why in each.reasons.items()),
+        "warnings": tuple(f"{each.name}: {warning}" for each in tables for warning in each.warnings),
+    }
+    return {name: lines for name, lines in found.items() if lines}
