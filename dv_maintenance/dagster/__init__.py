@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dv_maintenance.dagster.checks import build_dv_checks
     from dv_maintenance.dagster.component import DvMaintainedTables
     from dv_maintenance.dagster.erasure import build_erasure_job
+    from dv_maintenance.dagster.lake import build_dv_lake_report
     from dv_maintenance.dagster.night import build_dv_night
     from dv_maintenance.dagster.ops import checkpoint_op, delete_rows_op, engine_sql_op, restore_op, zorder_op
     from dv_maintenance.dagster.resources import SparkResource
@@ -31,6 +32,7 @@ __all__ = [
     "build_dv_checks",
     "build_dv_fsck_job",
     "build_dv_job",
+    "build_dv_lake_report",
     "build_dv_night",
     "build_dv_presets",
     "build_dv_schedule",
@@ -57,6 +59,7 @@ _HOMES = {
     "build_dv_checks": "checks",
     "build_dv_fsck_job": "automation",
     "build_dv_job": "automation",
+    "build_dv_lake_report": "lake",
     "build_dv_night": "night",
     "build_dv_presets": "automation",
     "build_dv_schedule": "automation",

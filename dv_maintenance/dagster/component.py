@@ -13,6 +13,7 @@ from dv_maintenance.config import Document, Location
 from dv_maintenance.dagster.assets import build_dv_assets
 from dv_maintenance.dagster.automation import build_dv_fsck_job, build_dv_job, build_dv_presets, build_dv_schedule
 from dv_maintenance.dagster.checks import build_dv_checks
+from dv_maintenance.dagster.lake import build_dv_lake_report
 from dv_maintenance.dagster.night import build_dv_night
 from dv_maintenance.dagster.resources import spark_resource
 from dv_maintenance.dagster.scaffolder import DvScaffolder
@@ -76,6 +77,10 @@ class Window(settings.Window, dg.Resolvable):
     pass
 
 
+class Report(settings.Report, dg.Resolvable):
+    pass
+
+
 @dg.scaffold_with(DvScaffolder)
 class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     """Maintained tables: their assets, checks, sensor, jobs and schedules.
@@ -100,6 +105,8 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
         default=None, description="When files may be rewritten: one run works through all tables then."
     )
     budget: str | None = Field(default=None, description="How long that run may work in one window, such as 30m.")
+
+    report: Report | None = Field(default=None, description="One asset that lists all tables, the worst first.")
 
     _source: Any = PrivateAttr(default=None)
 
@@ -156,12 +163,18 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
             night = build_dv_night(tables, window=config.window, budget=config.budget, name=f"{config.name}_night")
             jobs.append(night)
             schedules += _at_opening(night, f"{config.name}_night_schedule", config)
+        assets = translator.assets(tables, assets)
+        report = None
+        if config.report is not None:
+            report = build_dv_lake_report(tables, name=f"{config.name}/lake_report")
+            assets = [*assets, report]
+            schedules += _report_schedule(report, f"{config.name}_report_schedule", config.report)
         return dg.Definitions(
-            assets=translator.assets(tables, assets),
+            assets=assets,
             asset_checks=build_dv_checks(tables),
             jobs=jobs,
             schedules=schedules,
-            sensors=list(_sensors(config, tables)),
+            sensors=list(_sensors(config, tables, report)),
             resources={} if config.spark is None else {"spark": spark_resource(config.spark)},
         )
 
@@ -182,7 +195,9 @@ def _assets(table: WatchedTable, where: str) -> list[dg.AssetsDefinition]:
         raise UsageError(f"{table.name}: {error} ({where})") from error
 
 
-def _sensors(config: WatchConfig, tables: list[WatchedTable]) -> Iterator[dg.SensorDefinition]:
+def _sensors(
+    config: WatchConfig, tables: list[WatchedTable], report: dg.AssetsDefinition | None
+) -> Iterator[dg.SensorDefinition]:
     if config.sensor is not None:
         every = config.sensor.every_seconds
         yield build_dv_sensor(
@@ -190,6 +205,19 @@ def _sensors(config: WatchConfig, tables: list[WatchedTable]) -> Iterator[dg.Sen
             name=f"{config.name}_sensor",
             minimum_interval_seconds=every,
             rewrites=config.window is None and config.budget is None,
+            report=report,
+            report_every_seconds=3600 if config.report is None else config.report.every_seconds,
+        )
+
+
+def _report_schedule(report: dg.AssetsDefinition, name: str, when: settings.Report) -> Iterator[dg.ScheduleDefinition]:
+    if when.cron is not None:
+        yield dg.ScheduleDefinition(
+            name=name,
+            target=dg.AssetSelection.assets(report.key),
+            cron_schedule=when.cron,
+            execution_timezone=when.timezone,
+            default_status=dg.DefaultScheduleStatus.STOPPED,
         )
 
 

@@ -14,6 +14,7 @@ from dv_maintenance.dagster import naming
 from dv_maintenance.dagster.at_work import at_work, working_on
 from dv_maintenance.dagster.checks import check_evaluation
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
+from dv_maintenance.dagster.lake import refresh
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.metadata import of_findings, render
 from dv_maintenance.dagster.observed import observed_before
@@ -51,6 +52,8 @@ def build_dv_sensor(
     minimum_interval_seconds: int = 60,
     budget_seconds: float = _BUDGET_SECONDS,
     rewrites: bool = True,
+    report: dg.AssetsDefinition | None = None,
+    report_every_seconds: float = 3600,
     description: str = "Inspects new versions of the tables and requests the maintenance that is due.",
 ) -> dg.SensorDefinition:
     """One sensor for all these tables, stopped until a user starts it.
@@ -65,6 +68,8 @@ def build_dv_sensor(
     jobs : the jobs to watch for, among those of each table. A sensor for ``optimize`` also observes the tables and
         evaluates their checks, as far as the log alone answers them; other sensors do neither.
     rewrites : ``False``: it requests no ``optimize``, which waits for the tables' window.
+    report : of :func:`build_dv_lake_report`; a run of it is requested when tables changed since the last one.
+    report_every_seconds : the least time between two runs of the report.
     """
     wanted = frozenset(jobs)
     chosen = (table.model_copy(update={"jobs": tuple(job for job in table.jobs if job in wanted)}) for table in tables)
@@ -77,7 +82,8 @@ def build_dv_sensor(
         minimum_interval_seconds=minimum_interval_seconds,
         default_status=dg.DefaultSensorStatus.STOPPED,
         asset_selection=dg.AssetSelection.assets(
-            *(key for table in watched for key in naming.job_keys(table, table.jobs))
+            *(key for table in watched for key in naming.job_keys(table, table.jobs)),
+            *(() if report is None else (report.key,)),
         ),
         description=description,
     )
@@ -91,14 +97,16 @@ def build_dv_sensor(
         groups = together(dagster.not_requested(requests))
         in_one_process = _in_one_process(context.repository_def) if any(len(group) > 1 for group in groups) else {}
         by_name = {table.name: table for table in watched}
+        runs = [_run_request([by_name[request.table] for request in group], group, in_one_process) for group in groups]
+        again = None
+        if report is not None:
+            again = refresh(context.instance, report, found.cursor.tables, report_every_seconds)
         return dg.SensorResult(
-            run_requests=[
-                _run_request([by_name[request.table] for request in group], group, in_one_process) for group in groups
-            ],
+            run_requests=runs if again is None else [*runs, again],
             asset_events=dagster.events,
             dynamic_partitions_requests=dagster.partitions,
             cursor=found.cursor.to_json(),
-            skip_reason=None if requests else found.reason or "Rewrites wait for the window.",
+            skip_reason=None if requests or again else found.reason or "Rewrites wait for the window.",
         )
 
     return sensor

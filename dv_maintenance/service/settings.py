@@ -17,6 +17,7 @@ __all__ = [
     "Folder",
     "Job",
     "Reads",
+    "Report",
     "Schedule",
     "ScheduledJob",
     "Sensor",
@@ -126,6 +127,16 @@ class Spark(_Written):
         if self.resource is not None and others:
             raise ValueError(f"resource {self.resource} brings its own session: omit {', '.join(sorted(others))}")
         return self
+
+
+class Report(_Written):
+    """When the report of all tables is refreshed."""
+
+    every_seconds: int = Field(
+        default=3600, ge=1, description="The sensor refreshes it if tables changed, at most so often."
+    )
+    cron: str | None = Field(default=None, description="A schedule refreshes it then, whatever the sensor found.")
+    timezone: str = "UTC"
 
 
 class Window(_Written):

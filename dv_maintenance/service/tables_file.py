@@ -151,6 +151,7 @@ class WatchConfig(BaseModel):
     name : of the job; names of sensors and schedules begin with it.
     schedule : ``None``: jobs are started by hand.
     sensor : ``None``: no sensor inspects the tables.
+    report : ``None``: no report of all tables. Only Dagster has one.
     spark : ``None``: the face provides the engine.
     window : when one run may rewrite files of all tables; ``None``: any time.
     budget : milliseconds that it may work in one window; ``None``: as long as the window.
@@ -164,6 +165,7 @@ class WatchConfig(BaseModel):
     folders: tuple[TablesFolder, ...] = ()
     schedule: settings.Schedule | None = None
     sensor: settings.Sensor | None = settings.Sensor()
+    report: settings.Report | None = None
     spark: settings.Spark | None = None
     window: Window | None = None
     budget: Duration | None = Field(default=None, gt=0)

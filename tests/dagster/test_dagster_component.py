@@ -169,6 +169,24 @@ def test_a_window_has_a_job_and_a_schedule_of_its_own(load: Load) -> None:
     assert schedule.default_status is dg.DefaultScheduleStatus.STOPPED
 
 
+def test_a_report_is_one_asset_with_a_schedule_of_its_own(load: Load) -> None:
+    _, defs = load(
+        """
+        name: lake
+        report: {every_seconds: 60, cron: "0 7 * * *", timezone: Europe/Berlin}
+        tables: [{path: s3://lake/orders}]
+        spark: {engine: local}
+        """
+    )
+    report = dg.AssetKey(["lake", "lake_report"])
+    assert spec(defs, "lake/lake_report").key == report
+    schedule = defs.resolve_schedule_def("lake_report_schedule")
+    assert (schedule.cron_schedule, schedule.execution_timezone) == ("0 7 * * *", "Europe/Berlin")
+    selected = defs.resolve_sensor_def("lake_sensor").asset_selection
+    assert selected is not None
+    assert report in selected.resolve(defs.resolve_asset_graph())
+
+
 def test_a_resource_of_the_location_in_the_place_of_spark(
     load: Load, make_table: MakeTable, instance: dg.DagsterInstance
 ) -> None:

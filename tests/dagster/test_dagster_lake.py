@@ -1,0 +1,74 @@
+"""The report of all tables: one asset, refreshed when something changed, and at most every so often."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_lake_report, build_dv_sensor
+from dv_maintenance.dagster.lake import refresh
+from dv_maintenance.service.cursor import TableState
+from dv_maintenance.service.inspection import Inspection
+from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> list[WatchedTable]:
+    for name, deleted in (("orders", 10), ("visits", 40)):
+        builder = DeltaBuilder(str(tmp_path / name)).create(SCHEMA)
+        builder.append(pa.table({"id": range(100)}, schema=SCHEMA))
+        builder.delete(lambda rows, deleted=deleted: pc.less(rows["id"], deleted))
+    names = ("orders", "visits", "missing")
+    return [WatchedTable.model_validate({"name": name, "path": str(tmp_path / name)}) for name in names]
+
+
+def test_all_tables_are_one_asset(tables: list[WatchedTable]) -> None:
+    report = build_dv_lake_report(tables, name="lake/report")
+    result = dg.materialize([report], instance=dg.DagsterInstance.ephemeral())
+    (made,) = result.get_asset_materialization_events()
+    entries: dict[str, Any] = dict(made.materialization.metadata)
+    assert made.asset_key == dg.AssetKey(["lake", "report"])
+    rows = [(row.data["table"], row.data["due"]) for row in entries["tables"].value.records]
+    assert rows == [("missing", "ERROR"), ("visits", "optimize"), ("orders", "optimize")]
+    assert (entries["deleted_rows"].value, entries["unreadable_tables"].value) == (50, 1)
+    assert "40.0%" in entries["deleted_ratio_by_table"].value
+    assert "missing: " in entries["errors"].value
+
+
+def test_the_sensor_refreshes_it_after_a_change_but_not_more_often(tables: list[WatchedTable]) -> None:
+    report = build_dv_lake_report(tables)
+    instance = dg.DagsterInstance.ephemeral()
+    now = time.time()
+
+    def due(version: int, at: float) -> dg.RunRequest | None:
+        state = {"orders": TableState(Inspection("orders", version=version))}
+        return refresh(instance, report, state, 3600, at)
+
+    first = due(1, now)
+    assert first is not None
+    run = instance.create_run_for_job(dg.Definitions([report]).resolve_implicit_global_asset_job_def(), tags=first.tags)
+    assert run.tags == {**run.tags, **first.tags}
+    assert due(1, now + 10 * 3600) is None  # nothing changed
+    assert due(2, now + 60) is None  # too early
+    later = due(2, now + 3601)
+    assert later is not None
+    assert later.run_key != first.run_key
+
+
+def test_a_tick_requests_it(tables: list[WatchedTable]) -> None:
+    report = build_dv_lake_report(tables)
+    sensor = build_dv_sensor(tables, report=report)
+    defs = dg.Definitions([*build_dv_assets(tables), report], sensors=[sensor], resources={"spark": SparkResource()})
+    instance = dg.DagsterInstance.ephemeral()
+    with dg.build_sensor_context(instance=instance, repository_def=defs.get_repository_def()) as context:
+        requests = sensor.evaluate_tick(context).run_requests or []
+    assert [each.asset_selection for each in requests if "dv/lake_report" in each.tags] == [[report.key]]
