@@ -200,6 +200,9 @@ def _parser() -> _Parser:
     scan.add_argument("root", metavar="ROOT|TABLES.yaml", help="a folder or prefix, or a file of tables")
     scan.add_argument("--sort", choices=_ORDERS, default="worst", help="the order (default: %(default)s)")
     scan.add_argument("--limit", type=natural, metavar="N", help="show only the first N; totals count every table")
+    scan.add_argument(
+        "--metrics", metavar="FILE.prom|URL", help="also for Prometheus: a textfile collector's file, or a push gateway"
+    )
 
     doctor = verb("doctor", "doctor:doctor", "Check Java, packages and storage; say how to get what is missing", access)
     doctor.add_argument("table", nargs="?", metavar="TABLE", help="also check that this table can be read")

@@ -115,6 +115,10 @@ def scan(args: Namespace, out: Output) -> int:
             entries, unlisted = lake.in_folder(args.root, load_policy(args), options, args.format)
         found = lake.rank([*lake.scan(entries, on_progress=step), *unlisted], args.sort)
     _print(of_lake(found, limit=args.limit), out)
+    if args.metrics:
+        from dv_maintenance.service.metrics import exposition, publish
+
+        publish(exposition(found), args.metrics)
     return 1 if any(each.error for each in found) else 0
 
 

@@ -166,7 +166,7 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
         assets = translator.assets(tables, assets)
         report = None
         if config.report is not None:
-            report = build_dv_lake_report(tables, name=f"{config.name}/lake_report")
+            report = build_dv_lake_report(tables, name=f"{config.name}/lake_report", metrics=config.report.metrics)
             assets = [*assets, report]
             schedules += _report_schedule(report, f"{config.name}_report_schedule", config.report)
         return dg.Definitions(

@@ -15,6 +15,7 @@ from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.service.cursor import TableState
 from dv_maintenance.service.lake import rank, scan
+from dv_maintenance.service.metrics import exposition, publish
 from dv_maintenance.service.reports.lake import of_lake
 from dv_maintenance.service.tables_file import WatchedTable
 
@@ -27,12 +28,17 @@ _REPORT_TAG: Final = "dv/lake_report"
 
 
 def build_dv_lake_report(
-    tables: Iterable[WatchedTable], *, name: str = "dv_lake_report", group_name: str = GROUP
+    tables: Iterable[WatchedTable],
+    *,
+    name: str = "dv_lake_report",
+    group_name: str = GROUP,
+    metrics: str | None = None,
 ) -> dg.AssetsDefinition:
     """An asset that lists all tables, the worst first, with totals that can be plotted. It reads logs only, and a table
     that can't be read is a row with its error. :func:`build_dv_sensor` refreshes it (``report``); any schedule may.
 
     name : key of the asset, its parts divided by slashes.
+    metrics : where to put metrics for Prometheus: a file that ends in ``.prom``, or the URL of a push gateway.
     """
     watched = tuple(tables)
     spec = dg.AssetSpec(
@@ -46,7 +52,10 @@ def build_dv_lake_report(
     @dg.multi_asset(name=f"{name.replace('/', '__')}_scan", specs=[spec])
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
         with in_dagster_terms(context), shown_in(context.log):
-            outcome = of_lake(rank(scan(watched)), limit=_SHOWN)
+            found = rank(scan(watched))
+            if metrics is not None:
+                publish(exposition(found), metrics)
+            outcome = of_lake(found, limit=_SHOWN)
         entries = metadata.render(outcome, names={})
         picture = entries.pop("deleted_ratio_by_partition", None)
         return dg.MaterializeResult(

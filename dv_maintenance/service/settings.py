@@ -135,6 +135,11 @@ class Report(_Written):
     every_seconds: int = Field(
         default=3600, ge=1, description="The sensor refreshes it if tables changed, at most so often."
     )
+    metrics: str | None = Field(
+        default=None,
+        repr=False,
+        description="For Prometheus: a file .prom of the textfile collector, or the URL of a push gateway.",
+    )
     cron: str | None = Field(default=None, description="A schedule refreshes it then, whatever the sensor found.")
     timezone: str = "UTC"
 

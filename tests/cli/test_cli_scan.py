@@ -72,3 +72,9 @@ def test_usage(argv: list[str], lake: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_the_parser_knows_the_orders() -> None:
     assert parser._ORDERS == ORDERS
+
+
+def test_metrics_are_written_where_that_is_asked_for(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["scan", str(lake), "--json", "--metrics", str(lake / "dvm.prom")]) == 0
+    assert json.loads(capsys.readouterr().out)["totals"]["tables"] == 2
+    assert 'dvm_deleted_rows{table="visits",format="delta"} 40' in (lake / "dvm.prom").read_text()

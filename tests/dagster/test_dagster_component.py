@@ -179,7 +179,7 @@ def test_a_report_is_one_asset_with_a_schedule_of_its_own(load: Load) -> None:
         """
     )
     report = dg.AssetKey(["lake", "lake_report"])
-    assert spec(defs, "lake/lake_report").key == report
+    assert spec(defs, "lake", "lake_report").key == report
     schedule = defs.resolve_schedule_def("lake_report_schedule")
     assert (schedule.cron_schedule, schedule.execution_timezone) == ("0 7 * * *", "Europe/Berlin")
     selected = defs.resolve_sensor_def("lake_sensor").asset_selection
