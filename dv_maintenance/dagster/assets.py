@@ -48,7 +48,7 @@ __all__ = ["GROUP", "build_dv_assets"]
 GROUP = "dv_maintenance"
 # The resource that rewrites run on: a SparkResource, or another one with a `spark_session`.
 _SPARK = "spark"
-# Partitions without work that an observation records: up to half a minute with SQLite.
+# Partitions that an observation or a run over the whole table records: up to half a minute with SQLite.
 _MAX_RECORDED = 1000
 # Dagster's tag of a run for one partition; a run over a range has none.
 _PARTITION_TAG = "dagster/partition"
@@ -177,8 +177,15 @@ def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
             _planned(context, table, "optimize", outcome, keys)
             return
         checked_after(context.op_execution_context, table, opened)
-        for key, of_key in outcome.partitions.items():
-            context.add_asset_metadata(metadata.of_partition(of_key), partition_key=key)
+        found = list(outcome.partitions.items())
+        for key, of_key in found if keys else found[-_MAX_RECORDED:]:
+            entries = metadata.of_partition(of_key)
+            if keys:
+                context.add_asset_metadata(entries, partition_key=key)
+            else:
+                # A run over the whole table has no partitions: without these, no partition would turn green.
+                of_table, place = naming.job_key(table, "optimize"), partitions.as_key(table, key)
+                context.log_event(dg.AssetMaterialization(of_table, partition=place, metadata=entries))
         yield dg.MaterializeResult(
             metadata=metadata.render(outcome),
             data_version=dg.DataVersion(str(outcome.numbers["version"])),

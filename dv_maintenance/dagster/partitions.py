@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PARTITIONS_TAG",
+    "as_key",
     "backfill_policy",
     "gone_partitions",
     "missing_partitions",
@@ -112,7 +113,7 @@ def nothing_to_do(
     live = live_keys(table.partitions, snapshot)
     known = list(definition.get_partition_keys(dynamic_partitions_store=instance))
     # A tick adds keys that are new only after its end.
-    known += [_as_key(table, each) for each in sorted(filter(None, live.difference(known)))]
+    known += [as_key(table, each) for each in sorted(filter(None, live.difference(known)))]
     recorded = instance.get_materialized_partitions(key)
     waiting = due | recorded
     quiet = [each for each in known if each not in waiting and ended(table.partitions, each, now)]
@@ -140,7 +141,8 @@ def observe_first(table: WatchedTable) -> str:
     )
 
 
-def _as_key(table: WatchedTable, key: str) -> str:
+def as_key(table: WatchedTable, key: str) -> str:
+    """A key of ``service.partitions`` as Dagster's own of a grid, which carries its dimensions."""
     columns = () if table.partitions is None else table.partitions.columns
     if len(columns) != GRID_COLUMNS:
         return key

@@ -171,8 +171,11 @@ def test_no_partition_chosen_is_the_whole_table(sales: MakeTable, instance: dg.D
     table = sales(partitions=BY_DAY)
     assert optimize(table, instance).success
     assert with_dvs(table) == set()
-    entries = materialized(instance, table)[None]
+    found = materialized(instance, table)
+    assert list(found) == ["2024-11-01", "2024-11-02", "2024-11-03", "2024-11-04", None]
+    entries = found.pop(None)
     assert (entries["rows_purged"], entries["dagster/row_count"], entries["deleted_ratio"]) == (40, 60, 0)
+    assert {(each["rows_purged"], each["partition_deleted_ratio"]) for each in found.values()} == {(10, 0)}
 
 
 def test_a_dagster_without_runs_on_the_whole_table_changes_nothing(

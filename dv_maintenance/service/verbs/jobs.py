@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,14 +16,17 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.inspection import inspect_table, reads_now
 from dv_maintenance.service.outcome import Outcome, TableReport
-from dv_maintenance.service.partitions import by_key, chosen_policy
+from dv_maintenance.service.partitions import by_key, chosen_policy, partition_key
 from dv_maintenance.service.progress import progress_log
 from dv_maintenance.service.reports.health import columns_of, of_health
 from dv_maintenance.service.reports.work import KEPT_SHOWN, of_partition, of_run
 from dv_maintenance.service.verbs.files import vacuum
 from dv_maintenance.service.verbs.rewrites import missing_partitions, planned_only
+from dv_maintenance.tables.model import parse_partition
 
 if TYPE_CHECKING:
+    from dv_maintenance.maintenance.execution.apply import StepReport
+    from dv_maintenance.maintenance.planning.partitioning import Partitioning
     from dv_maintenance.service.engines import EngineOf
     from dv_maintenance.service.inspection import Downstream
     from dv_maintenance.service.tables_file import Job, WatchedTable
@@ -58,7 +61,7 @@ def optimize(
 ) -> Outcome:
     """Plan by the table's policy and run the plan.
 
-    keys : only in these partitions; without keys, in all.
+    keys : only in these partitions; without keys, in all: the outcome then has those that were worked on.
     downstream : returns the reads by downstream assets, if an orchestrator knows them.
     changes : policy keys for this run, in place of the policy's.
     missing_ok : accept partitions in ``changes`` that no live file has; ``keys`` may always be such.
@@ -102,10 +105,17 @@ def optimize(
     after = health(table.snapshot())
     outcome = of_run(plan, report, after, per_partition=bool(keys))
     outcome = replace(outcome, numbers={**outcome.numbers, "version": after.version})
-    if watched.partitions is None or not keys:
+    if watched.partitions is None:
         return outcome
-    done = by_key(watched.partitions, keys, report.steps if report else (), after)
+    steps = report.steps if report else ()
+    done = by_key(watched.partitions, keys or _worked_on(watched.partitions, steps), steps, after)
     return replace(outcome, partitions={key: of_partition(*each) for key, each in done.items()})
+
+
+def _worked_on(partitioning: Partitioning, steps: Iterable[StepReport]) -> list[str]:
+    """Keys of the partitions that these steps changed, as far as they have one."""
+    found = {partition_key(partitioning, parse_partition(step.partition)) for step in steps}
+    return sorted(filter(None, found))
 
 
 def vacuum_by_policy(
