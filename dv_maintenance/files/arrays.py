@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["bools", "flags", "int32s", "int64s", "numbers", "strings", "valid_bits"]
+__all__ = ["bools", "combined", "flags", "int32s", "int64s", "numbers", "strings", "valid_bits"]
 
 
 def strings(values: Sequence[str | None]) -> pa.StringArray:
@@ -48,6 +48,11 @@ def bools(values: Any) -> pa.BooleanArray:
     """From a NumPy array of booleans."""
     packed = np.packbits(values, bitorder="little")
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(packed)])
+
+
+def combined(column: pa.ChunkedArray) -> pa.Array:
+    """``combine_chunks``, which imports pandas for a column without chunks."""
+    return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
 
 
 def valid_bits(values: Sequence[object]) -> pa.Buffer | None:

@@ -55,8 +55,8 @@ class Needed:
     """
 
     kind: str
-    paths: pa.Array
-    sizes: pa.Array
+    paths: pa.Array | pa.ChunkedArray
+    sizes: pa.Array | pa.ChunkedArray
     exact: bool
     files: pa.Int64Array | None
 
@@ -67,15 +67,20 @@ def needed(parts: Sequence[Needed]) -> pa.Table:
     codes = np.repeat(np.arange(len(parts), dtype=np.int8), lengths)
     kinds = pa.Int8Array.from_buffers(pa.int8(), len(codes), [None, pa.py_buffer(codes)])
     columns = {
-        "path": pa.chunked_array([part.paths for part in parts], pa.string()),
+        "path": pa.chunked_array([chunk for part in parts for chunk in _chunks(part.paths)], pa.string()),
         "kind": pa.DictionaryArray.from_arrays(kinds, strings([part.kind for part in parts])),
-        "size": pa.chunked_array([part.sizes for part in parts], pa.int64()),
+        "size": pa.chunked_array([chunk for part in parts for chunk in _chunks(part.sizes)], pa.int64()),
         "exact": bools(np.repeat([part.exact for part in parts], lengths)),
         "file": pa.chunked_array(
             [pa.nulls(len(part.paths), pa.int64()) if part.files is None else part.files for part in parts], pa.int64()
         ),
     }
     return pa.Table.from_arrays([columns[name] for name in NEEDED.names], schema=NEEDED)
+
+
+def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    # `combine_chunks` of a column without chunks imports pandas.
+    return list(column.chunks) if isinstance(column, pa.ChunkedArray) else [column]
 
 
 def row_numbers(rows: Any) -> pa.Int64Array:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from dv_maintenance import cli
-from dv_maintenance.testing.backends import DeltaBackend
+from dv_maintenance.testing.backends import DeltaBackend, PaimonBackend
 from dv_maintenance.testing.contract import TableContract
+from dv_maintenance.testing.history import TableHistory
 
 
 @pytest.fixture
@@ -97,3 +100,17 @@ def test_health_says_what_it_did_not_look_at(
     assert cli.main(["health", str(table)]) == 0
     assert "whether all files exist is unknown" in capsys.readouterr().out
     assert cli.main(["fsck", str(table)]) == 1
+
+
+@pytest.mark.parametrize("backend", [DeltaBackend, PaimonBackend])
+def test_a_look_at_files_imports_nothing_heavy(backend: type[DeltaBackend | PaimonBackend], tmp_path: Path) -> None:
+    """Arrow imports pandas where it is given objects of Python, or a column without chunks: a second for each verb."""
+    table = TableHistory(backend(str(tmp_path / "t")))
+    table.append("a", 3)
+    table.delete([1])
+    script = (
+        "import sys; from dv_maintenance.cli import main\n"
+        f"assert main(['health', {str(tmp_path / 't')!r}, '--json']) == 0\n"
+        "assert not {'pandas', 'pyspark', 'pydantic', 'dagster'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL)

@@ -56,6 +56,8 @@ def look(
     needed = table.needed_files(snapshot)
     if kinds is not None:
         needed = needed.filter(pc.is_in(needed["kind"].cast(pa.string()), value_set=strings(list(kinds))))
+    if not needed.num_rows:
+        return Looked(needed, {}, 0, ())
     coded = needed["path"].combine_chunks().dictionary_encode()
     places, paths = numbers(coded.indices), coded.dictionary.to_pylist()
     found = np.array(

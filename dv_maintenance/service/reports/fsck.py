@@ -111,6 +111,8 @@ def _rows(number: int) -> str:
 def _clean(report: FsckReport) -> str:
     files = {"deletion vector file": report.dv_files, "index file": report.index_files}
     found = [count(report.files, "data file"), *(count(number, noun) for noun, number in files.items() if number)]
+    if not report.files:
+        return "Clean: the table has no files."
     named = found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
     there = f"Clean: {named} exist with the sizes that the log says ({size(report.bytes)})."
     if not report.deep:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.files.arrays import bools, flags, int64s, numbers, strings
+from dv_maintenance.files.arrays import bools, combined, flags, int64s, numbers, strings
 from dv_maintenance.storage import RawName
 from dv_maintenance.tables.delta.rows.tasks import descriptor, dv_ref
 from dv_maintenance.tables.delta.vacuum.expired import NOT_PLAIN
@@ -30,7 +30,7 @@ _DV_FRAME: Final = 8  # bytes around a bitmap in its file: size word and checksu
 def needed_files(storage: Storage, snapshot: DeltaSnapshot) -> pa.Table:
     """Data files with their exact sizes, and DV files, each as large as its last DV needs."""
     files = snapshot.files
-    dvs = files["dv"].combine_chunks()
+    dvs = combined(files["dv"])
     # Scalars of Arrow: from one of Python it makes its own only after it imported pandas.
     stored = pc.fill_null(pc.not_equal(pc.struct_field(dvs, "storage_type"), strings(["i"])[0]), bools([False])[0])
     dvs = dvs.filter(stored)
@@ -41,8 +41,8 @@ def needed_files(storage: Storage, snapshot: DeltaSnapshot) -> pa.Table:
         [
             Needed(
                 DATA,
-                _paths(storage, files["path"].combine_chunks()),
-                files["size"].combine_chunks(),
+                _paths(storage, combined(files["path"])),
+                combined(files["size"]),
                 exact=True,
                 files=row_numbers(np.arange(files.num_rows)),
             ),

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.files.arrays import flags, int64s, strings
+from dv_maintenance.files.arrays import combined, flags, int64s, strings
 from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, Needed, Remedy, needed, row_numbers
 from dv_maintenance.tables.paimon.log.index_manifest import DELETION_VECTORS
 from dv_maintenance.tables.paimon.rows.evolution import PARTS_OF
@@ -27,14 +27,14 @@ __all__ = ["needed_files", "remedies"]
 def needed_files(snapshot: PaimonSnapshot) -> pa.Table:
     """Data files, those that wait for a compaction, and index files: of DVs that readers apply, and of others."""
     files, parts, hidden = snapshot.files, snapshot.parts, snapshot.hidden
-    paths = files["path"].combine_chunks()
-    of = parts[PARTS_OF].combine_chunks() if parts.num_rows else strings([])
+    paths = combined(files["path"])
+    of = combined(parts[PARTS_OF]) if parts.num_rows else strings([])
     # If several files hold the same rows, the size in `files` is their total.
     alone = row_numbers(np.flatnonzero(~flags(pc.is_in(paths, value_set=of))))
     whole = files.take(alone)
     anchors = pc.index_in(of, value_set=paths).cast(pa.int64())
     bearing = pc.is_valid(files["dv_file"])
-    dv_files = files["dv_file"].combine_chunks().filter(bearing)
+    dv_files = combined(files["dv_file"]).filter(bearing)
     sizes = {each.path: each.size for each in snapshot.index.files}
     others = [each for each in snapshot.index.files if each.kind != DELETION_VECTORS]
     return needed(
@@ -60,12 +60,12 @@ def needed_files(snapshot: PaimonSnapshot) -> pa.Table:
     )
 
 
-def _paths(files: pa.Table) -> pa.Array:
-    return files["path"].combine_chunks()
+def _paths(files: pa.Table) -> pa.ChunkedArray:
+    return files["path"]
 
 
-def _sizes(files: pa.Table) -> pa.Array:
-    return files["size"].combine_chunks()
+def _sizes(files: pa.Table) -> pa.ChunkedArray:
+    return files["size"]
 
 
 def remedies(kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
