@@ -28,6 +28,11 @@ class _OnStderr(logging.Handler):
             self.handleError(record)
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Py4J logs a traceback when Ctrl-C meets a call into the JVM."""
+    return not str(record.msg).startswith("KeyboardInterrupt while sending command")
+
+
 @contextmanager
 def logged(out: Output, verbose: int) -> Iterator[None]:
     """Send the package's log to stderr while it is open. ``verbose``: the number of ``-v`` options."""
@@ -38,9 +43,12 @@ def logged(out: Output, verbose: int) -> Iterator[None]:
     handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s{name} %(message)s", "%H:%M:%S"))
     package.setLevel(_LEVELS[min(verbose, 2)])
     package.addHandler(handler)
+    root = logging.getLogger()
+    root.addFilter(_is_news)
     out.verbose = verbose > 0
     try:
         yield
     finally:
         package.removeHandler(handler)
+        root.removeFilter(_is_news)
         package.setLevel(before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ import pyarrow.compute as pc
 import pytest
 
 from dv_maintenance import cli
+from dv_maintenance.cli import logs
+from dv_maintenance.cli.output import Output
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -94,3 +97,11 @@ def test_nothing_stays_behind(table: str, capsys: pytest.CaptureFixture[str]) ->
     purge(table, capsys, "-v")
     assert (package.handlers, package.level) == before
     assert any(isinstance(handler, logging.NullHandler) for handler in package.handlers)
+
+
+def test_ctrl_c_in_a_call_into_the_jvm_logs_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    with logs.logged(Output(sys.stdout, json=False), 0):
+        logging.getLogger().error("KeyboardInterrupt while sending command.")
+        logging.getLogger().error("something else")
+    logging.getLogger().error("KeyboardInterrupt while sending command.")
+    assert caplog.messages == ["something else", "KeyboardInterrupt while sending command."]

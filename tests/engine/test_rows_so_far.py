@@ -51,3 +51,11 @@ def test_the_local_engine_counts_the_rows_of_all_runs(tmp_path: Path) -> None:
     assert rows_read_of(engine) == 0
     verbs.purge(open_table(str(tmp_path / "t")), lambda: engine)
     assert rows_read_of(engine) == 40  # of the file with a deletion vector
+
+
+def test_progress_does_not_wait_for_a_session_that_starts() -> None:
+    from dv_maintenance.engine.spark import SparkEngine
+
+    engine = SparkEngine()
+    with engine._lock:
+        assert rows_read_of(engine) is None

@@ -82,6 +82,8 @@ class SparkEngine:
         self._conf = dict(conf or {})
         self._started = False
         self._lock = Lock()
+        # Not the session's lock: progress is asked for while a session starts.
+        self._counting_lock = Lock()
         self._running: list[RowCounts] = []
         self._rows_before = 0
 
@@ -165,7 +167,7 @@ class SparkEngine:
     @property
     def rows_read(self) -> int | None:
         """``None`` on a cluster and on Spark Connect: workers there share no file with this process."""
-        with self._lock:
+        with self._counting_lock:
             rows = self._rows_before + sum(counts.total() for counts in self._running)
             return rows if self._running or rows else None
 
@@ -176,12 +178,12 @@ class SparkEngine:
             yield None
             return
         counts = RowCounts(tasks)
-        with self._lock:
+        with self._counting_lock:
             self._running.append(counts)
         try:
             yield counts
         finally:
-            with self._lock:
+            with self._counting_lock:
                 self._running.remove(counts)
                 self._rows_before += counts.total()
             counts.close()
