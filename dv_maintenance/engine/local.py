@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Event
 from typing import ClassVar
 
-from dv_maintenance.engine.pool import run_all
+from dv_maintenance.engine.pool import OutOfTimeError, run_all
 from dv_maintenance.engine.rewrite import rewrite_retrying
 from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
@@ -39,9 +40,16 @@ class LocalEngine:
         def run_one(task: RewriteTask) -> RewriteResult:
             slot = len(self._rows)
             self._rows.append(0)
-            return rewrite_retrying(task, storage_options, lambda rows: self._rows.__setitem__(slot, rows))
 
-        return run_all(tasks, run_one, at_once=self.threads, on_done=on_done)
+            def on_rows(rows: int) -> None:
+                self._rows[slot] = rows
+                if stopping.is_set():
+                    raise OutOfTimeError
+
+            return rewrite_retrying(task, storage_options, on_rows)
+
+        stopping = Event()
+        return run_all(tasks, run_one, at_once=self.threads, on_done=on_done, stop=stopping.set)
 
     def close(self) -> None:
         """Nothing to stop."""

@@ -1,8 +1,8 @@
 """One run that works through many tables within a window and a budget, on one engine.
 
 Each table is planned first. The steps of all tables then compete for the time; see ``scheduling.allocate``. They run a
-slice at a time: after each slice the time left is measured, and nothing starts that may not finish. A table that fails
-does not stop the others.
+slice at a time: after each slice the time left is measured, and nothing starts that may not finish. What is slower than
+everything before it is stopped in time for a commit, and not committed. A table that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from dv_maintenance.engine import slots_of
+from dv_maintenance.engine.pool import stopped_at
 from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.maintenance.execution.apply import StoppedError, apply
 from dv_maintenance.maintenance.execution.batches import work_of
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.meter.decide import is_due
 from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.scheduling.allocate import Allocation, allocate
+from dv_maintenance.maintenance.scheduling.demand import minutes
 from dv_maintenance.maintenance.scheduling.items import Reserve, WorkItem
 from dv_maintenance.maintenance.scheduling.window import Window, coming_nights, opened_at, seconds_left
 from dv_maintenance.service.inspection import reads_now
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import WatchedTable
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
+    from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
 __all__ = [
     "Night",
@@ -54,6 +58,11 @@ _log = logging.getLogger(__name__)
 
 _NIGHTS: Final = 60
 _DAY: Final = 86_400_000
+# What is kept free at the end for the last commit: this share of the time, at most so many seconds; and this factor of
+# the slowest one so far.
+_COMMIT_SHARE: Final = 0.02
+_COMMIT_SECONDS: Final = 60.0
+_COMMIT_WORST: Final = 1.5
 # A slice takes this share of the time left, so that estimates are corrected early, or all of a table's steps.
 _SLICE: Final = 1 / 3
 
@@ -175,6 +184,16 @@ class _Planned:
     problem: DvMaintenanceError | None = None
     alerts: tuple[str, ...] = ()
 
+    def stopped(self, part: Sequence[WorkItem], seconds: float) -> None:
+        """Those of these steps that are not done were stopped at the end of the time: they wait."""
+        estimated = sum(each.seconds for each in part)
+        for each in part:
+            if each.id in self.steps:
+                self.waits[each.id] = (
+                    f"Stopped at the end of the time, and not committed: after {minutes(seconds)}, estimated "
+                    f"{minutes(estimated)}."
+                )
+
     def items(self, slots: int, longest: float) -> list[WorkItem]:
         found = []
         wanted = {step.id for step in self.plan.steps} if self.due else set()
@@ -264,6 +283,8 @@ class Night:
     began: int
     spent: float
     finished: list[tuple[float, float]] = field(default_factory=list)
+    commits: list[float] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
 
     @property
     def needs_engine(self) -> bool:
@@ -276,8 +297,12 @@ class Night:
         return max(table.watched.policy.prices.shared_start for table in self.planned.values())
 
     def left(self) -> float:
-        """Seconds."""
-        return seconds_left(self.window, self.budget, self.began, self.spent) - (self.now() - self.began) / 1000
+        """Seconds for work, the last commit not included."""
+        if self.stopped:
+            return 0.0
+        whole = seconds_left(self.window, self.budget, self.began, self.spent)
+        reserve = max([min(whole * _COMMIT_SHARE, _COMMIT_SECONDS), *(_COMMIT_WORST * each for each in self.commits)])
+        return whole - (self.now() - self.began) / 1000 - reserve
 
     def work(self, engine_of: EngineOf) -> Iterator[NightTable]:
         """The other tables, each as soon as its part of the run is over.
@@ -307,11 +332,11 @@ class Night:
                     ended.add(name)
                     yield _result(self.planned[name])
         for waiting in allocation.waiting:
-            self.planned[waiting.item.table].waits[waiting.item.id] = waiting.reason
+            self.planned[waiting.item.table].waits.setdefault(waiting.item.id, waiting.reason)
         for choice in allocation.chosen:
             self.planned[choice.item.table].waits.setdefault(choice.item.id, "Waited: the time left was too short.")
         for name in [name for name in self.planned if name not in ended]:
-            self.planned[name].alerts = allocation.alerts
+            self.planned[name].alerts = (*allocation.alerts, *self.stopped)
             yield _result(self.planned[name])
 
     def _allocate(self, slots: int) -> Allocation:
@@ -339,6 +364,19 @@ class Night:
             began = self.now()
             try:
                 self._apply(engine, planned, [planned.steps[each.id] for each in part])
+            except StoppedError as stop:
+                planned.reports += [stop.report] if stop.report.steps else []
+                for step in stop.report.steps:
+                    planned.steps.pop(step.id, None)
+                seconds = (self.now() - began) / 1000
+                planned.stopped(part, seconds)
+                estimated = minutes(sum(each.seconds for each in part))
+                self.stopped.append(
+                    f"{name}: steps estimated at {estimated} were stopped after {minutes(seconds)}, at the end of the "
+                    "time. Lengthen window or budget, or run 'dvm apply' for this table at another time."
+                )
+                _log.warning("%s", self.stopped[-1])
+                return True
             except DvMaintenanceError as error:
                 if planned.reports:
                     before = sum(len(each.steps) for each in planned.reports)
@@ -356,9 +394,44 @@ class Night:
         return done
 
     def _apply(self, engine: Engine, planned: _Planned, steps: Sequence[PlanStep]) -> None:
-        from dv_maintenance.maintenance.execution.apply import apply
+        timed = _Timed(engine)
+        with stopped_at(time.monotonic() + self.left()):
+            report = apply(planned.table, timed, replace(planned.plan, steps=tuple(steps)))
+        self.commits.append(timed.since())
+        planned.reports.append(report)
 
-        planned.reports.append(apply(planned.table, engine, replace(planned.plan, steps=tuple(steps))))
+
+class _Timed:
+    """An engine that knows how long ago it was done."""
+
+    name: ClassVar[str] = "timed"
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.done = time.monotonic()
+
+    @property
+    def slots(self) -> int | None:
+        return slots_of(self.engine)
+
+    def run(
+        self,
+        tasks: Sequence[RewriteTask],
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        on_done: Callable[[RewriteResult], None] | None = None,
+    ) -> list[RewriteResult]:
+        try:
+            return self.engine.run(tasks, storage_options=storage_options, on_done=on_done)
+        finally:
+            self.done = time.monotonic()
+
+    def since(self) -> float:
+        """Seconds: what the commit and reading it back took."""
+        return time.monotonic() - self.done
+
+    def close(self) -> None:
+        self.engine.close()
 
 
 def _slice(items: Sequence[WorkItem], left: float, worst: float, start: float) -> list[WorkItem]:

@@ -30,6 +30,7 @@ _BEFORE: Final = 15
 _LIFE: Final = 22
 _PRICES: Final = Prices()
 _STEP: Final = 4
+_SLOW: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +216,8 @@ class Result:
 class Clock:
     """The work of one night: what steps really take, and what is left. Shared by the rules."""
 
-    def __init__(self, budget: float, day: int, result: Result, random: np.random.Generator) -> None:
-        self.left, self.day, self.result, self.random = budget, day, result, random
+    def __init__(self, budget: float, day: int, result: Result, random: np.random.Generator, slow: float = 0.0) -> None:
+        self.left, self.day, self.result, self.random, self.slow = budget, day, result, random, slow
         self.tables: set[str] = set()
         self.finished: list[tuple[float, float]] = []
         self.done: set[WorkItem] = set()
@@ -226,9 +227,13 @@ class Clock:
         return step.item.seconds + (0.0 if step.item.table in self.tables else _PRICES.shared_start)
 
     def work(self, step: Step, *, stopped: bool = False) -> None:
-        """Do a step; it takes 0.75 to 1.35 of its estimate. ``stopped``: the window's end stops it, and it is lost."""
+        """Do a step; it takes 0.75 to 1.35 of its estimate, and a slow one 20 times as long. ``stopped``: the window's
+        end stops it, and it is lost.
+        """
         estimate = self.estimate(step)
         actual = estimate * float(np.clip(self.random.lognormal(0.0, 0.1), 0.75, 1.35))
+        if self.slow and self.random.random() < self.slow:
+            actual *= _SLOW
         self.result.runs += step.item.table not in self.tables
         self.tables.add(step.item.table)
         if stopped and actual > self.left:
@@ -247,7 +252,9 @@ Rule = Callable[[Sequence[FleetTable], Clock], None]
 
 
 def by_allocation(tables: Sequence[FleetTable], clock: Clock) -> None:
-    """``allocate``, again after its choice is done while time is left; no step starts that may not finish."""
+    """``allocate``, again after its choice is done while time is left. No step starts that may not finish; one that is
+    slower than everything before it is stopped.
+    """
     steps = {each.item: each for each in plan_by_meter(tables)}
     served = {each.name: int(each.served * DAY) for each in tables if np.isfinite(each.served)}
     coming = [Night(int((clock.day + n) * DAY), int((clock.day + n) * DAY), clock.budget) for n in range(1, 31)]
@@ -268,7 +275,7 @@ def by_allocation(tables: Sequence[FleetTable], clock: Clock) -> None:
         for choice in found.chosen:
             step = steps[choice.item]
             if clock.estimate(step) * Reserve.learnt(clock.finished).worst <= clock.left:
-                clock.work(step)
+                clock.work(step, stopped=True)
 
 
 def by_benefit(tables: Sequence[FleetTable], clock: Clock) -> None:
@@ -295,15 +302,15 @@ RULES: Final[dict[str, Rule]] = {
 }
 
 
-def run(rule: Rule, *, tables: int, nights: int, budget: float, seed: int = 7) -> Result:
-    """Let a rule choose the work of each night."""
+def run(rule: Rule, *, tables: int, nights: int, budget: float, seed: int = 7, slow: float = 0.0) -> Result:
+    """Let a rule choose the work of each night. ``slow``: the share of steps that take far longer than estimated."""
     every, random = fleet(tables, seed)
     noise = np.random.default_rng(seed + 1)
     result = Result()
     for day in range(nights):
         for table in every:
             result.reading += table.live(day, random)
-        clock = Clock(budget, day, result, noise)
+        clock = Clock(budget, day, result, noise, slow)
         rule(every, clock)
         result.used.append(budget - clock.left)
         for table in every:

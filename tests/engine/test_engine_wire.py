@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from dv_maintenance import errors
 from dv_maintenance.engine import ENGINES, get_engine, slots_of
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.engine.pool import run_all
+from dv_maintenance.engine.pool import OutOfTimeError, run_all, stopped_at
 from dv_maintenance.engine.spark import SparkEngine
 from dv_maintenance.engine.spark.engine import _cause, wire
 from dv_maintenance.engine.spark.session import java_version, start_session
@@ -116,6 +117,21 @@ def test_what_finished_before_an_error_is_still_reported() -> None:
     with pytest.raises(RefusedError):
         run_all(["slow", "bad", "never"], run_one, at_once=2, on_done=done.append, stop=stopped.set)
     assert done == ["slow"]
+
+
+def test_the_end_of_the_time_stops_what_runs_and_what_is_about_to() -> None:
+    stops: list[float] = []
+
+    def run_one(task: Any) -> Any:
+        # The first call comes too early for it, as for a query that Spark is still planning.
+        while len(stops) < 2:
+            time.sleep(0.01)
+        raise RefusedError("cancelled")
+
+    with pytest.raises(OutOfTimeError), stopped_at(time.monotonic() + 0.05):
+        run_all(["a", "b"], run_one, at_once=1, on_done=None, stop=lambda: stops.append(1))
+    assert len(stops) == 2
+    assert run_all(["a"], lambda task: task, at_once=1, on_done=None) == ["a"]
 
 
 def test_an_error_of_the_caller_ends_a_run_too() -> None:

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.engine.pool import OutOfTimeError, stopped_at
 from dv_maintenance.engine.scan import scan
 from dv_maintenance.engine.spark import SparkEngine, wire
 from dv_maintenance.engine.spark import engine as spark_engine
@@ -81,7 +83,7 @@ def test_more_tasks_than_jobs_are_all_run(lake: Any, spark: SparkSession, monkey
 
 
 def test_storage_options_show_up_in_no_plan(lake: Any, spark: SparkSession) -> None:
-    worker = spark_engine._worker({"aws_secret_access_key": "hunter2"})
+    worker = spark_engine._worker({"aws_secret_access_key": "hunter2"}, None, 0)
     [task] = tasks_of(lake, 1)
     frame = spark.createDataFrame(wire.specs_of(task)).mapInArrow(worker, "outcome string")
     plan = frame._jdf.queryExecution().toString()
@@ -117,6 +119,24 @@ def test_workers_without_their_python_are_told_what_they_need(lake: Any, spark: 
         spark.conf.unset(setting)
     assert setting in (caught.value.next_step or "")
     assert "\n" not in str(caught.value)
+
+
+def test_jobs_are_stopped_at_the_end(lake: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A classic session interrupts only what the calling thread tagged: jobs of other threads ran to their end."""
+
+    def asleep(*_: Any) -> Any:
+        def run(batches: Any) -> Any:
+            time.sleep(120)
+            yield from batches
+
+        return run
+
+    monkeypatch.setattr(spark_engine, "_worker", asleep)
+    began = time.monotonic()
+    with pytest.raises(OutOfTimeError), stopped_at(began + 2):
+        SparkEngine(spark).run(tasks_of(lake, 3))
+    assert time.monotonic() - began < 40
+    assert lake.outputs() == []
 
 
 def test_a_session_that_was_given_or_found_is_left_running(lake: Any, spark: SparkSession) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +14,9 @@ import pyarrow.compute as pc
 import pytest
 
 from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.engine.pool import OutOfTimeError
 from dv_maintenance.errors import StorageError
+from dv_maintenance.maintenance.execution import batches
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.service import night
 from dv_maintenance.service.night import Window, by_policy, clock, work_through
@@ -24,6 +28,7 @@ from dv_maintenance.units import parse_instant
 NIGHT = Window.model_validate({"start": "01:00", "length": "1h"})
 AT = parse_instant("2026-11-23T01:00:00Z")
 Make = Callable[..., WatchedTable]
+QUICK = {"prices": {"shared_start": 0.1}}
 
 
 @pytest.fixture
@@ -39,8 +44,8 @@ def make(tmp_path: Path) -> Make:
     return table
 
 
-def run(*tables: WatchedTable, at: int = AT, budget: int | None = None, **more: Any) -> dict[str, Any]:
-    found = list(work_through(tables, LocalEngine, **{"window": NIGHT, "budget": budget, "now": lambda: at, **more}))
+def run(*tables: WatchedTable, at: int = AT, budget: int | None = None, engine: Any = LocalEngine, **more: Any) -> Any:
+    found = list(work_through(tables, engine, **{"window": NIGHT, "budget": budget, "now": lambda: at, **more}))
     assert [each.table.name for each in found] == list(dict.fromkeys(each.table.name for each in found))
     return {each.table.name: each for each in found}
 
@@ -170,3 +175,67 @@ def test_window_and_budget_in_a_file_of_tables(tmp_path: Path) -> None:
     config = WatchConfig.load(str(file))
     assert config.window is not None
     assert (config.window.start, config.window.cron, config.budget) == ("22:30", "30 22 * * mon,fri", 1_800_000)
+
+
+class Slow(LocalEngine):
+    """Waits in the middle of a task, as a slow disk does, until it is told to stop."""
+
+    def run(self, tasks: Any, *, on_done: Any = None, **more: Any) -> Any:
+        from dv_maintenance.engine.pool import run_all
+        from dv_maintenance.engine.rewrite import rewrite
+
+        over = Event()
+
+        def run_one(task: Any) -> Any:
+            def on_rows(_: int) -> None:
+                if over.wait(60):
+                    raise OutOfTimeError
+
+            return rewrite(task, None, on_rows)
+
+        return run_all(tasks, run_one, at_once=1, on_done=on_done, stop=over.set)
+
+
+def test_what_is_slower_than_everything_before_is_stopped_before_the_end(make: Make, tmp_path: Path) -> None:
+    """A step that is estimated at nothing hangs: without an end it would run for a minute after the budget of one."""
+    slow, other = (make(name, policy=QUICK) for name in ("slow", "other"))
+    before = {path: path.read_bytes() for path in (tmp_path / "slow").rglob("*") if path.is_file()}
+    began = time.monotonic()
+    found = run(slow, other, budget=2_000, now=clock, window=None, engine=Slow, plan_of=nearly_free)
+    assert time.monotonic() - began < 2.5
+    assert {path: path.read_bytes() for path in (tmp_path / "slow").rglob("*") if path.is_file()} == before
+    (alert,) = {line for each in found.values() for line in each.outcome.lines["alerts"]}
+    assert "steps estimated at 0 s were stopped after" in alert
+    stopped = [each for each in found.values() if "Stopped at the end of the time" in each.outcome.reason]
+    assert len(stopped) == 1
+    assert all(each.error is None and each.waited_since is not None for each in found.values())
+
+
+def nearly_free(watched: WatchedTable, opened: Any, snapshot: Any, now: int) -> Any:
+    plan = by_policy(watched, opened, snapshot, now)
+    steps = [replace(step, cost=replace(step.cost, bytes_read=1, bytes_written=1, files_read=0)) for step in plan.steps]
+    return replace(plan, steps=tuple(steps))
+
+
+def test_steps_committed_before_the_end_stay_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = pa.schema([("id", pa.int64()), ("shop", pa.string())])
+    builder = DeltaBuilder(str(tmp_path / "t")).create(schema, partition_by=["shop"])
+    builder.append(pa.table({"id": range(20), "shop": ["a", "b"] * 10}, schema))
+    builder.delete(lambda rows: pc.less(rows["id"], 10))
+    monkeypatch.setattr(batches, "_SECONDS", 0.0)  # a commit for each step
+    runs = []
+
+    class SlowAtLast(LocalEngine):
+        slots = 1
+
+        def run(self, *args: Any, **options: Any) -> Any:
+            runs.append(args)
+            return (super() if len(runs) == 1 else Slow()).run(*args, **options)
+
+    watched = WatchedTable.model_validate({"path": str(tmp_path / "t"), "policy": QUICK})
+    found = run(watched, budget=2_000, now=clock, window=None, engine=SlowAtLast, plan_of=nearly_free)["t"]
+    assert len(runs) == 2
+    assert found.outcome.numbers["steps"] == 1
+    assert found.outcome.numbers["steps_waiting"] == 1
+    assert with_dvs(watched) == 1
+    assert "1 step left for another night. Stopped at the end of the time" in found.outcome.reason

@@ -31,3 +31,10 @@ def test_an_infeasible_window_is_said_on_the_first_night(scarce):
 def test_under_overload_more_deadlines_are_met_than_by_the_plain_rules(scarce):
     others = [run(rule, budget=SCARCE, **SHORT) for rule in (by_benefit, by_deadline)]
     assert scarce.late_files < min(each.late_files for each in others)
+
+
+def test_steps_that_take_far_longer_than_estimated_do_not_overrun_the_window():
+    found = run(by_allocation, budget=AMPLE, slow=0.01, **SHORT)
+    assert max(found.used) == AMPLE, "one was stopped at the very end"
+    assert found.lost > 0
+    assert (found.over(AMPLE), found.starved, found.late_files) == (0, set(), 0)

@@ -31,6 +31,7 @@ from dv_maintenance.errors import DvMaintenanceError, RefusedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
@@ -120,12 +121,8 @@ class SparkEngine:
             if found is None:
                 return None
             return int(found[1]) if found[1] != "*" else _cores()
-        from pyspark.errors import PySparkException
-
-        try:
-            return int(session.sparkContext.defaultParallelism)
-        except (PySparkException, AttributeError):
-            return None
+        context = _context(session)
+        return None if context is None else int(context.defaultParallelism)
 
     def close(self) -> None:
         with self._lock:
@@ -161,7 +158,7 @@ class SparkEngine:
                 lambda task: _run_job(session, tag, task, _worker(options, path, numbers[task.id])),
                 at_once=min(len(tasks), _JOBS_IN_FLIGHT),
                 on_done=done,
-                stop=lambda: session.interruptTag(tag),
+                stop=lambda: _interrupt(session, tag),
             )
 
     @property
@@ -194,17 +191,39 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _context(session: SparkSession) -> SparkContext | None:
+    """``None`` on Spark Connect."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return session.sparkContext
+    except (PySparkException, AttributeError):
+        return None
+
+
+def _interrupt(session: SparkSession, tag: str) -> None:
+    """End the jobs with a tag. A classic session interrupts only what the calling thread has tagged (Spark's class
+    ``SparkSession``, ``managedJobTags``), so there the tags are the context's.
+    """
+    context = _context(session)
+    if context is None:
+        session.interruptTag(tag)
+    else:
+        context.cancelJobsWithTag(tag)
+
+
 def _run_job(session: SparkSession, tag: str, task: RewriteTask, worker: _Worker) -> RewriteResult:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    session.addTag(tag)
+    context = _context(session)
+    (session.addTag if context is None else context.addJobTag)(tag)
     try:
         [row] = rows_of(session, wire.specs_of(task)).mapInArrow(worker, "outcome string").collect()
     except (PySparkException, Py4JError) as error:
         raise _failure(str(error)) from error
     finally:
-        session.removeTag(tag)
+        (session.removeTag if context is None else context.removeJobTag)(tag)
     return wire.result_of(row.outcome)
 
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.engine import slots_of
+from dv_maintenance.engine.pool import OutOfTimeError
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, UsageError, VerificationError
 from dv_maintenance.maintenance.execution.batches import Pace, largest_share, next_batch, removals_first, work_of
 from dv_maintenance.maintenance.execution.round import NOTHING_COMMITTED, Committed, run_round
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["ApplyReport", "StepReport", "apply", "maintain", "purge"]
+__all__ = ["ApplyReport", "StepReport", "StoppedError", "apply", "maintain", "purge"]
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +86,14 @@ class ApplyReport:
         return asdict(self)
 
 
+class StoppedError(Exception):
+    """The time of the run was over; see ``engine.pool.stopped_at``. ``report``: what was committed before."""
+
+    def __init__(self, report: ApplyReport) -> None:
+        super().__init__(f"{report.table}: stopped at the end of its time")
+        self.report = report
+
+
 def apply(
     table: Table,
     engine: Engine,
@@ -110,6 +119,7 @@ def apply(
     UnsupportedFeatureError, RefusedError : the table may not be rewritten.
     VerificationError : a rewrite failed its gate; its new files were deleted, nothing of that batch was committed.
     ConflictError : other writers were faster in every round; it says what was committed and what was not.
+    StoppedError : within ``engine.pool.stopped_at``, if the time is over before the rewrites are done.
 
     Errors of the engine and the table pass through. On any error, new files without a commit are deleted. If it is
     unknown whether a commit names them, they are kept; vacuum finds them.
@@ -182,6 +192,12 @@ class _Run:
 
     def run(self, snapshot: Snapshot) -> ApplyReport:
         self._check(snapshot)
+        try:
+            return self._run(snapshot)
+        except OutOfTimeError:
+            raise StoppedError(self._report(snapshot.version)) from None
+
+    def _run(self, snapshot: Snapshot) -> ApplyReport:
         before = snapshot.version
         steps, lost = split_stale(self.plan, snapshot)
         reason = "the plan was made for an older version"
