@@ -15,6 +15,7 @@ from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import ProtectingTable
 from dv_maintenance.tables.find import find_tables
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
+from dv_maintenance.tracing import span
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import ExpiringFiles
@@ -137,15 +138,17 @@ def vacuum(
     """
     table = protecting(table, clones, clones_under)
     _log.info("%s: looking for files out of use%s", table.uri, ", a dry run" if dry_run else "")
-    result = table.vacuum(
-        retention=retention,
-        dry_run=dry_run,
-        lite=lite,
-        allow_short_retention=allow_short_retention,
-        now=now,
-        guard=guard,
-    )
-    files = result.expired.files
+    with span("vacuum", table=table.uri, dry_run=dry_run) as traced:
+        result = table.vacuum(
+            retention=retention,
+            dry_run=dry_run,
+            lite=lite,
+            allow_short_retention=allow_short_retention,
+            now=now,
+            guard=guard,
+        )
+        files = result.expired.files
+        traced.set(version=result.version_after, files=len(files), bytes=sum(max(each.size, 0) for each in files))
     kinds = Counter(file.kind for file in files)
     _log.info("%s: %d files expired, %d deleted", table.uri, len(files), result.deleted)
     return VacuumReport(

@@ -33,6 +33,7 @@ from dv_maintenance.tables.capabilities import EngineOnlyTable, SymlinkManifestT
 from dv_maintenance.tables.model import ExpiredFiles, Snapshot
 from dv_maintenance.tables.quarantine import overdue
 from dv_maintenance.tables.table import Table
+from dv_maintenance.tracing import span
 from dv_maintenance.units import format_duration, format_size
 
 __all__ = ["Downstream", "Inspection", "Seen", "inspect_table", "inspect_tables", "read_state", "reads_now"]
@@ -139,23 +140,25 @@ def inspect_table(
     policy, jobs, seen = policy or Policy(), tuple(jobs), seen or Seen()
     now = time.time_ns() // 1_000_000 if now is None else now
     settings = hashlib.sha256(orjson.dumps([policy.model_dump(mode="json"), jobs, __version__])).hexdigest()[:16]
-    version = table.version(last.version if last is not None else None)
-    changed = last is None or last.version != version
-    if last is None or last.settings != settings:
-        # The result under other settings does not apply.
-        last = Inspection(name or table.uri)
-    found = replace(
-        last, name=name or last.name, version=version, changed=changed, error=None, health=None, settings=settings
-    )
-    if last.version != version or _became_due(last, now):
-        seen.snapshot = snapshot = table.snapshot(version)
-        found = _inspect_snapshot(found, table, snapshot, policy, jobs, now, reads)
-        if "manifest" in jobs and isinstance(table, SymlinkManifestTable):
-            found = _check_manifests(found, table, snapshot)
-    elif "manifest" in last.due:
-        found = _check_manifests(found, table)
-    if "vacuum" in jobs and _vacuum_to_check(found, policy, now):
-        found = _check_vacuum(found, table, policy, now, seen)
+    with span("look", table=table.uri, format=table.format) as traced:
+        version = table.version(last.version if last is not None else None)
+        changed = last is None or last.version != version
+        if last is None or last.settings != settings:
+            # The result under other settings does not apply.
+            last = Inspection(name or table.uri)
+        found = replace(
+            last, name=name or last.name, version=version, changed=changed, error=None, health=None, settings=settings
+        )
+        if last.version != version or _became_due(last, now):
+            seen.snapshot = snapshot = table.snapshot(version)
+            found = _inspect_snapshot(found, table, snapshot, policy, jobs, now, reads)
+            if "manifest" in jobs and isinstance(table, SymlinkManifestTable):
+                found = _check_manifests(found, table, snapshot)
+        elif "manifest" in last.due:
+            found = _check_manifests(found, table)
+        if "vacuum" in jobs and _vacuum_to_check(found, policy, now):
+            found = _check_vacuum(found, table, policy, now, seen)
+        traced.set(version=version, changed=changed, due=",".join(found.due))
     _log_inspection(found)
     return found
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from dv_maintenance.errors import ConflictError, StorageError
+from dv_maintenance.tracing import span
 
 if TYPE_CHECKING:
     from dv_maintenance.errors import DvMaintenanceError
@@ -115,7 +116,8 @@ def _run(race: _Race[DraftT], max_attempts: int, first_pause: float, longest_pau
             # Full jitter: losers of one race must not meet again in the next.
             time.sleep(random.uniform(0, min(longest_pause, first_pause * 2**number)))  # noqa: S311 - no secret
         try:
-            return race.attempt()
+            with span("commit.attempt", table=rules.table, attempt=number + 1):
+                return race.attempt()
         except Overtaken as other:
             _log.info("%s: attempt %d of %d lost: %s", rules.table, number + 1, max_attempts, other)
             failure = None

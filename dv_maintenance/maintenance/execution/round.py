@@ -15,6 +15,7 @@ from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep
 from dv_maintenance.tables.model import FileKey, partition_name
 from dv_maintenance.tables.table import CommitOutcome, Replacement
 from dv_maintenance.tables.work import OutputFile, RewriteBin
+from dv_maintenance.tracing import finished, span
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
@@ -90,11 +91,13 @@ def run_round(
     """
     began = time.monotonic()
     rewrites = [step for step in steps if step.action == "rewrite"]
-    results = _rewrite(table, engine, snapshot, rewrites, plan, on_rewritten)
+    with span("rewrite", table=table.uri, version=snapshot.version, steps=len(rewrites)):
+        results = _rewrite(table, engine, snapshot, rewrites, plan, on_rewritten)
     rewritten = time.monotonic()
     replacements = [_replacement(step, results.get(step.id), plan.order_by) for step in steps]
-    with _uncertain(table, _outputs(results.values())):
+    with _uncertain(table, _outputs(results.values())), span("commit", table=table.uri) as traced:
         outcome = table.commit(snapshot, replacements, operation=_operation(plan))
+        traced.set(version=outcome.version, attempts=outcome.attempts, lost=len(outcome.lost))
     exchanges = {each.id: _exchange(each, outcome) for each in replacements if each.id in outcome.committed}
     named = {output.uri for exchange in exchanges.values() for output, _ in exchange.outputs}
     _discard(table, [output for output in _outputs(results.values()) if output.uri not in named])
@@ -184,9 +187,20 @@ def _rewrite(
     if list(tasks) != [step.id for step in steps]:
         raise VerificationError("the table returned other tasks than were requested", next_step=_MEND)
     done: dict[str, RewriteResult] = {}
+    reasons = {step.id: step.reason for step in steps}
 
     def on_done(result: RewriteResult) -> None:
         done[result.task_id] = result
+        finished(
+            "task",
+            result.seconds,
+            table=table.uri,
+            version=snapshot.version,
+            rows=result.rows_read,
+            rows_purged=result.rows_purged,
+            bytes=result.bytes_read,
+            reason=reasons[result.task_id],
+        )
         on_rewritten(len(done))
 
     try:

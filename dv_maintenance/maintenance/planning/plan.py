@@ -6,6 +6,7 @@ Everything up to the chosen steps works on columns: a healthy table of a million
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -31,6 +32,7 @@ from dv_maintenance.maintenance.planning.steps import (
     PlanInput,
     PlanStep,
 )
+from dv_maintenance.tracing import finished
 from dv_maintenance.units import format_size
 
 if TYPE_CHECKING:
@@ -111,6 +113,7 @@ def plan_candidates(
     ------
     UsageError : the policy names unknown partition columns.
     """
+    began = time.monotonic()
     snapshot, policy, facts, target = setting.snapshot, setting.policy, setting.facts, setting.target
     selected = partition_mask(snapshot, facts, policy.partitions)
     why = np.where(selected, candidates.why, KEEP)
@@ -151,6 +154,14 @@ def plan_candidates(
         len(plan.steps),
         format_size(sum(step.cost.bytes_read for step in plan.steps)),
         sum(each.files for each in plan.left_alone),
+    )
+    finished(
+        "plan",
+        time.monotonic() - began,
+        table=plan.table,
+        version=plan.version,
+        steps=len(plan.steps),
+        bytes=sum(step.cost.bytes_read for step in plan.steps),
     )
     return plan
 
