@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dv_maintenance.dagster.automation import build_dv_fsck_job, build_dv_job, build_dv_presets, build_dv_schedule
     from dv_maintenance.dagster.checks import build_dv_checks
     from dv_maintenance.dagster.component import DvMaintainedTables
+    from dv_maintenance.dagster.costs import costs_by_month
     from dv_maintenance.dagster.erasure import build_erasure_job
     from dv_maintenance.dagster.lake import build_dv_lake_report
     from dv_maintenance.dagster.night import build_dv_night
@@ -40,6 +41,7 @@ __all__ = [
     "build_dv_simulations",
     "build_erasure_job",
     "checkpoint_op",
+    "costs_by_month",
     "delete_rows_op",
     "engine_sql_op",
     "restore_op",
@@ -67,6 +69,7 @@ _HOMES = {
     "build_dv_simulations": "simulation",
     "build_erasure_job": "erasure",
     "checkpoint_op": "ops",
+    "costs_by_month": "costs",
     "delete_rows_op": "ops",
     "engine_sql_op": "ops",
     "restore_op": "ops",

@@ -4,6 +4,8 @@
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Final
 
@@ -11,6 +13,7 @@ import dagster as dg
 
 from dv_maintenance.dagster import metadata, naming
 from dv_maintenance.dagster.assets import GROUP
+from dv_maintenance.dagster.costs import costs_by_month
 from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.service.cursor import TableState
@@ -23,6 +26,7 @@ __all__ = ["build_dv_lake_report", "refresh"]
 
 # The page shows a table in full.
 _SHOWN: Final = 200
+_COSTS_SINCE: Final = timedelta(days=366)
 _STATE_TAG: Final = "dv/lake_state"
 _REPORT_TAG: Final = "dv/lake_report"
 
@@ -57,6 +61,9 @@ def build_dv_lake_report(
                 publish(exposition(found), metrics)
             outcome = of_lake(found, limit=_SHOWN)
         entries = metadata.render(outcome, names={})
+        costs = costs_by_month(context.instance, watched, datetime.now(UTC) - _COSTS_SINCE)
+        if costs:
+            entries["costs_by_month"] = metadata.table_of([asdict(each) for each in costs[:_SHOWN]])
         picture = entries.pop("deleted_ratio_by_partition", None)
         return dg.MaterializeResult(
             metadata=entries if picture is None else entries | {"deleted_ratio_by_table": picture}

@@ -11,6 +11,7 @@ import pytest
 
 from dv_maintenance import cli
 from dv_maintenance.cli import parser
+from dv_maintenance.maintenance.meter.prices import Prices
 from dv_maintenance.service.lake import ORDERS
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -78,3 +79,16 @@ def test_metrics_are_written_where_that_is_asked_for(lake: Path, capsys: pytest.
     assert cli.main(["scan", str(lake), "--json", "--metrics", str(lake / "dvm.prom")]) == 0
     assert json.loads(capsys.readouterr().out)["totals"]["tables"] == 2
     assert 'dvm_deleted_rows{table="visits",format="delta"} 40' in (lake / "dvm.prom").read_text()
+
+
+def test_a_run_says_what_it_cost(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["purge", str(lake / "orders"), "--engine", "local", "--json"]) == 0
+    cost = json.loads(capsys.readouterr().out)["cost"]
+    assert cost["bytes_read"] > 0
+    assert cost["bytes_written"] > 0
+    assert cost["work_seconds"] >= 0
+    prices = Prices()
+    expected = prices.decoding(cost["bytes_read"]) + prices.encoding(cost["bytes_written"])
+    assert cost["priced_seconds"] == round(expected, 2)
+    assert cli.main(["purge", str(lake / "visits"), "--engine", "local"]) == 0
+    assert "cost: " in capsys.readouterr().out

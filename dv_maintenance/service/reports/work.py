@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.downgrade import DowngradeReport
     from dv_maintenance.maintenance.execution.apply import ApplyReport, StepReport
     from dv_maintenance.maintenance.health import Counts, Health
+    from dv_maintenance.maintenance.meter.prices import Prices
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 
 __all__ = ["KEPT_LISTED", "KEPT_SHOWN", "of_apply", "of_downgrade", "of_partition", "of_plan", "of_run", "work_numbers"]
@@ -75,18 +76,20 @@ def of_run(plan: MaintenancePlan | None, report: ApplyReport | None, after: Heal
     if per_partition:
         return Outcome("", {**shared, **table}, problems=report.problems, report=report.to_json())
     planned, state = of_plan(plan), of_health(after)
+    cost = cost_numbers(report.steps, plan.policy.prices)
+    cost_line = {"cost": (_cost_line(report.steps, plan.policy.prices),)} if report.steps else {}
     before = known({"deleted_ratio_before": rounded(ratio_before(after.counts, report.steps))})
     changed = change(report.steps, after)
     texts = {name: text for name, text in state.texts.items() if changed is None or name != "worst_partitions"}
     return Outcome(
         _lost(plan, report) or planned.reason,
-        {**work_numbers(report.steps), **shared, **before, **state.numbers},
+        {**work_numbers(report.steps), "priced_seconds": cost["priced_seconds"], **shared, **before, **state.numbers},
         tables=planned.tables,
         picture=changed or state.picture,
         texts={**texts, **planned.texts},
-        lines=state.lines,
+        lines={**state.lines, **cost_line},
         problems=report.problems,
-        report=report.to_json(),
+        report={**report.to_json(), "cost": cost},
     )
 
 
@@ -121,6 +124,27 @@ def work_numbers(steps: Sequence[StepReport]) -> dict[str, Number]:
         "bytes_out": sum(step.bytes_out for step in steps),
         "work_seconds": round(sum(step.seconds for step in steps), 2),
     }
+
+
+def cost_numbers(steps: Sequence[StepReport], prices: Prices) -> dict[str, Number]:
+    """What the steps cost: measured seconds of their tasks, the CPU seconds that the policy's prices expect, bytes of
+    data files read and written.
+    """
+    read, written = sum(step.bytes_in for step in steps), sum(step.bytes_out for step in steps)
+    return {
+        "work_seconds": round(sum(step.seconds for step in steps), 2),
+        "priced_seconds": round(prices.decoding(read) + prices.encoding(written), 2),
+        "bytes_read": read,
+        "bytes_written": written,
+    }
+
+
+def _cost_line(steps: Sequence[StepReport], prices: Prices) -> str:
+    cost = cost_numbers(steps, prices)
+    return (
+        f"{cost['work_seconds']} s in tasks ({cost['priced_seconds']} s of CPU by the policy's prices), "
+        f"{size(int(cost['bytes_read']))} read, {size(int(cost['bytes_written']))} written"
+    )
 
 
 def _lost(plan: MaintenancePlan, report: ApplyReport) -> str | None:
@@ -160,6 +184,7 @@ def of_apply(plan: MaintenancePlan, report: ApplyReport) -> Outcome:
                 f"{count(carried, 'row')} that others deleted concurrently are deleted in the new files, "
                 "for a later purge"
             )
+        details.append(f"cost: {_cost_line(steps, plan.policy.prices)}")
         if report.verified:
             details.append("verified: no query returns anything else than before")
     more = len(steps) - _DONE_SHOWN
@@ -167,9 +192,11 @@ def of_apply(plan: MaintenancePlan, report: ApplyReport) -> Outcome:
     if more > 0:
         details.insert(0, f"{count(more, 'more step')} not shown")
     planned, outcome = of_plan(plan), of_report(reason, report.to_json())
+    cost = cost_numbers(steps, plan.policy.prices)
     return replace(
         outcome,
-        numbers={**outcome.numbers, **work_numbers(steps)},
+        numbers={**outcome.numbers, **work_numbers(steps), "priced_seconds": cost["priced_seconds"]},
+        report={**outcome.report, "cost": cost},
         tables={**planned.tables, **({"rewrites": rows} if rows else {})},
         texts=planned.texts,
         details=tuple(details),
