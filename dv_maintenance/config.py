@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, PlainSerializer, ValidationError
 
@@ -166,9 +167,36 @@ def _problem(detail: Any, document: Document, model: type[BaseModel]) -> str:
     key = ".".join(map(str, location)) or "the whole"
     message = str(detail["msg"]).removeprefix("Value error, ")
     if detail["type"] == "extra_forbidden":
-        known = ", ".join(sorted(model.model_fields)) if len(location) == 1 else ""
-        message = "unknown key" + (f" (known keys: {known})" if known else "")
+        message = "unknown key" + _meant(
+            str(location[-1]), _keys_at(model, location[:-1]), all_of_them=len(location) == 1
+        )
     return f"{key}: {message} ({document.where(location)})"
+
+
+def _meant(key: str, known: Sequence[str], *, all_of_them: bool) -> str:
+    near = get_close_matches(key.lower(), known, n=1)
+    if near:
+        return f": did you mean {near[0]}?"
+    return f" (known keys: {', '.join(sorted(known))})" if known and all_of_them else ""
+
+
+def _keys_at(model: Any, location: Location) -> list[str]:
+    """The keys of the model that a key path leads to; none if it leads to something else."""
+    for step in location:
+        if isinstance(step, int):
+            continue
+        field_ = model.model_fields.get(step)
+        model = None if field_ is None else next(_models_in(field_.annotation), None)
+        if model is None:
+            return []
+    return list(model.model_fields)
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for each in get_args(annotation):
+        yield from _models_in(each)
 
 
 def expand_env(text: str) -> str:

@@ -204,6 +204,10 @@ def _parser() -> _Parser:
         "--metrics", metavar="FILE.prom|URL", help="also for Prometheus: a textfile collector's file, or a push gateway"
     )
 
+    check = verb("check", "verbs:check", "Check a tables file, or that of a Dagster component, key by key", access)
+    check.add_argument("file", metavar="FILE", help="tables.yaml or defs.yaml")
+    check.add_argument("--open", action="store_true", help="also list its folders and open every table")
+
     doctor = verb("doctor", "doctor:doctor", "Check Java, packages and storage; say how to get what is missing", access)
     doctor.add_argument("table", nargs="?", metavar="TABLE", help="also check that this table can be read")
     doctor.add_argument(

@@ -136,6 +136,12 @@ def watch(args: Namespace, out: Output) -> int:
     return 1 if any(each.error for each in found) else 0
 
 
+def check(args: Namespace, out: Output) -> int:
+    from dv_maintenance.service.file_check import check_file
+
+    return _print(check_file(args.file, open_tables=args.open), out)
+
+
 # -- verbs that rewrite or delete files; Spark starts with the first rewrite, if there is any --------------------------
 
 

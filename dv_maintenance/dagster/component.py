@@ -17,6 +17,7 @@ from dv_maintenance.dagster.lake import build_dv_lake_report
 from dv_maintenance.dagster.night import build_dv_night
 from dv_maintenance.dagster.resources import spark_resource
 from dv_maintenance.dagster.scaffolder import DvScaffolder
+from dv_maintenance.dagster.schema import with_precise_schema
 from dv_maintenance.dagster.sensor import build_dv_sensor
 from dv_maintenance.dagster.translator import DvTranslator
 from dv_maintenance.errors import UsageError
@@ -109,6 +110,11 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     report: Report | None = Field(default=None, description="One asset that lists all tables, the worst first.")
 
     _source: Any = PrivateAttr(default=None)
+
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel] | None:
+        model = super().get_model_cls()
+        return None if model is None else with_precise_schema(model)
 
     @classmethod
     def resolve_from_model(cls, context: dg.ResolutionContext, model: BaseModel) -> Self:

@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from dv_maintenance.maintenance.scheduling.window import valid_zone
+from dv_maintenance.service import cron
 
 __all__ = [
     "JOBS",
@@ -102,6 +105,16 @@ class Schedule(_Written):
         description="When the check fsck reads every footer and every deletion vector of all tables.",
     )
     timezone: str = "UTC"
+
+    @field_validator("cron", "vacuum_cron", "fsck_cron")
+    @classmethod
+    def _five_fields(cls, text: str | None) -> str | None:
+        return None if text is None else cron.checked(text)
+
+    @field_validator("timezone")
+    @classmethod
+    def _known(cls, zone: str) -> str:
+        return valid_zone(zone)
 
 
 class Sensor(_Written):

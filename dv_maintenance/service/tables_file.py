@@ -39,7 +39,7 @@ from dv_maintenance.service import settings
 from dv_maintenance.service.settings import Job
 from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables.find import FoundTable, find_tables
-from dv_maintenance.tables.registry import known_format
+from dv_maintenance.tables.registry import formats, known_format
 
 __all__ = ["Job", "TablesFolder", "WatchConfig", "WatchedTable"]
 
@@ -71,6 +71,13 @@ class _Settings(settings.Settings):
         if not isinstance(values, Mapping):
             return values
         return {key: value for key, value in values.items() if value is not None}
+
+    @field_validator("format")
+    @classmethod
+    def _registered(cls, format: str | None) -> str | None:
+        if format is not None and known_format(format) is None:
+            raise ValueError(f"unknown table format {format!r}; use {', '.join(each.name for each in formats())}")
+        return format
 
     @field_validator("jobs")
     @classmethod
@@ -189,14 +196,23 @@ class WatchConfig(BaseModel):
     @classmethod
     def load_all(cls, path: str) -> list[WatchConfig]:
         """Every document of a YAML file; see :meth:`load`."""
+        return [config.with_found(document.where) for config, document in cls.read(path)]
+
+    @classmethod
+    def read(cls, path: str) -> list[tuple[WatchConfig, Document]]:
+        """Every document of a YAML file without searching folders, and the document without Dagster's own keys. Raises
+        UsageError that names the key, the file and the line.
+        """
         folder = os.path.dirname(os.path.abspath(path))
         documents = [_without_dagster(each) for each in load_documents(path)]
-        return [cls.of(each).rooted(folder).with_found(each.where) for each in documents]
+        return [(cls.of(each).rooted(folder), each) for each in documents]
 
     @classmethod
     def of(cls, document: Document) -> WatchConfig:
         """From plain data, without searching folders. Raises UsageError that names the key, the file and the line."""
-        return validate(cls, document, what="tables to maintain")
+        config = validate(cls, document, what="tables to maintain")
+        _refuse_duplicates(config, document)
+        return config
 
     def rooted(self, folder: str) -> WatchConfig:
         """The same with relative paths resolved against a folder."""
@@ -258,14 +274,28 @@ class WatchConfig(BaseModel):
         return {**values, **{key: [_merged(defaults, each) for each in lists[key]] for key in lists}}
 
     @model_validator(mode="after")
-    def _one_name_each(self) -> WatchConfig:
+    def _not_empty(self) -> WatchConfig:
         if not self.tables and not self.folders:
             raise ValueError("no tables: name some under 'tables', or a folder of them under 'folders'")
-        names = [each.name for each in self.tables]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"two tables are called {twice!r}: give them names")
         return self
+
+
+def _refuse_duplicates(config: WatchConfig, document: Document) -> None:
+    """Raises UsageError with the lines of two tables of one name, or of one path."""
+    names: dict[str, int] = {}
+    paths: dict[str, int] = {}
+    for at, table in enumerate(config.tables):
+        for known, value, what in (
+            (paths, absolute_uri(table.path), "have the path"),
+            (names, table.name, "are called"),
+        ):
+            first = known.setdefault(value, at)
+            if first != at:
+                places = " and ".join(document.where(("tables", each)) for each in (first, at))
+                raise UsageError(
+                    f"tables to maintain: two tables {what} {value!r} ({places})",
+                    next_step="give one of them a name" if known is names else "list the table once",
+                )
 
 
 def _without_dagster(document: Document) -> Document:

@@ -274,7 +274,7 @@ def test_secrets_come_from_the_environment_and_stay_there(load: Load, monkeypatc
     ("attributes", "complaint", "line"),
     [
         ("tables: [{path: t}]\nwindow: {start: '25:00', length: 1h}", "window.start: not a time of day", 4),
-        ("tables: [{path: x}, {path: y/x}]", "two tables are called 'x'", 2),
+        ("tables: [{path: x}, {path: y/x}]", "two tables are called 'x'", 3),
         ("tables:\n- path: x\n  owners: [nonsense]", "(?i)owner", 4),
         ("tables:\n- path: x\n  storage_options: {k: '${DVM_NOT_SET}'}", "DVM_NOT_SET is not set", 5),
         ("tables:\n- path: x\nfolders:\n- path: none", "the folder contains no table", 6),
@@ -335,3 +335,24 @@ def test_importing_the_package_imports_no_dagster() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
     with pytest.raises(ImportError):
         exec("from dv_maintenance import Nothing")
+
+
+def test_the_schema_names_single_keys() -> None:
+    """`dg check yaml` said of the whole list that it "is not valid under any of the given schemas"."""
+    from jsonschema import Draft202012Validator
+
+    model = DvMaintainedTables.get_model_cls()
+    assert model is not None
+    validator = Draft202012Validator(model.model_json_schema())
+
+    def wrong(attributes: dict[str, Any]) -> list[tuple[list[Any], str]]:
+        return [(list(each.absolute_path), each.message) for each in validator.iter_errors(attributes)]
+
+    tables = [{"path": "a", "job": ["vacuum"], "policy": {"retention": 7}}, {"path": "b", "jobs": ["compact"]}]
+    found = wrong({"tables": tables, "schedule": {"crn": "0 3 * * *"}, "defaults": "none"})
+    assert (["tables", 0], "Additional properties are not allowed ('job' was unexpected)") in found
+    assert (["tables", 1, "jobs", 0], "'compact' is not one of ['optimize', 'vacuum', 'manifest']") in found
+    assert (["schedule"], "'cron' is a required property") in found
+    assert [path for path, _ in found if path == ["defaults"]], "text is a value only as a template"
+    assert wrong({"tables": "{{ env.TABLES }}", "schedule": None, "defaults": "{{ shared }}"}) == []
+    assert wrong({"tables": [{"path": "a", "partitions": "day"}, {"path": "b", "partitions": ["day", "shop"]}]}) == []

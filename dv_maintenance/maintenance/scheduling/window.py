@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from dv_maintenance.config import Duration
 
-__all__ = ["ALWAYS", "DAYS", "Day", "Night", "Window", "coming_nights", "opened_at", "seconds_left"]
+__all__ = ["ALWAYS", "DAYS", "Day", "Night", "Window", "coming_nights", "opened_at", "seconds_left", "valid_zone"]
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: Final[tuple[Day, ...]] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -43,7 +43,8 @@ def _valid_time(text: str) -> str:
     return text.zfill(5)
 
 
-def _valid_zone(name: str) -> str:
+def valid_zone(name: str) -> str:
+    """The name of a time zone. Raises ValueError."""
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
@@ -64,7 +65,7 @@ class Window(BaseModel):
     """Time of day in ``timezone``, such as "01:00"."""
     length: Annotated[Duration, Field(gt=0, le=_DAY)]
     """Milliseconds."""
-    timezone: Annotated[str, AfterValidator(_valid_zone)] = "UTC"
+    timezone: Annotated[str, AfterValidator(valid_zone)] = "UTC"
     days: Annotated[tuple[Day, ...], Field(min_length=1)] = DAYS
     """The days on which it opens."""
 
