@@ -35,8 +35,9 @@ def build_dv_night(
 
     Each table gets a materialization of its ``optimize`` as soon as its work is done. One that has to wait gets an
     observation with the reason, so that it does not count as maintained. Where a table fails, the others go on, and the
-    run fails at the end. The job holds no slot of the tables' pools: of two runs that rewrite the same files, the
-    commit lets one win.
+    run fails at the end. It also fails if somebody has to do something: deadlines that the windows have no time for,
+    tables that starve, a step that is too large for every window or was stopped. The job holds no slot of the tables'
+    pools: of two runs that rewrite the same files, the commit lets one win.
     """
     watched = tuple(table for table in tables if "optimize" in table.jobs)
 
@@ -44,7 +45,7 @@ def build_dv_night(
         name=f"{name}_op", required_resource_keys={"spark"}, description="Rewrites files of all tables in one window."
     )
     def night(context: dg.OpExecutionContext) -> None:
-        failed = []
+        failed, alerts = [], dict[str, None]()
         with in_dagster_terms(context), shown_in(context.log):
             waiting = {
                 table.name: since for table in watched if (since := _waiting(context.instance, table)) is not None
@@ -61,11 +62,15 @@ def build_dv_night(
                 _record(context, found)
                 if found.outcome is not None and found.outcome.numbers.get("steps"):
                     checked_after(context, found.table)
+                if found.outcome is not None:
+                    alerts |= dict.fromkeys(found.outcome.lines.get("alerts", ()))
                 if found.error is not None or (found.outcome is not None and found.outcome.problems):
                     failed.append(found)
-        if failed:
+        if failed or alerts:
+            names = ", ".join(each.table.name for each in failed)
+            said = [f"{len(failed)} of {len(watched)} tables failed: {names}"] if failed else []
             raise dg.Failure(
-                f"{len(failed)} of {len(watched)} tables failed: " + ", ".join(each.table.name for each in failed),
+                "\n".join([*said, *alerts]),
                 metadata={each.table.name: str(each.error or "see its problems") for each in failed},
                 allow_retries=False,
             )

@@ -56,7 +56,8 @@ ON_SPARK = (
     delete = DvDeleteOperator(task_id="delete", table=LAKE + "/b", where="id < {{ 500 }}", **spark)
     erase = DvErasureOperator(task_id="erase", table=LAKE + "/b", where="id < 600", **spark)
     local = DvOptimizeOperator(task_id="local", table=LAKE + "/c")
-    optimize >> delete >> erase >> local
+    night = DvNightOperator(task_id="night", tables_file=LAKE + "/night.yaml", **spark)
+    optimize >> delete >> erase >> local >> night
 """
 )
 ON_CONNECT = (
@@ -118,7 +119,8 @@ def test_a_run_of_each(airflow_environment: Path, tmp_path: Path) -> None:
 @pytest.mark.deep
 @pytest.mark.jvm
 def test_on_a_connection_of_the_spark_provider_and_on_none(airflow_environment: Path, tmp_path: Path) -> None:
-    build(tmp_path, "a", "b", "c")
+    build(tmp_path, "a", "b", "c", "d", "e")
+    (tmp_path / "night.yaml").write_text("budget: 30m\ntables: [{path: a}, {path: d}, {path: e}]\n")
     done = run(
         Airflow(tmp_path / "home", AIRFLOW_CONN_SPARK_HERE='{"conn_type": "spark", "host": "local[1]"}'),
         tmp_path,
@@ -130,7 +132,8 @@ def test_on_a_connection_of_the_spark_provider_and_on_none(airflow_environment: 
     assert done["erase", -1][1]["rows_deleted"] == 300
     assert done["erase", -1][1]["removable_from"]
     assert done["local", -1][1]["rows_purged"] == 1200
-    assert [with_dvs(tmp_path, name) for name in "abc"] == [[], [], []]
+    assert done["night", -1][1]["reason"] == "2 tables of 3 had work done, 0 wait, 0 failed."
+    assert [with_dvs(tmp_path, name) for name in "abcde"] == [[]] * 5
 
 
 @pytest.mark.deep

@@ -47,7 +47,10 @@ def test_a_waiting_table_is_observed_and_keeps_its_place(make_table: MakeTable, 
     key = naming.job_key(table, "optimize")
     since = []
     for _ in range(2):
-        assert run(instance, table, budget=1).success
+        result = run(instance, table, budget=1)
+        assert not result.success, "no window is long enough: somebody has to know"
+        (event,) = result.get_step_failure_events()
+        assert "Too large for the window" in str(event.step_failure_data.user_failure_data)
         (record,) = instance.fetch_observations(key, limit=1).records
         assert record.asset_observation is not None
         seen = record.asset_observation.metadata
