@@ -115,9 +115,14 @@ def scan(
     now = time.time_ns() // 1_000_000 if now is None else now
     with ThreadPoolExecutor(_THREADS) as pool:
         rows = [pool.submit(_state_of, each, now) for each in entries]
-        for done, _ in enumerate(as_completed(rows), 1):
-            if on_progress is not None:
-                on_progress(done, len(entries))
+        try:
+            for done, _ in enumerate(as_completed(rows), 1):
+                if on_progress is not None:
+                    on_progress(done, len(entries))
+        except BaseException:
+            # Ctrl-C: the pool would read all the other tables before it ends.
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return [each.result() for each in rows]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 from dv_maintenance.errors import StorageError, UsageError
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.reasons import day_of
+from dv_maintenance.service import lake as service_lake
 from dv_maintenance.service.lake import ORDERS, LakeTable, in_folder, rank, scan
 from dv_maintenance.service.reports.lake import of_lake
 from dv_maintenance.storage import Storage
@@ -88,6 +90,24 @@ def test_a_folder_that_cannot_be_listed_is_a_row(lake: Path, monkeypatch: pytest
     entries, unlisted = in_folder(str(lake), Policy(), {})
     assert [each.name for each in entries] == ["broken", "clean"]
     assert [(each.name, "permission denied" in (each.error or "")) for each in unlisted] == [("sales", True)]
+
+
+def test_an_interrupt_does_not_wait_for_the_other_tables(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries, _ = in_folder(str(lake), Policy(), {})
+    begun: list[str] = []
+
+    def slow(row: LakeTable, *_: object) -> LakeTable:
+        begun.append(row.name)
+        time.sleep(0.01)
+        return row
+
+    def stop(_done: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(service_lake, "_read", slow)
+    with pytest.raises(KeyboardInterrupt):
+        scan(entries * 100, on_progress=stop)
+    assert len(begun) < 100
 
 
 def test_a_root_without_tables_is_an_error(tmp_path: Path) -> None:
