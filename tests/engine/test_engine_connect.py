@@ -106,7 +106,8 @@ def test_purges_through_a_connect_server(server: str, bare_python: Path, tmp_pat
     said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert said["engine"] == ["pyspark.sql.connect.session", True]
     assert said["run"]
-    assert "No module named 'dv_maintenance'" in said["refused"]
+    # An editable install may leave folders of data there, which are a package without modules.
+    assert "No module named 'dv_maintenance" in said["refused"]
     assert "install dv-maintenance there" in said["refused"]
     assert list(map(with_dvs, tables)) == [0, 0, 2]
 
