@@ -3,7 +3,7 @@
 # Without `from __future__ import annotations`: Dagster reads the annotations of assets.
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -18,7 +18,7 @@ from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.service.cursor import TableState
 from dv_maintenance.service.lake import rank, scan
-from dv_maintenance.service.metrics import exposition, publish
+from dv_maintenance.service.metrics import LastRun, exposition, publish
 from dv_maintenance.service.reports.lake import of_lake
 from dv_maintenance.service.tables_file import WatchedTable
 
@@ -58,7 +58,7 @@ def build_dv_lake_report(
         with in_dagster_terms(context), shown_in(context.log):
             found = rank(scan(watched))
             if metrics is not None:
-                publish(exposition(found), metrics)
+                publish(exposition(found, runs=_last_runs(context.instance, watched)), metrics)
             outcome = of_lake(found, limit=_SHOWN)
         entries = metadata.render(outcome, names={})
         costs = costs_by_month(context.instance, watched, datetime.now(UTC) - _COSTS_SINCE)
@@ -70,6 +70,18 @@ def build_dv_lake_report(
         )
 
     return report
+
+
+def _last_runs(instance: dg.DagsterInstance, tables: Iterable[WatchedTable]) -> Iterator[LastRun]:
+    """The last run of each table that ended, of those that were started for one table."""
+    ended = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
+    for table in tables:
+        last = instance.get_run_records(dg.RunsFilter(tags={naming.TABLE_TAG: table.name}, statuses=ended), limit=1)
+        for record in last:
+            if record.start_time is not None and record.end_time is not None:
+                run = record.dagster_run
+                jobs = run.tags.get(naming.JOBS_TAG, run.job_name)
+                yield LastRun(table.name, jobs, record.end_time - record.start_time, run.is_success)
 
 
 def refresh(

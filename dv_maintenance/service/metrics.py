@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -21,7 +22,7 @@ from dv_maintenance.errors import StorageError, UsageError, redacted
 if TYPE_CHECKING:
     from dv_maintenance.service.lake import LakeTable
 
-__all__ = ["exposition", "publish"]
+__all__ = ["LastRun", "exposition", "publish"]
 
 _PUSH_SECONDS: Final = 10
 # What a push replaces: the group of this job.
@@ -60,10 +61,25 @@ _GAUGES: Final[dict[str, tuple[str, _Value]]] = {
 _JOBS: Final = ("optimize", "vacuum", "manifest")
 
 
-def exposition(tables: Iterable[LakeTable], now: int | None = None) -> str:
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The last run of one table that ended.
+
+    jobs : what it did, joined by ``+``.
+    seconds : from its start to its end.
+    """
+
+    table: str
+    jobs: str
+    seconds: float
+    succeeded: bool
+
+
+def exposition(tables: Iterable[LakeTable], now: int | None = None, runs: Iterable[LastRun] = ()) -> str:
     """The metrics of these tables, labelled by ``table`` and ``format``.
 
     now : epoch milliseconds.
+    runs : those that an orchestrator knows of.
     """
     now = time.time_ns() // 1_000_000 if now is None else now
     rows = sorted(tables, key=lambda each: each.name)
@@ -79,6 +95,13 @@ def exposition(tables: Iterable[LakeTable], now: int | None = None) -> str:
         if each.error is None
         for job in _JOBS
     ]
+    ended = sorted(runs, key=lambda each: (each.table, each.jobs))
+    if ended:
+        labels = {each: f'table="{_escaped(each.table)}",job="{_escaped(each.jobs)}"' for each in ended}
+        lines += _head("dvm_run_duration_seconds", "How long the last run of the table took.")
+        lines += [f"dvm_run_duration_seconds{{{labels[each]}}} {each.seconds:.15g}" for each in ended]
+        lines += _head("dvm_run_succeeded", "Whether the last run of the table succeeded.")
+        lines += [f"dvm_run_succeeded{{{labels[each]}}} {int(each.succeeded)}" for each in ended]
     lines += [*_head("dvm_scan_timestamp_seconds", "When the tables were inspected."), _sample_of_time(now), ""]
     return "\n".join(lines)
 

@@ -22,6 +22,25 @@ from dv_maintenance.testing.delta_builder import DeltaBuilder
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
+def test_the_last_run_is_a_metric(tmp_path: Path) -> None:
+    table = WatchedTable.model_validate({"name": "orders", "path": str(tmp_path / "missing")})
+    instance = dg.DagsterInstance.ephemeral()
+    optimize = [each for each in build_dv_assets([table]) if each.key.path[-1].endswith("optimize")]
+    dg.materialize(
+        optimize,
+        instance=instance,
+        resources={"spark": SparkResource(engine="local")},
+        tags={"dv/table": "orders", "dv/jobs": "optimize"},
+        raise_on_error=False,
+    )
+    file = tmp_path / "dvm.prom"
+    dg.materialize([build_dv_lake_report([table], metrics=str(file))], instance=instance)
+    found = dict(line.rsplit(" ", 1) for line in file.read_text().splitlines() if not line.startswith("#"))
+    assert found['dvm_run_succeeded{table="orders",job="optimize"}'] == "0"
+    assert float(found['dvm_run_duration_seconds{table="orders",job="optimize"}']) > 0
+    assert found['dvm_table_readable{table="orders",format="unknown"}'] == "0"
+
+
 def test_costs_add_up_from_runs(tmp_path: Path) -> None:
     builder = DeltaBuilder(str(tmp_path / "orders")).create(SCHEMA)
     builder.append(pa.table({"id": range(100)}, schema=SCHEMA))
