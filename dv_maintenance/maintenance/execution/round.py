@@ -199,7 +199,7 @@ def _rewrite(
             rows=result.rows_read,
             rows_purged=result.rows_purged,
             bytes=result.bytes_read,
-            reason=reasons[result.task_id],
+            reason=reasons.get(result.task_id),
         )
         on_rewritten(len(done))
 
