@@ -56,6 +56,8 @@ test: setup judges airflow-environment ## Every check
 	@$(MAKE) --no-print-directory -j 2 lint types imports tests
 
 deep: setup judges airflow-environment ## More histories, and every table feature, against delta-spark, Lance and Paimon (hours)
+	@scripts/chromium
+	$(UV) sync --frozen --quiet --group screenshots
 	$(RUN) pytest -m deep
 	DVM_EFFORT=40 JAVA_HOME=/nowhere $(RUN) pytest -m "hypothesis and not deep and not jvm"
 	DVM_FAULTS=100 $(RUN) pytest tests/contract/test_faults_histories.py

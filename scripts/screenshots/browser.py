@@ -75,8 +75,18 @@ class Browser:
             found = (inside or self.page).get_by_text(text).filter(visible=True)
             expect(found.first).to_be_visible(timeout=seconds * 1000)
 
+    def count(self, text: str, times: int, *, seconds: float = _SECONDS) -> None:
+        """Wait until this text is in sight so many times."""
+        expect(self.page.get_by_text(text, exact=True).filter(visible=True)).to_have_count(
+            times, timeout=seconds * 1000
+        )
+
     def click(self, name: str, *, role: Literal["button", "tab"] = "button", inside: Locator | None = None) -> None:
         (inside or self.page).get_by_role(role, name=name).first.click()
+
+    def follow(self, path: str) -> None:
+        """Click the link to this path of Dagster's page."""
+        self.page.locator(f'a[href="{path}"]').filter(visible=True).first.click()
 
     def drag(self, start: tuple[int, int], end: tuple[int, int]) -> None:
         """With the mouse, from one place on the page to another (x, y)."""
@@ -91,17 +101,23 @@ class Browser:
         self.page.get_by_text(text, exact=True).first.evaluate("element => element.scrollIntoView({block: 'start'})")
 
     def shoot(self, name: str) -> Path:
-        """The page as ``NAME.png``, when nothing is loading any more. Raises RuntimeError for a picture too big to keep
-        in a repository.
+        """The page as ``NAME.png``, when nothing is loading any more, and as ``dark/NAME.png`` in the dark theme.
+        Raises RuntimeError for a picture too big to keep in a repository.
         """
         self.page.mouse.move(0, 0)
         expect(self.page.get_by_text(_LOADING).filter(visible=True)).to_have_count(0)
         expect(self.page.locator(_SPINNER)).to_have_count(0)
         self.page.wait_for_load_state("networkidle")
         self.page.evaluate("document.fonts.ready.then(() => true)")
+        light, dark = self.pictures / f"{name}.png", self.pictures / "dark" / f"{name}.png"
+        self._shoot(dark, "dark")
+        self._shoot(light, "light")
+        return light
+
+    def _shoot(self, path: Path, theme: Literal["light", "dark"]) -> None:
+        # Dagster follows the system's theme, and changes it without loading anything.
+        self.page.emulate_media(color_scheme=theme)
         self.page.wait_for_timeout(800)  # charts and the graph are drawn in steps that nothing announces
-        path = self.pictures / f"{name}.png"
         self.page.screenshot(path=path, animations="disabled", caret="hide")
         if path.stat().st_size > _MAX_BYTES:
-            raise RuntimeError(f"{path.name} has {path.stat().st_size:,} bytes: show less, or a smaller page")
-        return path
+            raise RuntimeError(f"{path} has {path.stat().st_size:,} bytes: show less, or a smaller page")

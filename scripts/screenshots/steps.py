@@ -65,7 +65,7 @@ def sensor(browser: Browser, dagster: Dagster, lake: Lake) -> Iterator[Path]:
     browser.page.get_by_role("checkbox").locator("xpath=..").click()
     _observed(dagster, 1)
     browser.open("/runs")
-    browser.see("dv_accumulation", "shop / clicks / dv / optimize", "Started", seconds=60)
+    browser.see("dv_accumulation", "shop / clicks / dv / clicks_optimize", "Started", seconds=60)
     yield browser.shoot("sensor-runs")
     lake.damage_payments()
     for ticks, percent in enumerate(_DELETED, start=2):
@@ -80,7 +80,7 @@ def sensor(browser: Browser, dagster: Dagster, lake: Lake) -> Iterator[Path]:
 def sensor_results(browser: Browser) -> Iterator[Path]:
     """The runs that the sensor asked for, all done, and its ticks."""
     browser.open("/runs")
-    browser.see("shop / returns / dv / optimize", "dv_accumulation", "Success")
+    browser.see("shop / returns / dv / returns_optimize", "dv_accumulation", "Success")
     expect(browser.page.get_by_text(re.compile("^(Failure|Queued|Started)$")).filter(visible=True)).to_have_count(0)
     yield browser.shoot("sensor-runs-done")
     browser.open(_SENSOR)
