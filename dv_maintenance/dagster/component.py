@@ -4,15 +4,18 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import dagster as dg
+from packaging.version import Version
 from pydantic import BaseModel, Field, PrivateAttr
 
 from dv_maintenance.config import Document, Location
 from dv_maintenance.dagster.assets import build_dv_assets
 from dv_maintenance.dagster.automation import build_dv_fsck_job, build_dv_job, build_dv_presets, build_dv_schedule
 from dv_maintenance.dagster.checks import build_dv_checks
+from dv_maintenance.dagster.folders import build_dv_folders_sensor
 from dv_maintenance.dagster.lake import build_dv_lake_report
 from dv_maintenance.dagster.night import build_dv_night
 from dv_maintenance.dagster.resources import spark_resource
@@ -22,6 +25,7 @@ from dv_maintenance.dagster.sensor import build_dv_sensor
 from dv_maintenance.dagster.translator import DvTranslator
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import settings
+from dv_maintenance.service.listing import Listing
 from dv_maintenance.service.policies import Policy
 from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 
@@ -82,8 +86,15 @@ class Report(settings.Report, dg.Resolvable):
     pass
 
 
+if TYPE_CHECKING or Version(dg.__version__) >= Version("1.12"):
+    from dv_maintenance.dagster.state import ListedOnce as _Listing
+else:
+    # Before Dagster 1.12 folders are searched at each load.
+    from dv_maintenance.dagster.stateless import ListedAtEachLoad as _Listing
+
+
 @dg.scaffold_with(DvScaffolder)
-class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
+class DvMaintainedTables(_Listing):
     """Maintained tables: their assets, checks, sensor, jobs and schedules.
 
     Sensor and schedules start stopped. A subclass may override :meth:`get_translator` to change keys and specs.
@@ -127,8 +138,27 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
         """Override it to change keys and specs."""
         return DvTranslator()
 
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Searches folders for tables; opens no table.
+    def has_folders(self) -> bool:
+        """Whether a search is worth keeping: there are folders, and a YAML file from which relative ones start."""
+        return bool(self.folders) and self._source is not None
+
+    def search(self) -> str:
+        """Search the folders, and return what they hold as text; see :class:`Listing`.
+
+        Raises
+        ------
+        UsageError : the definitions would not load with it.
+        StorageError : a folder can't be listed.
+        """
+        document = self._document()
+        config = WatchConfig.of(document)
+        listing = Listing({})
+        rooted = config.rooted(os.path.dirname(os.path.abspath(document.source)))
+        rooted.located(document.where, listing.finder(config, rooted))
+        return listing.to_json()
+
+    def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
+        """Opens no table. Searches the folders that ``state_path`` lacks; all of them if it is ``None``.
 
         Raises
         ------
@@ -136,8 +166,10 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
         StorageError : a folder can't be listed.
         """
         document = self._document()
-        config = WatchConfig.of(document).rooted(_folder(context, document))
-        located = config.located(document.where)
+        written = WatchConfig.of(document)
+        config = written.rooted(_folder(context, document))
+        listing = Listing({}) if state_path is None else Listing.from_json(state_path.read_text(encoding="utf-8"))
+        located = config.located(document.where, listing.finder(written, config))
 
         translator = self.get_translator()
         tables = translator.tables(table for _, table in located)
@@ -180,13 +212,16 @@ class DvMaintainedTables(dg.Component, dg.Model, dg.Resolvable):
             asset_checks=build_dv_checks(tables),
             jobs=jobs,
             schedules=schedules,
-            sensors=list(_sensors(config, tables, report)),
+            sensors=[
+                *_sensors(config, tables, report),
+                *_folder_sensors(config, located, document, kept=state_path is not None),
+            ],
             resources={} if config.spark is None else {"spark": spark_resource(config.spark)},
         )
 
     def _document(self) -> Document:
         """The settings as plain data, with the lines they were written in."""
-        data = self.model_dump(mode="json", exclude_unset=True)
+        data = self.model_dump(mode="json", exclude_unset=True, exclude={"defs_state"})
         tree: SourcePositionTree | None = self._source
         if tree is None:
             return Document(data, type(self).__name__)
@@ -213,6 +248,18 @@ def _sensors(
             rewrites=config.window is None and config.budget is None,
             report=report,
             report_every_seconds=3600 if config.report is None else config.report.every_seconds,
+        )
+
+
+def _folder_sensors(
+    config: WatchConfig, located: list[tuple[Location, WatchedTable]], document: Document, *, kept: bool
+) -> Iterator[dg.SensorDefinition]:
+    if config.sensor is not None and config.folders:
+        yield build_dv_folders_sensor(
+            lambda: [table for _, table in config.located(document.where)],
+            [table for _, table in located],
+            name=f"{config.name}_folders_sensor",
+            kept=kept,
         )
 
 

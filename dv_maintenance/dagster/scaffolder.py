@@ -18,7 +18,7 @@ attributes:
   tables:
     - path: s3://lake/orders
       jobs: [optimize, vacuum]
-  # Every table below a folder or prefix, found when the location loads.
+  # Every table below a folder or prefix. `dg utils refresh-defs-state` searches them.
   # folders:
   #   - path: s3://lake/raw
 

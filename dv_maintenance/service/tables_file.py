@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, Self
 
@@ -47,6 +47,8 @@ __all__ = ["Job", "TablesFolder", "WatchConfig", "WatchedTable"]
 _MERGED: Final = ("policy", "checks", "storage_options", "tags", "reads")
 # Around the attributes of a component in a file of Dagster's.
 _COMPONENT: Final = frozenset({"type", "attributes"})
+# Where Dagster keeps what a search of the folders found; nobody else keeps it.
+_DAGSTERS_OWN: Final = "defs_state"
 # Dagster's templates; only environment variables mean something without Dagster.
 _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _ENV: Final = re.compile(r"\s*env\.([A-Za-z_][A-Za-z0-9_]*)\s*")
@@ -106,8 +108,8 @@ class WatchedTable(_Settings):
 
 
 class TablesFolder(_Settings):
-    """Every table below a folder or prefix, listed again at each load. A table's name is its path below the folder,
-    prefixed with ``name`` if given.
+    """Every table below a folder or prefix. A table's name is its path below the folder, prefixed with ``name`` if
+    given.
     """
 
     path: str = Field(min_length=1)
@@ -118,7 +120,11 @@ class TablesFolder(_Settings):
 
     def find(self, on_error: Callable[[str, DvMaintenanceError], None] | None = None) -> list[WatchedTable]:
         """Its tables, by path. ``on_error``: of ``find_tables``. Raises UsageError if there are none; StorageError."""
-        below = [each for each in find_tables(self.path, self.storage_options, on_error) if self._takes(each)]
+        return self.among(find_tables(self.path, self.storage_options, on_error))
+
+    def among(self, found: Iterable[FoundTable]) -> list[WatchedTable]:
+        """Its tables among those that a search below it found. Raises UsageError if there are none."""
+        below = [each for each in found if self._takes(each)]
         if not below:
             raise UsageError(
                 "the folder contains no table, or none that matches the patterns",
@@ -227,10 +233,13 @@ class WatchConfig(BaseModel):
         """The same with the folders' tables added after the listed ones. See :meth:`located`."""
         return self.model_copy(update={"tables": tuple(table for _, table in self.located(where))})
 
-    def located(self, where: Callable[[Location], str]) -> list[tuple[Location, WatchedTable]]:
+    def located(
+        self, where: Callable[[Location], str], find: Callable[[TablesFolder], list[WatchedTable]] = TablesFolder.find
+    ) -> list[tuple[Location, WatchedTable]]:
         """The listed tables, then those in the folders, each with the key of its entry, such as ``("folders", 0)``.
 
             where : returns file and line of a key, for errors.
+            find : returns the tables of a folder.
 
         Raises
         ------
@@ -242,7 +251,7 @@ class WatchConfig(BaseModel):
         known = set(places.values())
         for at, folder in enumerate(self.folders):
             try:
-                tables = folder.find()
+                tables = find(folder)
             except DvMaintenanceError as error:
                 error.message += f" ({where(('folders', at, 'path'))})"
                 raise
@@ -303,7 +312,10 @@ def _without_dagster(document: Document) -> Document:
     data, lines = document.data, document.lines
     if isinstance(data, Mapping) and data.keys() >= _COMPONENT:
         lines = {place[1:]: line for place, line in lines.items() if place[:1] == ("attributes",)}
-        document = Document(data["attributes"], document.source, lines)
+        attributes = data["attributes"]
+        if isinstance(attributes, Mapping):
+            attributes = {key: each for key, each in attributes.items() if key != _DAGSTERS_OWN}
+        document = Document(attributes, document.source, lines)
     return Document(_resolved(document.data, (), document), document.source, lines)
 
 

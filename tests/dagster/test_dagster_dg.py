@@ -14,10 +14,13 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import yaml
 from packaging.version import Version
 from support.places import ROOT
+
+from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 pytestmark = pytest.mark.processes
 
@@ -95,6 +98,16 @@ def test_a_fresh_project(run: Run, tmp_path: Path, whole: bool) -> None:
     written.write_text(yaml.safe_dump(body))
     # It checks the YAML files first.
     assert re.search(r"(?s)YAML.*valid.*loaded successfully", dg("check", "defs"))
+    if whole and Version(version("dagster")) >= Version("1.12"):
+        # What a refresh found outlives the folder.
+        table = tmp_path / "tables" / "orders"
+        DeltaBuilder(str(table)).create(pa.schema([("id", pa.int64())]))
+        written.write_text(
+            yaml.safe_dump({"type": COMPONENT, "attributes": {"folders": [{"path": str(table.parent)}]}})
+        )
+        dg("utils", "refresh-defs-state")
+        table.rename(tmp_path / "gone")
+        assert "orders_optimize" in dg("list", "defs", "--json")
 
 
 @pytest.mark.deep
