@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, StorageError
+from dv_maintenance.storage.diagnosis import diagnose
 
 __all__ = ["decoding", "reading", "writing"]
 
@@ -70,9 +71,5 @@ def _is_storage_client(error: Exception) -> bool:
 
 
 def _storage(uri: str, error: Exception) -> StorageError:
-    # The text of a storage client's error may quote signed URLs or headers: name the kind, keep the cause chained.
-    name = type(error).__name__
-    return StorageError(
-        f"storage failed on {uri}: {name}",
-        next_step="check the space, the network, the permissions and the storage options, then run again",
-    )
+    found = diagnose(error)
+    return StorageError(f"storage failed on {uri}: {found.what}", next_step=found.next_step)

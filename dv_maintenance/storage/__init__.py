@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from dv_maintenance.access import Access
 from dv_maintenance.errors import StorageError, UsageError
+from dv_maintenance.storage.diagnosis import diagnose
 from dv_maintenance.storage.failures import Cause, FileExistsAlreadyError, Handle, storage_errors, whole
 from dv_maintenance.storage.guards import NO_NAMES, Fence, StoreName, probe_path, prove
 from dv_maintenance.storage.paths import FileInfo, Place, RawName, absolute_uri, plain_uri, staged_for
@@ -420,10 +421,10 @@ class Storage(Place):
             except BaseException as error:  # pyo3's PanicException (an unknown option) is not an Exception
                 if isinstance(error, KeyboardInterrupt | SystemExit):
                     raise
-                raise UsageError(
-                    f"cannot open storage {root}: {type(error).__name__}",
-                    next_step="check the URI's scheme and the storage options",
-                ) from Cause(error)
+                found = diagnose(error)
+                raise UsageError(f"cannot open storage {root}: {found.what}", next_step=found.next_step) from Cause(
+                    error
+                )
         return self._stores[root]
 
 

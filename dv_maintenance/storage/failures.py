@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dv_maintenance.errors import DvMaintenanceError, StorageError, redacted
+from dv_maintenance.storage.diagnosis import diagnose, without_answers
 
 __all__ = ["Cause", "FileExistsAlreadyError", "Handle", "storage_errors", "whole"]
 
@@ -19,7 +20,7 @@ class Cause(Exception):  # noqa: N818 - it represents an error of another librar
     """The error of a storage client, redacted: causes are printed and stored with the errors that they led to."""
 
     def __init__(self, error: BaseException) -> None:
-        super().__init__(redacted(f"{type(error).__name__}: {error}"))
+        super().__init__(redacted(f"{type(error).__name__}: {without_answers(str(error))}"))
 
 
 @contextmanager
@@ -34,10 +35,9 @@ def storage_errors(path: str) -> Iterator[None]:
     except Exception as error:
         if _is_name_taken(error):
             raise FileExistsAlreadyError(f"{path} exists already") from error
-        # The text of a storage client's error may quote signed URLs: the message only names its class.
+        found = diagnose(error)
         raise StorageError(
-            f"storage failed on {path or 'the table'}: {type(error).__name__}",
-            next_step="check the network, the permissions and the storage options, then run again",
+            f"storage failed on {path or 'the table'}: {found.what}", next_step=found.next_step
         ) from Cause(error)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dv_maintenance.errors import RefusedError, TableNotFoundError
+from dv_maintenance.errors import DvMaintenanceError, RefusedError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.capabilities import AdoptingTable
+from dv_maintenance.tables.not_found import not_found
 from dv_maintenance.tables.registry import Location, detect, format_called, formats
 from dv_maintenance.tables.table import Table
 
@@ -23,15 +24,14 @@ def open_table(place: str, format: str | None = None, storage_options: Mapping[s
     """
     given = None if format is None else format_called(format, place)
     storage = Storage(place, storage_options)
-    found = given or detect(storage)
-    if found is None:
-        markers = [each.marker for each in formats()]
-        raise TableNotFoundError(
-            f"no table found here (looked for {', '.join(markers[:-1])} and {markers[-1]})",
-            table=storage.uri,
-            next_step="check the path, and --storage-option if it is in object storage",
-        )
-    return found.open(Location(storage))
+    try:
+        found = given or detect(storage)
+        if found is None:
+            raise not_found(storage, place)
+        return found.open(Location(storage))
+    except DvMaintenanceError as error:
+        error.table = error.table or storage.uri
+        raise
 
 
 def open_adopting_table(place: str, storage_options: Mapping[str, str] | None = None) -> AdoptingTable:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from dv_maintenance.errors import DamagedTableError, StorageError
 from dv_maintenance.files.parquet_footer import open_parquet_file
 from dv_maintenance.storage import Storage
+from dv_maintenance.storage.diagnosis import diagnose
 from dv_maintenance.tables.delta.log.actions import Action
 from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, DV_TYPE, REMOVE_TYPES, bulk_table
 from dv_maintenance.tables.delta.log.columns import num_records
@@ -125,7 +126,10 @@ def _read_parquet(storage: Storage, path: str, columns: Mapping[str, Sequence[st
     except (pa.ArrowException, OSError, _UnreadableError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             # The system's complaint about a disk; Arrow's about bytes come without a number.
-            raise StorageError(f"storage failed on {path}: {type(error).__name__}", table=storage.uri) from error
+            found = diagnose(error)
+            raise StorageError(
+                f"storage failed on {path}: {found.what}", table=storage.uri, next_step=found.next_step
+            ) from error
         raise DamagedTableError(
             f"checkpoint file {path} cannot be read: {_first_line(error)}",
             table=storage.uri,

@@ -23,6 +23,7 @@ from dv_maintenance.dv import DeletionVector, delta
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, StorageError, UsageError
 from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.storage import RawName
+from dv_maintenance.storage.diagnosis import diagnose
 from dv_maintenance.tables.capabilities import CHANGE_COLUMNS, ChangeFeed, ChangeTask
 from dv_maintenance.tables.delta.commit.conflicts import logical_key
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
@@ -380,7 +381,8 @@ class _Reader:
                 return int(read_footer(data).num_rows)
         except (FileNotFoundError, pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):
-                raise StorageError(f"storage failed on {file.path}: {type(error).__name__}") from error
+                found = diagnose(error)
+                raise StorageError(f"storage failed on {file.path}: {found.what}", next_step=found.next_step) from error
             raise DamagedTableError(f"{file.path} cannot be read: {error}", table=self.storage.uri) from error
 
 

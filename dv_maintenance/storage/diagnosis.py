@@ -1,0 +1,138 @@
+"""What failed in a disk or an object store, in words that are safe to print.
+
+A client's own text quotes signed URLs, headers and answers, so nothing of it is passed on but what is known to be safe:
+host, HTTP status, the provider's error code, the system's error number.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from typing import Final, NamedTuple
+
+__all__ = ["Diagnosis", "diagnose", "without_answers"]
+
+_USUAL: Final = "check the network, the permissions and the storage options, then run again"
+_KEYS: Final = {
+    "S3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or pass --storage-option aws_access_key_id=... and "
+    "aws_secret_access_key=...; for a public bucket aws_skip_signature=true",
+    "GCS": "set GOOGLE_APPLICATION_CREDENTIALS, or pass --storage-option google_service_account=FILE; for a public "
+    "bucket google_skip_signature=true",
+    "MicrosoftAzure": "set AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_CLIENT_ID and its secret, or "
+    "pass them as --storage-option azure_storage_account_key=...; for a public container azure_skip_signature=true",
+}
+_REGION: Final = "set AWS_REGION to the bucket's region, or pass --storage-option aws_region=REGION"
+_SCHEMES: Final = "use a path, or a URI that begins with s3://, gs://, az://, abfss:// or https://"
+
+# Statuses without a rule of their own: what to do.
+_STATUS: Final = {
+    "400": "check the bucket's name, the region and the options of the storage",
+    "401": "check the credentials: they may be wrong or expired",
+    "403": "check that these credentials may list, read and, for maintenance, write and delete below the table",
+    "404": "check the bucket's or container's name, and the endpoint if there is one",
+    "429": "the store limits requests: wait, then run again",
+    "503": "the store is busy or limits requests: wait, then run again",
+}
+_CODES: Final = {
+    "AuthorizationHeaderMalformed": _REGION,
+    "PermanentRedirect": _REGION,
+    "IllegalLocationConstraintException": _REGION,
+    "RequestTimeTooSkewed": "set this machine's clock",
+    "ExpiredToken": "the session token is expired: get new credentials",
+    "InvalidAccessKeyId": "check the access key and the endpoint: the store does not know the key",
+    "SignatureDoesNotMatch": "check the secret key",
+}
+_ERRNO: Final = {
+    errno.EROFS: "mount the file system for writing",
+    errno.EACCES: "check the rights of this user on the folder",
+    errno.EPERM: "check the rights of this user on the folder",
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space, or raise the quota",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENAMETOOLONG: "choose a shorter path",
+    errno.EIO: "check the disk or the network file system",
+    errno.ESTALE: "mount the network file system again",
+}
+
+
+class Diagnosis(NamedTuple):
+    """``what``: a clause. ``next_step``: an imperative."""
+
+    what: str
+    next_step: str
+
+
+def diagnose(error: BaseException) -> Diagnosis:
+    """What failed and what to do, from an error of the system or of obstore."""
+    if isinstance(error, OSError) and error.errno is not None:
+        name = errno.errorcode.get(error.errno, str(error.errno))
+        return Diagnosis(f"{os.strerror(error.errno)} ({name})", _ERRNO.get(error.errno, _USUAL))
+    return _of_client(str(error)) or Diagnosis(type(error).__name__, _USUAL)
+
+
+def _of_client(text: str) -> Diagnosis | None:
+    if key := _first(r"Configuration key: '([A-Za-z0-9_.-]{1,60})' is not valid", text):
+        return Diagnosis(
+            f"unknown storage option {key!r}",
+            "check its spelling; obstore's documentation lists the options of each store",
+        )
+    if scheme := _first(r'Unable to recognise URL "([A-Za-z][A-Za-z0-9+.-]*):', text):
+        no_bucket = scheme in {"s3", "s3a", "gs", "az", "abfs", "abfss", "http", "https"}
+        return Diagnosis("the URI names no bucket" if no_bucket else f"{scheme}:// is not supported", _SCHEMES)
+    if "Account must be specified" in text:
+        return Diagnosis(
+            "the storage account is missing",
+            "write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/..., set AZURE_STORAGE_ACCOUNT_NAME, or pass "
+            "--storage-option azure_storage_account_name=ACCOUNT",
+        )
+    if reason := _first(r"Unable to open service account file from .*?: ([A-Za-z ]{1,60}) \(os error", text):
+        return Diagnosis(f"the file with the service account can't be opened: {reason}", _KEYS["GCS"])
+    store = _first(r"Generic (\w+) error", text) or ""
+    # Where a virtual machine asks for the credentials of its role.
+    if "169.254.169.254" in text or "metadata.google.internal" in text:
+        return Diagnosis("no credentials were found", _KEYS.get(store, "pass credentials as storage options"))
+    return _of_answer(text) or _of_connection(text)
+
+
+def _of_answer(text: str) -> Diagnosis | None:
+    """The store answered."""
+    if "redirect without LOCATION" in text:
+        return Diagnosis("the bucket is in another region", _REGION)
+    status = re.search(r"status code: (\d{3}) ([A-Z][A-Za-z ]{1,40})", text)
+    if status is None:
+        return None
+    code = _first(r"<Code>(\w{1,60})</Code>", text) or _first(r'"code":\s*"(\w{1,60})"', text)
+    what = f"HTTP {status[1]} {status[2].strip()}" + (f" ({code})" if code else "")
+    return Diagnosis(what, _CODES.get(code or "") or _STATUS.get(status[1], _USUAL))
+
+
+def _of_connection(text: str) -> Diagnosis | None:
+    """No answer came."""
+    host = _first(r"Error performing [A-Z]+ \w+://(?:[^/\s@?]*@)?([\w.:\[\]-]{1,120})", text)
+    if host is None:
+        return None
+    if "BadScheme" in text or "builder error" in text:
+        return Diagnosis(f"{host} is not reached by TLS", "pass --storage-option allow_http=true if that is meant")
+    for sign, what, step in (
+        ("dns error", f"the host {host} is not known", "check the endpoint's or the account's name, and the network"),
+        ("Connection refused", f"{host} refused the connection", "check the endpoint and its port"),
+        ("InvalidContentType", f"{host} does not speak TLS", "write http:// and pass --storage-option allow_http=true"),
+        ("certificate", f"the certificate of {host} is not trusted", "install its authority's certificate"),
+        ("timed out", f"{host} did not answer in time", _USUAL),
+        ("TimedOut", f"{host} did not answer in time", _USUAL),
+    ):
+        if sign in text:
+            return Diagnosis(what, step)
+    return Diagnosis(f"{host} can't be reached", _USUAL)
+
+
+def without_answers(text: str) -> str:
+    """The client's text without what the store answered, which may quote keys and signatures."""
+    first = text.partition("\n\nDebug source")[0]
+    return re.sub(r"(status code: \d{3}[A-Za-z ]*):.*", r"\1", first, flags=re.DOTALL)
+
+
+def _first(pattern: str, text: str) -> str | None:
+    match = re.search(pattern, text, re.DOTALL)
+    return match[1] if match else None

@@ -1,0 +1,52 @@
+"""What is at a place without a table: a caller usually meant a neighbour of it, or another verb."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from dv_maintenance.errors import DvMaintenanceError, TableNotFoundError
+from dv_maintenance.tables.registry import detect, formats
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+
+__all__ = ["not_found"]
+
+# Folders to look into for tables: an answer within a second, also from an object store.
+_FOLDERS = 20
+
+
+def not_found(storage: Storage, place: str) -> TableNotFoundError:
+    """The error for a place that no format recognizes."""
+    markers = [each.marker for each in formats()]
+    looked = f"looked for {', '.join(markers[:-1])} and {markers[-1]}"
+    try:
+        found, step = _there(storage, place)
+    except (DvMaintenanceError, OSError):
+        found, step = "", "check the path, and --storage-option if it is in object storage"
+    return TableNotFoundError(f"no table found here ({found or looked})", table=storage.uri, next_step=step)
+
+
+def _there(storage: Storage, place: str) -> tuple[str, str]:
+    """What is there, if anything worth a word; and what to do."""
+    scheme = re.match(r"([a-z0-9]{2,6}):/[^/]", place)
+    if scheme:
+        return "a local path, since a URI has two slashes", f"write {scheme[1]}://BUCKET/PATH"
+    if storage.is_local and "://" not in place:
+        if os.path.isfile(place):
+            return "it is a file", "give the folder that has the table's log"
+        if not os.path.exists(place):
+            return "nothing is at this path", "check the path"
+    names, _ = storage.first_names("")
+    folders = storage.folders()
+    tables = [each for each in folders[:_FOLDERS] if not each.startswith(("_", ".")) and detect(storage, each)]
+    if tables:
+        shown = ", ".join(tables[:3]) + (", ..." if len(tables) > 3 else "")
+        return f"a folder of tables: {shown}", "give one of them; dvm scan shows all of them, dvm watch those of a file"
+    if any(name.endswith(".parquet") for name in names):
+        return "a folder of Parquet files", "make a Delta table of it with dvm convert"
+    if not names and not folders:
+        return "the folder is empty" if storage.is_local else "nothing is below this prefix", "check the path"
+    return "", "check the path, and --storage-option if it is in object storage"
