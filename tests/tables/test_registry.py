@@ -135,6 +135,7 @@ def test_an_entry_point_adds_a_format(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_folder_without_a_table_says_what_was_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
     with pytest.raises(TableNotFoundError, match="looked for _delta_log, _versions and schema"):
         open_table(str(tmp_path))
 
