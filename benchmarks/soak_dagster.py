@@ -240,7 +240,9 @@ class Soak:
     def _launch(self) -> None:
         while not self.over.wait(LAUNCH_EVERY_SECONDS):
             table, job = self.chance.choice(self.tables), self.chance.choice(["optimize", "vacuum"])
-            self.troubles.launched.append(self.deployment.launch(f"{table.name}/dv/{job}"))
+            self.troubles.launched.append(
+                self.deployment.launch(f"{table.name}/dv/{table.name.rpartition('/')[2]}_{job}")
+            )
 
     # -- afterwards ------------------------------------------------------------------------------------------------
 

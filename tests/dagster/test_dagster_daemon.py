@@ -269,7 +269,7 @@ def test_two_jobs_on_one_table_take_turns(deployment: Deployment, lake: Lake, ga
 @pytest.mark.deep
 def test_jobs_on_a_lance_table_take_turns_too(deployment: Deployment, lake: Lake) -> None:
     lake.delete("docs")
-    launched = [deployment.launch(f"docs/dv/{job}") for job in ("optimize", "vacuum")]
+    launched = [deployment.launch(f"docs/dv/docs_{job}") for job in ("optimize", "vacuum")]
     assert all(deployment.finished(run).is_success for run in launched)
     runs = {run.run_id for job in ("optimize", "vacuum") for run in runs_of(deployment, "docs", job)}
     assert runs >= set(launched)

@@ -54,7 +54,7 @@ said["engine"] = purge(by_engine)
 
 [table] = WatchConfig.model_validate({"tables": [{"name": "orders", "path": by_dagster}]}).tables
 said["run"] = dg.materialize(
-    [asset for asset in build_dv_assets([table]) if "optimize" in asset.key.path],
+    [asset for asset in build_dv_assets([table]) if asset.key.path[-1].endswith("_optimize")],
     resources={"spark": SparkResource(master=url)},
 ).success
 
