@@ -102,9 +102,8 @@ def test_a_fresh_project(run: Run, tmp_path: Path, whole: bool) -> None:
         # What a refresh found outlives the folder.
         table = tmp_path / "tables" / "orders"
         DeltaBuilder(str(table)).create(pa.schema([("id", pa.int64())]))
-        written.write_text(
-            yaml.safe_dump({"type": COMPONENT, "attributes": {"folders": [{"path": str(table.parent)}]}})
-        )
+        folders = {"folders": [{"path": str(table.parent)}], "spark": {"engine": "local"}}
+        written.write_text(yaml.safe_dump({"type": COMPONENT, "attributes": folders}))
         dg("utils", "refresh-defs-state")
         table.rename(tmp_path / "gone")
         assert "orders_optimize" in dg("list", "defs", "--json")

@@ -50,7 +50,11 @@ def _partition_value(value: Any) -> Any:
 
 PartitionFilter = Annotated[
     dict[str, str | None],
-    BeforeValidator(_partition_filter, json_schema_input_type=dict[str, str | int | bool | None] | str),
+    BeforeValidator(
+        # The pattern distinguishes texts that the key has from those that Dagster adds to everything for templates.
+        _partition_filter,
+        json_schema_input_type=dict[str, str | int | bool | None] | Annotated[str, Field(pattern=r"=|\{\{")],
+    ),
     Field(min_length=1),
 ]
 
