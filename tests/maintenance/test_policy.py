@@ -42,7 +42,7 @@ def test_an_empty_file_is_the_default_policy(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ("max_deleted_ratio: 2", r"max_deleted_ratio: .* less than or equal to 1 \(.*policy\.yaml line 1\)"),
-        ("\nmax_tsks: 1", r"max_tsks: unknown key \(known keys: .*max_tasks.*line 2"),
+        ("\nmax_tsks: 1", r"max_tsks: unknown key: did you mean max_tasks\? .*line 2"),
         ("max_tasks: 0", "max_tasks: .*greater than 0"),
         ("max_files: true", "max_files"),
         ("max_bytes: 3 bananas", "max_bytes: not a size: '3 bananas'"),
