@@ -41,7 +41,7 @@ def play(folder: Path, rows: int, names: list[str], capsys: pytest.CaptureFixtur
             table["after"]["content"],
         )
         assert table["before"]["deleted_rows"] > table["after"]["deleted_rows"]
-        assert "optimize" in table["due"], "there is something left to do in Dagster's page"
+        assert "optimize" in table["due"] or table["next_due_at"], "there is something left to do in Dagster's page"
     assert list(Path(body["manifests"]).rglob("manifest"))
     check_instance(folder, body["runs"], names)
     return body
@@ -122,11 +122,16 @@ def check_instance(folder: Path, runs: list[dict[str, Any]], names: list[str]) -
             # Newest first. Sensor and job both look, so a state may be there twice.
             _, clean, dirty = [deleted for (_, deleted), _ in groupby(plotted)]
             assert clean < dirty
-        optimized = instance.get_materialized_partitions(dg.AssetKey(["demo", "orders", "dv", "orders_optimize"]))
-        assert len(optimized) == 14
+        assert len(optimized(instance, "orders")) == 14
         if "demo/events" in names:
-            optimized = instance.get_materialized_partitions(dg.AssetKey(["demo", "events", "dv", "events_optimize"]))
-            assert {key.split("|")[1] for key in optimized} == {"eu"}
+            assert {key.split("|")[1] for key in optimized(instance, "events")} == {"eu"}
+
+
+def optimized(instance: dg.DagsterInstance, table: str) -> set[str]:
+    """Partitions that a run worked on; what the sensor records of those without work has no run."""
+    key = dg.AssetKey(["demo", table, "dv", f"{table}_optimize"])
+    records = instance.fetch_materializations(key, limit=100).records
+    return {record.partition_key for record in records if record.run_id and record.partition_key is not None}
 
 
 def test_demo_replaces_nothing_but_a_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

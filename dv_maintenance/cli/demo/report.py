@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,7 @@ class Report:
                 f"Manifests for readers without deletion vectors: {self.manifests}",
                 "",
                 "The tables were used since, and have work again:",
-                *(f"  {each.name}: {each.used}; due: {', '.join(each.due.due)}" for each in self.tables),
+                *(f"  {each.name}: {each.used}; {_due(each.due)}" for each in self.tables),
                 "",
                 f"Open Dagster's page on http://127.0.0.1:3000 with: {self.ui}",
                 "Start the sensor dv_accumulation there, or materialize the last days of orders_optimize.",
@@ -112,8 +113,16 @@ def _table_json(each: TableReport) -> dict[str, Any]:
         "after": asdict(each.after),
         "left_alone": [asdict(kept) for kept in each.left_alone],
         "since_then": each.used,
+        "next_due_at": each.due.next_due_at,
         "due": {job: each.due.reasons.get(job, ()) for job in each.due.due},
     }
+
+
+def _due(found: Inspection) -> str:
+    if found.due or found.next_due_at is None:
+        return f"due: {', '.join(found.due) or 'nothing'}"
+    minutes = max(1, -(-(found.next_due_at - time.time_ns() // 1_000_000) // 60_000))
+    return f"due in {minutes} min, as it was changed just now"
 
 
 def _rows(each: TableReport) -> list[tuple[str, ...]]:
