@@ -49,7 +49,8 @@ def table_key(table: WatchedTable) -> dg.AssetKey:
 def job_key(table: WatchedTable, job: Job | Literal["simulation"]) -> dg.AssetKey:
     """Below the table's key. Lists and graphs show the last part of a key alone, so that part names the table, too."""
     path = table_key(table).path
-    return dg.AssetKey([*path, "dv", f"{path[-1]}_{job}"])
+    name = None if job == "simulation" else table.job_names.get(job)
+    return dg.AssetKey([*path, "dv", name or f"{path[-1]}_{job}"])
 
 
 def job_keys(table: WatchedTable, jobs: Iterable[Job]) -> list[dg.AssetKey]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
 __all__ = ["with_precise_schema"]
 
@@ -22,15 +22,14 @@ _SCALARS: Final = frozenset({"string", "integer", "number", "boolean", "null"})
 @lru_cache
 def with_precise_schema(model: type[BaseModel]) -> type[BaseModel]:
     """The same model with a schema whose errors are those of single keys."""
+    return create_model(model.__name__, __base__=(_Precise, model))
 
-    class Precise(model):  # type: ignore[valid-type, misc]
-        @classmethod
-        def model_json_schema(cls, *args: Any, **options: Any) -> dict[str, Any]:
-            schema: dict[str, Any] = _precise(model.model_json_schema(*args, **options))
-            return schema
 
-    Precise.__name__ = model.__name__
-    return Precise
+class _Precise(BaseModel):
+    @classmethod
+    def model_json_schema(cls, *args: Any, **options: Any) -> dict[str, Any]:
+        schema: dict[str, Any] = _precise(super().model_json_schema(*args, **options))
+        return schema
 
 
 def _precise(schema: Any) -> Any:

@@ -30,6 +30,12 @@ class DvTranslator:
         """The key of a table. Its maintenance assets are always below it."""
         return naming.table_key(table)
 
+    def get_job_name(self, table: WatchedTable, job: Job) -> str:
+        """The last part of the key of a maintenance asset, such as ``orders_optimize``. ``return job`` gives the keys
+        that end in the job alone: ``orders/dv/optimize``.
+        """
+        return naming.job_key(table, job).path[-1]
+
     def get_asset_spec(self, table: WatchedTable, job: Job | None, spec: dg.AssetSpec) -> dg.AssetSpec:
         """The spec to use for a table (``job`` is ``None``) or for one of its maintenance assets: group, owners, tags,
         metadata, description. Do not change the key here: see :meth:`get_asset_key`. ``table.name`` is the key.
@@ -53,7 +59,8 @@ class DvTranslator:
                     next_step="return different keys from get_asset_key",
                 )
             keys[key] = table
-        return [table.model_copy(update={"name": "/".join(key.path)}) for key, table in keys.items()]
+        named = [table.model_copy(update={"name": "/".join(key.path)}) for key, table in keys.items()]
+        return [table.with_job_names({job: self.get_job_name(table, job) for job in JOBS}) for table in named]
 
     def assets(
         self, tables: Iterable[WatchedTable], assets: Iterable[dg.AssetsDefinition]

@@ -28,7 +28,16 @@ from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from dv_maintenance.config import Document, Duration, Location, expand_env, load_documents, validate
 from dv_maintenance.errors import DvMaintenanceError, UsageError
@@ -98,6 +107,18 @@ class WatchedTable(_Settings):
 
     name: str = Field(min_length=1)
     path: str = Field(min_length=1)
+    _job_names: Mapping[Job, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def job_names(self) -> Mapping[Job, str]:
+        """What a face calls the table's jobs, where not by its own rule."""
+        return self._job_names
+
+    def with_job_names(self, names: Mapping[Job, str]) -> Self:
+        """The same table under these names of its jobs."""
+        made = self.model_copy()
+        made._job_names = names  # noqa: SLF001 (its own kind)
+        return made
 
     @model_validator(mode="before")
     @classmethod

@@ -16,9 +16,16 @@ import pytest
 from dagster.components.testing.utils import DefsFolderSandbox, create_defs_folder_sandbox
 
 from dv_maintenance import DvMaintainedTables
-from dv_maintenance.dagster import DvTranslator, SparkResource
+from dv_maintenance.dagster import (
+    DvTranslator,
+    SparkResource,
+    build_dv_assets,
+    build_dv_job,
+    build_dv_sensor,
+    naming,
+)
 from dv_maintenance.maintenance.health import health
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import Job, WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -319,6 +326,24 @@ def test_keys_that_a_translator_makes_alike_are_refused() -> None:
     tables = [WatchedTable(name=name, path=name) for name in "ab"]
     with pytest.raises(Exception, match="b and a have the same key one"):
         Alike().tables(tables)
+
+
+def test_a_translator_may_keep_other_names_of_jobs() -> None:
+    """As they were before they ended in the table's name: Dagster's history is kept by key."""
+
+    class Before(DvTranslator):
+        def get_job_name(self, table: WatchedTable, job: Job) -> str:
+            return job
+
+    translator = Before()
+    tables = translator.tables([WatchedTable(name="shop/orders", path="x")])
+    assets = translator.assets(tables, build_dv_assets(tables))
+    sensor = build_dv_sensor(tables)
+    defs = dg.Definitions(assets, sensors=[sensor], jobs=[build_dv_job(tables)], resources={"spark": SparkResource()})
+    dg.Definitions.validate_loadable(defs)
+    assert keys(defs) == {"shop/orders", "shop/orders/dv/optimize", "shop/orders/dv/vacuum"}
+    narrowed = tables[0].model_copy(update={"jobs": ("vacuum",)})
+    assert naming.job_key(narrowed, "vacuum").to_user_string() == "shop/orders/dv/vacuum"
 
 
 @pytest.mark.parametrize("scaffold_format", ["yaml", "python"])
