@@ -13,11 +13,13 @@ from typing import IO, Final
 __all__ = ["child_lines"]
 
 # Printed at every start, whatever is wrong or right: the launcher's option for vector instructions, Spark's own level
-# of logging, and what newer Javas say about Spark's dependencies.
+# of logging, and what newer Javas say about Spark's dependencies. And PySpark's own record, with a trace, of an
+# expression that Spark does not understand: the error says it in one line.
 _ROUTINE: Final = re.compile(
     r"WARNING: Using incubator modules: jdk\.incubator\.vector$"
     r"|Setting (default|Spark) log level to \"\w+\"\.$"
     r"|To adjust logging level use sc\.setLogLevel"
+    r"|\{\"ts\": .*\"logger\": \"SQLQueryContextLogger\""
     r"|WARNING: (A terminally deprecated method in (java\.lang|sun\.misc)\.|sun\.misc\.Unsafe::"
     r"|A restricted method in java\.lang\.|java\.lang\.System::load|Use --enable-native-access="
     r"|Restricted methods will be blocked|Please consider reporting this to the maintainers of class )"

@@ -6,7 +6,9 @@ argparse rather than a richer library: it imports in a tenth of the time.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -33,7 +35,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         # A misspelled --storage-option may hold a secret: quote options, never values.
         options = [word.split("=", 1)[0] for word in unknown if word.startswith("-")]
         what = f"unknown option {options[0]}" if options else f"{len(unknown)} argument(s) too many"
-        raise UsageError(what, next_step=f"see 'dvm {args.verb_name} --help'")
+        near = get_close_matches(options[0], re.findall(r"--[a-z-]+", args.usage()), n=1) if options else []
+        step = f"did you mean {near[0]}? 'dvm {args.verb_name} --help' lists all" if near else None
+        raise UsageError(what, next_step=step or f"see 'dvm {args.verb_name} --help'")
+    del args.usage
     args.verb = _load(args.verb_path)
     return args
 
@@ -51,7 +56,13 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, next_step=f"see '{self.prog} --help'")
+        verb = re.match(r"argument VERB: invalid choice: '([^']{1,40})' \(choose from (.*)\)$", message)
+        if verb is None:
+            raise UsageError(message, next_step=f"see '{self.prog} --help'")
+        known = re.findall(r"[a-z-]+", verb[2])
+        near = get_close_matches(verb[1], known, n=1)
+        step = f"did you mean dvm {near[0]}?" if near else f"use one of {', '.join(known)}"
+        raise UsageError(f"{verb[1]!r} is not a verb of dvm", next_step=step)
 
 
 def _parser() -> _Parser:
@@ -68,7 +79,7 @@ def _parser() -> _Parser:
 
     def verb(name: str, path: str, summary: str, *parents: _Parser) -> argparse.ArgumentParser:
         made = verbs.add_parser(name, help=summary, description=summary, parents=[json_option, *parents])
-        made.set_defaults(verb_path=path)
+        made.set_defaults(verb_path=path, usage=made.format_usage)
         return made
 
     health = verb(

@@ -102,7 +102,7 @@ class _Matching:
         session = session_of(self._spark)
         schema = pa.schema([snapshot.schema.field(name) for name in condition.columns])
         by_partition = condition.only_about(snapshot.partition_columns)
-        with spark_errors():
+        with spark_errors(snapshot.schema.names):
             if by_partition and is_deterministic(session, schema, self._sql):
                 return _work(_whole(self._partitions(session, snapshot)), self._touches(session), started, conditions)
             predicate = predicate_of(session, schema, self._sql)

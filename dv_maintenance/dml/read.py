@@ -53,7 +53,7 @@ def matching_rows(
     parsed = Condition.parse(condition, snapshot.schema.names)
     session = session_of(spark)
     named = pa.schema([snapshot.schema.field(name) for name in parsed.columns])
-    with spark_errors():
+    with spark_errors(snapshot.schema.names):
         predicate = predicate_of(session, named, condition)
     chosen = files_that_may_match(target, snapshot, predicate)
     # A condition that names no column (rand() < 0.5) needs one to count the rows.

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -216,9 +217,11 @@ def _one(data: bytes) -> pa.Array:
 
 
 @contextmanager
-def spark_errors() -> Iterator[None]:
+def spark_errors(columns: Sequence[str] = ()) -> Iterator[None]:
     """Map Spark's errors: an error of this package raised in a worker keeps its class; an expression that Spark does
     not understand is a UsageError.
+
+    columns : those that an expression may name.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -226,9 +229,19 @@ def spark_errors() -> Iterator[None]:
     try:
         yield
     except (AnalysisException, ParseException) as error:
-        raise UsageError(_first_line(str(error)), next_step="see the names and types of the table's columns") from error
+        raise _not_understood(str(error), columns) from error
     except (PySparkException, Py4JError) as error:
         raise _known(str(error)) from error
+
+
+def _not_understood(text: str, columns: Sequence[str]) -> UsageError:
+    unknown = re.search(r"\[UNRESOLVED_COLUMN[^\]]*\].*? with name (.+?) cannot be resolved", text)
+    if unknown is None or not columns:
+        return UsageError(_first_line(text), next_step="see the names and types of the table's columns")
+    name = unknown[1].strip("`")
+    near = get_close_matches(name.lower(), columns, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return UsageError(f"no column {name!r} to compare", next_step=f"{hint}The columns are {', '.join(columns)}")
 
 
 def _known(text: str) -> DvMaintenanceError:

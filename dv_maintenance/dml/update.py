@@ -61,7 +61,7 @@ def update(
         values = assignments(snapshot, rules, set)
         parsed = Condition.parse("true" if condition is None else condition, snapshot.schema.names)
         session = session_of(spark)  # refusals by the log alone come first, before a session starts
-        with spark_errors():
+        with spark_errors(snapshot.schema.names):
             named = pa.schema([snapshot.schema.field(name) for name in parsed.columns])
             predicate = predicate_of(session, named, parsed.sql)
         chosen = files_that_may_match(target, snapshot, predicate)
