@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+# Not "run it again": an UPDATE that was committed before the interruption would apply twice.
+_INTERRUPTED = (
+    "dvm: interrupted. Commits made before this stand; none is half done. "
+    "Next: dvm history TABLE lists them; run the command again only for what is left"
+)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 done or nothing to do, 1 failed, 2 usage, 3 refused,
@@ -40,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except SystemExit as done:  # --help and --version
             return done.code if isinstance(done.code, int) else 0
         except KeyboardInterrupt:
+            out.note(_INTERRUPTED)
             return 130
         except BrokenPipeError:
             # The reader has closed the pipe (`| head`): not a failure.

@@ -125,9 +125,15 @@ def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "Traceback" in err
 
 
-def test_interrupting_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+INTERRUPTED = (
+    "dvm: interrupted. Commits made before this stand; none is half done. "
+    "Next: dvm history TABLE lists them; run the command again only for what is left\n"
+)
+
+
+def test_interrupting_says_what_stands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     fail_with(KeyboardInterrupt(), monkeypatch)
-    assert run(capsys, "health", "t") == (130, "", "")
+    assert run(capsys, "health", "t") == (130, "", INTERRUPTED)
 
 
 def test_what_a_library_prints_stays_out_of_the_document(tmp_path: Path) -> None:
@@ -181,4 +187,4 @@ def test_sigint_ends_with_130(tmp_path: Path) -> None:
     assert process.stderr.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err) == (130, "", "")
+    assert (process.returncode, out, err) == (130, "", INTERRUPTED)
