@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 # Not "run it again": an UPDATE that was committed before the interruption would apply twice.
-_INTERRUPTED = (
-    "dvm: interrupted. Commits made before this stand; none is half done. "
-    "Next: dvm history TABLE lists them; run the command again only for what is left"
-)
+_STANDS = "commits made before this stand; none is half done"
+_ONLY_THE_REST = "dvm history TABLE lists them; run the command again only for what is left"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,8 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             out.flush()
         except SystemExit as done:  # --help and --version
             return done.code if isinstance(done.code, int) else 0
-        except KeyboardInterrupt:
-            out.note(_INTERRUPTED)
+        except KeyboardInterrupt as stop:
+            done = "; ".join(getattr(stop, "__notes__", ())) or _STANDS
+            out.failure(DvMaintenanceError("interrupted", done=done, next_step=_ONLY_THE_REST))
             return 130
         except BrokenPipeError:
             # The reader has closed the pipe (`| head`): not a failure.

@@ -60,7 +60,10 @@ async def watched():
     async def watch():
         async for event in DvVacuumsTrigger("vacuums.yaml", every_seconds=0.05).run(): fired.append(event.payload)
     task = asyncio.create_task(watch())
-    await asyncio.sleep(1)
+    for _ in range(600):
+        await asyncio.sleep(0.05)
+        if fired: break
+    await asyncio.sleep(0.5)  # a second event would be wrong
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     return fired

@@ -125,15 +125,17 @@ def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "Traceback" in err
 
 
-INTERRUPTED = (
-    "dvm: interrupted. Commits made before this stand; none is half done. "
-    "Next: dvm history TABLE lists them; run the command again only for what is left\n"
-)
-
-
 def test_interrupting_says_what_stands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    fail_with(KeyboardInterrupt(), monkeypatch)
-    assert run(capsys, "health", "t") == (130, "", INTERRUPTED)
+    stop = KeyboardInterrupt()
+    again = "Next: dvm history TABLE lists them; run the command again only for what is left"
+    fail_with(stop, monkeypatch)
+    stands = "Done so far: commits made before this stand; none is half done"
+    assert run(capsys, "health", "t") == (130, "", f"dvm: interrupted. {stands}. {again}
+")
+    stop.add_note("2 steps were committed in version 7; not committed: step-3")
+    done = "Done so far: 2 steps were committed in version 7; not committed: step-3"
+    assert run(capsys, "health", "t") == (130, "", f"dvm: interrupted. {done}. {again}
+")
 
 
 def test_what_a_library_prints_stays_out_of_the_document(tmp_path: Path) -> None:
@@ -187,4 +189,7 @@ def test_sigint_ends_with_130(tmp_path: Path) -> None:
     assert process.stderr.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err) == (130, "", INTERRUPTED)
+    assert process.returncode == 130
+    assert json.loads(out)["message"] == "interrupted"
+    assert err.startswith("dvm: interrupted.")
+    assert "Traceback" not in err

@@ -12,6 +12,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pytest
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext
 from dagster.components.testing.utils import DefsFolderSandbox, create_defs_folder_sandbox
 from packaging.version import Version
 
@@ -23,6 +24,12 @@ from dv_maintenance.testing.delta_builder import DeltaBuilder
 pytestmark = pytest.mark.skipif(Version(dg.__version__) < Version("1.12"), reason="no defs state before Dagster 1.12")
 
 Load = Callable[[], tuple[Any, dg.Definitions]]
+
+
+@pytest.fixture(autouse=True)
+def first_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dagster keeps in the process how it loads: another test may have left it as in a run."""
+    monkeypatch.setattr(DefinitionsLoadContext, "_instance", None)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -487,6 +488,19 @@ def at_commit(table: MemoryTable, number: int, action: Callable[[], object]) -> 
             action()
 
     table.before_commit = run
+
+
+def test_an_interrupted_run_knows_what_it_committed(long: MemoryTable) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    rows = long.rows()
+    at_commit(long, 3, stop)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        apply(long, MemoryEngine(), build_plan(long.snapshot(), purge=True))
+    (note,) = stopped.value.__notes__
+    assert re.fullmatch(r"\d+ steps were committed in version \d+, \d+; not committed: step-.*", note)
+    assert long.rows() == rows
 
 
 def test_a_long_run_is_committed_in_batches(long: MemoryTable) -> None:

@@ -289,6 +289,9 @@ class _Run:
                 batch = "the new files of this batch were deleted" if error.done == NOTHING_COMMITTED else error.done
                 error.done = "; ".join(part for part in (self._done(open_steps), batch) if part)
             raise
+        except KeyboardInterrupt as stop:
+            stop.add_note(self._done(open_steps))
+            raise
 
     def _done(self, open_steps: Sequence[PlanStep]) -> str:
         versions = ", ".join(str(version) for version in sorted({each.version for each in self.committed}))
