@@ -175,3 +175,12 @@ def test_a_cause_has_no_answer_of_the_store() -> None:
     )
     said = str(Cause(ValueError(f"{text}\n\nDebug source:\n{SECRET}")))
     assert said.endswith("status code: 403 Forbidden")
+
+
+def test_what_a_disk_answers_to_a_put_is_named() -> None:
+    """A put on a read-only mount said "GenericError": obstore quotes the number in its text only."""
+    text = (
+        "Generic LocalFileSystem error: Unable to open file /lake/t/_delta_log/x#1: Read-only file system "
+        "(os error 30)\n\nDebug source:\nGeneric {}"
+    )
+    assert diagnose(RuntimeError(text)) == ("Read-only file system (EROFS)", "mount the file system for writing")

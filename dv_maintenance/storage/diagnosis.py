@@ -66,9 +66,16 @@ class Diagnosis(NamedTuple):
 def diagnose(error: BaseException) -> Diagnosis:
     """What failed and what to do, from an error of the system or of obstore."""
     if isinstance(error, OSError) and error.errno is not None:
-        name = errno.errorcode.get(error.errno, str(error.errno))
-        return Diagnosis(f"{os.strerror(error.errno)} ({name})", _ERRNO.get(error.errno, _USUAL))
+        return _of_system(error.errno)
+    # obstore has no class for what a disk answers: only the number, in its text.
+    if number := _first(r"^Generic LocalFileSystem error: [^\n]*\(os error (\d{1,4})\)", str(error)):
+        return _of_system(int(number))
     return _of_client(str(error)) or Diagnosis(type(error).__name__, _USUAL)
+
+
+def _of_system(number: int) -> Diagnosis:
+    name = errno.errorcode.get(number, str(number))
+    return Diagnosis(f"{os.strerror(number)} ({name})", _ERRNO.get(number, _USUAL))
 
 
 def _of_client(text: str) -> Diagnosis | None:
