@@ -161,8 +161,6 @@ def _put_if_absent(args: Namespace, out: Output) -> Check:
     needed = "the second put of one object fails"
     try:
         opened = open_table(args, out)
-        if opened.storage.is_local:
-            return _checked("put-if-absent", True, "a local disk", needed, "")
         known = known_format(opened.format)
         opened.storage.prove_put_if_absent(known.commits if known else "", anyhow=True)
     except (DvMaintenanceError, OSError) as error:

@@ -130,12 +130,10 @@ def test_interrupting_says_what_stands(monkeypatch: pytest.MonkeyPatch, capsys: 
     again = "Next: dvm history TABLE lists them; run the command again only for what is left"
     fail_with(stop, monkeypatch)
     stands = "Done so far: commits made before this stand; none is half done"
-    assert run(capsys, "health", "t") == (130, "", f"dvm: interrupted. {stands}. {again}
-")
+    assert run(capsys, "health", "t") == (130, "", f"dvm: interrupted. {stands}. {again}\n")
     stop.add_note("2 steps were committed in version 7; not committed: step-3")
     done = "Done so far: 2 steps were committed in version 7; not committed: step-3"
-    assert run(capsys, "health", "t") == (130, "", f"dvm: interrupted. {done}. {again}
-")
+    assert run(capsys, "health", "t") == (130, "", f"dvm: interrupted. {done}. {again}\n")
 
 
 def test_what_a_library_prints_stays_out_of_the_document(tmp_path: Path) -> None:
