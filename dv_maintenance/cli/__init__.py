@@ -44,8 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except SystemExit as done:  # --help and --version
             return done.code if isinstance(done.code, int) else 0
         except KeyboardInterrupt as stop:
-            done = "; ".join(getattr(stop, "__notes__", ())) or _STANDS
-            out.failure(DvMaintenanceError("interrupted", done=done, next_step=_ONLY_THE_REST))
+            stands = "; ".join(getattr(stop, "__notes__", ())) or _STANDS
+            out.failure(DvMaintenanceError("interrupted", done=stands, next_step=_ONLY_THE_REST))
             return 130
         except BrokenPipeError:
             # The reader has closed the pipe (`| head`): not a failure.
