@@ -45,7 +45,7 @@ def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance"
 def build_dv_presets(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance") -> list[Any]:
     """Two jobs for Dagster's launchpad, which opens with their run config: ``<name>_plan`` changes nothing and shows
     what ``optimize`` would do, ``<name>_purge`` purges every deletion vector. Tables can be taken out there, and
-    settings changed. None for more than a hundred tables, whose config nobody could read, nor for tables with
+    settings changed. None for more than a hundred tables, whose config would be too long to read, nor for tables with
     ``partitions``.
     """
     chosen = [table for table in tables if "optimize" in table.jobs and table.partitions is None]

@@ -82,7 +82,7 @@ def chosen_schema(snapshot: Snapshot, columns: Sequence[str] | None, limit: int 
 
 
 def check_output(output: str | None) -> None:
-    """Raise UsageError if :func:`write_rows` can't write such a file; ``None`` is no file."""
+    """Raise UsageError if :func:`write_rows` can't write such a file; ``None``: no file is written."""
     if output is None:
         return
     if os.path.splitext(output)[1].lower() not in OUTPUTS:

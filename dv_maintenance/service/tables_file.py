@@ -56,7 +56,7 @@ __all__ = ["Job", "TablesFolder", "WatchConfig", "WatchedTable"]
 _MERGED: Final = ("policy", "checks", "storage_options", "tags", "reads")
 # Around the attributes of a component in a file of Dagster's.
 _COMPONENT: Final = frozenset({"type", "attributes"})
-# Where Dagster keeps what a search of the folders found; nobody else keeps it.
+# Where Dagster keeps what a search of the folders found; other faces search each time.
 _DAGSTERS_OWN: Final = "defs_state"
 # Dagster's templates; only environment variables mean something without Dagster.
 _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)

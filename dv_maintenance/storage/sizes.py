@@ -26,7 +26,7 @@ __all__ = ["stored_sizes"]
 _THREADS: Final = 32
 _RANGE: Final = 1000  # names that one thread looks for; so many are a page of a listing
 _LONGEST: Final = 10_000
-# With fewer names, requests by name are as fast, and never read pages of names that nobody asked for.
+# With fewer names, requests by name are as fast, and never read pages of other names.
 _LIST_FROM: Final = 128
 # On local disk a stat takes some microseconds, and threads only get into each other's way. Seconds per file.
 _SLOW: Final = 100e-6

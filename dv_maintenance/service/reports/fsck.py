@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Look", "of_damage", "of_fsck", "with_look"]
 
 
-_OLD: Final = "It is an older version: a vacuum deletes such files once the retention has passed, and that is no fault."
+_OLD: Final = "It is an older version: a vacuum deletes such files once the retention has passed, as it should."
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,7 @@ class _Rules:
 
     def _expiring(self, retention: int) -> tuple[ExpiringFiles, ...]:
         """Data files that tombstones inside the retention name, with the sizes of the log. Files outside of the table
-        are not deleted, and nobody knows when protected ones will be.
+        are not deleted, and when protected ones will be is not known.
         """
         recent = self.removed.filter(pc.greater_equal(self.removed["deletion_timestamp"], self.cutoff))
         outside = pc.match_substring_regex(recent["path"], "://|^/")

@@ -192,7 +192,7 @@ class _Cleanup:
 
     def _expiring(self) -> tuple[ExpiringFiles, ...] | None:
         """Files that only versions inside the retention name, by the day on which the last of these expires; ``None``
-        where something else keeps versions: nobody knows until when.
+        where something else keeps versions, for a time that is not known.
         """
         if self.elsewhere or set(self.why.values()) - {expired.CURRENT, expired.RECENT}:
             return None
