@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["bools", "combined", "flags", "int32s", "int64s", "numbers", "strings", "valid_bits"]
+__all__ = ["bools", "combined", "flags", "int32s", "int64s", "null_column", "numbers", "strings", "taken", "valid_bits"]
+
+
+_NULLS = 1 << 14
 
 
 def strings(values: Sequence[str | None]) -> pa.StringArray:
@@ -55,11 +58,49 @@ def combined(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
 
 
+def taken(column: pa.ChunkedArray, rows: Any) -> pa.Array:
+    """The rows of these positions, a NumPy array, in its order. Arrow's own ``take`` copies all of a column of several
+    chunks first; this reads what it takes.
+    """
+    if column.num_chunks < 2:
+        return combined(column).take(_positions(rows))
+    begins = np.cumsum([0, *(len(chunk) for chunk in column.chunks)])
+    chunk_of = np.searchsorted(begins, rows, side="right") - 1
+    # The sorted rows of a chunk are neighbours.
+    order = np.argsort(chunk_of, kind="stable") if (np.diff(chunk_of) < 0).any() else None
+    ordered = rows if order is None else rows[order]
+    edges = np.searchsorted(chunk_of if order is None else chunk_of[order], np.arange(column.num_chunks + 1))
+    parts = [
+        column.chunk(at).take(_positions(ordered[edges[at] : edges[at + 1]] - begins[at]))
+        for at in np.flatnonzero(np.diff(edges)).tolist()
+    ]
+    if not parts:
+        return pa.nulls(0, column.type)
+    found = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+    if order is None:
+        return found
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    return found.take(_positions(back))
+
+
+def _positions(rows: Any) -> pa.Int64Array:
+    data = np.ascontiguousarray(rows, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(data)])
+
+
 def valid_bits(values: Sequence[object]) -> pa.Buffer | None:
     """The validity bitmap of values; ``None`` if none of them is null."""
     if None not in values:
         return None
     return pa.py_buffer(np.packbits([value is not None for value in values], bitorder="little"))
+
+
+def null_column(rows: int, type: pa.DataType) -> pa.ChunkedArray:
+    """Nothing but nulls, in the memory of one chunk."""
+    chunk = pa.nulls(min(rows, _NULLS), type)
+    full, rest = divmod(rows, _NULLS)
+    return pa.chunked_array([*([chunk] * full), chunk.slice(0, rest)], type)
 
 
 def numbers(array: pa.Array) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from dv_maintenance.tables.model import Snapshot, parse_partition
 __all__ = ["Counts", "Health", "PartitionHealth", "health", "iso_timestamp", "total"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HEALTH: Final = "health"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,19 @@ class Health:
 
 
 def health(snapshot: Snapshot) -> Health:
-    """Counts of a snapshot. Reads no data file and no DV.
+    """Counts of a snapshot, computed once. Reads no data file and no DV.
 
     Raises
     ------
     DamagedTableError : the log's numbers contradict each other.
     """
+    found: Health | None = snapshot.derived.get(_HEALTH)
+    if found is None:
+        found = snapshot.derived[_HEALTH] = _health(snapshot)
+    return found
+
+
+def _health(snapshot: Snapshot) -> Health:
     facts = file_facts(snapshot)
     columns = {
         "files": facts.per_partition(np.ones(len(facts), np.bool_)),

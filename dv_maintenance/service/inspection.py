@@ -26,6 +26,7 @@ from dv_maintenance.maintenance.meter.decide import is_due
 from dv_maintenance.maintenance.meter.of_table import due_for
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.vacuum import protecting
+from dv_maintenance.service.kept import KeptSnapshots
 from dv_maintenance.service.reads import Reads, reads_of
 from dv_maintenance.service.tables_file import Job, WatchConfig, WatchedTable
 from dv_maintenance.tables import open_table
@@ -91,10 +92,21 @@ class Seen:
 
     snapshot : set if the inspection read one: at a new version, under new settings, or when time made a run due.
     expired : set if the inspection searched for expired files.
+    kept : the snapshots of earlier looks to build on; ``None``: each is read in full.
     """
 
     snapshot: Snapshot | None = None
     expired: ExpiredFiles | None = None
+    kept: KeptSnapshots | None = None
+
+    def read(self, table: Table, version: int | None) -> Snapshot:
+        """The table at its newest version, read once."""
+        if self.snapshot is None:
+            if self.kept is None or version is None:
+                self.snapshot = table.snapshot(version)
+            else:
+                self.snapshot = self.kept.snapshot(table, version)
+        return self.snapshot
 
 
 def inspect_tables(
@@ -150,7 +162,7 @@ def inspect_table(
             last, name=name or last.name, version=version, changed=changed, error=None, health=None, settings=settings
         )
         if last.version != version or _became_due(last, now):
-            seen.snapshot = snapshot = table.snapshot(version)
+            snapshot = seen.read(table, version)
             found = _inspect_snapshot(found, table, snapshot, policy, jobs, now, reads)
             if "manifest" in jobs and isinstance(table, SymlinkManifestTable):
                 found = _check_manifests(found, table, snapshot)

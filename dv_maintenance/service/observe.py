@@ -15,6 +15,7 @@ from dv_maintenance.service.checks import Looks, has_partitions, work_left
 from dv_maintenance.service.cursor import TableState
 from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.inspection import Inspection, Seen, inspect_table, reads_now
+from dv_maintenance.service.kept import kept_snapshots
 from dv_maintenance.service.partitions import due_keys
 from dv_maintenance.tables import open_table
 
@@ -99,7 +100,7 @@ class Observer:
     ) -> Observation:
         reads = reads_now(watched, downstream)
         last = last or TableState(Inspection(watched.name))
-        version, known, seen = last.inspection.version, last.data_version, Seen()
+        version, known, seen = last.inspection.version, last.data_version, Seen(kept=kept_snapshots())
         found = inspect_table(
             table,
             watched.policy,
@@ -125,7 +126,7 @@ class Observer:
         to_plan = watched.partitions is not None and due and (not busy or news)
         if not to_plan and not news and (watched.partitions is None or not found.changed):
             return Observation(found, known, findings=findings, damage=damage)
-        snapshot = seen.snapshot or table.snapshot(found.version)
+        snapshot = seen.read(table, found.version)
         now, plan = time.time_ns() // 1_000_000, None
         if to_plan:
             plan = decide_for(table, snapshot, watched.policy, reads=reads(now)[0], now=now)
@@ -138,13 +139,12 @@ class Observer:
         """A tick has no time for the files of a large table: their check is left to its own runs."""
         if not self.checks or not (found.changed or not last.readable):
             return None
-        if seen.snapshot is None:
-            seen.snapshot = table.snapshot(found.version)
+        snapshot = seen.read(table, found.version)
         try:
-            damage = damage_of(table, seen.snapshot, most=FEW)
+            damage = damage_of(table, snapshot, most=FEW)
         except StorageError:
             return None  # the log can be read: whoever watches it need not have the right to look at files
-        return damaged(seen.snapshot, damage) if damage else None
+        return damaged(snapshot, damage) if damage else None
 
     @staticmethod
     def _is_other(last: Inspection, found: Inspection) -> bool:
@@ -157,6 +157,5 @@ class Observer:
         crossed = last.checked_until is not None and last.checked_until <= now
         if not crossed and not self._is_other(last.inspection, found):
             return None
-        if seen.snapshot is None:
-            seen.snapshot = table.snapshot(found.version)
+        seen.read(table, found.version)
         return tuple(looks.findings(watched, table, seen, now))

@@ -151,6 +151,8 @@ class Snapshot:
     """Warnings that report no fault: maintenance or time takes care of them."""
     target_rows: int | None = None
     """Rows of a full file, where a format counts rows rather than bytes."""
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What others computed from ``files`` and may need again, by a name of theirs; ``replace`` starts without it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,11 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.file_log import FileLogTable
+from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.testing.backends import TableBackend
 from dv_maintenance.testing.file_logs import check_steps
 from dv_maintenance.testing.history import InterferingEngine, TableHistory
+from dv_maintenance.testing.looks import check_advanced
 
 __all__ = ["HISTORIES", "Judge", "TableHistories"]
 
@@ -80,6 +82,7 @@ class TableHistories(RuleBasedStateMachine):
         self.history = TableHistory(self.backend(self.place))
         self.moments = [self.history.moment()]
         self.cutoff = self.moments[0]
+        self.seen: Snapshot | None = None
 
     def teardown(self) -> None:
         """At the end of a history, check all its versions, then expire the past and purge all deletion vectors."""
@@ -171,6 +174,13 @@ class TableHistories(RuleBasedStateMachine):
             assert dvs
         else:
             assert (dvs, report.files) == (0, files)
+
+    # -- looks -----------------------------------------------------------------------------------------------------
+
+    @rule()
+    def look(self) -> None:
+        """Builds on the last look, and decides as one that reads everything."""
+        self.seen = check_advanced(self.history.table, self.seen)
 
     # -- time ------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dv_maintenance.files.arrays import taken
 from dv_maintenance.maintenance.meter.measure import DAY, Floats, Measure, measure
 from dv_maintenance.maintenance.meter.timeline import Timeline, from_snapshot
 from dv_maintenance.maintenance.planning.candidates import (
@@ -23,9 +24,8 @@ from dv_maintenance.maintenance.planning.candidates import (
     by_ratio,
     mark_empty,
 )
-from dv_maintenance.maintenance.planning.drafts import arrow
 from dv_maintenance.maintenance.planning.facts import partition_mask
-from dv_maintenance.maintenance.planning.plan import PlanSetting, plan_candidates
+from dv_maintenance.maintenance.planning.plan import EXAMPLES, PlanSetting, plan_candidates
 from dv_maintenance.maintenance.planning.reasons import NEVER
 from dv_maintenance.maintenance.planning.run_limits import NOTHING_SPENT, Spent
 
@@ -59,6 +59,7 @@ def decide(
     ahead: int = 0,
     quiet: int = 0,
     listed: int = 0,
+    examples: int = EXAMPLES,
 ) -> MaintenancePlan:
     """The plan for a snapshot.
 
@@ -79,6 +80,7 @@ def decide(
     quiet : milliseconds. A partition that changed within that time waits, until its readers have paid for two rewrites:
         a run would disturb whoever is writing. For a sensor; a run that has started does not wait any more.
     listed : how many of the files left alone the plan lists one by one.
+    examples : how many of them each reason names.
 
     Raises
     ------
@@ -90,7 +92,8 @@ def decide(
         because = "set in the policy" if reads is not None else "nothing is known of the table's reads"
         why = _with_deadlines(by_ratio(facts, policy, setting.smallest).why, facts, deadlines, now)
         candidates = Candidates(why, deadlines=deadlines)
-        plan = plan_candidates(setting, candidates, spent=spent, basis=f"thresholds: {because}", listed=listed)
+        basis = f"thresholds: {because}"
+        plan = plan_candidates(setting, candidates, spent=spent, basis=basis, listed=listed, examples=examples)
         return replace(plan, next_due_at=_deadline(facts, deadlines, now))
     life = timeline if timeline is not None else from_snapshot(snapshot)
     small = _mergeable(facts, setting)
@@ -114,7 +117,7 @@ def decide(
     )
     candidates = Candidates(_with_deadlines(why, facts, deadlines, now), metering, deadlines)
     basis = f"{reads.per_day(now):.4g} reads a day ({reads.source})"
-    plan = plan_candidates(setting, candidates, spent=spent, basis=basis, listed=listed)
+    plan = plan_candidates(setting, candidates, spent=spent, basis=basis, listed=listed, examples=examples)
     start = policy.prices.start if start is None else start
     blocked = _blocked(snapshot, plan, (why == PAID) & ~facts.has_dv)
     blocked |= ~partition_mask(snapshot, facts, policy.partitions)
@@ -183,7 +186,7 @@ def _blocked(snapshot: Snapshot, plan: MaintenancePlan, merged: Bools) -> Bools:
         return merged
     planned = {each.path for step in plan.steps for each in step.inputs}
     rows = np.flatnonzero(merged)
-    paths = snapshot.files["path"].take(arrow(rows)).to_pylist()
+    paths = taken(snapshot.files["path"], rows).to_pylist()
     blocked = np.zeros(len(merged), np.bool_)
     blocked[[row for row, path in zip(rows.tolist(), paths, strict=True) if path not in planned]] = True
     return blocked

@@ -10,6 +10,7 @@ from dv_maintenance.maintenance.meter.decide import QUIET, decide, is_due
 from dv_maintenance.maintenance.meter.measure import DAY
 from dv_maintenance.maintenance.meter.timeline import Timeline, from_snapshot, timeline
 from dv_maintenance.maintenance.planning.facts import int64s, valid
+from dv_maintenance.maintenance.planning.plan import EXAMPLES
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.run_limits import NOTHING_SPENT, Spent, spent_in
 from dv_maintenance.maintenance.reads.model import Reads
@@ -51,7 +52,7 @@ def decide_for(
     UsageError, DamagedTableError : as ``build_plan``, or a commit can't be read, or the retention in force leaves no
         time to keep ``Policy.erase_within``.
     """
-    return _decide(table, snapshot, policy, reads, now, start, listed, exact=True)
+    return _decide(table, snapshot, policy, reads, now, start, listed, EXAMPLES, exact=True)
 
 
 def due_for(
@@ -64,9 +65,10 @@ def due_for(
     start: float | None = None,
 ) -> MaintenancePlan:
     """As :func:`decide_for`, for an inspection that only has to know whether a run is due. If even an upper bound of
-    what readers paid does not make it due, the log is not read, and the plan's numbers are that bound's.
+    what readers paid does not make it due, the log is not read, and the plan's numbers are that bound's. The plan has
+    no examples of files left alone.
     """
-    return _decide(table, snapshot, policy, reads, now, start, 0, exact=False)
+    return _decide(table, snapshot, policy, reads, now, start, 0, 0, exact=False)
 
 
 def _decide(
@@ -77,6 +79,7 @@ def _decide(
     now: int | None,
     start: float | None,
     listed: int,
+    examples: int,
     *,
     exact: bool,
 ) -> MaintenancePlan:
@@ -101,6 +104,7 @@ def _decide(
             retention=retention,
             start=start,
             listed=listed,
+            examples=examples,
         )
         if timeless or not is_due(bound, now) or not isinstance(table, FileLogTable):
             return bound
@@ -119,6 +123,7 @@ def _decide(
         retention=retention,
         start=start,
         listed=listed,
+        examples=examples,
     )
 
 

@@ -110,10 +110,12 @@ def by_ratio(facts: FileFacts, policy: Policy, smallest: int) -> Candidates:
     """
     why = np.full(len(facts), KEEP, np.int8)
     why[facts.live_bytes < smallest] = SMALL
+    rows = np.flatnonzero(facts.has_dv)
+    known = facts.known[rows]
     # Strictly greater, as Delta's maxDeletedRowsRatio.
-    ratio = facts.deleted / np.maximum(facts.physical, 1)
-    why[facts.has_dv & facts.known & (ratio > policy.max_deleted_ratio)] = RATIO
-    why[facts.has_dv & ~facts.known] = UNKNOWN
+    ratio = facts.deleted[rows] / np.maximum(facts.physical[rows], 1)
+    why[rows[known & (ratio > policy.max_deleted_ratio)]] = RATIO
+    why[rows[~known]] = UNKNOWN
     return Candidates(mark_empty(facts, why))
 
 
@@ -122,5 +124,8 @@ def mark_empty(facts: FileFacts, why: Codes) -> Codes:
 
     Only with a DV: writers need not record row counts of files without one, so these never justify dropping data.
     """
-    empty = facts.has_dv & facts.known & (facts.physical > 0) & (facts.deleted == facts.physical)
-    return np.where(empty, np.int8(EMPTY), why)
+    rows = np.flatnonzero(facts.has_dv)
+    physical = facts.physical[rows]
+    found = why.copy()
+    found[rows[facts.known[rows] & (physical > 0) & (facts.deleted[rows] == physical)]] = EMPTY
+    return found

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dv_maintenance.files.arrays import taken
 from dv_maintenance.maintenance.planning.bins import pack, pack_in_order
 from dv_maintenance.maintenance.planning.candidates import EMPTY, KEEP, PAID, SMALL, Codes
 from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints
@@ -81,16 +82,16 @@ def draft_steps(snapshot: Snapshot, facts: FileFacts, why: Codes, policy: Policy
     """Pack the candidates into possible steps. ``target``: bytes of a new file."""
     ordered = SEQUENCE.name in snapshot.files.column_names
     groups = _runs(snapshot, facts, why) if ordered else _by_partition(snapshot, facts, why)
-    weights = _weights(facts, policy, target)
     # Files that are in the plan for their size only: alone, they are left as they are.
-    merged = (why == SMALL) | ((why == PAID) & ~facts.has_dv)
+    merged = why == SMALL
+    merged[np.flatnonzero(why == PAID)] = ~facts.has_dv[np.flatnonzero(why == PAID)]
     steps: list[Draft] = []
     few, large = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for rows in groups:
         empty, rest = rows[why[rows] == EMPTY], rows[why[rows] != EMPTY]
         at_once = policy.max_files or max(len(empty), 1)
         steps += [_draft("remove", empty[at : at + at_once], facts, 0) for at in range(0, len(empty), at_once)]
-        for members in _bins(rest, weights[rest], target, ordered=ordered):
+        for members in _bins(rest, _weights(facts, rest, policy, target), target, ordered=ordered):
             if len(members) < policy.min_input_files and merged[members].all():
                 few.append(members)
                 continue
@@ -147,8 +148,12 @@ def _by_partition(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints
     rank = np.empty(len(names), np.int64)
     rank[names] = np.arange(len(names))
     ranks = rank[facts.partition[candidates]]
-    keys = snapshot.files.select(["modified", "path", "dv_id"]).take(arrow(candidates))
-    keys = keys.append_column("partition", arrow(ranks))
+    keys = pa.table(
+        {
+            "partition": arrow(ranks),
+            **{name: taken(snapshot.files[name], candidates) for name in ("modified", "path", "dv_id")},
+        }
+    )
     order = pc.sort_indices(
         keys, sort_keys=[(name, "ascending") for name in ("partition", "modified", "path", "dv_id")]
     )
@@ -180,15 +185,16 @@ def _bins(rows: Ints, weights: Ints, target: int, *, ordered: bool) -> Iterator[
         yield rows[np.sort(heaviest[positions])]
 
 
-def _weights(facts: FileFacts, policy: Policy, target: int) -> Ints:
-    """The weight of a file in a bin of ``target``: its live bytes, or more if the bin would otherwise read too much or
-    hold more files than a run may replace.
+def _weights(facts: FileFacts, rows: Ints, policy: Policy, target: int) -> Ints:
+    """The weight of each file in a bin of ``target``: its live bytes, or more if the bin would otherwise read too much
+    or hold more files than a run may replace.
     """
+    size = facts.size[rows]
     # Rounded up: a bin within its weights is within the limits.
-    weights = np.maximum(facts.live_bytes, -(-facts.size // _MAX_READ_PER_WRITTEN))
+    weights = np.maximum(facts.live_bytes[rows], -(-size // _MAX_READ_PER_WRITTEN))
     if policy.max_bytes:
-        share = np.floor(facts.size * (target / policy.max_bytes)).astype(np.int64) + 1
-        weights = np.maximum(weights, np.where(facts.size > 0, share, 0))
+        share = np.floor(size * (target / policy.max_bytes)).astype(np.int64) + 1
+        weights = np.maximum(weights, np.where(size > 0, share, 0))
     return np.maximum(weights, -(-target // policy.max_files)) if policy.max_files else weights
 
 

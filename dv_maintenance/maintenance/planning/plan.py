@@ -13,10 +13,12 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from dv_maintenance.files.arrays import bools, taken
 from dv_maintenance.maintenance.planning.candidates import DEADLINE, KEEP, WHYS, Candidates, Codes, by_ratio, every_dv
-from dv_maintenance.maintenance.planning.drafts import Draft, arrow, draft_steps, positions
+from dv_maintenance.maintenance.planning.drafts import Draft, draft_steps, positions
 from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints, file_facts, partition_mask
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.planning.reasons import NEVER, expected, kept_reasons, step_reason, waiting
@@ -38,11 +40,11 @@ from dv_maintenance.units import format_size
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["MaintenancePlan", "PlanSetting", "PlanStep", "build_plan", "plan_candidates"]
+__all__ = ["EXAMPLES", "MaintenancePlan", "PlanSetting", "PlanStep", "build_plan", "plan_candidates"]
 
 _log = logging.getLogger(__name__)
 
-_EXAMPLES = 5
+EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,11 +105,13 @@ def plan_candidates(
     spent: Spent = NOTHING_SPENT,
     basis: str = "",
     listed: int = 0,
+    examples: int = EXAMPLES,
 ) -> MaintenancePlan:
     """The plan that rewrites the candidates.
 
     basis : what the decision is based on, for people.
     listed : how many of the files left alone are listed one by one.
+    examples : how many of them each reason names. Finding the first ones takes a look at nearly all paths of a table.
 
     Raises
     ------
@@ -142,7 +146,9 @@ def plan_candidates(
         target_file_size=target,
         policy=policy,
         steps=tuple(_steps(chosen, setting, why, candidates)),
-        left_alone=tuple(_left_alone(reason, rows, snapshot, facts) for reason, rows in left.items() if len(rows)),
+        left_alone=tuple(
+            _left_alone(reason, rows, snapshot, facts, examples) for reason, rows in left.items() if len(rows)
+        ),
         basis=basis,
         kept=kept,
         kept_not_listed=more,
@@ -191,11 +197,12 @@ def _purge_by(draft: Draft, candidates: Candidates) -> int:
 def _steps(drafts: list[Draft], setting: PlanSetting, why: Codes, candidates: Candidates) -> Iterator[PlanStep]:
     rows = np.concatenate([np.zeros(0, np.int64), *(draft.rows for draft in drafts)])
     # One take for all steps: on a table of many chunks, each call costs more than the rows it takes.
-    files = setting.snapshot.files.select(["path", "dv_id", "size", "physical_rows", "deleted_rows"]).take(arrow(rows))
+    files = setting.snapshot.files
+    columns = (taken(files[name], rows) for name in ("path", "dv_id", "size", "physical_rows", "deleted_rows"))
     inputs = (
         PlanInput(path, dv_id, size, physical_rows, deleted_rows, WHYS[code - 1])
         for path, dv_id, size, physical_rows, deleted_rows, code in zip(
-            *(column.to_pylist() for column in files.columns), why[rows].tolist(), strict=True
+            *(column.to_pylist() for column in columns), why[rows].tolist(), strict=True
         )
     )
     for number, draft in enumerate(drafts, 1):
@@ -259,9 +266,9 @@ def _kept(
     first = np.argpartition(rank, listed)[:listed] if len(rows) > listed else np.arange(len(rows))
     first = first[np.argsort(rank[first], kind="stable")]
     chosen, due = rows[first], due[first]
-    files = setting.snapshot.files.select(["path", "size", "deleted_rows"]).take(arrow(chosen))
+    files = [taken(setting.snapshot.files[name], chosen) for name in ("path", "size", "deleted_rows")]
     sentences = kept_reasons(chosen, [reasons[code] for code in codes[first].tolist()], candidates, facts)
-    columns = (*(column.to_pylist() for column in files.columns), sentences, due.tolist())
+    columns = (*(column.to_pylist() for column in files), sentences, due.tolist())
     kept = tuple(
         KeptFile(path, size, deleted or 0, reason, None if at == NEVER else at)
         for path, size, deleted, reason, at in zip(*columns, strict=True)
@@ -269,13 +276,25 @@ def _kept(
     return kept, len(rows) - len(kept)
 
 
-def _left_alone(reason: str, rows: Ints, snapshot: Snapshot, facts: FileFacts) -> LeftAlone:
-    paths = snapshot.files.select(["path"]).take(arrow(rows))
-    first = pc.select_k_unstable(paths, min(_EXAMPLES, len(rows)), sort_keys=[("path", "ascending")])
+def _left_alone(reason: str, rows: Ints, snapshot: Snapshot, facts: FileFacts, examples: int) -> LeftAlone:
     return LeftAlone(
         reason=reason,
         files=len(rows),
         size_bytes=int(facts.size[rows].sum()),
         deleted_rows=int(facts.deleted[rows].sum()),
-        examples=tuple(paths["path"].take(first).to_pylist()),
+        examples=_first_paths(snapshot, rows, examples) if examples else (),
     )
+
+
+def _first_paths(snapshot: Snapshot, rows: Ints, most: int) -> tuple[str, ...]:
+    """The first paths of these files by name, chunk by chunk: often they are nearly all files of a table."""
+    mask = np.zeros(snapshot.files.num_rows, np.bool_)
+    mask[rows] = True
+    first: list[str] = []
+    begin = 0
+    for chunk in snapshot.files["path"].chunks:
+        paths = pa.table({"path": chunk.filter(bools(mask[begin : begin + len(chunk)]))})
+        begin += len(chunk)
+        found = pc.select_k_unstable(paths, min(most, len(paths)), sort_keys=[("path", "ascending")])
+        first = sorted([*first, *paths["path"].take(found).to_pylist()])[:most]
+    return tuple(first)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import orjson
 import pyarrow as pa
@@ -12,14 +12,17 @@ import pyarrow.compute as pc
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.features import check_readable
-from dv_maintenance.tables.delta.log.actions import Metadata
+from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction
 from dv_maintenance.tables.delta.log.replay import State, replay
 from dv_maintenance.tables.delta.log.segment import LogSegment, read_commit, segment
-from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, duplicate_paths, files_table
+from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, duplicate_paths, files_table, fingerprints
 from dv_maintenance.tables.delta.rows.schema import arrow_schema
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["load_snapshot", "replayed"]
+__all__ = ["PRINTS", "load_snapshot", "replayed", "snapshot_of"]
+
+PRINTS: Final = "prints"
+"""In ``Snapshot.derived``: ``files.fingerprints`` of the paths."""
 
 
 def load_snapshot(storage: Storage, version: int | None = None) -> DeltaSnapshot:
@@ -46,15 +49,47 @@ def load_snapshot(storage: Storage, version: int | None = None) -> DeltaSnapshot
     check_readable(state.protocol, table=storage.uri)
     metadata = state.metadata or Metadata(id="", schema_string="")
     try:
+        rows = files_table(state.adds, metadata)
+    except DvMaintenanceError as error:
+        error.table, error.version = storage.uri, files.version
+        raise
+    prints = fingerprints(rows["path"])
+    found = snapshot_of(
+        storage,
+        files,
+        rows,
+        protocol=state.protocol,
+        metadata=metadata,
+        domains=state.domains,
+        transactions=state.transactions,
+        duplicates=duplicate_paths(rows["path"], prints),
+        warnings=warnings,
+    )
+    found.derived[PRINTS] = prints
+    return found
+
+
+def snapshot_of(
+    storage: Storage,
+    files: LogSegment,
+    rows: pa.Table,
+    *,
+    protocol: Protocol,
+    metadata: Metadata,
+    domains: Mapping[str, str],
+    transactions: Mapping[str, Transaction],
+    duplicates: tuple[str, ...] = (),
+    warnings: tuple[str, ...] = (),
+) -> DeltaSnapshot:
+    """The snapshot of a version from its live files and what else its log says. Raises DamagedTableError."""
+    try:
         # Without a schema the files can still be counted; operations that need it refuse.
         schema = arrow_schema(metadata) if metadata.schema_string else pa.schema([])
-        rows = files_table(state.adds, metadata)
     except DvMaintenanceError as error:
         error.table, error.version = storage.uri, files.version
         raise
     if not metadata.schema_string:
         warnings = (*warnings, "the log has no schema: the table can be counted, but neither read nor changed")
-    duplicates = duplicate_paths(rows)
     if duplicates:
         warnings = (*warnings, f"{duplicates[0]} is live more than once: its rows are read more than once")
     uncounted = pc.sum(pc.and_(rows["dv_id"].is_valid(), rows["physical_rows"].is_null())).as_py()
@@ -71,10 +106,10 @@ def load_snapshot(storage: Storage, version: int | None = None) -> DeltaSnapshot
         properties=metadata.configuration,
         files=rows,
         warnings=(*warnings, *_checksum_warnings(storage, files, rows)),
-        protocol=state.protocol,
+        protocol=protocol,
         metadata=metadata,
-        domains=state.domains,
-        transactions=state.transactions,
+        domains=domains,
+        transactions=transactions,
         in_commit_timestamp=in_commit,
         segment=files,
         duplicate_paths=duplicates,

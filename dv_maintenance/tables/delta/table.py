@@ -67,6 +67,11 @@ class DeltaTable:
     def snapshot(self, version: int | None = None) -> DeltaSnapshot:
         return load_snapshot(self.storage, version)
 
+    def advanced(self, kept: Snapshot, version: int) -> DeltaSnapshot | None:
+        from dv_maintenance.tables.delta.advance import advanced
+
+        return advanced(self.storage, _delta(kept), version)
+
     def parent_of(self, version: int) -> int:
         return version - 1
 

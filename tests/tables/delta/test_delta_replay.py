@@ -18,7 +18,7 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.columns import int64s, maps, num_records, strings
 from dv_maintenance.tables.delta.log.replay import full_state, tombstones
-from dv_maintenance.tables.delta.rows.files import duplicate_paths
+from dv_maintenance.tables.delta.rows.files import duplicate_paths, fingerprints
 
 Key = tuple[str, int | None]
 
@@ -186,7 +186,7 @@ def test_duplicate_paths_are_all_found(paths: list[str]) -> None:
     chunks = [strings(paths[:5]).slice(1), strings(paths[5:])]
     column = pa.chunked_array(chunks, pa.string())
     expected = {path for path, times in Counter(column.to_pylist()).items() if times > 1}
-    found = duplicate_paths(pa.table({"path": column}))
+    found = duplicate_paths(column, fingerprints(column))
     assert bool(found) == bool(expected)
     assert set(found) <= expected
 

@@ -46,11 +46,12 @@ _SMALL: Final = {
 @dataclass(slots=True)
 class Checkpoint:
     """What a checkpoint holds: ``bulk`` by kind (``add``, ``remove``), a table per file, without the columns that are
-    null throughout; the rest as ``actions``.
+    null throughout; the rest as ``actions``. ``adds``: how many there are, ``None`` if a footer does not say.
     """
 
     actions: list[Action] = field(default_factory=list)
     bulk: dict[str, list[pa.Table]] = field(default_factory=lambda: {"add": [], "remove": []})
+    adds: int | None = 0
 
 
 def read_checkpoint(storage: Storage, files: Iterable[str], columns: Mapping[str, Sequence[str]]) -> Checkpoint:
@@ -79,6 +80,7 @@ def _read_all(storage: Storage, paths: list[str], columns: Mapping[str, Sequence
         parts = list(pool.map(read, paths)) if len(paths) > 1 else [read(path) for path in paths]
     for part in parts:
         result.actions += part.actions
+        result.adds = None if result.adds is None or part.adds is None else result.adds + part.adds
         for kind, tables in part.bulk.items():
             result.bulk[kind] += tables
 
@@ -97,6 +99,7 @@ def _read_json(storage: Storage, path: str, columns: Mapping[str, Sequence[str]]
         actions = read_actions(storage, path)
     except FileNotFoundError:
         raise _missing(storage, path) from None
+    result.adds = sum("add" in action for action in actions)
     bodies: dict[str, list[Any]] = {kind: [] for kind in columns}
     for action in actions:
         ((kind, body),) = action.items()
@@ -116,6 +119,7 @@ def _read_parquet(storage: Storage, path: str, columns: Mapping[str, Sequence[st
     try:
         with storage.open_input(path) as source, open_parquet_file(source, pre_buffer=not storage.is_local) as file:
             result.actions = _small_actions(file)
+            result.adds = _number_of_adds(file)
             for kind, names in columns.items():
                 if names and kind in file.schema_arrow.names:
                     result.bulk[kind].append(_bulk(file, kind, names))
@@ -201,6 +205,14 @@ def _small_actions(file: pq.ParquetFile) -> list[Action]:
             column = batch.column(0)
             actions += [{kind: _plain(body, column.type)} for body in column.drop_null().to_pylist()]
     return actions
+
+
+def _number_of_adds(file: pq.ParquetFile) -> int | None:
+    leaves = _Leaves(file)
+    if "add.path" not in leaves.under("add"):
+        return 0
+    nulls = leaves.nulls("add.path")
+    return None if nulls is None else file.metadata.num_rows - nulls
 
 
 def _plain(value: Any, type: pa.DataType) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from dv_maintenance.files.arrays import bools, flags, int32s, int64s, numbers, strings, valid_bits
+from dv_maintenance.files.arrays import bools, flags, int32s, int64s, null_column, numbers, strings, valid_bits
 
 __all__ = [
     "bools",
@@ -25,8 +25,6 @@ __all__ = [
     "strings",
     "unaligned_words",
 ]
-
-_NULLS = 1 << 14
 
 
 def maps(values: Sequence[dict[str, str | None] | None]) -> pa.MapArray:
@@ -43,13 +41,6 @@ def maps(values: Sequence[dict[str, str | None] | None]) -> pa.MapArray:
     return pa.MapArray.from_buffers(
         pa.map_(pa.string(), pa.string()), len(values), [valid_bits(values), pa.py_buffer(offsets)], children=[pairs]
     )
-
-
-def null_column(rows: int, type: pa.DataType) -> pa.ChunkedArray:
-    """Nothing but nulls, in the memory of one chunk."""
-    chunk = pa.nulls(min(rows, _NULLS), type)
-    full, rest = divmod(rows, _NULLS)
-    return pa.chunked_array([*([chunk] * full), chunk.slice(0, rest)], type)
 
 
 # -- numRecords of statistics ------------------------------------------------------------------------------------

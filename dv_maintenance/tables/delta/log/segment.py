@@ -62,12 +62,15 @@ _V2 = re.compile(r"(\d{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:parquet|json)")
 
 @dataclass(frozen=True, slots=True)
 class CommitFile:
-    """A commit (``start == end``) or a compacted range of commits; ``modified`` in epoch milliseconds."""
+    """A commit (``start == end``) or a compacted range of commits; ``modified`` in epoch milliseconds, ``size`` in
+    bytes (-1 where no listing said it).
+    """
 
     path: str
     start: int
     end: int
     modified: int
+    size: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class LogSegment:
 
     ``modified``: when the version's own commit file (or else its checkpoint) was written, in epoch milliseconds.
     ``checksum``: path of the version's ``.crc``, if there is one. ``commit``: whether the version's own commit file
-    still exists.
+    still exists; ``size`` has its bytes then.
     """
 
     version: int
@@ -87,6 +90,7 @@ class LogSegment:
     commit: bool = True
     checksum: str | None = None
     warnings: tuple[str, ...] = ()
+    size: int = -1
 
     @property
     def compacted(self) -> bool:
@@ -189,6 +193,7 @@ def segment(
         commit=own is not None,
         checksum=listing.checksums.get(wanted),
         warnings=(*warnings, *linked),
+        size=own.size if own else -1,
     )
 
 
@@ -213,9 +218,7 @@ def commit_files(storage: Storage, after: int = -1) -> tuple[list[CommitFile], i
     # From `after` itself on: an empty answer then means that something is wrong, not that nothing is new.
     listing = _list(storage, after if after >= 0 else None) or _list(storage, None)
     newest = _latest(storage, listing)
-    files = [
-        CommitFile(listing.commits[at].path, at, at, listing.commits[at].modified) for at in sorted(listing.commits)
-    ]
+    files = [CommitFile(info.path, at, at, info.modified, info.size) for at, info in sorted(listing.commits.items())]
     return [file for file in files if file.start > after], newest
 
 
@@ -384,5 +387,5 @@ def _chain(listing: _Listing, first: int, last: int) -> Iterable[CommitFile]:
             at = ranges[at].end + 1
         else:
             info = listing.commits[at]
-            yield CommitFile(info.path, at, at, info.modified)
+            yield CommitFile(info.path, at, at, info.modified, info.size)
             at += 1

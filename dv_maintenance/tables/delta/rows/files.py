@@ -15,7 +15,17 @@ from dv_maintenance.tables.delta.log.columns import bools, int32s, numbers, stri
 from dv_maintenance.tables.delta.rows.partitions import partition_columns, partition_names
 from dv_maintenance.tables.model import FILES_SCHEMA
 
-__all__ = ["ADD_COLUMNS", "DV_STRUCT", "FILES", "deleted_rows", "duplicate_paths", "dv_column", "files_table", "sizes"]
+__all__ = [
+    "ADD_COLUMNS",
+    "DV_STRUCT",
+    "FILES",
+    "deleted_rows",
+    "duplicate_paths",
+    "dv_column",
+    "files_table",
+    "fingerprints",
+    "sizes",
+]
 
 # `dv` in `files`: the descriptor as the log has it; null without a DV.
 DV_STRUCT: Final = pa.struct(
@@ -95,14 +105,12 @@ def dv_column(descriptors: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([rename(chunk) for chunk in descriptors.chunks], DV_STRUCT)
 
 
-def duplicate_paths(files: pa.Table) -> tuple[str, ...]:
-    """Some of the data files that are live more than once; empty if all is well.
+def duplicate_paths(path: pa.ChunkedArray, prints: Any) -> tuple[str, ...]:
+    """Some of the data files that are live more than once; empty if all is well. ``prints``: :func:`fingerprints`.
 
     A path may be live only once, whatever its DVs (protocol: Action Reconciliation).
     """
-    path = files["path"]
     # Equal paths have equal fingerprints, and sorting numbers is several times faster than hashing strings.
-    prints = np.concatenate([_fingerprints(chunk) for chunk in path.chunks] or [np.zeros(0, np.uint64)])
     ordered = np.sort(prints)
     shared = ordered[1:][ordered[1:] == ordered[:-1]]
     if not len(shared):
@@ -112,8 +120,12 @@ def duplicate_paths(files: pa.Table) -> tuple[str, ...]:
     return tuple(counts.field("values").take(int32s(often)).to_pylist())
 
 
-def _fingerprints(path: pa.StringArray) -> Any:
+def fingerprints(path: pa.ChunkedArray) -> Any:
     """A number per path, nearly always different for different paths: names differ in the UUID before their end."""
+    return np.concatenate([_fingerprints(chunk) for chunk in path.chunks] or [np.zeros(0, np.uint64)])
+
+
+def _fingerprints(path: pa.StringArray) -> Any:
     starts, ends, data = string_layout(path)
     prints = (ends - starts).astype(np.uint64)
     words = unaligned_words(data)

@@ -1,0 +1,174 @@
+"""The newest version from one that was read before, and the commits since.
+
+This serves looks, never a commit: see ``tables.looks``. It trusts nothing that costs little to check: the version that
+it begins with must still have the same commit file and the same checkpoint, and a newer checkpoint must hold as many
+files as the commits lead to. In doubt the answer is ``None``, and the caller reads the whole log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.files.arrays import strings, taken
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.delta.load import PRINTS, snapshot_of
+from dv_maintenance.tables.delta.log.actions import Metadata, Transaction
+from dv_maintenance.tables.delta.log.checkpoint import read_checkpoint
+from dv_maintenance.tables.delta.log.replay import Tail, no_collection
+from dv_maintenance.tables.delta.log.segment import CommitFile, LogSegment, commit_files, read_commits, segment
+from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, files_table, fingerprints
+from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+from dv_maintenance.tables.splice import spliced
+
+__all__ = ["advanced"]
+
+# Beyond that a replay takes little longer, and cleans up what a look has kept.
+_COMMITS: Final = 1000
+
+
+class _DoubtError(Exception):
+    """The whole log has to be read."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Live:
+    """The live files of a version, and the fingerprints of their paths."""
+
+    files: pa.Table
+    prints: Any
+    domains: Mapping[str, str]
+    transactions: Mapping[str, Transaction]
+
+    def after(self, storage: Storage, commits: Sequence[CommitFile], metadata: Metadata) -> _Live:
+        """The live files after these commits."""
+        tail = Tail(storage.uri)
+        for file, actions in read_commits(storage, commits):
+            tail.read(actions, file.path)
+        if tail.protocol is not None or tail.metadata is not None:
+            raise _DoubtError
+        domains = {**self.domains, **tail.domains}
+        added = files_table(tail.table_of("add", ADD_COLUMNS), metadata)
+        gone = self._gone(tail, added)
+        return _Live(
+            spliced(self.files, gone, added),
+            np.concatenate([np.delete(self.prints, gone), fingerprints(added["path"])]),
+            {name: value for name, value in domains.items() if value is not None},
+            {**self.transactions, **tail.transactions},
+        )
+
+    def _gone(self, tail: Tail, added: pa.Table) -> Any:
+        """Positions of the files that the commits removed or replaced, in order."""
+        touched = pa.chunked_array([strings(list(dict.fromkeys(path for path, _ in tail.latest)))])
+        found = _among(self.prints, fingerprints(touched))
+        keys = list(
+            zip(
+                taken(self.files["path"], found).to_pylist(),
+                taken(self.files["dv_id"], found).to_pylist(),
+                strict=True,
+            )
+        )
+        gone = [key in tail.latest for key in keys]
+        live = [path for (path, _), dead in zip(keys, gone, strict=True) if not dead]
+        paths = added["path"].to_pylist()
+        if len({*live, *paths}) < len(live) + len(paths):
+            raise _DoubtError  # a file that is live twice
+        return found[np.array(gone, bool)]
+
+    def at_checkpoint(self, storage: Storage, files: LogSegment, kept: DeltaSnapshot) -> _Live:
+        """The same files, if the checkpoint holds as many, and the other actions as the checkpoint has them: it forgets
+        transactions that have expired.
+        """
+        found = read_checkpoint(storage, [each.path for each in files.checkpoint_files], {})
+        said = Tail(storage.uri)
+        said.read(found.actions, f"checkpoint {files.checkpoint_version}")
+        if (found.adds, said.protocol, said.metadata) != (self.files.num_rows, kept.protocol, kept.metadata):
+            raise _DoubtError
+        domains = {name: value for name, value in said.domains.items() if value is not None}
+        return _Live(self.files, self.prints, domains, said.transactions)
+
+
+def advanced(storage: Storage, kept: DeltaSnapshot, version: int) -> DeltaSnapshot | None:
+    """The snapshot of ``version``, from an earlier one; ``None`` if only the whole log can tell.
+
+    Its files may be in another order than a replay's.
+    """
+    try:
+        return _advanced(storage, kept, version)
+    except (_DoubtError, DvMaintenanceError, FileNotFoundError):
+        # Whatever is wrong, the replay says it better.
+        return None
+
+
+@no_collection()
+def _advanced(storage: Storage, kept: DeltaSnapshot, version: int) -> DeltaSnapshot:
+    # A version with warnings was read in another way than most, or has files that can't be told apart.
+    if kept.warnings or not kept.segment.commit or version < kept.version:
+        raise _DoubtError
+    files = segment(storage, version)
+    commits = _commits(storage, files, kept)
+    live = _Live(kept.files, _prints(kept), kept.domains, kept.transactions)
+    if files.checkpoint_version != kept.segment.checkpoint_version:
+        at = files.checkpoint_version
+        if at is None or at < kept.version:
+            raise _DoubtError
+        live = live.after(storage, [each for each in commits if each.start <= at], kept.metadata)
+        live = live.at_checkpoint(storage, files, kept)
+        commits = [each for each in commits if each.start > at]
+    elif files.checkpoint_files != kept.segment.checkpoint_files:
+        raise _DoubtError
+    elif not commits:
+        return kept
+    live = live.after(storage, commits, kept.metadata)
+    found = snapshot_of(
+        storage,
+        files,
+        live.files,
+        protocol=kept.protocol,
+        metadata=kept.metadata,
+        domains=live.domains,
+        transactions=live.transactions,
+        warnings=files.warnings,
+    )
+    if found.warnings:
+        raise _DoubtError
+    found.derived[PRINTS] = live.prints
+    return found
+
+
+def _commits(storage: Storage, files: LogSegment, kept: DeltaSnapshot) -> list[CommitFile]:
+    """The commits after the kept version, each a file of its own."""
+    at = files.checkpoint_version
+    whole = not files.compacted and (at is None or at < kept.version)
+    found = files.commits if whole else commit_files(storage, kept.version - 1)[0]
+    found = [each for each in found if kept.version <= each.start <= files.version]
+    first = found[0] if found else None
+    if [each.start for each in found] != list(range(kept.version, files.version + 1)) or len(found) > _COMMITS:
+        raise _DoubtError
+    # Another history may have a commit of the same version.
+    if first is None or (first.modified, first.size) != (kept.segment.modified, kept.segment.size):
+        raise _DoubtError
+    return found[1:]
+
+
+def _prints(kept: DeltaSnapshot) -> Any:
+    if PRINTS not in kept.derived:
+        kept.derived[PRINTS] = fingerprints(kept.files["path"])
+    return kept.derived[PRINTS]
+
+
+def _among(prints: Any, wanted: Any) -> Any:
+    """Positions of all ``prints`` that are ``wanted``, in order: most are ruled out by 16 of their bits."""
+    maybe = np.zeros(1 << 16, bool)
+    maybe[_low(wanted)] = True
+    found = np.flatnonzero(np.take(maybe, _low(prints)))
+    return found[np.isin(prints[found], wanted)]
+
+
+def _low(prints: Any) -> Any:
+    return prints.view(np.uint16)[::4]

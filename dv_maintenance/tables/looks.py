@@ -1,0 +1,24 @@
+"""Tables whose newest version follows from one that was read before, without reading all of it again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from dv_maintenance.tables.table import Table
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.model import Snapshot
+
+__all__ = ["AdvancingTable"]
+
+
+@runtime_checkable
+class AdvancingTable(Table, Protocol):
+    """For looks only. Whoever commits or deletes opens the table in full, with ``snapshot``."""
+
+    def advanced(self, kept: Snapshot, version: int) -> Snapshot | None:
+        """The snapshot of ``version`` from an earlier snapshot of this table and what was committed since; ``None`` if
+        there is any doubt about the earlier one.
+
+        It says the same as ``snapshot(version)``, but may list the files in another order.
+        """

@@ -1,0 +1,52 @@
+"""A look that builds on an earlier one must decide as a look that reads everything."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.meter.of_table import due_for
+from dv_maintenance.maintenance.meter.prices import Prices
+from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.tables.looks import AdvancingTable
+from dv_maintenance.tables.model import Snapshot
+from dv_maintenance.tables.table import Table
+
+__all__ = ["check_advanced", "decision"]
+
+# By thresholds that little meets and that much meets, and by what readers paid.
+_POLICIES: Final = (
+    Policy(max_deleted_ratio=0.3),
+    Policy(max_deleted_ratio=0, min_file_size=0),
+    Policy(reads_per_day=1000, prices=Prices(start=0.001)),
+)
+_NOT_COMPARED: Final = {"files", "segment", "derived"}
+
+
+def check_advanced(table: Table, kept: Snapshot | None) -> Snapshot:
+    """The newest version from ``kept`` where the table can tell it from that, otherwise in full. Raises AssertionError
+    if the two differ in anything but the order of the files.
+    """
+    full = table.snapshot()
+    found = None
+    if kept is not None and isinstance(table, AdvancingTable):
+        found = table.advanced(kept, full.version)
+    if found is None:
+        return full
+    names = set(type(full).__dataclass_fields__) - _NOT_COMPARED
+    for name in sorted(names):
+        assert getattr(found, name) == getattr(full, name), name
+    assert _rows(found) == _rows(full)
+    assert decision(table, found) == decision(table, full)
+    return found
+
+
+def decision(table: Table, snapshot: Snapshot) -> list[Any]:
+    """What looks make of a snapshot: its health and the plans of several policies, with their reasons."""
+    now = snapshot.timestamp + 86_400_000
+    plans = (due_for(table, snapshot, policy, now=now).to_json() for policy in _POLICIES)
+    return [health(snapshot).to_json(), *plans]
+
+
+def _rows(snapshot: Snapshot) -> list[str]:
+    return sorted(map(repr, snapshot.files.to_pylist()))
