@@ -7,6 +7,7 @@ a small table. These functions work on buffers, and check types, since the value
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from types import NoneType
 from typing import Any
 
@@ -97,10 +98,15 @@ def valid_bits(values: Sequence[object]) -> pa.Buffer | None:
 
 
 def null_column(rows: int, type: pa.DataType) -> pa.ChunkedArray:
-    """Nothing but nulls, in the memory of one chunk."""
-    chunk = pa.nulls(min(rows, _NULLS), type)
+    """Nothing but nulls, in the memory of one chunk that all such columns share."""
+    chunk = _nulls(type)
     full, rest = divmod(rows, _NULLS)
-    return pa.chunked_array([*([chunk] * full), chunk.slice(0, rest)], type)
+    return pa.chunked_array([*([chunk] * full), *([chunk.slice(0, rest)] if rest or not full else [])], type)
+
+
+@cache
+def _nulls(type: pa.DataType) -> pa.Array:
+    return pa.nulls(_NULLS, type)
 
 
 def numbers(array: pa.Array) -> Any:

@@ -30,7 +30,7 @@ LIMIT: Final = 1 << 30
 _VARIABLE: Final = "DVM_KEPT_MEMORY"
 # How long looks build on each other until one reads the whole log again.
 _FULL_AFTER: Final = 86_400.0
-# Columns that looks compute: see ``planning.facts`` and ``delta.rows.files.fingerprints``.
+# Columns that looks compute: see ``planning.facts`` and ``delta.log.fingerprints``.
 _DERIVED_BYTES: Final = 66
 _OTHER_BYTES: Final = 64 << 10
 

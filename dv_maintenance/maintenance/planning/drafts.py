@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from dv_maintenance.files.arrays import taken
 from dv_maintenance.maintenance.planning.bins import pack, pack_in_order
 from dv_maintenance.maintenance.planning.candidates import EMPTY, KEEP, PAID, SMALL, Codes
-from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints
+from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints, int64s
 from dv_maintenance.maintenance.planning.steps import Action
 from dv_maintenance.tables.model import SEQUENCE
 
@@ -148,20 +148,24 @@ def _by_partition(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints
     rank = np.empty(len(names), np.int64)
     rank[names] = np.arange(len(names))
     ranks = rank[facts.partition[candidates]]
-    keys = pa.table(
-        {
-            "partition": arrow(ranks),
-            **{name: taken(snapshot.files[name], candidates) for name in ("modified", "path", "dv_id")},
-        }
-    )
-    order = pc.sort_indices(
-        keys, sort_keys=[(name, "ascending") for name in ("partition", "modified", "path", "dv_id")]
-    )
-    sorted_rows = np.frombuffer(order.buffers()[1], np.uint64)[order.offset : order.offset + len(order)].astype(
-        np.int64
-    )
-    ends = np.flatnonzero(np.diff(ranks[sorted_rows])) + 1
-    return np.split(candidates[sorted_rows], ends)
+    modified = int64s(snapshot.files["modified"])[candidates]
+    order = np.lexsort((modified, ranks))
+    same = (np.diff(ranks[order]) == 0) & (np.diff(modified[order]) == 0)
+    tied = np.concatenate([same, [False]]) | np.concatenate([[False], same])
+    if tied.any():
+        order[tied] = _by_name(snapshot, candidates, order[tied], np.cumsum(~np.concatenate([[False], same]))[tied])
+    ends = np.flatnonzero(np.diff(ranks[order])) + 1
+    return np.split(candidates[order], ends)
+
+
+def _by_name(snapshot: Snapshot, candidates: Ints, order: Ints, group: Ints) -> Ints:
+    """Files that only their names tell apart, in the order of these within each group."""
+    names = {name: taken(snapshot.files[name], candidates[order]) for name in ("path", "dv_id")}
+    keys = pa.table({"group": arrow(group), **names})
+    found = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in ("group", "path", "dv_id")])
+    return order[
+        np.frombuffer(found.buffers()[1], np.uint64)[found.offset : found.offset + len(found)].astype(np.int64)
+    ]
 
 
 def _runs(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints]:

@@ -20,9 +20,10 @@ from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.load import PRINTS, snapshot_of
 from dv_maintenance.tables.delta.log.actions import Metadata, Transaction
 from dv_maintenance.tables.delta.log.checkpoint import read_checkpoint
+from dv_maintenance.tables.delta.log.fingerprints import among, fingerprints
 from dv_maintenance.tables.delta.log.replay import Tail, no_collection
 from dv_maintenance.tables.delta.log.segment import CommitFile, LogSegment, commit_files, read_commits, segment
-from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, files_table, fingerprints
+from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, files_table
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.splice import spliced
 
@@ -65,7 +66,7 @@ class _Live:
     def _gone(self, tail: Tail, added: pa.Table) -> Any:
         """Positions of the files that the commits removed or replaced, in order."""
         touched = pa.chunked_array([strings(list(dict.fromkeys(path for path, _ in tail.latest)))])
-        found = _among(self.prints, fingerprints(touched))
+        found = among(self.prints, fingerprints(touched))
         keys = list(
             zip(
                 taken(self.files["path"], found).to_pylist(),
@@ -160,15 +161,3 @@ def _prints(kept: DeltaSnapshot) -> Any:
     if PRINTS not in kept.derived:
         kept.derived[PRINTS] = fingerprints(kept.files["path"])
     return kept.derived[PRINTS]
-
-
-def _among(prints: Any, wanted: Any) -> Any:
-    """Positions of all ``prints`` that are ``wanted``, in order: most are ruled out by 16 of their bits."""
-    maybe = np.zeros(1 << 16, bool)
-    maybe[_low(wanted)] = True
-    found = np.flatnonzero(np.take(maybe, _low(prints)))
-    return found[np.isin(prints[found], wanted)]
-
-
-def _low(prints: Any) -> Any:
-    return prints.view(np.uint16)[::4]

@@ -15,14 +15,14 @@ from dv_maintenance.tables.delta.features import check_readable
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction
 from dv_maintenance.tables.delta.log.replay import State, replay
 from dv_maintenance.tables.delta.log.segment import LogSegment, read_commit, segment
-from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, duplicate_paths, files_table, fingerprints
+from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, duplicate_paths, files_table
 from dv_maintenance.tables.delta.rows.schema import arrow_schema
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
 __all__ = ["PRINTS", "load_snapshot", "replayed", "snapshot_of"]
 
 PRINTS: Final = "prints"
-"""In ``Snapshot.derived``: ``files.fingerprints`` of the paths."""
+"""In ``Snapshot.derived``: ``log.fingerprints`` of the paths."""
 
 
 def load_snapshot(storage: Storage, version: int | None = None) -> DeltaSnapshot:
@@ -53,7 +53,7 @@ def load_snapshot(storage: Storage, version: int | None = None) -> DeltaSnapshot
     except DvMaintenanceError as error:
         error.table, error.version = storage.uri, files.version
         raise
-    prints = fingerprints(rows["path"])
+    prints = state.prints
     found = snapshot_of(
         storage,
         files,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.delta.log.columns import bools, int32s, int64s, maps, num_records, strings
+from dv_maintenance.tables.delta.log.columns import bools, int32s, int64s, maps, null_column, num_records, strings
 
 __all__ = ["ADD_TYPES", "DV_TYPE", "REMOVE_TYPES", "bulk_table", "dv_id", "dv_ids"]
 
@@ -73,14 +73,14 @@ def dv_id(descriptor: object) -> str | None:
 def dv_ids(descriptors: pa.ChunkedArray) -> pa.ChunkedArray:
     """:func:`dv_id` of a column of DV_TYPE."""
 
-    def ids(chunk: pa.StructArray) -> pa.Array:
+    def ids(chunk: pa.StructArray) -> list[pa.Array]:
         if chunk.null_count == len(chunk):
-            return pa.nulls(len(chunk), pa.string())
+            return list(null_column(len(chunk), pa.string()).chunks)
         kind, place, offset = (pc.struct_field(chunk, name) for name in ("storageType", "pathOrInlineDv", "offset"))
         bare = pc.binary_join_element_wise(kind, place, _scalar(""))
-        return pc.coalesce(pc.binary_join_element_wise(bare, offset.cast(pa.string()), _scalar("@")), bare)
+        return [pc.coalesce(pc.binary_join_element_wise(bare, offset.cast(pa.string()), _scalar("@")), bare)]
 
-    return pa.chunked_array([ids(chunk) for chunk in descriptors.chunks], pa.string())
+    return pa.chunked_array([part for chunk in descriptors.chunks for part in ids(chunk)], pa.string())
 
 
 def _scalar(text: str) -> pa.Scalar:

@@ -28,7 +28,8 @@ from dv_maintenance.tables.delta.log.segment import LOG, read_actions
 __all__ = ["Checkpoint", "read_checkpoint"]
 
 SIDECARS: Final = f"{LOG}/_sidecars"
-_BATCH_ROWS: Final = 1 << 17
+# Small enough that what is decoded and not kept, such as statistics, takes little memory.
+_BATCH_ROWS: Final = 1 << 14
 _THREADS: Final = 4
 _TYPES: Final = {"add": ADD_TYPES, "remove": REMOVE_TYPES}
 

@@ -31,6 +31,17 @@ def maps(values: Sequence[dict[str, str | None] | None]) -> pa.MapArray:
     """map<string, string>. Raises TypeError on anything that is not such a map."""
     if not {dict, NoneType}.issuperset(map(type, values)):
         raise TypeError("not an object")
+    if len(values) > _FEW:
+        # Files of one partition have the same values.
+        codes: dict[tuple[tuple[str, str | None], ...] | None, int] = {}
+        pairs = [None if value is None else tuple(value.items()) for value in values]
+        rows = int32s([codes.setdefault(each, len(codes)) for each in pairs])
+        if len(codes) < len(values) // 2:
+            return _maps([None if each is None else dict(each) for each in codes]).take(rows)
+    return _maps(values)
+
+
+def _maps(values: Sequence[dict[str, str | None] | None]) -> pa.MapArray:
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(value) if value else 0 for value in values], out=offsets[1:])
     keys = strings([key for value in values if value for key in value])
@@ -42,6 +53,8 @@ def maps(values: Sequence[dict[str, str | None] | None]) -> pa.MapArray:
         pa.map_(pa.string(), pa.string()), len(values), [valid_bits(values), pa.py_buffer(offsets)], children=[pairs]
     )
 
+
+_FEW = 100
 
 # -- numRecords of statistics ------------------------------------------------------------------------------------
 

@@ -19,11 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.arrays import taken
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction, parse_domain, parse_transaction
 from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES, bulk_table, dv_id, dv_ids
 from dv_maintenance.tables.delta.log.checkpoint import Checkpoint, read_checkpoint
 from dv_maintenance.tables.delta.log.columns import bools, flags, null_column, strings
+from dv_maintenance.tables.delta.log.fingerprints import among, fingerprints
 from dv_maintenance.tables.delta.log.segment import LogSegment, read_commits
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ __all__ = ["FullState", "State", "Tail", "full_state", "no_collection", "replay"
 
 _ALL_ADD: Final = tuple(name for name in ADD_TYPES if name != "numRecords")
 _ALL_REMOVE: Final = tuple(REMOVE_TYPES)
-_KEY: Final = ("path", "deletionVector")
+# Batches, after which the memory of those before goes back to the system.
+_RELEASED: Final = 16
 _TOMBSTONE: Final = ("path", "deletionVector", "deletionTimestamp", "size", "dataChange")
 
 
@@ -49,6 +52,7 @@ class State:
     transactions: Mapping[str, Transaction]
     adds: pa.Table
     removes: pa.Table
+    prints: Any  # fingerprints of the paths of ``adds``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,31 +147,59 @@ def replay(storage: Storage, segment: LogSegment, *, adds: Sequence[str] = (), r
             tail.read(actions, file.path)
         touched = tail.keys()
         newer_adds, newer_removes = tail.table_of("add", adds), tail.table_of("remove", removes)
+        # What the commits say is in columns now; the actions would take more memory than all files.
+        tail.latest.clear()
         checkpoint = reading.result() if reading else Checkpoint()
     base = Tail(storage.uri)
     base.read(checkpoint.actions, f"checkpoint {segment.checkpoint_version}")
     domains = {**base.domains, **tail.domains}
+    live, prints = _merge(checkpoint.bulk["add"], newer_adds, touched)
     return State(
         protocol=tail.protocol or base.protocol,
         metadata=tail.metadata or base.metadata,
         domains={name: value for name, value in domains.items() if value is not None},
         transactions={**base.transactions, **tail.transactions},
-        adds=_merge(checkpoint.bulk["add"], newer_adds, touched),
-        removes=_merge(checkpoint.bulk["remove"], newer_removes, touched),
+        adds=live,
+        removes=_merge(checkpoint.bulk["remove"], newer_removes, touched)[0],
+        prints=prints,
     )
 
 
-def _merge(old: list[pa.Table], newer: pa.Table, touched: _Keys | None) -> pa.Table:
-    """What the checkpoint holds and no commit touched, then what commits say."""
-    return pa.concat_tables([*(_conform(_surviving(table, touched), newer.schema) for table in _united(old)), newer])
+def _merge(old: list[pa.Table], newer: pa.Table, touched: _Keys | None) -> tuple[pa.Table, Any]:
+    """What the checkpoint holds and no commit touched, then what commits say; and the fingerprints of their paths.
+
+    Empties ``old``: each of its batches is released as soon as its survivors are copied.
+    """
+    tables, prints = [], [np.zeros(0, np.uint64)]
+    while old:
+        table = old.pop(0)
+        schema, batches = table.schema, table.to_batches()
+        numbers = fingerprints(table["path"])
+        keep = _surviving(table, numbers, touched)
+        del table
+        if keep is not None:
+            numbers, batches = numbers[keep], _filtered(batches, keep)
+        prints.append(numbers)
+        tables.append(_conform(pa.Table.from_batches(batches, schema), newer.schema))
+    if "path" in newer.schema.names:
+        prints.append(fingerprints(newer["path"]))
+    return pa.concat_tables([*tables, newer]), np.concatenate(prints)
 
 
-def _united(tables: list[pa.Table]) -> list[pa.Table]:
-    """Tables of one shape as one, so that they are filtered in one go."""
-    shapes: dict[tuple[str, ...], list[pa.Table]] = {}
-    for table in tables:
-        shapes.setdefault(tuple(table.column_names), []).append(table)
-    return [pa.concat_tables(alike) for alike in shapes.values()]
+def _filtered(batches: list[pa.RecordBatch], keep: Any) -> list[pa.RecordBatch]:
+    """Empties ``batches``."""
+    found, begin = [], 0
+    batches.reverse()
+    while batches:
+        batch = batches.pop()
+        mask = keep[begin : begin + len(batch)]
+        begin += len(batch)
+        found.append(batch if mask.all() else batch.filter(bools(mask)))
+        if len(found) % _RELEASED == 0:
+            # What other threads have allocated, this one can't use again.
+            del batch
+            pa.default_memory_pool().release_unused()
+    return found
 
 
 def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -179,27 +211,28 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """Logical files that commits touched: their paths, and their keys as ``path NUL dv_id``."""
+    """Logical files that commits touched: fingerprints of their paths, and their keys as ``path NUL dv_id``."""
 
-    paths: pa.Array
+    prints: Any
     keys: pa.Array
 
 
-def _surviving(old: pa.Table, touched: _Keys | None) -> pa.Table:
-    """Rows that hold an action at all, minus those whose key is in ``touched``."""
+def _surviving(old: pa.Table, prints: Any, touched: _Keys | None) -> Any:
+    """Which rows hold an action at all and have a key that is not in ``touched``, as a mask; ``None``: all of them.
+
+    prints : fingerprints of the paths.
+    """
     path = old["path"]
-    keep = path.is_valid() if path.null_count else None
-    if touched is not None:
-        hits = pc.is_in(path, value_set=touched.paths)
-        # By filter: take() on a chunked column copies all of it first.
-        candidates = old.select([name for name in _KEY if name in old.column_names]).filter(hits)
+    keep = flags(path.is_valid()).copy() if path.null_count else None
+    hits = np.zeros(0, np.int64) if touched is None else among(prints, touched.prints)
+    if touched is not None and len(hits):
         with_dv = "deletionVector" in old.column_names
-        ids = dv_ids(candidates["deletionVector"]) if with_dv else null_column(len(candidates), pa.string())
-        dead = flags(pc.is_in(_key_strings(candidates["path"], ids), value_set=touched.keys))
-        alive = np.ones(len(old), bool)
-        alive[np.flatnonzero(flags(hits))[dead]] = False
-        keep = bools(alive) if keep is None else pc.and_(keep, bools(alive))
-    return old if keep is None else old.filter(keep)
+        none = null_column(len(hits), pa.string())
+        ids = dv_ids(pa.chunked_array([taken(old["deletionVector"], hits)])) if with_dv else none
+        dead = flags(pc.is_in(_key_strings(pa.chunked_array([taken(path, hits)]), ids), value_set=touched.keys))
+        keep = np.ones(len(old), bool) if keep is None else keep
+        keep[hits[dead]] = False
+    return keep
 
 
 def _key_strings(path: pa.Array, ids: pa.Array) -> pa.Array:
@@ -224,8 +257,14 @@ class Tail:
         latest = self.latest
         for action in actions:
             ((kind, body),) = action.items()
-            if kind in ("add", "remove"):
-                key = self._key(kind, body, where)
+            if kind == "add" or kind == "remove":
+                # Most have a path and no DV.
+                try:
+                    path = body["path"]
+                    plain = path.__class__ is str and path and body.get("deletionVector") is None
+                except (KeyError, TypeError, AttributeError):
+                    plain = False
+                key = (path, None) if plain else self._key(kind, body, where)
                 known = latest.get(key)
                 # Actions of one commit have no order, so this has no answer: readers differ about it.
                 if known is not None and known[2] == where and known[0] != kind:
@@ -262,7 +301,7 @@ class Tail:
             return None
         paths = strings([path for path, _ in self.latest])
         ids = strings([dv for _, dv in self.latest])
-        return _Keys(paths, _key_strings(paths, ids))
+        return _Keys(np.unique(fingerprints(paths)), _key_strings(paths, ids))
 
     def table_of(self, kind: str, columns: Sequence[str]) -> pa.Table:
         """These columns of the actions of one kind that were the last about their key."""

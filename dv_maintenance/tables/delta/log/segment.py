@@ -254,10 +254,12 @@ def read_commits(storage: Storage, files: Sequence[CommitFile]) -> Iterator[tupl
 
 def parse_actions(data: bytes, *, where: str, table: str) -> list[Action]:
     """Newline-delimited actions. Raises DamagedTableError naming the file and the line."""
-    lines = [line for line in data.split(b"\n") if line and not line.isspace()]
+    text = data.strip()
     try:
-        actions: list[Action] = orjson.loads(b"[" + b",".join(lines) + b"]")
-        if len(actions) == len(lines) and all(type(action) is dict and len(action) == 1 for action in actions):
+        # A line that is blank, or not whole, makes this no JSON, or fewer values than lines.
+        actions: list[Action] = orjson.loads(b"[" + text.replace(b"\n", b",") + b"]")
+        lines = text.count(b"\n") + 1
+        if len(actions) == lines and {dict}.issuperset(map(type, actions)) and set(map(len, actions)) == {1}:
             return actions
     except orjson.JSONDecodeError:
         pass

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.arrays import combined
 from dv_maintenance.tables.delta.log.actions import Metadata
 from dv_maintenance.tables.delta.log.bulk import DV_TYPE, dv_ids
-from dv_maintenance.tables.delta.log.columns import bools, int32s, numbers, string_layout, unaligned_words
+from dv_maintenance.tables.delta.log.columns import bools, int32s, null_column, numbers
 from dv_maintenance.tables.delta.rows.partitions import partition_columns, partition_names
 from dv_maintenance.tables.model import FILES_SCHEMA
 
@@ -23,7 +24,6 @@ __all__ = [
     "duplicate_paths",
     "dv_column",
     "files_table",
-    "fingerprints",
     "sizes",
 ]
 
@@ -79,11 +79,12 @@ def files_table(adds: pa.Table, metadata: Metadata) -> pa.Table:
     columns = {
         "path": adds["path"],
         "partition": partition_names(adds["partitionValues"], partition_columns(metadata)),
-        "size": sizes(adds),
-        "physical_rows": adds["numRecords"],
+        # One chunk each: whoever computes with them needs no copy.
+        "size": pa.chunked_array([combined(sizes(adds))]),
+        "physical_rows": pa.chunked_array([combined(adds["numRecords"])]),
         "deleted_rows": deleted_rows(adds),
         "dv_id": dv_ids(adds["deletionVector"]),
-        "modified": adds["modificationTime"],
+        "modified": pa.chunked_array([combined(adds["modificationTime"])]),
         "partition_values": adds["partitionValues"],
         "dv": dv_column(adds["deletionVector"]),
         "tags": adds["tags"],
@@ -96,13 +97,13 @@ def files_table(adds: pa.Table, metadata: Metadata) -> pa.Table:
 def dv_column(descriptors: pa.ChunkedArray) -> pa.ChunkedArray:
     """The log's descriptors under our names."""
 
-    def rename(chunk: pa.StructArray) -> pa.StructArray:
+    def rename(chunk: pa.StructArray) -> list[pa.StructArray]:
         if chunk.null_count == len(chunk):
-            return pa.nulls(len(chunk), DV_STRUCT)
+            return list(null_column(len(chunk), DV_STRUCT).chunks)
         children = [chunk.field(at) for at in range(len(DV_TYPE))]
-        return pa.StructArray.from_arrays(children, fields=list(DV_STRUCT), mask=chunk.is_null())
+        return [pa.StructArray.from_arrays(children, fields=list(DV_STRUCT), mask=chunk.is_null())]
 
-    return pa.chunked_array([rename(chunk) for chunk in descriptors.chunks], DV_STRUCT)
+    return pa.chunked_array([part for chunk in descriptors.chunks for part in rename(chunk)], DV_STRUCT)
 
 
 def duplicate_paths(path: pa.ChunkedArray, prints: Any) -> tuple[str, ...]:
@@ -118,22 +119,6 @@ def duplicate_paths(path: pa.ChunkedArray, prints: Any) -> tuple[str, ...]:
     counts = path.filter(bools(np.isin(prints, shared))).value_counts()
     often = np.flatnonzero(numbers(counts.field("counts")) > 1)[:_MANY]
     return tuple(counts.field("values").take(int32s(often)).to_pylist())
-
-
-def fingerprints(path: pa.ChunkedArray) -> Any:
-    """A number per path, nearly always different for different paths: names differ in the UUID before their end."""
-    return np.concatenate([_fingerprints(chunk) for chunk in path.chunks] or [np.zeros(0, np.uint64)])
-
-
-def _fingerprints(path: pa.StringArray) -> Any:
-    starts, ends, data = string_layout(path)
-    prints = (ends - starts).astype(np.uint64)
-    words = unaligned_words(data)
-    long = np.flatnonzero(ends - starts >= 8)
-    for back in (24, 32, 40, 48):
-        place = np.maximum(starts[long], ends[long] - back)
-        prints[long] = prints[long] * np.uint64(0x9E3779B97F4A7C15) + words[place]
-    return prints
 
 
 def sizes(adds: pa.Table) -> pa.ChunkedArray:
