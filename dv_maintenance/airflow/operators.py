@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
@@ -17,6 +17,7 @@ from dv_maintenance.airflow.links import PLAN, DvPlanLink
 from dv_maintenance.airflow.render import as_text, as_xcom, table_text
 from dv_maintenance.airflow.spark import SPARK_FIELDS, NeedsSparkError, NotStarted, OnSpark
 from dv_maintenance.airflow.tables import in_airflow_terms
+from dv_maintenance.engine.auto import AutoEngine
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import verbs
 from dv_maintenance.service.checks import check, check_names
@@ -25,6 +26,9 @@ from dv_maintenance.service.erasure import purge_erased_rows
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.tables_file import WatchedTable
 from dv_maintenance.tables.table import Table
+
+if TYPE_CHECKING:
+    from dv_maintenance.engine import Engine
 
 __all__ = [
     "DvCheckOperator",
@@ -77,12 +81,15 @@ class _Rewrites(OnSpark, _Table):
             table = self.watched()
             on = _On(table, verbs.opened(table), context["ti"].try_number)
             try:
-                tries = self.engine == "spark" and not self.always_spark
-                outcome = self.work(on, NotStarted) if tries else self._on_engine(context, on)
+                tries = self.engine != "local" and not self.always_spark
+                outcome = self.work(on, self._without_spark) if tries else self._on_engine(context, on)
             except NeedsSparkError:
                 self.log.info("there are files to rewrite: starting Spark")
                 outcome = self._on_engine(context, on)
             return self._show(context, outcome)
+
+    def _without_spark(self) -> Engine:
+        return AutoEngine(NotStarted()) if self.engine == "auto" else NotStarted()
 
     def _on_engine(self, context: Any, on: _On) -> Outcome:
         return self.on_engine(context, lambda engine: self.work(on, engine))

@@ -44,7 +44,7 @@ class OnSpark(PySparkOperator):
 
     conn_id : a connection ``spark`` or ``spark_connect`` of the Spark provider; ``None``: local Spark.
     config_kwargs : Spark settings; they override the connection's.
-    engine : ``local`` works in the task's own process, without Spark: for small tables.
+    engine : ``local`` works in the task's own process, without Spark; ``auto`` does so for at most 1 GiB of files.
     """
 
     config_kwargs: dict[str, Any]
@@ -54,7 +54,7 @@ class OnSpark(PySparkOperator):
         *,
         conn_id: str | None = None,
         config_kwargs: dict[str, Any] | None = None,
-        engine: Literal["spark", "local"] = "spark",
+        engine: Literal["spark", "local", "auto"] = "spark",
         **kwargs: Any,
     ) -> None:
         super().__init__(

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from dv_maintenance import __version__
 from dv_maintenance.cli.values import duration, instant, names, natural, pair, partition_types, share
+from dv_maintenance.engine import ENGINES
 from dv_maintenance.errors import UsageError
 
 # Those of ``service.lake``, which takes a while to import.
@@ -375,7 +376,7 @@ def _access() -> _Parser:
     # Every verb accepts these, so that a script can pass the same options to all. Spark starts only where it is needed.
     parser = _Parser(add_help=False)
     parser.add_argument("--format", metavar="NAME", help="detected unless given")
-    parser.add_argument("--engine", choices=("spark", "local"), default="spark", help="default: %(default)s")
+    parser.add_argument("--engine", choices=ENGINES, default="spark", help="default: %(default)s")
     parser.add_argument(
         "--storage-option",
         type=pair,

@@ -26,8 +26,9 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
 
     master: str = Field(default="local[*]", description="Spark master, or sc://host:15002 for Spark Connect.")
     conf: dict[str, str] = Field(default_factory=dict, description="Spark settings of a session that is started.")
-    engine: Literal["spark", "local"] = Field(
-        default="spark", description="local works in the op's own process, without Spark: for tests and small tables."
+    engine: Literal["spark", "local", "auto"] = Field(
+        default="spark",
+        description="local works in the op's own process, without Spark; auto does so for at most 1 GiB of files.",
     )
 
     _engine: Any = PrivateAttr(default=None)
@@ -35,9 +36,12 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
     @property
     def spark_session(self) -> SparkSession:
         """The session; the first call starts it."""
+        from dv_maintenance.engine.auto import AutoEngine
         from dv_maintenance.engine.spark import SparkEngine
 
         engine = self.get_engine()
+        if isinstance(engine, AutoEngine):
+            engine = engine.spark
         if not isinstance(engine, SparkEngine):
             raise dg.DagsterInvariantViolationError("a resource with engine 'local' has no Spark session")
         return engine.session
@@ -50,9 +54,11 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
 
                 self._engine = LocalEngine()
             else:
+                from dv_maintenance.engine.auto import AutoEngine
                 from dv_maintenance.engine.spark import SparkEngine
 
-                self._engine = SparkEngine(master=self.master, conf=self.conf)
+                spark = SparkEngine(master=self.master, conf=self.conf)
+                self._engine = AutoEngine(spark) if self.engine == "auto" else spark
         engine: Engine = self._engine
         return engine
 

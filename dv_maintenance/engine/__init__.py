@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ENGINES", "Engine", "get_engine", "rows_read_of", "slots_of"]
 
-ENGINES = ("spark", "local")
+ENGINES = ("spark", "local", "auto")
 
 
 class Engine(Protocol):
@@ -87,4 +87,9 @@ def get_engine(name: str) -> Engine:
         from dv_maintenance.engine.local import LocalEngine
 
         return LocalEngine()
+    if name == "auto":
+        from dv_maintenance.engine.auto import AutoEngine
+        from dv_maintenance.engine.spark import SparkEngine
+
+        return AutoEngine(SparkEngine())
     raise UsageError(f"unknown engine {name!r}", next_step=f"choose one of {', '.join(ENGINES)}")

@@ -1,4 +1,4 @@
-"""Tasks in threads of this process: for tests and tiny tables. Starts no JVM."""
+"""Tasks in threads of this process: for tests, and for work that is done before Spark has started."""
 
 from __future__ import annotations
 

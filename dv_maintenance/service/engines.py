@@ -23,9 +23,12 @@ OnProgress = Callable[[int, int], None]
 
 def spark_of(engine: EngineOf, table: Table, why: str) -> SparkEngine:
     """The engine, if it is Spark. ``why``: what another engine can't do. Raises UsageError."""
+    from dv_maintenance.engine.auto import AutoEngine
     from dv_maintenance.engine.spark import SparkEngine
 
     started = engine()
+    if isinstance(started, AutoEngine):
+        started = started.spark
     if not isinstance(started, SparkEngine):
         raise UsageError(
             f"the {started.name} engine {why}", table=table.uri, next_step="run this verb on the Spark engine"

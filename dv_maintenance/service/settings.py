@@ -128,7 +128,9 @@ class Spark(_Written):
 
     master: str = Field(default="local[*]", description="Spark master, or sc://host:15002 for Spark Connect.")
     conf: Mapping[str, str] = Field(default_factory=dict, description="Spark settings of a session that is started.")
-    engine: Literal["spark", "local"] = "spark"
+    engine: Literal["spark", "local", "auto"] = Field(
+        default="spark", description="local: in the run's own process; auto: there if it reads at most 1 GiB of files."
+    )
     resource: str | None = Field(
         default=None,
         description="Dagster: the location's own resource with a spark_session, like pyspark; instead of other keys.",

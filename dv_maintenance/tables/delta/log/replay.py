@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.files.arrays import taken
+from dv_maintenance.files.arrays import int64s, taken
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction, parse_domain, parse_transaction
 from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES, bulk_table, dv_id, dv_ids
@@ -105,7 +105,7 @@ def tombstones(storage: Storage, snapshot: DeltaSnapshot) -> pa.Table:
             "path": removes["path"],
             "dv_id": dv_ids(removes["deletionVector"]),
             "dv": dv_column(removes["deletionVector"]),
-            "deletion_timestamp": pc.fill_null(when, 0),
+            "deletion_timestamp": pc.fill_null(when, int64s([0])[0]),
             "size": removes["size"],
             "data_change": removes["dataChange"],
         }
