@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dv_maintenance.engine.parquet.surgery import Copies
     from dv_maintenance.engine.rows.live_rows import LiveRows
     from dv_maintenance.tables.predicate import Predicate
-    from dv_maintenance.tables.work import OutputFile
+    from dv_maintenance.tables.work import OutputFile, SourceFile
 
-__all__ = ["WHOLE", "Format", "NewFile", "Reader", "Span", "StoredFile"]
+__all__ = ["WHOLE", "Format", "NewFile", "Reader", "Span", "StoredFile", "TakesGroups"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +100,29 @@ class NewFile(Protocol):
         """Close all resources. Raises nothing."""
 
 
+@runtime_checkable
+class TakesGroups(NewFile, Protocol):
+    """A new file that takes row groups as they are."""
+
+    def takes(self, copies: Copies) -> bool:
+        """Whether row groups of a source can be copied into the file."""
+
+    def has_room(self, size: int) -> bool:
+        """Whether ``size`` more bytes bring the file closer to its target size."""
+
+    def copy(self, copies: Copies, number: int) -> bool:
+        """Append a row group of a source, as it is; whether the file has reached its target size."""
+
+
 class Format(Protocol):
     """Creates the files of one task. ``suffix``: the compression as part of their names."""
 
     suffix: str
+
+    def examine(self, source: SourceFile, reader: Reader) -> Copies | None:
+        """The row groups of a source that may be copied; ``None`` if there are none. To be called for each source,
+        before its first batch.
+        """
 
     def begin(self, uri: str, footer: Any, origins: Mapping[str, int]) -> NewFile:
         """A new file. ``footer``, ``origins``: see ``RollingWriter.write``."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.engine.file_formats import rewriter_of
 from dv_maintenance.engine.parquet.calendars import CalendarKeys, readers_use_keys
-from dv_maintenance.engine.parquet.footer import BATCH_BYTES
+from dv_maintenance.engine.parquet.footer import BATCH_BYTES, compressed_bytes
 from dv_maintenance.engine.parquet.reader import SourceReader
 from dv_maintenance.engine.rows.ordering import Ordering
 from dv_maintenance.engine.scan import open_source
@@ -22,6 +22,7 @@ from dv_maintenance.tables.work import RewriteResult, RewriteTask
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dv_maintenance.engine.parquet.surgery import Copies
     from dv_maintenance.engine.protocols import Reader
     from dv_maintenance.engine.rows_so_far import OnRows
     from dv_maintenance.tables.work import ScanTask
@@ -60,16 +61,25 @@ def rewrite(
     scan = replace(task.scan, schema=schema)
     rows: list[int] = []
     purged: list[int] = []
-    bytes_read = live = 0
+    bytes_read = live = groups_copied = bytes_copied = 0
     writer = RollingWriter(task, schema.remove_metadata(), storage)
     try:
         with _sink(task, scan, writer, storage) as write:
             for source in scan.sources:
                 with open_source(source, scan, storage) as reader:
                     footer, origins = _encodings(reader)
-                    for batch in reader.batches():
-                        write(batch, footer, origins)
-                        live += batch.num_rows
+                    copies = writer.examine(source, reader)
+                    for unit in _units(reader, writer, copies):
+                        if isinstance(unit, int):
+                            assert copies is not None, "a row group to be copied is one of them"
+                            group = footer.row_group(unit)
+                            writer.copy(copies, unit, footer, origins)
+                            live += group.num_rows
+                            groups_copied += 1
+                            bytes_copied += compressed_bytes(group, range(group.num_columns))
+                        else:
+                            write(unit, footer, origins)
+                            live += unit.num_rows
                         if on_rows is not None:
                             on_rows(live)
                     rows.append(reader.rows)
@@ -95,7 +105,17 @@ def rewrite(
         seconds=time.perf_counter() - started,
         source_rows=tuple(rows),
         source_purged=tuple(purged),
+        groups_copied=groups_copied,
+        bytes_copied=bytes_copied,
     )
+
+
+def _units(reader: Reader, writer: RollingWriter, copies: Copies | None) -> Iterator[pa.RecordBatch | int]:
+    """The live rows of a source in its order; instead of them the number of each row group to be copied."""
+    if copies is None or not isinstance(reader, SourceReader):
+        yield from reader.batches()
+    else:
+        yield from reader.units(lambda number: number in copies.numbers and writer.takes(copies))
 
 
 def _encodings(reader: Reader) -> tuple[Any, Mapping[str, int]]:

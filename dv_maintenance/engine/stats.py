@@ -8,9 +8,11 @@ nulls of lists and maps, which the statistics of a leaf below them do not distin
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from decimal import Context, Decimal
+from types import MappingProxyType
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +22,11 @@ from dv_maintenance.engine.parquet.projection import leaf_count
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.work import ColumnStats
 
-__all__ = ["Column", "StatsCollector", "has_order", "locate"]
+__all__ = ["ChunkStats", "Column", "StatsCollector", "has_order", "locate"]
+
+# Bytes: longer text has no bounds, as with Parquet's writer.
+_LONGEST: Final = 4096
+_MAX_DIGITS: Final = 38
 
 
 class StatsCollector:
@@ -40,13 +46,28 @@ class StatsCollector:
             if column.name in self._nulls:
                 self._nulls[column.name] += column.pick(batch).null_count
 
-    def fold(self, footer: Any, nan: Collection[int], negative_zero: Collection[int] = ()) -> tuple[ColumnStats, ...]:
+    @property
+    def columns(self) -> Sequence[Column]:
+        return self._columns
+
+    def add_nulls(self, column: Column, count: int) -> None:
+        """Count nulls of a list or map column in rows that were not added."""
+        self._nulls[column.name] += count
+
+    def fold(
+        self,
+        footer: Any,
+        nan: Collection[int],
+        negative_zero: Collection[int] = (),
+        by_value: Mapping[tuple[int, int], ChunkStats] = MappingProxyType({}),
+    ) -> tuple[ColumnStats, ...]:
         """The statistics of the whole file.
 
         footer : ``pyarrow.parquet.FileMetaData`` of the file that has all added batches.
         nan : leaves that have or may have NaN. They get no bounds.
         negative_zero : leaves that may have -0.0. A footer does not distinguish the two zeros, and engines answer MIN
             and MAX from statistics: a leaf whose bound may be -0.0 gets no bounds.
+        by_value : by row group and leaf, statistics to use instead of those in the footer.
         """
         groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
         found = []
@@ -54,7 +75,10 @@ class StatsCollector:
             if column.name in self._nulls:
                 found.append(ColumnStats(column.name, self._nulls[column.name]))
                 continue
-            chunks = [group.column(column.leaf).statistics for group in groups]
+            chunks = [
+                by_value.get((number, column.leaf)) or group.column(column.leaf).statistics
+                for number, group in enumerate(groups)
+            ]
             least, greatest = (None, None) if column.leaf in nan else _bounds(chunks, column.type)
             if column.leaf in negative_zero and 0.0 in (least, greatest):
                 least = greatest = None
@@ -80,6 +104,45 @@ class Column:
         """The column's values, null if one of the parents is null."""
         array = batch.column(self.indices[0])
         return pc.struct_field(array, list(self.indices[1:])) if len(self.indices) > 1 else array
+
+
+class ChunkStats:
+    """Statistics of one column chunk, from its values: :meth:`add` all of them. With the attributes of
+    ``pyarrow.parquet.Statistics`` that are used here.
+    """
+
+    def __init__(self, type: pa.DataType) -> None:
+        self._type = type
+        self._ordered = has_order(type)
+        self.null_count = self.num_values = 0
+        self.min_raw: Any = None
+        self.max_raw: Any = None
+
+    @property
+    def has_min_max(self) -> bool:
+        return self._ordered and self.min_raw is not None
+
+    def add(self, array: pa.Array) -> None:
+        self.null_count += array.null_count
+        self.num_values += len(array) - array.null_count
+        if not self._ordered or array.null_count == len(array):
+            return
+        if types.is_date(self._type) or types.is_timestamp(self._type):
+            array = array.view(pa.int32() if types.is_date32(self._type) else pa.int64())
+        elif types.is_string(self._type):
+            array = array.cast(pa.binary())  # other writers do store other encodings in strings
+        both = pc.min_max(array)
+        least, greatest = (_raw(both[side].as_py(), self._type) for side in ("min", "max"))
+        if isinstance(least, bytes) and max(len(least), len(greatest)) > _LONGEST:
+            self._ordered = False
+            return
+        self.min_raw = least if self.min_raw is None else min(self.min_raw, least)
+        self.max_raw = greatest if self.max_raw is None else max(self.max_raw, greatest)
+
+
+def _raw(value: Any, type: pa.DataType) -> Any:
+    """As in a footer: decimals unscaled."""
+    return int(value.scaleb(type.scale, Context(prec=_MAX_DIGITS))) if isinstance(value, Decimal) else value
 
 
 def locate(schema: pa.Schema, name: tuple[str, ...]) -> Column:

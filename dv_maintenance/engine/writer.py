@@ -15,6 +15,8 @@ from pyarrow import types
 
 from dv_maintenance.engine.faults import writing
 from dv_maintenance.engine.file_formats import writer_of
+from dv_maintenance.engine.parquet.footer import compressed_bytes
+from dv_maintenance.engine.protocols import TakesGroups
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.errors import VerificationError
 from dv_maintenance.tables.fingerprint import RowSums, fingerprint
@@ -22,7 +24,8 @@ from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.work import ScanTask, SourceFile
 
 if TYPE_CHECKING:
-    from dv_maintenance.engine.protocols import NewFile
+    from dv_maintenance.engine.parquet.surgery import Copies
+    from dv_maintenance.engine.protocols import NewFile, Reader
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.fingerprint import Fingerprint
     from dv_maintenance.tables.work import OutputFile, RewriteTask
@@ -67,6 +70,30 @@ class RollingWriter:
             self._sums.add(batch)
         if self._file.add(batch):
             self._end(self._file)
+
+    def examine(self, source: SourceFile, reader: Reader) -> Copies | None:
+        """The row groups of a source that may be copied, see :meth:`copy`; ``None`` if there are none. To be called
+        for each source, before its first batch.
+        """
+        return self._format.examine(source, reader)
+
+    def takes(self, copies: Copies) -> bool:
+        """Whether row groups of a source can be copied to the current file, or there is none yet."""
+        return self._file is None or (isinstance(self._file, TakesGroups) and self._file.takes(copies))
+
+    def copy(self, copies: Copies, number: int, footer: Any, origins: Mapping[str, int]) -> None:
+        """Append a row group of a source, as it is. ``footer``, ``origins``: see :meth:`write`."""
+        size = compressed_bytes(footer.row_group(number), range(footer.num_columns))
+        file = self._file
+        if isinstance(file, TakesGroups) and not (file.accepts(footer, origins) and file.has_room(size)):
+            self._end(file)
+        if self._file is None:
+            self._file = self._begin(footer, origins)
+            self._file.accepts(footer, origins)
+        file = self._file
+        assert isinstance(file, TakesGroups), "only Parquet files are examined"
+        if file.copy(copies, number):
+            self._end(file)
 
     def close(self) -> tuple[OutputFile, ...]:
         """Finish the last file; all files in the order of their rows. No rows, no file."""

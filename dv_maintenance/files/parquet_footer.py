@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from dv_maintenance.files.thrift_compact import STRUCT, Struct, ThriftError, Value, binary, list_of
 
-__all__ = ["encoded", "framed", "open_parquet_file", "read_footer", "without_claims"]
+__all__ = ["MAGIC", "encoded", "footer_bytes", "framed", "open_parquet_file", "parsed", "read_footer", "without_claims"]
 
-_MAGIC: Final = b"PAR1"
+MAGIC: Final = b"PAR1"
 _END: Final = 8  # the footer's length, and the magic
 _TAIL: Final = 64 << 10
 
@@ -55,13 +55,13 @@ def open_parquet_file(file: pa.NativeFile, footer: Any = None, **options: Any) -
 
 def read_footer(file: pa.NativeFile) -> Any:
     """The ``pyarrow.parquet.FileMetaData`` of a file, without an Arrow schema. Raises as ``open_parquet_file``."""
-    data = _read(file)
+    data = footer_bytes(file)
     if data is None:
         return pq.ParquetFile(file).metadata  # raises with the reason
     if _ARROW_SCHEMA not in data:
-        return _parsed(data)
+        return parsed(data)
     try:
-        return _with_key_renamed(data) or _parsed(_without_arrow_schema(data))
+        return _with_key_renamed(data) or parsed(_without_arrow_schema(data))
     except ThriftError as error:
         raise pa.ArrowInvalid(f"the footer is damaged: {error}") from error
 
@@ -71,12 +71,12 @@ def encoded(footer: Any) -> bytes:
     sink = pa.BufferOutputStream()
     footer.write_metadata_file(sink)
     stored: bytes = sink.getvalue().to_pybytes()
-    return stored[len(_MAGIC) : -_END]
+    return stored[len(MAGIC) : -_END]
 
 
 def framed(footer: bytes) -> bytes:
     """The end of a file with this footer. Readers begin at the end, so only the last one of several footers counts."""
-    return footer + len(footer).to_bytes(4, "little") + _MAGIC
+    return footer + len(footer).to_bytes(4, "little") + MAGIC
 
 
 def without_claims(footer: bytes, unbounded: Sequence[Collection[int]], open_ended: Sequence[Collection[int]]) -> bytes:
@@ -137,14 +137,15 @@ def _with_key_renamed(footer: bytes) -> Any:
     if footer.count(_ENTRY) != 1 or _RENAMED in footer:
         return None
     try:
-        found = _parsed(footer.replace(_ENTRY, _ENTRY[:2] + _RENAMED))
+        found = parsed(footer.replace(_ENTRY, _ENTRY[:2] + _RENAMED))
     except pa.ArrowException:
         return None
     return found if _RENAMED in (found.metadata or {}) else None
 
 
-def _parsed(footer: bytes) -> Any:
-    return pq.ParquetFile(pa.BufferReader(_MAGIC + framed(footer))).metadata
+def parsed(footer: bytes) -> Any:
+    """The ``pyarrow.parquet.FileMetaData`` of a footer's bytes."""
+    return pq.ParquetFile(pa.BufferReader(MAGIC + framed(footer))).metadata
 
 
 def _without_arrow_schema(footer: bytes) -> bytes:
@@ -166,17 +167,17 @@ def _key(pair: bytes) -> bytes | None:
     return None if key is None else binary(key)
 
 
-def _read(file: pa.NativeFile) -> bytes | None:
+def footer_bytes(file: pa.NativeFile) -> bytes | None:
     """A footer's bytes; ``None`` if the file does not end like a Parquet file that is readable without a key."""
     size = file.size()
-    if size < len(_MAGIC) + _END:
+    if size < len(MAGIC) + _END:
         return None
     start = max(0, size - _TAIL)
     tail = file.read_at(size - start, start)
-    if tail[-len(_MAGIC) :] != _MAGIC:
+    if tail[-len(MAGIC) :] != MAGIC:
         return None
-    length = int.from_bytes(tail[-_END : -len(_MAGIC)], "little")
-    if length > size - _END - len(_MAGIC):
+    length = int.from_bytes(tail[-_END : -len(MAGIC)], "little")
+    if length > size - _END - len(MAGIC):
         return None
     if length > len(tail) - _END:
         tail = file.read_at(length + _END, size - _END - length)

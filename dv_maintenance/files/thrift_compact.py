@@ -12,8 +12,27 @@ from typing import Final, NamedTuple, Self
 
 from dv_maintenance.files.varint import MAX_BYTES, read_varint, unzigzag, varint, zigzag
 
-__all__ = ["BINARY", "LIST", "STRUCT", "Struct", "ThriftError", "Value", "binary", "elements", "list_of"]
+__all__ = [
+    "BINARY",
+    "I16",
+    "I32",
+    "I64",
+    "LIST",
+    "STRUCT",
+    "Struct",
+    "ThriftError",
+    "Value",
+    "binary",
+    "elements",
+    "integer",
+    "list_of",
+    "number",
+    "skip",
+]
 
+I16: Final = 4
+I32: Final = 5
+I64: Final = 6
 BINARY: Final = 8
 LIST: Final = 9
 STRUCT: Final = 12
@@ -88,6 +107,18 @@ class Struct:
         parts.append(bytes([_STOP]))
         return b"".join(parts)
 
+    def integer(self, id_: int) -> int | None:
+        """The number in a field, ``None`` if it is missing. Raises ThriftError."""
+        value = self.fields.get(id_)
+        return None if value is None else integer(value)
+
+    def replace(self, id_: int, value: Value) -> None:
+        """Set a field; a new one goes to its place by id."""
+        known = id_ in self.fields
+        self.fields[id_] = value
+        if not known:
+            self.fields = dict(sorted(self.fields.items()))
+
     def list(self, id_: int, kind: int) -> list[bytes]:
         """The elements of a list of ``kind``; none if the field is missing. Raises ThriftError."""
         value = self.fields.get(id_)
@@ -133,6 +164,26 @@ def binary(value: Value) -> bytes:
         raise ThriftError(f"a text is a value of type {value.kind}")
     _, at = read_varint(value.data, 0)
     return value.data[at:]
+
+
+def integer(value: Value) -> int:
+    """A number of 16, 32 or 64 bits. Raises ThriftError."""
+    if value.kind not in _INTEGERS:
+        raise ThriftError(f"a number is a value of type {value.kind}")
+    return unzigzag(read_varint(value.data, 0)[0])
+
+
+def number(kind: int, value: int) -> Value:
+    """``kind``: I16, I32 or I64."""
+    return Value(kind, varint(zigzag(value)))
+
+
+def skip(data: bytes, at: int, kind: int) -> int:
+    """Where the value of ``kind`` at ``at`` ends. Raises ThriftError; IndexError if the bytes end earlier."""
+    end = _end(data, at, kind, _DEPTH)
+    if end > len(data):
+        raise IndexError
+    return end
 
 
 def _field_id(data: bytes, at: int, last: int) -> tuple[int, int]:

@@ -201,6 +201,7 @@ class RewriteTask:
     stats_columns : leaf columns, as tuples of field names, whose statistics the result reports.
     order_by : fields of the scan's schema, see ``RewriteBin``.
     format : of the new files, ``parquet`` or ``orc``.
+    compression_required : whether the table itself names ``compression``, so that no file may have another one.
     """
 
     id: str
@@ -212,6 +213,7 @@ class RewriteTask:
     order_by: tuple[str, ...] = ()
     file_name: str = "part-{task}-{uuid}{codec}.parquet"
     format: str = "parquet"
+    compression_required: bool = True
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "scan": self.scan.to_json()}
@@ -261,6 +263,8 @@ class RewriteResult:
     source_rows : ``rows_read`` per source, in the task's order.
     source_purged : ``rows_purged`` per source, in the task's order.
     native : what the format's own library needs to commit the files that it wrote.
+    groups_copied : row groups of sources that were copied without decoding them.
+    bytes_copied : of ``bytes_read``, those of these row groups.
     """
 
     task_id: str
@@ -273,6 +277,8 @@ class RewriteResult:
     source_rows: tuple[int, ...] = ()
     source_purged: tuple[int, ...] = ()
     native: str = ""
+    groups_copied: int = 0
+    bytes_copied: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

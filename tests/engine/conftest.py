@@ -30,7 +30,10 @@ class Lake:
     def write(self, table: pa.Table, name: str = "in put.parquet", **options: Any) -> SourceFile:
         path = self.root / name
         pq.write_table(table, path, **options)
-        return SourceFile(FileKey(quote(name)), self.uri(name), os.path.getsize(path), rows=table.num_rows)
+        return self.source(name, table.num_rows)
+
+    def source(self, name: str, rows: int) -> SourceFile:
+        return SourceFile(FileKey(quote(name)), self.uri(name), os.path.getsize(self.root / name), rows=rows)
 
     def dv(self, positions: Iterable[int]) -> DvRef:
         """A real DV file of Delta's format."""

@@ -180,7 +180,8 @@ def test_encodings_follow_the_sources(lake: Any) -> None:
             "st": [{"x": int(i)} for i in rng.integers(0, 9, 20_000)],
         }
     )
-    rewrite(lake.task([lake.write(table)], table.schema))
+    # In row groups that are too small to be copied.
+    rewrite(lake.task([lake.write(table, row_group_size=2000)], table.schema))
     group = pq.read_metadata(lake.outputs()[0]).row_group(0)
     assert {group.column(i).path_in_schema: group.column(i).has_dictionary_page for i in range(3)} == {
         "country": True,
@@ -219,7 +220,7 @@ def test_row_groups_are_bounded_by_bytes_and_rows(lake: Any, monkeypatch: pytest
         with pytest.MonkeyPatch.context() as patch:
             for name, value in limits.items():
                 patch.setattr(parquet_writer, name, value)
-            [output] = rewrite(lake.task([lake.write(table)], table.schema)).outputs
+            [output] = rewrite(lake.task([lake.write(table, row_group_size=1000)], table.schema)).outputs
         footer = pq.read_metadata(output.uri.removeprefix("file://").replace("%20", " "))
         return [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
 

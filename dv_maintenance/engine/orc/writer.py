@@ -23,8 +23,9 @@ from dv_maintenance.errors import RefusedError, VerificationError
 from dv_maintenance.tables.work import OutputFile
 
 if TYPE_CHECKING:
+    from dv_maintenance.engine.protocols import Reader
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.work import RewriteTask
+    from dv_maintenance.tables.work import RewriteTask, SourceFile
 
 __all__ = ["OrcFiles"]
 
@@ -70,6 +71,10 @@ class OrcFiles:
                 "nulls",
                 next_step="let Paimon compact the table, or set its file.format to parquet",
             )
+
+    def examine(self, source: SourceFile, reader: Reader) -> None:
+        """No part of an ORC file is copied."""
+        del source, reader
 
     def begin(self, uri: str, footer: Any, origins: Mapping[str, int]) -> OrcFile:
         """The encodings of sources are ignored."""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dv_maintenance.engine.parquet.copier import copy_group
 from dv_maintenance.engine.parquet.special_floats import SpecialFloats
-from dv_maintenance.files.parquet_footer import encoded, framed, without_claims
+from dv_maintenance.files.parquet_footer import MAGIC, encoded, framed, parsed, without_claims
+from dv_maintenance.files.parquet_groups import Footer, composed
+
+if TYPE_CHECKING:
+    from dv_maintenance.engine.parquet.copier import CopiedGroup
+    from dv_maintenance.engine.parquet.layout import Layout
+    from dv_maintenance.engine.parquet.special_floats import Specials
+    from dv_maintenance.engine.parquet.surgery import GroupCopy
 
 __all__ = ["ParquetOutput"]
 
@@ -17,7 +25,10 @@ _FIXED: Final = "FIXED_LEN_BYTE_ARRAY"
 
 
 class ParquetOutput:
-    """Writes row groups of ``schema`` to ``sink``, which remains open. ``options``: of Arrow's writer.
+    """Writes row groups to ``sink``, which remains open: rows of ``schema``, and row groups of other files.
+
+    layout : of the file, if it is not that of ``schema`` and ``options``.
+    options : of Arrow's writer.
 
     Arrow leaves NaN out of the bounds of floats, and its bounds are known only once a file is closed. In Spark NaN is
     greater than every number, and Spark skips the row groups and pages whose bounds exclude a filter's value. So a
@@ -28,14 +39,28 @@ class ParquetOutput:
     digits: Paimon looks a value up by its shortest bytes, but the stored length is fixed (parquet-java writes no
     dictionaries for these).
 
-    A second footer corrects this. The first one remains in the file as unused bytes.
+    A second footer corrects this, and joins what was encoded here with what was copied. The first one remains in the
+    file as unused bytes.
     """
 
-    def __init__(self, sink: Any, schema: pa.Schema, **options: Any) -> None:
-        self._sink, self._schema = sink, schema
-        self._floats: list[SpecialFloats] = []
+    def __init__(self, sink: Any, schema: pa.Schema, layout: Layout | None = None, **options: Any) -> None:
+        self._sink = sink
+        self._required = layout is not None and layout.required
+        self._layout: Layout | None = None
+        self._schema = schema if layout is None else layout.schema
+        self._options = options if layout is None else {**options, **layout.options}
+        self._floats: list[Specials] = []
+        # The footer that Arrow wrote, for the row groups before the first one that was copied, and the metadata of each
+        # one since then.
+        self._parts: list[Any] = []
+        self._copied: set[int] = set()
         self._footers: list[Any] = []
-        self._writer = pq.ParquetWriter(sink, schema, metadata_collector=self._footers, **options)
+        self._writer: Any = None
+
+    @property
+    def groups(self) -> int:
+        """Row groups so far."""
+        return len(self._floats)
 
     @property
     def nan_leaves(self) -> set[int]:
@@ -49,14 +74,39 @@ class ParquetOutput:
 
     def write(self, batches: list[pa.RecordBatch]) -> None:
         """One row group, if there are any rows."""
-        table = pa.Table.from_batches(batches, self._schema)
+        if self._required:
+            table = pa.Table.from_batches(batches).cast(self._schema)
+        else:
+            table = pa.Table.from_batches(batches, self._schema)
         if not table.num_rows:
             return
-        self._writer.write_table(table, row_group_size=table.num_rows)
+        if self._copied:
+            self._encode_apart(table)
+        else:
+            if self._writer is None:
+                self._begin()
+            self._writer.write_table(table, row_group_size=table.num_rows)
         floats = SpecialFloats(self._schema)
         for batch in batches:
             floats.add(batch)
         self._floats.append(floats)
+
+    def copy(self, wanted: GroupCopy) -> CopiedGroup:
+        """Append a row group of another file with the same layout.
+
+        Raises
+        ------
+        DamagedTableError : its pages contradict its metadata, or a checksum.
+        """
+        self._end()
+        if not self._parts:
+            self._sink.write(MAGIC)
+        self._layout = wanted.layout
+        found = copy_group(wanted.file, wanted.group, wanted.layout.paths, self._sink, wanted.name)
+        self._parts.append(found.data)
+        self._copied.add(len(self._floats))
+        self._floats.append(wanted.specials)
+        return found
 
     def bounds_with_nan(self, footer: Any) -> str | None:
         """The column with NaN for which the ``footer``, read back, has bounds; ``None`` if there is none."""
@@ -71,19 +121,68 @@ class ParquetOutput:
         """Write the footer, with these ``keys``. To be called after a failure, too: an open writer of Arrow would write
         its footer into a closed sink when it is collected.
         """
-        if keys:
+        if self._writer is None and not self._parts:
+            self._begin()
+        if not self._copied and keys:
             self._writer.add_key_value_metadata(keys)
+        self._end()
+        if not self._copied:
+            footer = self._parts[0]
+            stored = encoded(footer)
+        else:
+            assert self._layout is not None, "a row group was copied"
+            stored = composed(self._layout.template, self._groups(), keys or {})
+            footer = parsed(stored)
+        nan = [floats.nan for floats in self._floats]
+        open_ended = self._open_ended(footer)
+        if any(nan) or any(open_ended):
+            stored = without_claims(stored, nan, open_ended)
+        elif not self._copied:
+            return
+        self._sink.write(framed(stored))
+
+    def _groups(self) -> Iterator[bytes]:
+        """The metadata of all row groups."""
+        for part in self._parts:
+            if isinstance(part, bytes):
+                yield part
+            else:
+                yield from Footer(encoded(part), self._sink.tell()).groups
+
+    def _open_ended(self, footer: Any) -> list[set[int]]:
+        """The columns of each row group whose dictionaries must not be taken for complete."""
+        fixed = {leaf for leaf in range(footer.num_columns) if footer.schema.column(leaf).physical_type == _FIXED}
+        return [
+            {
+                leaf
+                for leaf in floats.zero | fixed
+                # Some writers have dictionaries without saying so.
+                if group in self._copied or footer.row_group(group).column(leaf).has_dictionary_page
+            }
+            for group, floats in enumerate(self._floats)
+        ]
+
+    def _begin(self) -> None:
+        self._writer = pq.ParquetWriter(self._sink, self._schema, metadata_collector=self._footers, **self._options)
+
+    def _encode_apart(self, table: pa.Table) -> None:
+        """One row group in memory, and from there to the sink: Arrow only writes to the beginning of a file."""
+        assert self._layout is not None, "a row group was copied"
+        sink = pa.BufferOutputStream()
+        footers: list[Any] = []
+        with pq.ParquetWriter(sink, self._schema, metadata_collector=footers, **self._options) as writer:
+            writer.write_table(table, row_group_size=table.num_rows)
+        data = pa.BufferReader(sink.getvalue())
+        group = Footer(encoded(footers[0]), data.size()).group(0)
+        self._parts.append(copy_group(data, group, self._layout.paths, self._sink, "a new row group").data)
+
+    def _end(self) -> None:
+        if self._writer is None:
+            return
+        writer, self._writer = self._writer, None
         try:
-            self._writer.close()
+            writer.close()
         finally:
             # Otherwise a writer that could not be closed would try again when it is collected, in unrelated code.
-            self._writer.is_open = False
-        for footer in self._footers:
-            nan = [floats.nan for floats in self._floats]
-            fixed = {leaf for leaf in range(footer.num_columns) if footer.schema.column(leaf).physical_type == _FIXED}
-            open_ended = [
-                {leaf for leaf in floats.zero | fixed if footer.row_group(group).column(leaf).has_dictionary_page}
-                for group, floats in enumerate(self._floats)
-            ]
-            if any(nan) or any(open_ended):
-                self._sink.write(framed(without_claims(encoded(footer), nan, open_ended)))
+            writer.is_open = False
+        self._parts += self._footers

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,6 +35,7 @@ _LEAST_BUFFER = 64 << 10
 class SourceReader:
     """One open source file. All fields are known before any row is read.
 
+    file : its bytes.
     rows : physical rows.
     purged : rows that the DV names.
     size : bytes.
@@ -42,6 +45,7 @@ class SourceReader:
 
     def __init__(self, file: pa.NativeFile, source: SourceFile, task: ScanTask, storage: Storage) -> None:
         self._uri = source.uri
+        self.file = file
         parquet = _open(file)
         self.footer: Any = parquet.metadata
         self.rows: int = self.footer.num_rows
@@ -52,6 +56,7 @@ class SourceReader:
         self.purged: int = self._shape.purged
         buffer_bytes = self._buffer_bytes()
         self._parquet = _open(file, self.footer, buffer_bytes) if buffer_bytes else parquet
+        self._widest = 0.0
 
     def batches(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[pa.RecordBatch]:
         """Live rows in file order, of the row groups whose middle is in ``span`` and whose statistics do not exclude
@@ -62,32 +67,66 @@ class SourceReader:
 
     def live(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[LiveRows]:
         """The ``batches``, with the positions of their rows in the file."""
-        first = 0
-        widest = 0.0
-        for group in range(self.footer.num_row_groups):
-            metadata = self.footer.row_group(group)
-            stop = first + metadata.num_rows
-            if self._wants(metadata, first, span, predicate):
-                # The bytes per row of earlier row groups correct the estimate from the footer.
-                expected = max(row_bytes(metadata, self.projection.leaves), widest)
-                for batch, rows in self._read(group, metadata.num_rows, batch_rows(expected)):
-                    if batch is not None:
-                        widest = max(widest, batch.nbytes / rows)
-                    live = self._shape(batch, rows, first)
-                    first += rows
-                    if live is not None:
-                        yield live
-                if first != stop:
-                    raise DamagedTableError(f"row group {group} of {self._uri} contradicts the row count of its footer")
-            first = stop
+        for group, first in self._groups(span, predicate):
+            yield from self._live_in(group, first)
+
+    def units(self, copied: Callable[[int], bool]) -> Iterator[pa.RecordBatch | int]:
+        """The ``batches`` in file order; instead of them the number of each row group that is ``copied``."""
+        for group, first in self._groups(WHOLE, None):
+            if copied(group):
+                yield group
+            else:
+                for live in self._live_in(group, first):
+                    yield live.batch
+
+    def untouched(self, number: int) -> bool:
+        """Whether no row of a row group is deleted."""
+        first = self._firsts[number]
+        return not self._shape.deleted(first, first + self.footer.row_group(number).num_rows)
+
+    def values(self, number: int, leaves: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """All rows of some leaves of a row group, as they are stored."""
+        metadata = self.footer.row_group(number)
+        for batch, _ in self._read(number, metadata.num_rows, batch_rows(row_bytes(metadata, leaves)), leaves):
+            assert batch is not None, "leaves were asked for"
+            yield batch
+
+    @cached_property
+    def _firsts(self) -> list[int]:
+        """The position of the first row of each row group."""
+        counts = (self.footer.row_group(group).num_rows for group in range(self.footer.num_row_groups))
+        return list(accumulate(counts, initial=0))
+
+    def _groups(self, span: Span, predicate: Predicate | None) -> Iterator[tuple[int, int]]:
+        """The wanted row groups, with the position of the first row of each."""
+        for group, first in zip(range(self.footer.num_row_groups), self._firsts, strict=False):
+            if self._wants(self.footer.row_group(group), first, span, predicate):
+                yield group, first
+
+    def _live_in(self, group: int, first: int) -> Iterator[LiveRows]:
+        metadata = self.footer.row_group(group)
+        leaves = self.projection.leaves
+        stop = first + metadata.num_rows
+        # The bytes per row of earlier row groups correct the estimate from the footer.
+        expected = max(row_bytes(metadata, leaves), self._widest)
+        for batch, rows in self._read(group, metadata.num_rows, batch_rows(expected), leaves):
+            if batch is not None:
+                self._widest = max(self._widest, batch.nbytes / rows)
+            live = self._shape(batch, rows, first)
+            first += rows
+            if live is not None:
+                yield live
+        if first != stop:
+            raise DamagedTableError(f"row group {group} of {self._uri} contradicts the row count of its footer")
 
     def _wants(self, group: Any, first: int, span: Span, predicate: Predicate | None) -> bool:
         if not span.holds(middle(group)) or self._shape.deleted(first, first + group.num_rows) == group.num_rows:
             return False
         return predicate is None or may_hold(group, self.projection, predicate)
 
-    def _read(self, group: int, rows: int, at_once: int) -> Iterator[tuple[pa.RecordBatch | None, int]]:
-        leaves = self.projection.leaves
+    def _read(
+        self, group: int, rows: int, at_once: int, leaves: Sequence[int]
+    ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
         if not leaves:
             for first in range(0, rows, at_once):
                 yield None, min(at_once, rows - first)

@@ -7,6 +7,7 @@ NaN: Parquet's writers leave it out of bounds, but in Spark it is greater than e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,30 +17,37 @@ from pyarrow import types
 
 from dv_maintenance.engine.parquet.projection import leaf_count
 
-__all__ = ["SpecialFloats"]
+__all__ = ["SpecialFloats", "Specials"]
 
 _Step = Callable[[pa.Array], pa.Array]
 # By width: floats, and integers of the same bits, in which negative zero is the minimum.
 _WIDTHS = {16: (np.float16, np.int16), 32: (np.float32, np.int32), 64: (np.float64, np.int64)}
 
 
-class SpecialFloats:
-    """Leaves of ``schema`` with special floats in the batches added so far.
+@dataclass(slots=True)
+class Specials:
+    """Leaves with special floats.
 
     nan : numbers (in Parquet) of the leaves that have a NaN.
     zero : numbers of those that have a zero of either sign.
     negative_zero : numbers of those that may have a negative zero.
     """
 
+    nan: set[int] = field(default_factory=set)
+    zero: set[int] = field(default_factory=set)
+    negative_zero: set[int] = field(default_factory=set)
+
+
+class SpecialFloats(Specials):
+    """Leaves of ``schema`` with special floats in the batches added so far."""
+
     def __init__(self, schema: pa.Schema) -> None:
-        self.nan: set[int] = set()
-        self.zero: set[int] = set()
-        self.negative_zero: set[int] = set()
+        super().__init__()
         self._floats: list[tuple[int, int, Sequence[_Step]]] = []
         leaf = 0
-        for column, field in enumerate(schema):
-            self._floats += [(column, leaf + below, steps) for below, steps in _floats(field.type)]
-            leaf += leaf_count(field.type)
+        for column, each in enumerate(schema):
+            self._floats += [(column, leaf + below, steps) for below, steps in _floats(each.type)]
+            leaf += leaf_count(each.type)
 
     def add(self, batch: pa.RecordBatch) -> None:
         for column, leaf, steps in self._floats:
@@ -66,7 +74,7 @@ def _floats(type: pa.DataType) -> Iterator[tuple[int, Sequence[_Step]]]:
     if isinstance(type, pa.BaseExtensionType):
         inner = [(type.storage_type, lambda array: array.storage)]
     elif types.is_struct(type):
-        inner = [(field.type, _Child(at)) for at, field in enumerate(type)]
+        inner = [(child.type, _Child(at)) for at, child in enumerate(type)]
     elif types.is_map(type):
         entries = pa.struct([("key", type.key_type), ("value", type.item_type)])
         # Only a list can be flattened, and a map is one.

@@ -13,19 +13,26 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import types
 
-from dv_maintenance.engine.faults import writing
+from dv_maintenance.engine.faults import reading, writing
 from dv_maintenance.engine.parquet.calendars import PROLEPTIC, CalendarKeys, readers_use_keys
 from dv_maintenance.engine.parquet.footer import dictionary_pays
 from dv_maintenance.engine.parquet.output import ParquetOutput
+from dv_maintenance.engine.parquet.proof import check_copies
+from dv_maintenance.engine.parquet.reader import SourceReader
+from dv_maintenance.engine.parquet.surgery import Surgeon
 from dv_maintenance.engine.sinks import close_sink
-from dv_maintenance.engine.stats import StatsCollector
+from dv_maintenance.engine.stats import ChunkStats, StatsCollector
 from dv_maintenance.errors import RefusedError, VerificationError
 from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.tables.work import OutputFile
 
 if TYPE_CHECKING:
+    from dv_maintenance.engine.parquet.copier import CopiedGroup
+    from dv_maintenance.engine.parquet.layout import Layout
+    from dv_maintenance.engine.parquet.surgery import Copies, GroupCopy
+    from dv_maintenance.engine.protocols import Reader
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.work import RewriteTask
+    from dv_maintenance.tables.work import RewriteTask, SourceFile
 
 __all__ = ["ParquetFiles"]
 
@@ -61,6 +68,22 @@ class ParquetFiles:
         # Bytes on disk per byte in memory, measured on the last row group.
         self.shrink = 1.0
         self._paths = _leaf_paths(schema)
+        self._surgeon = Surgeon(task, schema, self.codec)
+        # Of the source that is being read; ``None``: our own.
+        self.layout: Layout | None = None
+        self._strict = True
+
+    def examine(self, source: SourceFile, reader: Reader) -> Copies | None:
+        """The row groups of a source that may be copied. To be called for each source, before its first batch."""
+        found = self._surgeon.examine(source, reader) if isinstance(reader, SourceReader) else None
+        if found is not None and found.layout.required and not self._strict:
+            found = None
+        self.layout = None if found is None or found.canonical else found.layout
+        return found
+
+    def refuse_required(self) -> None:
+        """From now on only take layouts whose columns are all optional."""
+        self._strict = False
 
     def begin(self, uri: str, footer: Any, origins: Mapping[str, int]) -> ParquetFile:
         """``footer``, ``origins``: see ``RollingWriter.write``."""
@@ -85,20 +108,27 @@ class ParquetFile:
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = self._pending_rows = 0
         self._sink = files.storage.open_output(uri)
+        self.layout = files.layout
         self._output = ParquetOutput(
             self._sink,
             files.schema,
+            files.layout,
             compression=files.codec,
             use_dictionary=repetitive or False,
             store_schema=False,
             store_decimal_as_integer=True,
             write_page_index=True,
         )
+        self._copied: list[tuple[int, GroupCopy, CopiedGroup]] = []
+        self._by_value: dict[tuple[int, int], ChunkStats] = {}
 
     def accepts(self, footer: Any, origins: Mapping[str, int]) -> bool:
         """See ``protocols.NewFile``. A footer has calendar keys or not: one file can't hold the dates of sources with
-        keys and of sources without.
+        keys and of sources without. Nor can a required column take rows of a source whose column is optional.
         """
+        if self.layout is not None and self.layout.required and self._files.layout is not self.layout:
+            self._files.refuse_required()
+            return False
         if not self._files.readers_use_keys or (footer is not None and footer is self._seen):
             return True
         keys = CalendarKeys.of(footer, origins.values())
@@ -119,6 +149,28 @@ class ParquetFile:
         self._flush()
         return bool(self._sink.tell() >= self._files.task.target_bytes)
 
+    def takes(self, copies: Copies) -> bool:
+        """Whether row groups of a source can be copied into the file."""
+        return self.layout is (None if copies.canonical else copies.layout)
+
+    def has_room(self, size: int) -> bool:
+        """Whether ``size`` more bytes bring the file closer to its target size."""
+        return self._sink.tell() + size // 2 <= self._files.task.target_bytes or not self._sink.tell()
+
+    def copy(self, copies: Copies, number: int) -> bool:
+        """Append a row group of a source; whether the file has reached its target size."""
+        self._flush()
+        wanted = copies.prepare(number, self._stats)
+        with reading(wanted.uri):
+            copied = self._output.copy(wanted)
+        place = self._output.groups - 1
+        self._copied.append((place, wanted, copied))
+        self._rows += wanted.group.rows
+        for column, count in wanted.nulls:
+            self._stats.add_nulls(column, count)
+        self._by_value |= {(place, leaf): stats for leaf, stats in wanted.by_value.items()}
+        return bool(self._sink.tell() >= self._files.task.target_bytes)
+
     def finish(self) -> OutputFile:
         """See ``protocols.NewFile``."""
         self._flush()
@@ -134,7 +186,8 @@ class ParquetFile:
         if footer.num_rows != self._rows:
             raise VerificationError(f"{self.uri} has {footer.num_rows} rows, but {self._rows} were written")
         self._check_meaning(footer)
-        stats = self._stats.fold(footer, self._output.nan_leaves, self._output.negative_zero_leaves)
+        check_copies(storage, self.uri, footer, self._copied)
+        stats = self._stats.fold(footer, self._output.nan_leaves, self._output.negative_zero_leaves, self._by_value)
         return OutputFile(self.uri, info.size, self._rows, info.modified, stats)
 
     def _check_meaning(self, footer: Any) -> None:
@@ -166,10 +219,21 @@ class ParquetFile:
         before = self._sink.tell()
         with writing(self.uri):
             self._output.write(self._pending)
+        if self.layout is not None and self.layout.int96:
+            self._note_instants()
         self._files.shrink = max(self._sink.tell() - before, 1) / max(self._pending_bytes, 1)
         self._rows += self._pending_rows
         self._pending = []
         self._pending_bytes = self._pending_rows = 0
+
+    def _note_instants(self) -> None:
+        """Statistics of the timestamps just written: for INT96 a footer has none."""
+        for column in self._stats.columns:
+            if types.is_timestamp(column.type):
+                found = ChunkStats(column.type)
+                for batch in self._pending:
+                    found.add(column.pick(batch))
+                self._by_value[self._output.groups - 1, column.leaf] = found
 
 
 def _codec(name: str) -> tuple[str, str]:

@@ -50,6 +50,7 @@ _BATCH: Final = 65_536  # rows that are Python objects at a time
 
 # Spark's default: maintenance should not change the codec. A table property selects zstd (a third fewer bytes for a
 # fifth more CPU).
+_CODEC: Final = "delta.parquet.compression.codec"
 _DEFAULT_CODEC: Final = "snappy"
 # Spark's names for codecs, as Arrow calls them.
 _CODECS: Final = {
@@ -116,6 +117,7 @@ def rewrite_tasks(
             compression=codec,
             stats_columns=stats,
             order_by=tuple(physical_name(snapshot.schema.field(name)) for name in wanted.order_by),
+            compression_required=_CODEC in metadata.configuration,
         )
         for wanted in bins
     ]
@@ -155,7 +157,7 @@ def _match_by(metadata: Metadata) -> str:
 
 
 def compression(metadata: Metadata) -> str:
-    codec = metadata.configuration.get("delta.parquet.compression.codec", _DEFAULT_CODEC)
+    codec = metadata.configuration.get(_CODEC, _DEFAULT_CODEC)
     if codec.lower() not in _CODECS:
         raise RefusedError(
             f"the table requires the Parquet compression {codec!r}, which can't be written here",

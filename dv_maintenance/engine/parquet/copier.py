@@ -1,0 +1,238 @@
+"""Copies row groups from file to file without decoding them.
+
+Bytes pass through a buffer of fixed size. While they do, their pages are walked (``files.parquet_pages``), so that
+damage in a source does not become damage in the table's newest version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.parquet_groups import Group, Part, Place, bloom_filter_size, moved, moved_offset_index
+from dv_maintenance.files.parquet_pages import PageError, PageWalk
+from dv_maintenance.files.thrift_compact import Struct, ThriftError, Value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["CopiedGroup", "copy_group", "digests"]
+
+# Large, as each read may be a request to an object store.
+_BLOCK: Final = 8 << 20
+_SMALL: Final = 256 << 10
+_BLOOM_HEAD: Final = 64
+_WORD: Final = 8
+_SUMMED: Final = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedGroup:
+    """A row group in its new file.
+
+    data : its encoded metadata.
+    digests : of the pages of each column chunk.
+    size : bytes of all its parts.
+    """
+
+    data: bytes
+    digests: tuple[bytes, ...]
+    size: int
+
+
+def copy_group(file: pa.NativeFile, group: Group, paths: Sequence[Value], sink: Any, name: str) -> CopiedGroup:
+    """Append a row group of ``file`` to ``sink``: pages, page indexes, Bloom filters.
+
+    The Bloom filters of floats and decimals of fixed length are dropped, see ``ParquetOutput``.
+
+    paths : see ``moved``.
+    name : for errors.
+
+    Raises
+    ------
+    DamagedTableError : its pages contradict its metadata, or a checksum.
+    """
+    begin = sink.tell()
+    try:
+        found = _pages(file, group.parts, sink)
+        small = _Small(file)
+        indexes = _Indexes(small, sink)
+        for part in group.parts:
+            indexes.column(part)
+        for part, pages in zip(group.parts, found, strict=True):
+            indexes.offset(part, pages)
+        blooms = [_bloom(small, part, sink) for part in group.parts]
+    except (PageError, ThriftError) as error:
+        raise DamagedTableError(
+            f"{name} is damaged: {error}", next_step="restore the file, or remove it from the table"
+        ) from error
+    places = [
+        Place(pages.at, offset, column, bloom)
+        for pages, offset, column, bloom in zip(found, indexes.offsets, indexes.columns, blooms, strict=True)
+    ]
+    return CopiedGroup(moved(group, places, paths), tuple(pages.digest for pages in found), sink.tell() - begin)
+
+
+def digests(file: pa.NativeFile, ranges: Sequence[tuple[int, int]]) -> tuple[bytes, ...]:
+    """The digest of each range (offset, length) of a file. Raises PageError if two overlap or the file ends earlier."""
+    found = [_Digest() for _ in ranges]
+    for number, data in _blocks(file, ranges):
+        found[number].add(data)
+    return tuple(digest.end() for digest in found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    """The pages of a column chunk in the new file. ``starts``: of the data pages, in the old one."""
+
+    at: int
+    starts: list[int]
+    digest: bytes
+
+
+def _pages(file: pa.NativeFile, parts: Sequence[Part], sink: Any) -> list[_Pages]:
+    walks = [PageWalk(part.pages[1], part.values, part.dictionary) for part in parts]
+    sums = [_Digest() for _ in parts]
+    at = [-1] * len(parts)
+    for number, data in _blocks(file, [part.pages for part in parts]):
+        if at[number] < 0:
+            at[number] = sink.tell()
+        sink.write(data)
+        walks[number].add(data)
+        sums[number].add(data)
+    for walk in walks:
+        walk.end()
+    if min(at, default=0) < 0:
+        raise PageError("a column chunk has no pages")
+    return [
+        _Pages(begin, [part.pages[0] + start for start in walk.starts], digest.end())
+        for begin, part, walk, digest in zip(at, parts, walks, sums, strict=True)
+    ]
+
+
+def _blocks(file: pa.NativeFile, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, memoryview]]:
+    """The bytes of all ranges, by their number, in the order of the file. Each view is valid until the next one."""
+    order = sorted(range(len(ranges)), key=lambda number: ranges[number])
+    buffer = memoryview(bytearray(min(_BLOCK, sum(length for _, length in ranges))))
+    filled = (0, 0)  # what the buffer holds, as positions in the file
+    last = max((start + length for start, length in ranges), default=0)
+    end = 0
+    for number in order:
+        start, length = ranges[number]
+        if start < end:
+            raise PageError("two column chunks overlap")
+        end = start + length
+        at = start
+        while at < end:
+            if not filled[0] <= at < filled[1]:
+                filled = (at, at + _fill(file, buffer[: last - at], at))
+            stop = min(end, filled[1])
+            yield number, buffer[at - filled[0] : stop - filled[0]]
+            at = stop
+
+
+def _fill(file: pa.NativeFile, buffer: memoryview, at: int) -> int:
+    file.seek(at)
+    count: int = file.readinto(buffer)
+    if not count:
+        raise PageError(f"the file ends at byte {at}")
+    return count
+
+
+class _Digest:
+    """Of a stream of bytes, however it is cut: the sums of blocks of words. It finds mistakes, it is no signature."""
+
+    def __init__(self) -> None:
+        self._hash = blake2b(digest_size=16)
+        self._rest = b""
+        self._length = 0
+
+    def add(self, data: memoryview) -> None:
+        self._length += len(data)
+        if self._rest:
+            missing = _SUMMED - len(self._rest)
+            self._rest += bytes(data[:missing])
+            data = data[missing:]
+            if len(self._rest) < _SUMMED:
+                return
+            self._sum(memoryview(self._rest))
+        whole = len(data) // _SUMMED * _SUMMED
+        self._sum(data[:whole])
+        self._rest = bytes(data[whole:])
+
+    def end(self) -> bytes:
+        self._hash.update(self._rest + self._length.to_bytes(8, "little"))
+        return self._hash.digest()
+
+    def _sum(self, data: memoryview) -> None:
+        words = np.frombuffer(data, np.uint64).reshape(-1, _SUMMED // _WORD)
+        self._hash.update(words.sum(axis=1).tobytes())
+
+
+class _Small:
+    """Small parts of a file that are near each other, with one read for many."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        self._file, self._size = file, file.size()
+        self._at, self._data = 0, b""
+
+    def read(self, offset: int, length: int) -> bytes:
+        if not self._at <= offset <= offset + length <= self._at + len(self._data):
+            wanted = min(max(length, _SMALL), self._size - offset)
+            self._at, self._data = offset, bytes(self._file.read_at(wanted, offset))
+        found = self._data[offset - self._at : offset - self._at + length]
+        if len(found) < length:
+            raise PageError(f"the file ends at byte {offset + len(found)}")
+        return found
+
+    def head(self, offset: int, length: int) -> bytes:
+        """At most ``length`` bytes."""
+        return self.read(offset, min(length, self._size - offset))
+
+
+class _Indexes:
+    """Page indexes in the new file: all column indexes of a row group, then all offset indexes: readers fetch each kind
+    with one request.
+    """
+
+    def __init__(self, small: _Small, sink: Any) -> None:
+        self.columns: list[tuple[int, int] | None] = []
+        self.offsets: list[tuple[int, int] | None] = []
+        self._small, self._sink = small, sink
+
+    def column(self, part: Part) -> None:
+        self.columns.append(None if part.column_index is None else self._put(self._checked(*part.column_index)))
+
+    def offset(self, part: Part, pages: _Pages) -> None:
+        if part.offset_index is None:
+            self.offsets.append(None)
+            return
+        data = self._small.read(*part.offset_index)
+        new = moved_offset_index(data, pages.at - part.pages[0], pages.starts)
+        self.offsets.append(self._put(new))
+
+    def _checked(self, offset: int, length: int) -> bytes:
+        data = self._small.read(offset, length)
+        Struct.parse(data)
+        return data
+
+    def _put(self, data: bytes) -> tuple[int, int]:
+        at = self._sink.tell()
+        self._sink.write(data)
+        return at, len(data)
+
+
+def _bloom(small: _Small, part: Part, sink: Any) -> tuple[int, int] | None:
+    if part.bloom_filter is None or part.by_bytes:
+        return None
+    start, length = part.bloom_filter
+    if length < 0:
+        length = bloom_filter_size(small.head(start, _BLOOM_HEAD))
+    at: int = sink.tell()
+    sink.write(small.read(start, length))
+    return at, length

@@ -1,0 +1,83 @@
+"""Proof that row groups were copied: the stored file is read again, and compared with the sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from dv_maintenance.engine.faults import writing
+from dv_maintenance.engine.parquet.copier import digests
+from dv_maintenance.errors import VerificationError
+from dv_maintenance.files.parquet_pages import PageError
+
+if TYPE_CHECKING:
+    from dv_maintenance.engine.parquet.copier import CopiedGroup
+    from dv_maintenance.engine.parquet.surgery import GroupCopy
+    from dv_maintenance.storage import Storage
+
+__all__ = ["check_copies"]
+
+_SAME: Final = (
+    "physical_type",
+    "compression",
+    "num_values",
+    "encodings",
+    "has_dictionary_page",
+    "total_compressed_size",
+    "total_uncompressed_size",
+)
+
+
+def check_copies(storage: Storage, uri: str, footer: Any, copied: Sequence[tuple[int, GroupCopy, CopiedGroup]]) -> None:
+    """Raise VerificationError unless the stored file has these row groups of its sources, at these places.
+
+    footer : of the stored file, as Arrow reads it. Its metadata must be that of the sources, apart from places, and
+        the bytes where it says the pages are must be those that were read from the sources.
+    """
+    if not copied:
+        return
+    with writing(uri), storage.open_input(uri) as file:
+        for place, wanted, found in copied:
+            group = footer.row_group(place)
+            _check_metadata(uri, group, wanted)
+            chunks = [group.column(leaf) for leaf in range(group.num_columns)]
+            try:
+                stored = digests(file, [_pages(chunk) for chunk in chunks])
+            except (PageError, pa.ArrowException) as error:
+                raise _differs(uri, wanted, str(error)) from error
+            if stored != found.digests:
+                raise _differs(uri, wanted, "its bytes are others")
+
+
+def _check_metadata(uri: str, group: Any, wanted: GroupCopy) -> None:
+    theirs = wanted.metadata
+    if (group.num_rows, group.num_columns) != (theirs.num_rows, theirs.num_columns):
+        raise _differs(uri, wanted, f"it has {group.num_rows} rows, not {theirs.num_rows}")
+    for leaf in range(group.num_columns):
+        ours, source = group.column(leaf), theirs.column(leaf)
+        for name in _SAME:
+            if getattr(ours, name) != getattr(source, name):
+                raise _differs(uri, wanted, f"the {name} of {source.path_in_schema} is another")
+        if leaf not in wanted.specials.nan and _bounds(ours) != _bounds(source):
+            raise _differs(uri, wanted, f"the statistics of {source.path_in_schema} are others")
+
+
+def _bounds(chunk: Any) -> tuple[Any, ...]:
+    stats = chunk.statistics if chunk.is_stats_set else None
+    if stats is None:
+        return ()
+    bounds = (stats.min_raw, stats.max_raw) if stats.has_min_max else ()
+    return (stats.has_null_count and stats.null_count, *bounds)
+
+
+def _pages(chunk: Any) -> tuple[int, int]:
+    begin = chunk.dictionary_page_offset or chunk.data_page_offset
+    return min(begin, chunk.data_page_offset), chunk.total_compressed_size
+
+
+def _differs(uri: str, wanted: GroupCopy, why: str) -> VerificationError:
+    return VerificationError(
+        f"{wanted.name} was copied to {uri}, but what is stored there differs: {why}", done="nothing was committed"
+    )
