@@ -25,7 +25,7 @@ from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.observed import observed_before
 from dv_maintenance.dagster.resources import engine_of
-from dv_maintenance.dagster.run_config import DRY_RUN, ManifestRun, OptimizeRun, VacuumRun
+from dv_maintenance.dagster.run_config import DRY_RUN, ManifestRun, OptimizeRun, VacuumRun, fields_of
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import verbs
 from dv_maintenance.service.checks import PARTITIONS, due_plan
@@ -145,10 +145,12 @@ def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         name=naming.op_name(table, "optimize"),
         specs=[_spec(table, "optimize", group, description)],
         pool=naming.pool(table),
+        config_schema=fields_of(OptimizeRun),
         required_resource_keys={_SPARK},
         backfill_policy=partitions.backfill_policy(table),
     )
-    def optimize(context: dg.AssetExecutionContext, config: OptimizeRun) -> Iterator[dg.MaterializeResult[None]]:
+    def optimize(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+        config = OptimizeRun(**context.op_execution_context.op_config)
         keys = _chosen(context)
         if keys and _PARTITION_TAG not in context.run.tags:
             context.instance.add_run_tags(context.run.run_id, {partitions.PARTITIONS_TAG: label(keys)})
@@ -206,8 +208,10 @@ def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         name=naming.op_name(table, "vacuum"),
         specs=[_spec(table, "vacuum", group, description)],
         pool=naming.pool(table),
+        config_schema=fields_of(VacuumRun),
     )
-    def vacuum(context: dg.AssetExecutionContext, config: VacuumRun) -> Iterator[dg.MaterializeResult[None]]:
+    def vacuum(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+        config = VacuumRun(**context.op_execution_context.op_config)
         key = naming.table_key(table)
         with in_dagster_terms(context), shown_in(context.log):
             opened = verbs.opened(table)
@@ -242,9 +246,11 @@ def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         name=naming.op_name(table, "manifest"),
         specs=[_spec(table, "manifest", group, description)],
         pool=naming.pool(table),
+        config_schema=fields_of(ManifestRun),
         required_resource_keys={_SPARK},
     )
-    def manifest(context: dg.AssetExecutionContext, config: ManifestRun) -> Iterator[dg.MaterializeResult[None]]:
+    def manifest(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+        config = ManifestRun(**context.op_execution_context.op_config)
         with in_dagster_terms(context), shown_in(context.log):
             opened = verbs.opened(table)
             outcome = verbs.manifest(opened, lambda: engine_of(context.resources.spark), dry_run=config.dry_run)
