@@ -79,13 +79,15 @@ class SimulatedLog:
     """A checkpoint at version 0 with ``files`` adds, then commits of :meth:`commit`.
 
     size : bytes of each file, roughly.
+    deleted : at most so many of the thousand rows or more of a file are deleted.
     """
 
-    def __init__(self, place: str, files: int, size: int = 1_000_000) -> None:
+    def __init__(self, place: str, files: int, size: int = 1_000_000, deleted: int = 900) -> None:
         self.log = os.path.join(place, "_delta_log")
         os.makedirs(self.log)
         self.random = random.Random(7)
         self.size = size
+        self.deleted = deleted
         self.files = files
         self.version = 0
         self._live: list[dict[str, Any]] = []
@@ -124,7 +126,7 @@ class SimulatedLog:
                     "pathOrInlineDv": f"{self.random.getrandbits(60):020d}",
                     "offset": 1,
                     "sizeInBytes": 40,
-                    "cardinality": self.random.randrange(1, 900),
+                    "cardinality": self.random.randint(1, self.deleted),
                 }
                 lines.append({"remove": {"path": body["path"], "deletionTimestamp": self.version, "dataChange": True}})
                 lines.append({"add": {**body, "deletionVector": name}})

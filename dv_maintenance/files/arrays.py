@@ -55,7 +55,9 @@ def bools(values: Any) -> pa.BooleanArray:
 
 
 def combined(column: pa.ChunkedArray) -> pa.Array:
-    """``combine_chunks``, which imports pandas for a column without chunks."""
+    """``combine_chunks``, which imports pandas for a column without chunks, and copies a single one."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
     return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
 
 

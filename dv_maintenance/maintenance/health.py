@@ -7,9 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-import numpy as np
-
-from dv_maintenance.maintenance.planning.facts import FileFacts, file_facts
+from dv_maintenance.maintenance.planning.facts import FileFacts, file_counts, file_facts
 from dv_maintenance.tables.model import Snapshot, parse_partition
 
 __all__ = ["Counts", "Health", "PartitionHealth", "health", "iso_timestamp", "total"]
@@ -90,21 +88,13 @@ def health(snapshot: Snapshot) -> Health:
 
 def _health(snapshot: Snapshot) -> Health:
     facts = file_facts(snapshot)
-    columns = {
-        "files": facts.per_partition(np.ones(len(facts), np.bool_)),
-        "files_with_dv": facts.per_partition(facts.has_dv),
-        "unknown": facts.per_partition(~facts.known),
-        "physical": facts.per_partition(facts.physical),
-        "deleted": facts.per_partition(facts.deleted),
-        "size": facts.per_partition(facts.size),
-    }
-    rows = np.stack(list(columns.values()), axis=1).tolist()
+    rows = file_counts(snapshot).tolist()
     partitions = tuple(
         PartitionHealth(parse_partition(name), _counts(*row))
         for name, row in sorted(zip(facts.partitions, rows, strict=True))
         if row[0]
     )
-    whole = _counts(*(sum(column) for column in zip(*rows, strict=True)) if rows else [0] * len(columns))
+    whole = _counts(*(sum(column) for column in zip(*rows, strict=True)) if rows else [0] * 6)
     return Health(
         table=snapshot.table,
         format=snapshot.format,

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 __all__ = [
     "FILES_SCHEMA",
     "LIMITED",
     "SEQUENCE",
+    "SINCE",
     "Change",
     "Changes",
     "ExpiredFile",
@@ -26,6 +29,7 @@ __all__ = [
     "HistoryEntry",
     "ManifestResult",
     "OldestDv",
+    "Since",
     "Snapshot",
     "VacuumResult",
     "hive_folder",
@@ -129,6 +133,32 @@ def hive_folder(values: Mapping[str, str | None]) -> str:
         f"{name.translate(_ESCAPED)}={value.translate(_ESCAPED) if value else NULL_PARTITION}"
         for name, value in values.items()
     )
+
+
+SINCE = "since"
+"""In ``Snapshot.derived``: :class:`Since`, until it was used."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Since:
+    """How the files of a snapshot follow from those of an earlier one: without the rows of the sorted positions
+    ``gone``, and with others at the end.
+
+    derived : what was computed from the earlier files.
+    """
+
+    derived: Mapping[str, Any]
+    gone: npt.NDArray[np.int64]
+
+    def stretches(self, rows: int) -> list[tuple[int, int]]:
+        """Begin and end of those of the earlier rows that stay."""
+        begins = np.concatenate([[0], self.gone + 1]).tolist()
+        ends = np.concatenate([self.gone, [rows]]).tolist()
+        return [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
+
+    def spliced(self, values: npt.NDArray[Any], more: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Values of the earlier rows that stay, then ``more``."""
+        return np.concatenate([*(values[begin:end] for begin, end in self.stretches(len(values))), more])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,14 +7,14 @@ they stay where they are: the new column refers to the stretches between the row
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from dv_maintenance.files.arrays import combined, null_column
+from dv_maintenance.tables.model import Since
 
-__all__ = ["spliced", "stretches"]
+__all__ = ["spliced"]
 
 # From so many stretches on a column is copied: each costs every function on the column a little.
 _MOST: Final = 4096
@@ -22,19 +22,12 @@ _MOST: Final = 4096
 Stretch = tuple[int, int]
 
 
-def stretches(rows: int, gone: Any) -> list[Stretch]:
-    """Begin and end of the rows that stay. ``gone``: sorted positions, a NumPy array."""
-    begins = np.concatenate([[0], gone + 1]).tolist()
-    ends = np.concatenate([gone, [rows]]).tolist()
-    return [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
-
-
-def spliced(files: pa.Table, gone: Any, newer: pa.Table) -> pa.Table:
-    """``files`` without the rows of the sorted positions ``gone``, then ``newer``, which has the same schema.
+def spliced(files: pa.Table, since: Since, newer: pa.Table) -> pa.Table:
+    """``files`` without the rows that are gone, then ``newer``, which has the same schema.
 
     Numbers and dictionaries are one chunk each.
     """
-    stay = stretches(files.num_rows, gone)
+    stay = since.stretches(files.num_rows)
     columns = [_spliced(files[name], stay, newer[name]) for name in files.column_names]
     return pa.Table.from_arrays(columns, schema=files.schema)
 

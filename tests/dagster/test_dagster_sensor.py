@@ -159,23 +159,23 @@ def test_checks_follow_the_table_without_runs_of_their_own(
 def test_a_look_reads_the_table_once(
     tick: Tick, make_table: MakeTable, make_definitions: Definitions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks and Dagster's partitions take the snapshot of the look, and the age of the oldest deletion vector is only
-    searched for again after a purge.
+    """Checks and Dagster's partitions take the snapshot of the look, which builds on the last one. The age of the
+    oldest deletion vector is only searched for again after a purge.
     """
     table = make_table(jobs=["optimize"])
     asked: list[str] = []
-    for name in ("snapshot", "oldest_dv", "vacuum"):
+    for name in ("snapshot", "advanced", "oldest_dv", "vacuum"):
         monkeypatch.setattr(DeltaTable, name, _noted(asked, name, getattr(DeltaTable, name)))
     defs = make_definitions(table)
     tick(defs)
     assert asked == ["snapshot", "oldest_dv"]
     DeltaBuilder(table.path).append(pa.table({"id": [1]}))
     tick(defs)
-    assert asked[2:] == ["snapshot"]
+    assert asked[2:] == ["advanced"]
     maintain(open_table(table.path), LocalEngine(), Policy(max_deleted_ratio=0))
     asked.clear()
     tick(defs)
-    assert asked == ["snapshot", "oldest_dv"]
+    assert asked == ["advanced", "oldest_dv"]
 
 
 def test_a_limit_that_time_crosses_is_noticed_once(

@@ -364,3 +364,15 @@ def test_files_that_hold_no_plan_are_refused(tmp_path: Any, text: str) -> None:
         MaintenancePlan.load(str(tmp_path / "plan.json"))
     with pytest.raises(UsageError, match="cannot read the plan"):
         MaintenancePlan.load(str(tmp_path / "missing.json"))
+
+
+def test_a_plan_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more files than fit into memory as objects, the best steps come first, and the next plan continues."""
+    monkeypatch.setattr("dv_maintenance.maintenance.planning.plan.MOST_FILES", 5)
+    snapshot = table(*(file(f"f{n}", deleted=200 + n) for n in range(9)))
+    plan = build_plan(snapshot)
+    assert sum(len(step.inputs) for step in plan.steps) == 5
+    (reason,) = (each for each in reasons(plan) if each.startswith("beyond the 5 files of one plan"))
+    assert reasons(plan)[reason] == 4
+    # A purge leaves no deletion vector behind.
+    assert sum(len(step.inputs) for step in build_plan(snapshot, purge=True).steps) == 9

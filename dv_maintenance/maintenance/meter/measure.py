@@ -78,7 +78,6 @@ def measure(
     def reads_since(start: Ints, files: Ints) -> Floats:
         return reads.count(start, np.full(len(start), now, np.int64), facts.partitions, facts.partition[files])
 
-    everything = np.arange(len(facts), dtype=np.int64)
     of_rows = np.bincount(owner, shares * reads_since(timeline.times, owner), minlength=len(facts))
     paid = decode * of_rows
     with_dv = np.flatnonzero(facts.has_dv)
@@ -90,7 +89,10 @@ def measure(
     paid += prices.keeping(1, 1) * facts.size * np.bincount(owner, shares * kept_days, minlength=len(facts))
 
     dead = np.bincount(owner, shares, minlength=len(facts))
-    a_day = reads_since(np.full(len(facts), now - _RECENT * DAY), everything) / _RECENT
+    number = len(facts.partitions)
+    recently, until = (np.full(number, at, np.int64) for at in (now - _RECENT * DAY, now))
+    of_partition = reads.count(recently, until, facts.partitions, np.arange(number, dtype=np.int64)) / _RECENT
+    a_day = of_partition[facts.partition]
     rate = a_day * (decode * (dead + prices.dv * facts.has_dv) + opening) + prices.keeping(1, 1) * facts.size * dead
     cost = rewrite_cost(facts, prices, retention_days) * (1 + _conflicts(timeline, now))
     return Measure(paid.astype(np.float64), cost, rate)

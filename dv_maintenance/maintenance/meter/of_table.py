@@ -99,7 +99,7 @@ def _decide(
             policy,
             now=now,
             reads=reads,
-            deadlines=_deadlines(erasure, snapshot, from_snapshot(snapshot)),
+            deadlines=None if erasure is None else _deadlines(erasure, snapshot, from_snapshot(snapshot)),
             spent=spent,
             retention=retention,
             start=start,

@@ -16,14 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.model import Snapshot
+from dv_maintenance.files.arrays import combined
+from dv_maintenance.tables.model import SINCE, Since, Snapshot
 
-__all__ = ["Bools", "FileFacts", "Ints", "file_facts", "int64s", "partition_mask", "valid"]
+__all__ = ["Bools", "FileFacts", "Ints", "file_counts", "file_facts", "int64s", "partition_mask", "valid"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 _FACTS: Final = "facts"
+_COUNTS: Final = "counts"
 _EXACT: Final = 1 << 53
+# Arrays of FileFacts in order: views of columns of the files, and others.
+_COLUMNS: Final = {"size": "size", "physical": "physical_rows", "deleted": "deleted_rows"}
+_OWN: Final = ("partition", "known", "has_dv", "live_bytes")
+_ARRAYS: Final = ("partition", "size", "physical", "known", "deleted", "has_dv", "live_bytes")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,14 +57,28 @@ class FileFacts:
     def per_partition(self, values: npt.NDArray[Any]) -> Ints:
         """The sum of integers or truth values over the files of each partition, exactly."""
         partition, number = self.partition, len(self.partitions)
+        if not values.all():
+            rows = np.flatnonzero(values)
+            partition, values = partition[rows], values[rows]
         if values.dtype == np.bool_:
-            return np.bincount(partition if values.all() else partition[np.flatnonzero(values)], minlength=number)
+            return np.bincount(partition, minlength=number)
         # Five times faster in floating point, which is exact while no sum can exceed its integers.
         if max(int(values.max(initial=0)), -int(values.min(initial=0))) * len(values) < _EXACT:
             return np.bincount(partition, values, minlength=number).astype(np.int64)
         sums = np.zeros(number, np.int64)
         np.add.at(sums, partition, values)
         return sums
+
+    def of(self, rows: Ints) -> FileFacts:
+        """Those of some files."""
+        arrays = (getattr(self, name)[rows] for name in _ARRAYS)
+        return FileFacts(self.partitions, *arrays)
+
+    def counts(self) -> Ints:
+        """A row per partition: files, files with DV, files with unknown rows, physical rows, deleted rows, bytes."""
+        everything = np.ones(len(self), np.bool_)
+        columns = (everything, self.has_dv, ~self.known, self.physical, self.deleted, self.size)
+        return np.stack([self.per_partition(column) for column in columns], axis=1)
 
 
 def file_facts(snapshot: Snapshot) -> FileFacts:
@@ -70,15 +90,51 @@ def file_facts(snapshot: Snapshot) -> FileFacts:
     """
     found: FileFacts | None = snapshot.derived.get(_FACTS)
     if found is None:
-        found = snapshot.derived[_FACTS] = _facts(snapshot)
+        since: Since | None = snapshot.derived.pop(SINCE, None)
+        known = None if since is None else _since(snapshot, since)
+        if known is None:
+            known = _facts(snapshot, snapshot.files), None
+        found = snapshot.derived[_FACTS] = known[0]
+        if known[1] is not None:
+            snapshot.derived[_COUNTS] = known[1]
     return found
 
 
-def _facts(snapshot: Snapshot) -> FileFacts:
-    files = snapshot.files
-    codes = files["partition"].unify_dictionaries().combine_chunks()
-    if isinstance(codes, pa.ChunkedArray):  # no chunks, no dictionary
-        codes = pa.DictionaryArray.from_arrays(pa.nulls(0, pa.int32()), pa.nulls(0, pa.string()))
+def file_counts(snapshot: Snapshot) -> Ints:
+    """``FileFacts.counts`` of a snapshot, computed once. Raises as :func:`file_facts`."""
+    facts = file_facts(snapshot)
+    found: Ints | None = snapshot.derived.get(_COUNTS)
+    if found is None:
+        found = snapshot.derived[_COUNTS] = facts.counts()
+    return found
+
+
+def _since(snapshot: Snapshot, since: Since) -> tuple[FileFacts, Ints | None] | None:
+    """The same from what is known of an earlier snapshot's files, without looking at those that stayed."""
+    before: FileFacts | None = since.derived.get(_FACTS)
+    if before is None:
+        return None
+    files, stayed = snapshot.files, len(before) - len(since.gone)
+    new = _facts(snapshot, files.slice(stayed))
+    if new.partitions[: len(before.partitions)] != before.partitions:
+        return None
+    arrays = {
+        **{name: since.spliced(getattr(before, name), getattr(new, name)) for name in _OWN},
+        **{name: int64s(files[column]) for name, column in _COLUMNS.items()},
+    }
+    facts = FileFacts(new.partitions, *(arrays[name] for name in _ARRAYS))
+    counts: Ints | None = since.derived.get(_COUNTS)
+    if counts is not None:
+        gone, counts = before.of(since.gone).counts(), counts.copy()
+        counts -= gone
+        counts = np.concatenate([counts, np.zeros((len(new.partitions) - len(counts), counts.shape[1]), np.int64)])
+        counts += new.counts()
+    return facts, counts
+
+
+def _facts(snapshot: Snapshot, files: pa.Table) -> FileFacts:
+    """``files``: all of the snapshot, or some."""
+    codes = combined(files["partition"].unify_dictionaries())
     size, deleted = int64s(files["size"]), int64s(files["deleted_rows"])
     physical, known = int64s(files["physical_rows"]), valid(files["physical_rows"])
     # Few files have deleted rows: everything about them is computed for them alone.
@@ -128,7 +184,7 @@ def partition_mask(snapshot: Snapshot, facts: FileFacts, filters: tuple[Mapping[
 
 def int64s(column: pa.ChunkedArray | pa.Array) -> Ints:
     """64-bit integers, nulls as 0."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = combined(column) if isinstance(column, pa.ChunkedArray) else column
     if not len(array):
         return np.zeros(0, np.int64)
     values = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array)]

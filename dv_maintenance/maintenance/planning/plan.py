@@ -22,7 +22,7 @@ from dv_maintenance.maintenance.planning.drafts import Draft, draft_steps, posit
 from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints, file_facts, partition_mask
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.planning.reasons import NEVER, expected, kept_reasons, step_reason, waiting
-from dv_maintenance.maintenance.planning.run_limits import NOTHING_SPENT, Spent, within_limits
+from dv_maintenance.maintenance.planning.run_limits import MOST_FILES, NOTHING_SPENT, Spent, within_limits
 from dv_maintenance.maintenance.planning.selection import select
 from dv_maintenance.maintenance.planning.steps import (
     Cost,
@@ -124,7 +124,8 @@ def plan_candidates(
     drafts = draft_steps(snapshot, facts, why, policy, target)
     # Python's sort is stable: equal files keep their order.
     drafts.steps.sort(key=lambda draft: _rank(draft, candidates))
-    chosen, cut = within_limits(drafts.steps, policy, spent)
+    # A purge is asked to leave no DV behind.
+    chosen, cut = within_limits(drafts.steps, policy, spent, None if purge else MOST_FILES)
 
     stay = selected & (why == KEEP)
     big = f"at least {format_size(setting.smallest)} of live rows"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.tables.file_log import FileLog
 
-__all__ = ["DAY", "NOTHING_SPENT", "Spent", "is_above_limit", "spent_in", "within_limits"]
+__all__ = ["DAY", "MOST_FILES", "NOTHING_SPENT", "Spent", "is_above_limit", "spent_in", "within_limits"]
 
 DAY = 86_400_000
+MOST_FILES: Final = 500_000
+"""Files to replace in one plan: each is an object, and with them and their JSON a plan takes a gigabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,13 @@ def spent_in(log: FileLog, now: int) -> Spent:
 
 
 def within_limits(
-    drafts: list[Draft], policy: Policy, spent: Spent = NOTHING_SPENT
+    drafts: list[Draft], policy: Policy, spent: Spent = NOTHING_SPENT, most: int | None = None
 ) -> tuple[list[Draft], dict[str, Ints]]:
     """The steps of this run, and the steps beyond the limits, by reason. A smaller step may take the place of one that
     does not fit. A file above ``max_bytes`` gets a run without other rewrites, once nothing else needs a rewrite and
     nothing was spent: otherwise no run would ever take it.
+
+    most : files of the plan, whatever the policy says.
     """
     limits = {"max_bytes": policy.max_bytes, "max_files": policy.max_files, "max_tasks": policy.max_tasks}
     before = {"max_bytes": spent.bytes, "max_files": spent.files, "max_tasks": spent.tasks}
@@ -74,6 +78,7 @@ def within_limits(
     chosen: list[Draft] = []
     large: list[Draft] = []
     cut: dict[str, list[Ints]] = {}
+    files = 0
     for draft in drafts:
         if is_above_limit(draft, policy):
             large.append(draft)
@@ -91,8 +96,12 @@ def within_limits(
             ),
             None,
         )
-        if over is None:
+        if over is None and most is not None and files and files + len(draft.rows) > most:
+            reason = f"beyond the {most:,} files of one plan, left to the next; 'partitions' chooses which come first"
+            cut.setdefault(reason, []).append(draft.rows)
+        elif over is None:
             chosen.append(draft)
+            files += len(draft.rows)
             used = {name: used[name] + takes[name] for name in used}
         else:
             cut.setdefault(_beyond(over, limits[over] or 0, before[over]), []).append(draft.rows)

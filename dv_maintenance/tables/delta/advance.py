@@ -25,6 +25,7 @@ from dv_maintenance.tables.delta.log.replay import Tail, no_collection
 from dv_maintenance.tables.delta.log.segment import CommitFile, LogSegment, commit_files, read_commits, segment
 from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, files_table
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+from dv_maintenance.tables.model import SINCE, Since
 from dv_maintenance.tables.splice import spliced
 
 __all__ = ["advanced"]
@@ -39,12 +40,13 @@ class _DoubtError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Live:
-    """The live files of a version, and the fingerprints of their paths."""
+    """The live files of a version, the fingerprints of their paths, and what else was computed from them."""
 
     files: pa.Table
     prints: Any
     domains: Mapping[str, str]
     transactions: Mapping[str, Transaction]
+    derived: Mapping[str, Any]
 
     def after(self, storage: Storage, commits: Sequence[CommitFile], metadata: Metadata) -> _Live:
         """The live files after these commits."""
@@ -55,12 +57,13 @@ class _Live:
             raise _DoubtError
         domains = {**self.domains, **tail.domains}
         added = files_table(tail.table_of("add", ADD_COLUMNS), metadata)
-        gone = self._gone(tail, added)
+        since = Since(self.derived, self._gone(tail, added))
         return _Live(
-            spliced(self.files, gone, added),
-            np.concatenate([np.delete(self.prints, gone), fingerprints(added["path"])]),
+            spliced(self.files, since, added),
+            since.spliced(self.prints, fingerprints(added["path"])),
             {name: value for name, value in domains.items() if value is not None},
             {**self.transactions, **tail.transactions},
+            {SINCE: since},
         )
 
     def _gone(self, tail: Tail, added: pa.Table) -> Any:
@@ -91,7 +94,7 @@ class _Live:
         if (found.adds, said.protocol, said.metadata) != (self.files.num_rows, kept.protocol, kept.metadata):
             raise _DoubtError
         domains = {name: value for name, value in said.domains.items() if value is not None}
-        return _Live(self.files, self.prints, domains, said.transactions)
+        return _Live(self.files, self.prints, domains, said.transactions, self.derived)
 
 
 def advanced(storage: Storage, kept: DeltaSnapshot, version: int) -> DeltaSnapshot | None:
@@ -113,7 +116,7 @@ def _advanced(storage: Storage, kept: DeltaSnapshot, version: int) -> DeltaSnaps
         raise _DoubtError
     files = segment(storage, version)
     commits = _commits(storage, files, kept)
-    live = _Live(kept.files, _prints(kept), kept.domains, kept.transactions)
+    live = _Live(kept.files, _prints(kept), kept.domains, kept.transactions, kept.derived)
     if files.checkpoint_version != kept.segment.checkpoint_version:
         at = files.checkpoint_version
         if at is None or at < kept.version:
@@ -138,7 +141,7 @@ def _advanced(storage: Storage, kept: DeltaSnapshot, version: int) -> DeltaSnaps
     )
     if found.warnings:
         raise _DoubtError
-    found.derived[PRINTS] = live.prints
+    found.derived.update(live.derived, **{PRINTS: live.prints})
     return found
 
 
