@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.parquet_groups import Group, Part, Place, bloom_filter_size, moved, moved_offset_index
 from dv_maintenance.files.parquet_pages import PageError, PageWalk
 from dv_maintenance.files.thrift_compact import Struct, ThriftError, Value
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 __all__ = ["CopiedGroup", "copy_group", "digests"]
 
-# Large, as each read may be a request to an object store.
-_BLOCK: Final = 8 << 20
+# From an object store each read is a request; from local disk a block should not leave the processor's cache before it
+# is checked and written.
+_REMOTE_BLOCK: Final = 8 << 20
+_LOCAL_BLOCK: Final = 512 << 10
 _SMALL: Final = 256 << 10
 _BLOOM_HEAD: Final = 64
 _WORD: Final = 8
@@ -118,7 +118,8 @@ def _pages(file: pa.NativeFile, parts: Sequence[Part], sink: Any) -> list[_Pages
 def _blocks(file: pa.NativeFile, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, memoryview]]:
     """The bytes of all ranges, by their number, in the order of the file. Each view is valid until the next one."""
     order = sorted(range(len(ranges)), key=lambda number: ranges[number])
-    buffer = memoryview(bytearray(min(_BLOCK, sum(length for _, length in ranges))))
+    block = _REMOTE_BLOCK if isinstance(file, pa.PythonFile) else _LOCAL_BLOCK
+    buffer = memoryview(bytearray(min(block, sum(length for _, length in ranges))))
     filled = (0, 0)  # what the buffer holds, as positions in the file
     last = max((start + length for start, length in ranges), default=0)
     end = 0

@@ -56,7 +56,7 @@ class SpecialFloats(Specials):
             array = batch.column(column)
             for step in steps:
                 array = step(array)
-            if array.null_count == len(array):
+            if array.null_count == len(array) or not _may_be_special(array):
                 continue
             if leaf not in self.nan and _has_nan(array):
                 self.nan.add(leaf)
@@ -98,6 +98,12 @@ class _Child:
 
     def __call__(self, array: pa.StructArray) -> pa.Array:
         return pc.struct_field(array, [self._at]) if array.null_count else array.field(self._at)
+
+
+def _may_be_special(array: pa.Array) -> bool:
+    """Whether there may be a NaN or a zero, in one pass: the smallest magnitude is one of them if there is."""
+    with np.errstate(invalid="ignore"):
+        return not np.abs(_values(array, 0)).min() > 0
 
 
 def _has_nan(array: pa.Array) -> bool:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import VerificationError
+from dv_maintenance.files.arrays import combined, strings
 from dv_maintenance.tables.model import FileKey
 
 if TYPE_CHECKING:
@@ -141,8 +142,8 @@ def _keys(snapshot: Snapshot) -> pa.Array:
     """Logical files as one column. A missing DV id differs from an empty one."""
     path, dv_id = snapshot.files["path"], snapshot.files["dv_id"]
     parts = [path.cast(pa.large_string()), dv_id.cast(pa.large_string())]
-    between = pa.scalar("\n", pa.large_string())
-    return pc.binary_join_element_wise(*parts, between, null_handling="replace", null_replacement="\r").combine_chunks()
+    between = strings(["\n"]).cast(pa.large_string())[0]
+    return combined(pc.binary_join_element_wise(*parts, between, null_handling="replace", null_replacement="\r"))
 
 
 def _path(key: FileKey) -> str:

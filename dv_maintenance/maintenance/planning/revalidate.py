@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import UsageError
+from dv_maintenance.files.arrays import strings
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanInput, PlanStep
 from dv_maintenance.tables.model import FileKey, parse_partition
@@ -90,7 +90,7 @@ def plan_again(
     """
     if plan.order_by or any(step.metered for step in lost):
         return _steps_again(snapshot, lost, number)
-    taken = pa.array([each.path for step in keep for each in step.inputs], pa.string())
+    taken = strings([each.path for step in keep for each in step.inputs])
     rest = snapshot.files.filter(pc.invert(pc.is_in(snapshot.files["path"], value_set=taken)))
     partitions = sorted({step.partition for step in lost})
     policy = plan.policy.model_copy(
@@ -138,7 +138,7 @@ def _facts(each: PlanInput, partition: str) -> tuple[Any, ...]:
 
 
 def _live(snapshot: Snapshot, steps: Sequence[PlanStep]) -> Mapping[FileKey, tuple[Any, ...]]:
-    paths = pa.array([each.path for step in steps for each in step.inputs], pa.string())
+    paths = strings([each.path for step in steps for each in step.inputs])
     columns = ["path", "dv_id", "partition", "size", "physical_rows", "deleted_rows"]
     found = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths)).select(columns)
     rows = zip(*(column.to_pylist() for column in found.columns), strict=True)
