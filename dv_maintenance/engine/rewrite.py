@@ -61,13 +61,14 @@ def rewrite(
     scan = replace(task.scan, schema=schema)
     rows: list[int] = []
     purged: list[int] = []
-    bytes_read = live = groups_copied = bytes_copied = 0
+    bytes_read = live = groups = groups_copied = bytes_copied = 0
     writer = RollingWriter(task, schema.remove_metadata(), storage)
     try:
         with _sink(task, scan, writer, storage) as write:
             for source in scan.sources:
                 with open_source(source, scan, storage) as reader:
                     footer, origins = _encodings(reader)
+                    groups += 0 if footer is None else footer.num_row_groups
                     copies = writer.examine(source, reader)
                     for unit in _units(reader, writer, copies):
                         if isinstance(unit, int):
@@ -105,6 +106,7 @@ def rewrite(
         seconds=time.perf_counter() - started,
         source_rows=tuple(rows),
         source_purged=tuple(purged),
+        groups=groups,
         groups_copied=groups_copied,
         bytes_copied=bytes_copied,
     )

@@ -263,7 +263,8 @@ class RewriteResult:
     source_rows : ``rows_read`` per source, in the task's order.
     source_purged : ``rows_purged`` per source, in the task's order.
     native : what the format's own library needs to commit the files that it wrote.
-    groups_copied : row groups of sources that were copied without decoding them.
+    groups : row groups of the sources, if these are Parquet files.
+    groups_copied : those of them that were copied without decoding them.
     bytes_copied : of ``bytes_read``, those of these row groups.
     """
 
@@ -277,6 +278,7 @@ class RewriteResult:
     source_rows: tuple[int, ...] = ()
     source_purged: tuple[int, ...] = ()
     native: str = ""
+    groups: int = 0
     groups_copied: int = 0
     bytes_copied: int = 0
 

@@ -46,6 +46,8 @@ class StepReport:
     rows_carried : rows that others deleted while the step ran. Deletion vectors of the new files delete them again,
         for a later purge.
     seconds : time of its work in the engine.
+    row_groups, row_groups_copied, bytes_copied : row groups of the Parquet files read, and those of them that were
+        copied without being decoded.
     """
 
     id: str
@@ -62,6 +64,9 @@ class StepReport:
     bytes_out: int
     attempts: int
     seconds: float
+    row_groups: int = 0
+    row_groups_copied: int = 0
+    bytes_copied: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,4 +338,7 @@ def _step_report(each: Committed) -> StepReport:
         bytes_out=sum(output.size for output in result.outputs) if result else 0,
         attempts=each.attempts,
         seconds=round(result.seconds, 3) if result else 0.0,
+        row_groups=result.groups if result else 0,
+        row_groups_copied=result.groups_copied if result else 0,
+        bytes_copied=result.bytes_copied if result else 0,
     )

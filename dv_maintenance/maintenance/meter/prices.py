@@ -18,6 +18,8 @@ class Prices(BaseModel):
     """Decoding a GB of a data file."""
     encode: float = Field(default=3.3, ge=0, allow_inf_nan=False)
     """Writing a GB of live rows."""
+    copy_price: float = Field(default=1.5, ge=0, allow_inf_nan=False)
+    """Copying a GB of row groups without decoding them, checks included."""
     dv: float = Field(default=0.13, ge=0, allow_inf_nan=False)
     """What a deletion vector adds to each read of its file, as a share of decoding it, however few rows it names."""
     open_bytes: int = Field(default=4 << 20, ge=0)
@@ -36,6 +38,14 @@ class Prices(BaseModel):
     def encoding(self, size: float) -> float:
         """Writing ``size`` bytes."""
         return self.encode * size / _GB
+
+    def copying(self, size: float) -> float:
+        """Copying ``size`` bytes from file to file."""
+        return self.copy_price * size / _GB
+
+    def rewriting(self, read: float, written: float, copied: float) -> float:
+        """Rewriting files of ``read`` bytes into ``written``, of which ``copied`` are not decoded."""
+        return self.decoding(max(0.0, read - copied)) + self.encoding(max(0.0, written - copied)) + self.copying(copied)
 
     def keeping(self, size: float, days: float) -> float:
         """Storing ``size`` bytes for ``days``."""

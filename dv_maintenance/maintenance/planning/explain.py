@@ -63,6 +63,9 @@ def totals(plan: MaintenancePlan) -> Iterator[str]:
     written = sum(step.cost.bytes_written for step in steps)
     tasks = sum(step.action == "rewrite" for step in steps)
     yield f"- Cost: {_read(steps)} read, about {format_size(written)} written, in {_count(tasks, 'task')}"
+    if copied := copied_groups(steps):
+        size = sum(step.cost.bytes_copied for step in steps)
+        yield f"- Not decoded: {copied}, {format_size(size)}"
     yield "- The old files stay on disk until a vacuum finds them out of retention."
 
 
@@ -72,7 +75,17 @@ def _step(step: PlanStep) -> str:
         f"; reads {_read([step])}, writes about {format_size(step.cost.bytes_written)}" if step.cost.files_read else ""
     )
     purged = f"; purges {_count(step.expected.rows_purged, 'row')}" if step.expected.rows_purged else ""
-    return f"- **{step.id}** {step.action}{where}: {step.reason}{purged}{cost}"
+    copied = f"; {text}" if (text := copied_groups([step])) else ""
+    return f"- **{step.id}** {step.action}{where}: {step.reason}{purged}{cost}{copied}"
+
+
+def copied_groups(steps: Iterable[PlanStep]) -> str:
+    """How many row groups the steps copy, of those whose footers were read; empty if none was."""
+    costs = [step.cost for step in steps if step.cost.row_groups is not None]
+    groups = sum(cost.row_groups or 0 for cost in costs)
+    if not groups:
+        return ""
+    return f"{sum(cost.row_groups_copied for cost in costs):,} of {_count(groups, 'row group')} copied"
 
 
 def left_alone_line(each: LeftAlone) -> str:

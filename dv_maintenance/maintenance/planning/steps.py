@@ -85,13 +85,20 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a step, without its deletion vectors."""
+    """The cost of a step, without its deletion vectors.
+
+    row_groups : of its files; ``None`` if their footers were not read.
+    row_groups_copied, bytes_copied : of these, what is copied without being decoded.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     bytes_read: int
     bytes_written: int
     files_read: int
+    row_groups: int | None = None
+    row_groups_copied: int = 0
+    bytes_copied: int = 0
 
 
 @dataclass(frozen=True, slots=True)

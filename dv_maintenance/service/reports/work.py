@@ -128,22 +128,27 @@ def work_numbers(steps: Sequence[StepReport]) -> dict[str, Number]:
 
 def cost_numbers(steps: Sequence[StepReport], prices: Prices) -> dict[str, Number]:
     """What the steps cost: measured seconds of their tasks, the CPU seconds that the policy's prices expect, bytes of
-    data files read and written.
+    data files read and written, and those of them that were copied without being decoded.
     """
-    read, written = sum(step.bytes_in for step in steps), sum(step.bytes_out for step in steps)
+    read, written, copied = (
+        sum(getattr(step, name) for step in steps) for name in ("bytes_in", "bytes_out", "bytes_copied")
+    )
     return {
         "work_seconds": round(sum(step.seconds for step in steps), 2),
-        "priced_seconds": round(prices.decoding(read) + prices.encoding(written), 2),
+        "priced_seconds": round(prices.rewriting(read, written, copied), 2),
         "bytes_read": read,
         "bytes_written": written,
+        "bytes_copied": copied,
     }
 
 
 def _cost_line(steps: Sequence[StepReport], prices: Prices) -> str:
     cost = cost_numbers(steps, prices)
+    groups, copied = sum(step.row_groups for step in steps), sum(step.row_groups_copied for step in steps)
+    as_they_are = f", {copied:,} of {count(groups, 'row group')} copied" if groups else ""
     return (
         f"{cost['work_seconds']} s in tasks ({cost['priced_seconds']} s of CPU by the policy's prices), "
-        f"{size(int(cost['bytes_read']))} read, {size(int(cost['bytes_written']))} written"
+        f"{size(int(cost['bytes_read']))} read, {size(int(cost['bytes_written']))} written{as_they_are}"
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.maintenance.meter.of_table import decide_for
+from dv_maintenance.maintenance.planning.copies import with_copies
 from dv_maintenance.maintenance.planning.explain import explain
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
@@ -53,7 +54,9 @@ def apply(
         warn_missing(snapshot, policy)
     listed = KEPT_LISTED if dry_run else KEPT_SHOWN
     made = decide_for(table, snapshot, policy, listed=listed) if plan is None else MaintenancePlan.load(plan)
-    return planned_only(made) if dry_run else apply_plan(table, engine, made, on_progress, snapshot)
+    if dry_run:
+        return planned_only(with_copies(table, snapshot, made) if plan is None else made)
+    return apply_plan(table, engine, made, on_progress, snapshot)
 
 
 def purge(
