@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -179,7 +179,8 @@ class Storage(Place):
         a walk. See :meth:`head`.
         """
         if self.is_local:
-            yield from self._walk_local(skip)
+            for _, paths in self.walk_folders(skip=(lambda path: skip(path, True)) if skip else None):
+                yield from (FileInfo(path, -1, -1) for path in paths if not skip or not skip(path, False))
             return
         store, _ = self._at("")
         with storage_errors(""):
@@ -201,19 +202,22 @@ class Storage(Place):
             for batch in store.list(offset=key, chunk_size=_PAGE):
                 yield tuple(FileInfo(meta["path"], meta["size"], _millis(meta["last_modified"])) for meta in batch)
 
-    def _walk_local(self, skip: Any) -> Iterator[FileInfo]:
+    def walk_folders(self, *, skip: Callable[[str], bool] | None = None) -> Iterator[tuple[str, Sequence[str]]]:
+        """Every folder of a table on local disk, with the paths of the files in it, unordered. ``skip`` leaves out a
+        folder, and all below it, by its path. Links are files.
+        """
         todo = [""]
         while todo:
             folder = todo.pop()
+            above = f"{folder}/" if folder else ""
+            files = []
             for entry in self._entries(folder):
-                path = f"{folder}/{entry.name}" if folder else entry.name
-                is_dir = entry.is_dir(follow_symlinks=False)
-                if skip and skip(path, is_dir):
-                    continue
-                if is_dir:
+                path = above + entry.name
+                if not entry.is_dir(follow_symlinks=False):
+                    files.append(path)
+                elif skip is None or not skip(path):
                     todo.append(path)
-                else:
-                    yield FileInfo(path, -1, -1)
+            yield folder, files
 
     def _entries(self, folder: str) -> Iterator[os.DirEntry[str]]:
         try:

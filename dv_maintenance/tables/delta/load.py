@@ -13,13 +13,13 @@ from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.features import check_readable
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction
-from dv_maintenance.tables.delta.log.replay import State, replay
+from dv_maintenance.tables.delta.log.replay import TOMBSTONE_COLUMNS, State, replay, tombstone_table
 from dv_maintenance.tables.delta.log.segment import LogSegment, read_commit, segment
 from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, duplicate_paths, files_table
 from dv_maintenance.tables.delta.rows.schema import arrow_schema
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["PRINTS", "load_snapshot", "replayed", "snapshot_of"]
+__all__ = ["PRINTS", "load_snapshot", "load_with_tombstones", "replayed", "snapshot_of"]
 
 PRINTS: Final = "prints"
 """In ``Snapshot.derived``: ``log.fingerprints`` of the paths."""
@@ -38,7 +38,18 @@ def load_snapshot(storage: Storage, version: int | None = None) -> DeltaSnapshot
     UnsupportedFeatureError : features that a reader must know.
     DamagedTableError : names the file that cannot be trusted.
     """
-    files, state, warnings = replayed(storage, version)
+    return _snapshot(storage, *replayed(storage, version))
+
+
+def load_with_tombstones(storage: Storage) -> tuple[DeltaSnapshot, pa.Table]:
+    """The table at its newest version and its tombstones (``replay.tombstone_table``), from one reading of the log.
+    Raises as :func:`load_snapshot`.
+    """
+    files, state, warnings = replayed(storage, None, removes=TOMBSTONE_COLUMNS)
+    return _snapshot(storage, files, state, warnings), tombstone_table(state.removes)
+
+
+def _snapshot(storage: Storage, files: LogSegment, state: State, warnings: tuple[str, ...]) -> DeltaSnapshot:
     if state.protocol is None:
         raise DamagedTableError(
             "the log has no protocol",
@@ -117,19 +128,19 @@ def snapshot_of(
 
 
 def replayed(
-    storage: Storage, version: int | None, adds: Sequence[str] = ADD_COLUMNS
+    storage: Storage, version: int | None, adds: Sequence[str] = ADD_COLUMNS, removes: Sequence[str] = ()
 ) -> tuple[LogSegment, State, tuple[str, ...]]:
-    """The state of a version with these columns of its adds, and warnings. A damaged checkpoint or compacted file is
-    replaced by the files that it summarizes.
+    """The state of a version with these columns of its adds and removes, and warnings. Files that a damaged checkpoint
+    or compacted file summarizes replace it.
     """
     files = segment(storage, version)
     try:
-        return files, replay(storage, files, adds=adds), files.warnings
+        return files, replay(storage, files, adds=adds, removes=removes), files.warnings
     except DamagedTableError as damage:
         for others, warning in _other_ways(files):
             try:
                 older = segment(storage, files.version, **others)
-                state = replay(storage, older, adds=adds)
+                state = replay(storage, older, adds=adds, removes=removes)
             except DvMaintenanceError:
                 continue
             return older, state, (*files.warnings, f"{warning}: {damage.message}")

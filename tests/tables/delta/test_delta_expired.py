@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,7 +9,7 @@ import pytest
 from log_writer import HOUR, NOW, Action, LogWriter, add, encoded, remove
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.storage import FileInfo, Storage
+from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.replay import tombstones
 from dv_maintenance.tables.delta.vacuum.expired import Scope, find_expired, kind_of, needed_files
@@ -31,10 +30,10 @@ def expired(table: LogWriter, cutoff: int = CUTOFF, scope: Scope | None = None) 
     needed = needed_files(table.storage, snapshot, tombstones(table.storage, snapshot), cutoff)
     scope = scope or Scope((), iceberg=False)
 
-    def stat(infos: Iterable[FileInfo]) -> Iterable[FileInfo]:
-        return [table.storage.head(info.path) for info in infos]
-
-    files, _ = find_expired(needed, scope, table.storage.walk(skip=scope.skip), stat, cutoff)
+    listed = [scope.shown(*found) for found in table.storage.walk_folders(skip=lambda path: scope.skip(path, True))]
+    walked = {info.path for info in table.storage.walk(skip=scope.skip)}
+    assert {path for paths in listed for path in paths} == walked
+    files, _ = find_expired(needed, scope, listed, lambda paths: map(table.storage.head, paths), cutoff)
     return {file.path for file in files}
 
 
@@ -257,7 +256,7 @@ def test_why_files_are_kept_is_counted(table: LogWriter) -> None:
     snapshot = load_snapshot(table.storage)
     needed = needed_files(table.storage, snapshot, tombstones(table.storage, snapshot), CUTOFF)
     scope = Scope((), iceberg=False)
-    listed = [table.storage.head(info.path) for info in table.storage.walk(skip=scope.skip)]
-    files, kept = find_expired(needed, scope, listed, list, CUTOFF)
+    listed = [[info.path for info in table.storage.walk(skip=scope.skip)]]
+    files, kept = find_expired(needed, scope, listed, lambda paths: map(table.storage.head, paths), CUTOFF)
     assert files == []
     assert sorted(kept.values()) == [1, 1, 1, 1, 1]

@@ -31,13 +31,23 @@ from dv_maintenance.tables.delta.log.segment import LogSegment, read_commits
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["FullState", "State", "Tail", "full_state", "no_collection", "replay", "tombstones"]
+__all__ = [
+    "TOMBSTONE_COLUMNS",
+    "FullState",
+    "State",
+    "Tail",
+    "full_state",
+    "no_collection",
+    "replay",
+    "tombstone_table",
+    "tombstones",
+]
 
 _ALL_ADD: Final = tuple(name for name in ADD_TYPES if name != "numRecords")
 _ALL_REMOVE: Final = tuple(REMOVE_TYPES)
 # Batches, after which the memory of those before goes back to the system.
 _RELEASED: Final = 16
-_TOMBSTONE: Final = ("path", "deletionVector", "deletionTimestamp", "size", "dataChange")
+TOMBSTONE_COLUMNS: Final = ("path", "deletionVector", "deletionTimestamp", "size", "dataChange")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,18 +97,18 @@ def no_collection() -> Iterator[None]:
 
 
 def tombstones(storage: Storage, snapshot: DeltaSnapshot) -> pa.Table:
-    """Removes that this version still knows, expired or not, one row per logical file.
+    """Removes that this version still knows, see :func:`tombstone_table`. Raises DamagedTableError."""
+    return tombstone_table(replay(storage, snapshot.segment, removes=TOMBSTONE_COLUMNS).removes)
+
+
+def tombstone_table(removes: pa.Table) -> pa.Table:
+    """Removes of a state, expired or not, one row per logical file. ``removes``: with ``TOMBSTONE_COLUMNS``.
 
     Columns: ``path`` (raw), ``dv_id``, ``dv`` (as in ``DeltaSnapshot.files``), ``deletion_timestamp`` (epoch
     milliseconds, 0 where the log has none: long expired), ``size`` (null if unknown), ``data_change``.
-
-    Raises
-    ------
-    DamagedTableError : the log cannot be trusted.
     """
     from dv_maintenance.tables.delta.rows.files import dv_column
 
-    removes = replay(storage, snapshot.segment, removes=_TOMBSTONE).removes
     when = removes["deletionTimestamp"]
     return pa.table(
         {

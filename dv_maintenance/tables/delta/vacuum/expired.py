@@ -25,7 +25,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -262,6 +262,13 @@ class Scope:
             self._tables.add(path[: -len(_LOG)])
         return not (is_dir and (path == _CHANGE_DATA or self._is_partition(name)))
 
+    def shown(self, folder: str, paths: Sequence[str]) -> list[str]:
+        """Those of a folder's files that are not skipped."""
+        if not folder or folder == _LOG:
+            return [path for path in paths if not self.skip(path, False)]
+        name = len(folder) + 1
+        return [path for path in paths if path[name] not in "._"]
+
     def holds(self, path: str) -> bool:
         """Whether a file is in scope. ``path`` may come from a log: it can point anywhere."""
         if "://" in path or path.startswith("/") or "\0" in path or not _is_text(path):
@@ -295,32 +302,38 @@ def _is_text(path: str) -> bool:
 def find_expired(
     needed: Needed,
     scope: Scope,
-    listed: Iterable[FileInfo],
-    stat: Callable[[list[FileInfo]], Iterable[FileInfo]],
+    listed: Iterable[Collection[str]],
+    stat: Callable[[list[str]], Iterable[FileInfo]],
     cutoff: int,
 ) -> tuple[list[ExpiredFile], Counter[str]]:
     """The files that may be deleted, by path, and how many are kept for which reason.
 
-    ``listed`` may lack sizes and times; ``stat`` fills them in, and leaves out what is no longer there. It is asked for
-    the few files only that no name of the log protects.
+    listed : paths, some at a time.
+    stat : their sizes and times, without those that no longer exist. It is asked for the few files only that no name of
+        the log protects.
     """
     kept: Counter[str] = Counter()
     orphans = []
-    for info in listed:
-        reason = needed.reason(info.path)
-        if reason is None:
-            orphans.append(info)
-        else:
-            kept[reason] += 1
+    live = needed.live
+    for paths in listed:
+        others = [path for path in paths if path not in live]
+        if len(others) < len(paths):
+            kept[LIVE] += len(paths) - len(others)
+        for path in others:
+            reason = needed.reason(path)
+            if reason is None:
+                orphans.append(path)
+            else:
+                kept[reason] += 1
     kinds: dict[str, str] = {}
-    for info in orphans:
-        kind = kind_of(info.path) or ("other" if info.path in needed.past else None)
-        if kind and scope.holds(info.path):
-            kinds[info.path] = kind
+    for path in orphans:
+        kind = kind_of(path) or ("other" if path in needed.past else None)
+        if kind and scope.holds(path):
+            kinds[path] = kind
         else:
             kept[FOREIGN] += 1
     expired = []
-    for info in stat([info for info in orphans if info.path in kinds]):
+    for info in stat([path for path in orphans if path in kinds]):
         if info.modified < cutoff:
             expired.append(ExpiredFile(info.path, kinds[info.path], info.size, info.modified))
         else:

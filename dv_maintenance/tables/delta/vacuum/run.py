@@ -12,10 +12,11 @@ import posixpath
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,8 +28,7 @@ from dv_maintenance.storage import FileInfo, RawName
 from dv_maintenance.tables.delta.commit.presence import listed
 from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
 from dv_maintenance.tables.delta.features import check_writable
-from dv_maintenance.tables.delta.load import load_snapshot
-from dv_maintenance.tables.delta.log.replay import tombstones
+from dv_maintenance.tables.delta.load import load_with_tombstones
 from dv_maintenance.tables.delta.rows.schema import partition_physical_names
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.at_work import END, START
@@ -36,6 +36,7 @@ from dv_maintenance.tables.delta.vacuum.expired import (
     FOREIGN,
     LIVE,
     YOUNG,
+    Needed,
     Protected,
     Scope,
     find_expired,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 __all__ = ["vacuum"]
 
 _STAT_THREADS = 16
+_PAGE = 1000
 
 
 def vacuum(
@@ -97,7 +99,7 @@ def vacuum(
     UnsupportedFeatureError : the table's features forbid it.
     StorageError : some files could not be deleted; says how many were. The next run goes on from there.
     """
-    snapshot = load_snapshot(storage)
+    snapshot, removed = load_with_tombstones(storage)
     check_writable(snapshot, "vacuum")
     own = own_retention(snapshot)
     if retention is not None:
@@ -106,7 +108,7 @@ def vacuum(
     now = time.time_ns() // 1_000_000 if now is None else now
     cutoff = now - kept_for
 
-    rules = _Rules(storage, snapshot, retention, own, cutoff, lite, guard, clones)
+    rules = _Rules(storage, snapshot, removed, retention, own, cutoff, lite, guard, clones)
     result = run(rules, guard, dry_run=dry_run, now=now)
     # Files that are protected now must be found by lite vacuums after their protection ends.
     if not dry_run and not any(rules.kept[reason] for reason in rules.protected.reasons):
@@ -122,6 +124,7 @@ def vacuum(
 class _Rules:
     """Delta's part of a vacuum run.
 
+    removed : the tombstones of the snapshot.
     requested : the caller's retention, milliseconds; ``None`` for the table's.
     own : the table's retention, milliseconds.
     cutoff : epoch milliseconds.
@@ -131,6 +134,7 @@ class _Rules:
 
     storage: Storage
     snapshot: DeltaSnapshot
+    removed: pa.Table
     requested: int | None
     own: int
     cutoff: int
@@ -143,7 +147,6 @@ class _Rules:
     watermark: Watermark = field(init=False)
     forgotten: set[str] = field(init=False)  # see needed_files
     protected: Protected = field(init=False)
-    removed: pa.Table = field(init=False)
     past: AbstractSet[str] = field(init=False)
     gone: set[str] = field(default_factory=set)
     since: NamedSince | None = None
@@ -166,20 +169,32 @@ class _Rules:
 
     def find(self) -> Sequence[ExpiredFile]:
         storage, snapshot = self.storage, self.snapshot
-        self.removed = tombstones(storage, snapshot)
         needed = needed_files(storage, snapshot, self.removed, self.cutoff, self.forgotten, self.protected)
         scope = _scope(snapshot)
-        found = removed_files(storage, snapshot, self.watermark) if self.lite else self._walk(scope)
-        files, self.kept = find_expired(needed, scope, found, lambda infos: _stat(storage, infos), self.cutoff)
+        seen: dict[str, FileInfo] = {}
+        found = [removed_files(storage, snapshot, self.watermark)] if self.lite else self._walk(scope, needed, seen)
+        stat = lambda paths: _stat(storage, paths, seen)  # noqa: E731
+        files, self.kept = find_expired(needed, scope, found, stat, self.cutoff)
         self.past = needed.past
         return files
 
-    def _walk(self, scope: Scope) -> Iterator[FileInfo]:
+    def _walk(self, scope: Scope, needed: Needed, seen: dict[str, FileInfo]) -> Iterator[Collection[str]]:
+        """The table's files. ``seen``: takes what an object store says of files that are not live."""
         gone = set(self.protected.paths)
-        for info in self.storage.walk(skip=scope.skip):
-            gone.discard(info.path)
-            yield info
+        for paths in self._folders(scope) if self.storage.is_local else self._pages(scope, needed, seen):
+            gone.difference_update(paths)
+            yield paths
         self.gone = {path for path in gone if scope.holds(path)}
+
+    def _folders(self, scope: Scope) -> Iterator[list[str]]:
+        for folder, paths in self.storage.walk_folders(skip=lambda path: scope.skip(path, True)):
+            yield scope.shown(folder, paths)
+
+    def _pages(self, scope: Scope, needed: Needed, seen: dict[str, FileInfo]) -> Iterator[list[str]]:
+        infos = self.storage.walk(skip=scope.skip)
+        while page := list(islice(infos, _PAGE)):
+            seen.update((info.path, info) for info in page if info.path not in needed.live)
+            yield [info.path for info in page]
 
     def totals(self, files: Sequence[ExpiredFile]) -> tuple[int, int]:
         """Live files, files inside the retention, and files to delete, with sizes from the log."""
@@ -266,10 +281,9 @@ class _Rules:
 
     def _still_expired(self, files: Sequence[ExpiredFile]) -> tuple[int, list[ExpiredFile]]:
         """The newest version, and the files that it does not need either: others may have restored some."""
-        snapshot = load_snapshot(self.storage)
+        snapshot, removed = load_with_tombstones(self.storage)
         check_writable(snapshot, "vacuum")
         cutoff = self.cutoff - (0 if self.requested is not None else max(0, own_retention(snapshot) - self.own))
-        removed = tombstones(self.storage, snapshot)
         needed = needed_files(self.storage, snapshot, removed, cutoff, self.forgotten, self.protected)
         still = []
         for file in files:
@@ -332,20 +346,20 @@ def _scope(snapshot: DeltaSnapshot) -> Scope:
     return Scope({*names, *names.values()}, iceberg=compatible or "iceberg" in formats.lower())
 
 
-def _stat(storage: Storage, infos: Sequence[FileInfo]) -> Iterator[FileInfo]:
-    """Sizes and times of files whose listing lacks them. Skips missing files, links and files behind links: whoever
-    created a link may still use its target.
+def _stat(storage: Storage, paths: Sequence[str], seen: Mapping[str, FileInfo]) -> Iterator[FileInfo]:
+    """Sizes and times of files. ``seen``: of those that a listing told. Skips missing files, links and files behind
+    links: whoever created a link may still use its target.
     """
     if storage.is_local:
         # Not Storage.head: twenty times as fast, and it does not follow links.
-        beyond = {folder: storage.beyond_link(f"{folder}/") for folder in {posixpath.dirname(i.path) for i in infos}}
-        own = (info.path for info in infos if not beyond[posixpath.dirname(info.path)])
+        beyond = {folder: storage.beyond_link(f"{folder}/") for folder in {posixpath.dirname(path) for path in paths}}
+        own = (path for path in paths if not beyond[posixpath.dirname(path)])
         yield from filter(None, (_stat_local(storage, path) for path in own))
-    elif any(info.modified < 0 for info in infos):
+        return
+    yield from (seen[path] for path in paths if path in seen)
+    if rest := [path for path in paths if path not in seen]:
         with ThreadPoolExecutor(_STAT_THREADS) as pool:
-            yield from filter(None, pool.map(lambda info: _head(storage, info.path), infos))
-    else:
-        yield from infos
+            yield from filter(None, pool.map(lambda path: _head(storage, path), rest))
 
 
 def _stat_local(storage: Storage, path: str) -> FileInfo | None:

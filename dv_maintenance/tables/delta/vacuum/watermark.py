@@ -16,7 +16,7 @@ import orjson
 
 from dv_maintenance.dv.descriptor import DvDescriptor
 from dv_maintenance.errors import DamagedDeletionVectorError, RefusedError
-from dv_maintenance.storage import FileInfo, RawName
+from dv_maintenance.storage import RawName
 from dv_maintenance.tables.delta.commit.conflicts import logical_key
 from dv_maintenance.tables.delta.log.segment import LOG, CommitFile, commit_path, read_commits, refuse_late_listing
 from dv_maintenance.tables.delta.vacuum.expired import path_of
@@ -65,9 +65,9 @@ def write_watermark(storage: Storage, mark: Watermark) -> None:
             storage.delete([_CHECKSUM])
 
 
-def removed_files(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark) -> Iterator[FileInfo]:
-    """Data, DV and change files that the commits after ``covered`` name in removes and cdc actions, each once, sizes
-    and times unknown. Some of them are live: a new DV on a file removes the file with its old DV.
+def removed_files(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark) -> set[str]:
+    """Data, DV and change files that the commits after ``covered`` name in removes and cdc actions, each once.
+    Some of them are live: a new DV on a file removes the file with its old DV.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def removed_files(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark) ->
     for file, actions in read_commits(storage, [mark.commits[version] for version in range(first, mark.settled + 1)]):
         for action in actions:
             paths.update(_removed_by(storage, action, file.path))
-    return (FileInfo(path, -1, -1) for path in paths)
+    return paths
 
 
 def taken_out(storage: Storage, mark: Watermark) -> set[str]:
