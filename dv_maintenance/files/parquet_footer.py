@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dv_maintenance.files.thrift_compact import STRUCT, Struct, ThriftError, Value, binary, list_of
+from dv_maintenance.files.thrift_compact import I32, STRUCT, Struct, ThriftError, Value, binary, list_of
 
 __all__ = ["MAGIC", "encoded", "footer_bytes", "framed", "open_parquet_file", "parsed", "read_footer", "without_claims"]
 
@@ -32,7 +32,9 @@ _COLUMNS: Final = 1
 # ColumnChunk
 _META_DATA, _COLUMN_INDEX = 3, (6, 7)
 # ColumnMetaData
-_STATISTICS, _ENCODING_STATS = 12, 13
+_ENCODINGS, _STATISTICS, _ENCODING_STATS = 2, 12, 13
+# Encoding
+_PLAIN: Final = b"\x00"
 # Statistics: max, min, max_value, min_value, is_max_value_exact, is_min_value_exact
 _BOUNDS: Final = (1, 2, 5, 6, 7, 8)
 
@@ -126,6 +128,11 @@ def _chunk_without(data: bytes, *, bounds: bool, dictionary: bool) -> bytes:
             meta.fields[_STATISTICS] = Value(STRUCT, stats.encode())
         if dictionary:
             meta.fields.pop(_ENCODING_STATS, None)
+            # Without these, parquet-java takes a dictionary for complete if all encodings are those of dictionaries. It
+            # writes one named PLAIN_DICTIONARY itself; Arrow always names PLAIN, too.
+            used = meta.list(_ENCODINGS, I32)
+            if _PLAIN not in used:
+                meta.fields[_ENCODINGS] = list_of(I32, [*used, _PLAIN])
         chunk.fields[_META_DATA] = Value(STRUCT, meta.encode())
     return chunk.encode()
 

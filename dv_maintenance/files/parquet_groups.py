@@ -25,7 +25,17 @@ from dv_maintenance.files.thrift_compact import (
 )
 from dv_maintenance.files.varint import varint
 
-__all__ = ["Footer", "Group", "Part", "Place", "bloom_filter_size", "composed", "moved", "moved_offset_index"]
+__all__ = [
+    "Footer",
+    "Group",
+    "Part",
+    "Place",
+    "bloom_filter_size",
+    "composed",
+    "moved",
+    "moved_offset_index",
+    "written_by",
+]
 
 # FileMetaData
 _SCHEMA, _ROWS, _GROUPS, _KEYS, _CREATED_BY, _ORDERS, _ENCRYPTION, _SIGNING = 2, 3, 4, 5, 6, 7, 8, 9
@@ -283,6 +293,14 @@ def composed(template: bytes, groups: Iterable[bytes], keys: Mapping[bytes, byte
     file.fields.pop(_KEYS, None)
     if keys:
         file.replace(_KEYS, list_of(STRUCT, [_key(*pair) for pair in keys.items()]))
+    return file.encode()
+
+
+def written_by(footer: bytes, created_by: str) -> bytes:
+    """The footer with this writer."""
+    file = Struct.parse(footer)
+    name = created_by.encode()
+    file.replace(_CREATED_BY, Value(BINARY, varint(len(name)) + name))
     return file.encode()
 
 

@@ -493,3 +493,15 @@ def test_long_texts_without_bounds(lake: Any) -> None:
     assert result.groups_copied == 2
     assert result.outputs[0].stats == decoded_stats(lake, source, table.schema, (("s",),))
     assert np.array_equal(lake.read(result.outputs[0].uri).column("s").to_numpy(), table.column("s").to_numpy())
+
+
+def test_instants_keep_the_writer_that_spark_asks_for(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's int96TimestampConversion shifts INT96 in files that parquet-java did not write."""
+    first = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+    table = pa.table({"t": pa.array([first] * ROWS, pa.timestamp("us", "UTC"))})
+    source = lake.write(table, row_group_size=GROUP, use_deprecated_int96_timestamps=True)
+    created = "parquet-mr version 1.15.2 (build x)"
+    with monkeypatch.context() as patch:
+        patch.setattr(Footer, "created_by", created)
+        result = rewrite(lake.task([replace(source, dv=lake.dv(DELETED))], table.schema))
+    assert (result.groups_copied, pq.read_metadata(lake.outputs()[0]).created_by) == (4, created)

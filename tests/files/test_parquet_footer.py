@@ -8,8 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dv_maintenance.files.parquet_footer import encoded, framed, open_parquet_file, read_footer, without_claims
-from dv_maintenance.files.thrift_compact import ThriftError
+from dv_maintenance.files.parquet_footer import (
+    encoded,
+    framed,
+    open_parquet_file,
+    parsed,
+    read_footer,
+    without_claims,
+)
+from dv_maintenance.files.thrift_compact import I32, STRUCT, Struct, ThriftError, Value, list_of
 
 TABLE = pa.table({"a": [1.0, 2.0, 3.0], "b": [4.0, None, 6.0], "s": ["x", "y", "z"]})
 
@@ -42,6 +49,27 @@ def test_bounds_go_and_nothing_else_does() -> None:
         for key in ("data_page_offset", "total_compressed_size", "encodings", "path_in_schema", "num_values"):
             assert getattr(one, key) == getattr(other, key)
     assert pq.read_table(file).equals(TABLE)
+
+
+def test_a_dictionary_of_parquet_java_is_not_complete_either() -> None:
+    """It is, without statistics of encodings, if all encodings are those of its first pages."""
+    file = Struct.parse(encoded(pq.read_metadata(pa.BufferReader(stored()))))
+    groups = [Struct.parse(group) for group in file.list(4, STRUCT)]
+    for group in groups:
+        columns = []
+        for chunk in map(Struct.parse, group.list(1, STRUCT)):
+            meta = chunk.struct(3)
+            assert meta is not None
+            meta.fields[2] = list_of(I32, [b"\x04", b"\x06"])  # PLAIN_DICTIONARY, RLE
+            chunk.fields[3] = Value(STRUCT, meta.encode())
+            columns.append(chunk.encode())
+        group.fields[1] = list_of(STRUCT, columns)
+    file.fields[4] = list_of(STRUCT, [group.encode() for group in groups])
+    after = parsed(without_claims(file.encode(), [set(), set()], [{0}, set()]))
+    assert [chunk.encodings for chunk in chunks(after)] == [
+        ("PLAIN_DICTIONARY", "RLE", "PLAIN"),
+        *[("PLAIN_DICTIONARY", "RLE")] * 5,
+    ]
 
 
 @pytest.mark.parametrize("leaves", [[set()], [set(), {3}], [set(), set(), {0}]])

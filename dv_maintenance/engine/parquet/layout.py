@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from dv_maintenance.files.parquet_footer import encoded, parsed
-from dv_maintenance.files.parquet_groups import Footer
+from dv_maintenance.files.parquet_groups import Footer, written_by
 from dv_maintenance.files.thrift_compact import BINARY, Struct, ThriftError, Value, binary, list_of
 from dv_maintenance.files.varint import varint
 
@@ -42,7 +42,7 @@ class Layout:
 
     schema : to be encoded; a column is nullable if it is optional in the file.
     options : of Arrow's writer.
-    template : a footer without row groups.
+    template : a footer without row groups, with the ``created_by`` of new files.
     paths : the path of each leaf as its metadata has it.
     required : whether the file has a required column outside of maps' keys and variants.
     int96 : whether timestamps are INT96.
@@ -62,13 +62,18 @@ class Layouts:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self.canonical = _layout(schema, schema, int96=False, integers=True)
-        self._known: dict[bytes, Layout | None] = {}
+        self._known: dict[tuple[bytes, str], Layout | None] = {}
 
     def of(self, footer: Footer, metadata: Any) -> Layout | None:
         """The layout of a file; ``None`` if our writer has none that is equal. Raises ThriftError if it is damaged."""
-        key = footer.schema_data
+        key = (footer.schema_data, footer.created_by)
         if key not in self._known:
-            self._known[key] = self._find(footer, metadata)
+            found = self._find(footer, metadata)
+            # Spark converts INT96 to the session's zone if the setting int96TimestampConversion says so, and only in
+            # files that parquet-java did not write.
+            if found is not None and found.int96:
+                found = replace(found, template=written_by(found.template, footer.created_by))
+            self._known[key] = found
         return self._known[key]
 
     def _find(self, footer: Footer, metadata: Any) -> Layout | None:

@@ -23,7 +23,6 @@ _SAME: Final = (
     "physical_type",
     "compression",
     "num_values",
-    "encodings",
     "has_dictionary_page",
     "total_compressed_size",
     "total_uncompressed_size",
@@ -60,6 +59,8 @@ def _check_metadata(uri: str, group: Any, wanted: GroupCopy) -> None:
         for name in _SAME:
             if getattr(ours, name) != getattr(source, name):
                 raise _differs(uri, wanted, f"the {name} of {source.path_in_schema} is another")
+        if not set(source.encodings) <= set(ours.encodings) <= {*source.encodings, "PLAIN"}:
+            raise _differs(uri, wanted, f"the encodings of {source.path_in_schema} are others")
         if leaf not in wanted.specials.nan and _bounds(ours) != _bounds(source):
             raise _differs(uri, wanted, f"the statistics of {source.path_in_schema} are others")
 

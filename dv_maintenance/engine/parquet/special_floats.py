@@ -28,7 +28,7 @@ _WIDTHS = {16: (np.float16, np.int16), 32: (np.float32, np.int32), 64: (np.float
 class Specials:
     """Leaves with special floats.
 
-    nan : numbers (in Parquet) of the leaves that have a NaN.
+    nan : numbers (in Parquet) of the leaves that have a NaN, or whose bounds can't be trusted for another reason.
     zero : numbers of those that have a zero of either sign.
     negative_zero : numbers of those that may have a negative zero.
     """

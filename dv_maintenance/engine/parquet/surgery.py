@@ -52,7 +52,8 @@ _JAVA: Final = re.compile(r"parquet-mr version (\d+)\.(\d+)\.")
 _ARROW: Final = re.compile(r"parquet-cpp-arrow version (\d+)\.")
 _FIRST_JAVA: Final = (1, 10)
 _FIRST_ARROW: Final = 4
-_OTHERS: Final = ("parquet-rs version ", "delta-rs version ", "DuckDB version ", "Polars")
+_RUST: Final = ("parquet-rs version ", "delta-rs version ")
+_OTHERS: Final = ("DuckDB version ", "Polars")
 # Arrow's name of a codec in metadata, if it differs from that in its writer's options.
 _NAMES: Final = {"NONE": "UNCOMPRESSED"}
 # LZO and the first LZ4 (CompressionCodec in parquet.thrift): readers disagree about their bytes.
@@ -99,19 +100,25 @@ class Writer:
 
     java : whether bounds of floats prove that there is no NaN.
     counts : whether it counts nulls below null parents and empty lists, as the specification wants.
+    signs_zeros : whether a lower bound of zero is -0.0 and an upper one 0.0, as the specification wants.
     """
 
     java: bool
     counts: bool
+    signs_zeros: bool
 
     @classmethod
     def of(cls, created_by: str) -> Writer | None:
         """``None`` if its footers are not known to be right."""
         if (java := _JAVA.match(created_by)) is not None:
-            return cls(java=True, counts=True) if tuple(map(int, java.groups())) >= _FIRST_JAVA else None
+            return (
+                cls(java=True, counts=True, signs_zeros=True) if tuple(map(int, java.groups())) >= _FIRST_JAVA else None
+            )
         if (arrow := _ARROW.match(created_by)) is not None:
-            return cls(java=False, counts=True) if int(arrow[1]) >= _FIRST_ARROW else None
-        return cls(java=False, counts=False) if created_by.startswith(_OTHERS) else None
+            return cls(java=False, counts=True, signs_zeros=True) if int(arrow[1]) >= _FIRST_ARROW else None
+        if created_by.startswith(_RUST):
+            return cls(java=False, counts=False, signs_zeros=True)
+        return cls(java=False, counts=False, signs_zeros=False) if created_by.startswith(_OTHERS) else None
 
 
 class Surgeon:
@@ -229,6 +236,9 @@ class Copies:
             specials.nan |= {leaves[leaf] for leaf in found.nan}
             specials.zero |= {leaves[leaf] for leaf in found.zero}
             specials.negative_zero |= {leaves[leaf] for leaf in found.negative_zero}
+        if not self.writer.signs_zeros:
+            # A bound of zero may have the wrong sign, in the page index, too.
+            specials.nan |= specials.zero
         return GroupCopy(
             self.reader.file,
             self.uri,
