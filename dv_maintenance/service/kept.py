@@ -82,8 +82,7 @@ class KeptSnapshots:
         return found
 
     def _keep(self, key: tuple[str, str], snapshot: Snapshot, full_at: float) -> None:
-        files = snapshot.files
-        size = files.get_total_buffer_size() + _DERIVED_BYTES * files.num_rows + _OTHER_BYTES
+        size = snapshot.bytes + _DERIVED_BYTES * snapshot.files.num_rows + _OTHER_BYTES
         if size > self.limit // 2:
             return
         with self._lock:

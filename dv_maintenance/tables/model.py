@@ -184,6 +184,11 @@ class Snapshot:
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What others computed from ``files`` and may need again, by a name of theirs; ``replace`` starts without it."""
 
+    @property
+    def bytes(self) -> int:
+        """Of its tables, in memory."""
+        return int(self.files.get_total_buffer_size())
+
 
 @dataclass(frozen=True, slots=True)
 class Change:

@@ -20,21 +20,23 @@ _POLICIES: Final = (
     Policy(max_deleted_ratio=0, min_file_size=0),
     Policy(reads_per_day=1000, prices=Prices(start=0.001)),
 )
-_NOT_COMPARED: Final = {"files", "segment", "derived"}
+_COMPARED: Final = [name for name in Snapshot.__dataclass_fields__ if name not in {"files", "derived"}]
+# Numbers that depend on the order in which files were read.
+_NUMBERED: Final = ("manifest", "partition_code")
 
 
 def check_advanced(table: Table, kept: Snapshot | None) -> Snapshot:
     """The newest version from ``kept`` where the table can tell it from that, otherwise in full. Raises AssertionError
     if the two differ in anything but the order of the files.
     """
-    full = table.snapshot()
+    # As a look does, which knows the version.
+    full = table.snapshot(table.version())
     found = None
     if kept is not None and isinstance(table, AdvancingTable):
         found = table.advanced(kept, full.version)
     if found is None:
         return full
-    names = set(type(full).__dataclass_fields__) - _NOT_COMPARED
-    for name in sorted(names):
+    for name in _COMPARED:
         assert getattr(found, name) == getattr(full, name), name
     assert _rows(found) == _rows(full)
     assert decision(table, found) == decision(table, full)
@@ -49,4 +51,5 @@ def decision(table: Table, snapshot: Snapshot) -> list[Any]:
 
 
 def _rows(snapshot: Snapshot) -> list[str]:
-    return sorted(map(repr, snapshot.files.to_pylist()))
+    names = [name for name in snapshot.files.column_names if name not in _NUMBERED]
+    return sorted(map(repr, snapshot.files.select(names).to_pylist()))

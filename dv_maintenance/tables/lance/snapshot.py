@@ -17,6 +17,8 @@ __all__ = ["LanceSnapshot", "load_snapshot"]
 
 _COMPACTION: Final = "lance.compaction."
 _TARGET_ROWS: Final = 1 << 20
+# A fragment with a file and a deletion file, and its record.
+_FRAGMENT_BYTES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,20 +28,29 @@ class LanceSnapshot(Snapshot):
 
     manifest : the manifest of the version.
     fragments : in the order of ``files``, with known counts.
+    stored : the same as the manifest has them.
     naming : naming scheme of the manifests, V1 or V2.
     """
 
     manifest: Manifest
     fragments: tuple[Fragment, ...] = field(repr=False)
+    stored: tuple[Fragment, ...] = field(repr=False)
     naming: str
+
+    @property
+    def bytes(self) -> int:
+        return int(self.files.get_total_buffer_size()) + _FRAGMENT_BYTES * len(self.fragments)
 
     @property
     def stable_row_ids(self) -> bool:
         return bool(self.manifest.reader_flags & STABLE_ROW_IDS)
 
 
-def load_snapshot(storage: Storage, version: int | None = None) -> LanceSnapshot:
+def load_snapshot(storage: Storage, version: int | None = None, *, known: LanceSnapshot | None = None) -> LanceSnapshot:
     """The table at a version, the newest by default: one listing and one read, unless the manifest lacks counts.
+
+    known : an earlier snapshot of the same table. A manifest repeats all fragments; those that did not change since are
+        not parsed again.
 
     Raises
     ------
@@ -52,7 +63,8 @@ def load_snapshot(storage: Storage, version: int | None = None) -> LanceSnapshot
     file, manifest = load_manifest(storage, version)
     check_readable(manifest, storage.uri)
     with naming_manifest(storage, file.path, file.version):
-        stored = manifest.fragments()
+        parsed = {} if known is None else dict(zip(known.manifest.fragment_records, known.stored, strict=True))
+        stored = manifest.fragments(parsed)
         check_no_overlays(stored, manifest, storage.uri)
         schema = arrow_schema(lance_fields(manifest.field_records), manifest.schema_metadata)
         fragments = counted(storage, manifest, stored)
@@ -70,6 +82,7 @@ def load_snapshot(storage: Storage, version: int | None = None) -> LanceSnapshot
         target_rows=_target_rows(manifest),
         manifest=manifest,
         fragments=fragments,
+        stored=stored,
         naming=file.scheme,
     )
 

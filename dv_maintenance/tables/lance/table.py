@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot, load_snapshot
 
@@ -58,6 +59,14 @@ class LanceTable:
 
     def snapshot(self, version: int | None = None) -> LanceSnapshot:
         return load_snapshot(self.storage, version)
+
+    def advanced(self, kept: Snapshot, version: int) -> LanceSnapshot | None:
+        """Fragments that ``kept`` has are not parsed again."""
+        try:
+            return load_snapshot(self.storage, version, known=cast("LanceSnapshot", kept))
+        except DvMaintenanceError:
+            # Whatever is wrong, a reader of everything says it better.
+            return None
 
     def parent_of(self, version: int) -> int:
         return version - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,9 @@ from dv_maintenance.tables.paimon.rows.files import counted, files_table, match,
 from dv_maintenance.tables.paimon.rows.partitions import Partition, Partitions
 from dv_maintenance.tables.paimon.rows.warnings import index_garbage, last_compaction, snapshots_kept, when
 from dv_maintenance.units import format_size
+
+# An entry of the index manifest.
+_DV_BYTES: Final = 400
 
 __all__ = ["PaimonSnapshot", "load_snapshot", "schema_at", "snapshot_file"]
 
@@ -53,6 +57,11 @@ class PaimonSnapshot(Snapshot):
     index: IndexManifest = field(repr=False)
     partitions: tuple[Partition, ...] = field(repr=False)
     dangling: tuple[DvEntry, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        tables = (self.files, self.hidden, self.parts, self.live.entries)
+        return sum(int(each.get_total_buffer_size()) for each in tables) + _DV_BYTES * len(self.index.dvs)
 
     @property
     def options(self) -> Options:

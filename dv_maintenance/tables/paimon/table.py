@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.paimon.layout import Layout, table_layout
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
@@ -66,6 +67,18 @@ class PaimonTable:
 
     def snapshot(self, version: int | None = None) -> PaimonSnapshot:
         return load_snapshot(self.place, version)
+
+    def advanced(self, kept: Snapshot, version: int) -> PaimonSnapshot | None:
+        """Manifests that ``kept`` has read are not read again."""
+        try:
+            return (
+                None
+                if version < kept.version
+                else load_snapshot(self.place, version, known=cast("PaimonSnapshot", kept))
+            )
+        except DvMaintenanceError:
+            # Whatever is wrong, a reader of everything says it better.
+            return None
 
     def parent_of(self, version: int) -> int:
         return version - 1

@@ -185,9 +185,13 @@ class Manifest:
     index_section: bytes | None = field(repr=False)
     path: str = ""
 
-    def fragments(self) -> tuple[Fragment, ...]:
-        """The parsed fragments. Raises DamagedTableError, also if two of them share an id."""
-        found = tuple(map(parse_fragment, self.fragment_records))
+    def fragments(self, known: Mapping[bytes, Fragment] | None = None) -> tuple[Fragment, ...]:
+        """The parsed fragments. ``known``: some that were parsed before, by their records.
+
+        Raises DamagedTableError, also if two of them share an id.
+        """
+        known = known or {}
+        found = tuple(known.get(record) or parse_fragment(record) for record in self.fragment_records)
         if len({fragment.id for fragment in found}) < len(found):
             ids = sorted(fragment.id for fragment in found)
             twice = next(first for first, second in pairwise(ids) if first == second)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
-from dv_maintenance.files.arrays import int32s, int64s, strings
+from dv_maintenance.files.arrays import bools, flags, int32s, int64s, strings
 from dv_maintenance.files.avro.columns import Columns
 from dv_maintenance.files.avro.container import read_columns, read_records
 from dv_maintenance.files.avro.schema import Wanted
@@ -82,7 +82,7 @@ ENTRIES: Final = pa.schema(
 
 _LIST_VERSION: Final = 2
 _ENTRY_VERSION: Final = 2
-_LIST: Final[Wanted] = {"_VERSION": None, "_FILE_NAME": None, "_NUM_ADDED_FILES": None, "_NUM_DELETED_FILES": None}
+_LIST: Final[Wanted] = dict.fromkeys(("_VERSION", "_FILE_NAME", "_FILE_SIZE", "_NUM_ADDED_FILES", "_NUM_DELETED_FILES"))
 _FILE: Final = {
     "_FILE_NAME": "file_name",
     "_EXTERNAL_PATH": "external_path",
@@ -111,11 +111,14 @@ _IDENTITY: Final = ("partition", "bucket", "level", "companions", "file_name", "
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """One manifest in a list, with its number of entries of each kind."""
+    """One manifest in a list, with its size in bytes (``None`` if the list does not say) and its number of entries of
+    each kind. A manifest is written once, under a name with a UUID.
+    """
 
     name: str
     added: int
     deleted: int
+    size: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +129,13 @@ class Live:
     unmatched : number of DELETE entries of files that were never added. Paimon's readers ignore them, but they are a
         sign of damage.
     manifests : names of the manifests that were read.
+    read : the same as the lists named them.
     """
 
     entries: pa.Table
     unmatched: int
     manifests: tuple[str, ...] = ()
+    read: frozenset[ManifestFile] = frozenset()
 
 
 def live_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions, known: Live | None = None) -> Live:
@@ -146,15 +151,14 @@ def live_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions,
     """
     lists = [snapshot.base_list, snapshot.delta_list]
     manifests = [manifest for name in lists for manifest in manifest_files(layout, name, snapshot.id)]
-    if known is None or not set(known.manifests) <= {each.name for each in manifests}:
+    if known is None or not known.read <= set(manifests):
         known = Live(no_entries(), 0)
-    read = set(known.manifests)
-    fresh = [each for each in manifests if each.name not in read]
+    fresh = [each for each in manifests if each not in known.read]
     try:
         new = _entries(layout, fresh, partitions, snapshot.id, first=len(known.manifests))
-        live = merged([known.entries, *new])
+        live = _joined(known.entries, list(new)) if known.read else merged(new)
         names = (*known.manifests, *(each.name for each in fresh))
-        return Live(live.entries, known.unmatched + live.unmatched, names)
+        return Live(live.entries, known.unmatched + live.unmatched, names, frozenset(manifests))
     except DamagedTableError as damage:
         raise damage if damage.table else placed(layout, damage, snapshot.id) from None
 
@@ -193,6 +197,24 @@ def merged(parts: Iterable[pa.Table]) -> Live:
     return Live(live.filter(pc.invert(pc.is_in(added, value_set=deleted))), unmatched)
 
 
+def _joined(live: pa.Table, new: list[pa.Table]) -> Live:
+    """As :func:`merged`, onto files that are live: only those of the names in the new entries are compared."""
+    names = [column for part in new for column in part["file_name"].chunks]
+    if not names:
+        return Live(live, 0)
+    named = pc.is_in(live["file_name"], value_set=pa.concat_arrays(names))
+    concerned = live.filter(named)
+    small = merged([concerned, *new])
+    if not concerned.num_rows:
+        return Live(pa.concat_tables([live, small.entries]).combine_chunks(), small.unmatched)
+    stay = pc.is_in(identities(concerned), value_set=identities(small.entries))
+    rest = small.entries.slice(pc.sum(stay).as_py())
+    rows = np.flatnonzero(flags(named))[~flags(stay)]
+    keep = np.ones(live.num_rows, bool)
+    keep[rows] = False
+    return Live(pa.concat_tables([live.filter(bools(keep)), rest]).combine_chunks(), small.unmatched)
+
+
 def identities(entries: pa.Table) -> pa.Array:
     """What identifies the file of each entry, as text."""
     columns = [entries[name].cast(pa.string()).combine_chunks() for name in _IDENTITY]
@@ -212,7 +234,8 @@ def manifest_files(layout: Layout, name: str, version: int) -> list[ManifestFile
         added, deleted = record.get("_NUM_ADDED_FILES"), record.get("_NUM_DELETED_FILES")
         if not _is_name(manifest) or not isinstance(added, int) or not isinstance(deleted, int):
             raise placed(layout, DamagedTableError("an entry has an invalid file name or count"), version, name)
-        found.append(ManifestFile(str(manifest), added, deleted))
+        size = record.get("_FILE_SIZE")
+        found.append(ManifestFile(str(manifest), added, deleted, size if isinstance(size, int) else None))
     return found
 
 

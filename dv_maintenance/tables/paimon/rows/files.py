@@ -82,14 +82,17 @@ def match(entries: pa.Table, dvs: Sequence[DvEntry], bearers: pa.BooleanArray | 
 
     bearers : the entries whose DV a reader applies; by default all.
     """
+    if not dvs:
+        return Matched(pa.nulls(entries.num_rows, pa.int32()), ())
     names = ["partition", "bucket", "file_name"]
     keys = pc.binary_join_element_wise(*[entries[name].cast(pa.string()).combine_chunks() for name in names], text("/"))
     if bearers is not None:
         keys = pc.if_else(bearers, keys, pa.nulls(len(keys), keys.type))
     wanted = strings([f"{dv.partition}/{dv.bucket}/{dv.data_file}" for dv in dvs])
-    live = pc.is_in(wanted, value_set=keys).to_pylist()
     found = pc.index_in(keys, value_set=wanted)
-    return Matched(found, tuple(dv for dv, is_live in zip(dvs, live, strict=True) if not is_live))
+    # No two of them are of the same data file.
+    live = set(found.drop_null().to_pylist())
+    return Matched(found, tuple(dv for number, dv in enumerate(dvs) if number not in live))
 
 
 def counted(layout: Layout, dvs: Sequence[DvEntry], version: int) -> tuple[DvEntry, ...]:

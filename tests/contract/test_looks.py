@@ -1,0 +1,78 @@
+"""A look that builds on the last one: the same in every format, and it reads only what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.lance.log import manifest
+from dv_maintenance.tables.looks import AdvancingTable
+from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
+from dv_maintenance.testing.history import TableHistory
+from dv_maintenance.testing.looks import check_advanced
+
+FORMATS: dict[str, Callable[[str], TableBackend]] = {
+    "delta": DeltaBackend,
+    "lance": LanceBackend,
+    "paimon": PaimonBackend,
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_looks_build_on_each_other(name: str, tmp_path: Path) -> None:
+    history = TableHistory(FORMATS[name](str(tmp_path / "table")))
+    kept = None
+    for number in range(3):
+        history.append("a", 8)
+        history.append("b", 8)
+        history.delete_where(lambda row, number=number: row % 5 == number)
+        kept = check_advanced(history.table, kept)
+        opened = history.table
+        assert isinstance(opened, AdvancingTable)
+        assert opened.advanced(kept, opened.version()) is not None
+    purge(history.table, history.backend.engine())
+    check_advanced(history.table, kept)
+
+
+def test_paimon_reads_no_manifest_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    history = TableHistory(PaimonBackend(str(tmp_path / "table")))
+    for _ in range(4):
+        history.append("a", 2)
+    kept = history.table.snapshot(history.version)
+    history.append("a", 2)
+    asked: list[str] = []
+    get = Storage.get
+
+    def noted(self: Storage, path: str) -> bytes:
+        asked.append(path)
+        return get(self, path)
+
+    monkeypatch.setattr(Storage, "get", noted)
+    opened = history.table
+    assert isinstance(opened, AdvancingTable)
+    assert opened.advanced(kept, history.version) is not None
+    assert sum("/manifest-" in path and "list" not in path for path in asked) == 1
+
+
+def test_lance_parses_no_fragment_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    history = TableHistory(LanceBackend(str(tmp_path / "table")))
+    for _ in range(4):
+        history.append("a", 2)
+    kept = history.table.snapshot(history.version)
+    history.append("a", 2)
+    parsed: list[bytes] = []
+    parse = manifest.parse_fragment
+
+    def noted(record: bytes) -> manifest.Fragment:
+        parsed.append(record)
+        return parse(record)
+
+    monkeypatch.setattr(manifest, "parse_fragment", noted)
+    opened = history.table
+    assert isinstance(opened, AdvancingTable)
+    assert opened.advanced(kept, history.version) is not None
+    assert len(parsed) == 1
