@@ -222,7 +222,19 @@ def _end(data: bytes, at: int, kind: int, depth: int) -> int:
     if kind == STRUCT:
         while (header := data[at]) != _STOP:
             at = at + 1 if header >> 4 else read_varint(data, at + 1)[1]
-            at = _end(data, at, header & 0x0F, depth - 1)
+            of = header & 0x0F
+            # Most fields are numbers and short texts: a call for each would take most of the time.
+            if of in _INTEGERS:
+                stop = at + MAX_BYTES
+                while data[at] & 0x80:
+                    at += 1
+                    if at == stop:
+                        raise ThriftError("a number has too many bytes")
+                at += 1
+            elif of == BINARY and data[at] < 0x80:
+                at += 1 + data[at]
+            else:
+                at = _end(data, at, of, depth - 1)
         return at + 1
     if kind in (LIST, _SET):
         size, of, at = _list_header(data, at)
@@ -239,6 +251,9 @@ def _end(data: bytes, at: int, kind: int, depth: int) -> int:
     # Each element takes at least a byte: with a damaged size the loop ends with the bytes.
     for _ in range(size):
         for each in kinds:
+            if each in _INTEGERS and data[at] < 0x80:
+                at += 1
+                continue
             at = _end(data, at, each, depth - 1)
             if at > len(data):
                 raise IndexError
