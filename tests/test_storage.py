@@ -330,3 +330,18 @@ def test_an_answer_that_breaks_off_is_no_damage(
     with injected(ShortReads()), pytest.raises(StorageError, match=r"only \d+ of \d+ bytes of f arrived") as caught:
         read(Storage(sound.uri))
     assert caught.value.to_json()["retryable"]
+
+
+def test_arrow_writes_every_kind_of_bytes_to_a_store() -> None:
+    """Its own buffers are of signed bytes, which obstore refuses: a second footer never arrived."""
+    import obstore
+    from obstore.store import MemoryStore
+
+    from dv_maintenance.storage.failures import Handle
+
+    store = MemoryStore()
+    with pa.PythonFile(Handle("k", obstore.open_writer(store, "k")), mode="w") as sink:
+        sink.write(b"one, ")
+        sink.write(pa.py_buffer(b"two, "))
+        sink.write(memoryview(bytearray(b"three")))
+    assert bytes(store.get("k").bytes()) == b"one, two, three"

@@ -85,7 +85,8 @@ class Handle:
 
     def write(self, data: Any) -> Any:
         with storage_errors(self._path):
-            return self._inner.write(data)
+            # Arrow's own buffers are of signed bytes, which obstore refuses.
+            return self._inner.write(memoryview(data).cast("B"))
 
     def close(self) -> None:
         if not self.closed:

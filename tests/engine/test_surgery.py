@@ -25,6 +25,7 @@ from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.errors import DamagedTableError, VerificationError
 from dv_maintenance.files.parquet_footer import footer_bytes
 from dv_maintenance.files.parquet_groups import Footer
+from dv_maintenance.storage import Storage
 from dv_maintenance.tables.work import ColumnStats
 
 GROUP = 100
@@ -505,3 +506,17 @@ def test_instants_keep_the_writer_that_spark_asks_for(lake: Any, monkeypatch: py
         patch.setattr(Footer, "created_by", created)
         result = rewrite(lake.task([replace(source, dv=lake.dv(DELETED))], table.schema))
     assert (result.groups_copied, pq.read_metadata(lake.outputs()[0]).created_by) == (4, created)
+
+
+def test_stores_that_are_no_disk(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client of a store sends bytes later than it gets them."""
+    monkeypatch.setattr(Storage, "on_disk", lambda *_: False)
+    monkeypatch.setattr(copier, "_REMOTE_BLOCK", 1 << 16)
+    table = many({"i": (pa.int64(), list(range(1009))), "d": (pa.float64(), [0.5, math.nan])}, 200_000)
+    source = lake.write(table, row_group_size=50_000, use_dictionary=False, compression="none")
+    source = replace(source, dv=lake.dv([1]))
+    (lake.root / "out put").mkdir()
+    result = rewrite(lake.task([source], table.schema, compression="none"))
+    assert result.groups_copied == 3
+    left = pa.concat_tables([table.slice(0, 1), table.slice(2)])
+    assert lake.read(result.outputs[0].uri).column("i").to_pylist() == left.column("i").to_pylist()

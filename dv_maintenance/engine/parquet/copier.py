@@ -99,10 +99,12 @@ def _pages(file: pa.NativeFile, parts: Sequence[Part], sink: Any) -> list[_Pages
     walks = [PageWalk(part.pages[1], part.values, part.dictionary) for part in parts]
     sums = [_Digest() for _ in parts]
     at = [-1] * len(parts)
+    # A store's client sends what it was given later, and the buffer is used again.
+    keeps = isinstance(sink, pa.PythonFile)
     for number, data in _blocks(file, [part.pages for part in parts]):
         if at[number] < 0:
             at[number] = sink.tell()
-        sink.write(data)
+        sink.write(bytes(data) if keeps else data)
         walks[number].add(data)
         sums[number].add(data)
     for walk in walks:
