@@ -57,7 +57,9 @@ class _Live:
             raise _DoubtError
         domains = {**self.domains, **tail.domains}
         added = files_table(tail.table_of("add", ADD_COLUMNS), metadata)
-        since = Since(self.derived, self._gone(tail, added))
+        # Without what it was built from itself: no snapshot keeps all earlier ones alive.
+        computed = {name: value for name, value in self.derived.items() if name != SINCE}
+        since = Since(computed, self._gone(tail, added))
         return _Live(
             spliced(self.files, since, added),
             since.spliced(self.prints, fingerprints(added["path"])),

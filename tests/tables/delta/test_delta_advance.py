@@ -18,6 +18,7 @@ from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.table import DeltaTable
+from dv_maintenance.tables.model import SINCE
 from dv_maintenance.testing.looks import check_advanced
 
 MB = 1 << 20
@@ -133,6 +134,17 @@ def test_ordinary_commits_are_followed(log: Log) -> None:
         log.delete(f"p=1/f{at}.parquet", at)
         found = check_advanced(log.table, found)
     assert log.advanced(found) is found
+
+
+def test_no_snapshot_keeps_all_earlier_ones(log: Log) -> None:
+    found: DeltaSnapshot | None = load_snapshot(log.storage)
+    for at in range(5, 9):
+        log.delete(f"p=1/f{at}.parquet", at)
+        assert found is not None
+        found = log.advanced(found)
+    assert found is not None
+    assert SINCE not in found.derived[SINCE].derived
+    check_advanced(log.table, found)
 
 
 def test_a_checkpoint_that_agrees_is_followed(log: Log) -> None:
