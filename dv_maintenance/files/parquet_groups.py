@@ -71,6 +71,7 @@ class Part:
     type, codec : their numbers in parquet.thrift.
     exact : ``False`` if the footer says that a bound is truncated.
     bloom_filter : its length is -1 if the footer does not say it.
+    chunk, meta : ColumnChunk and ColumnMetaData, parsed once: to parse them takes as long as to copy a small row group.
     """
 
     pages: tuple[int, int]
@@ -82,6 +83,8 @@ class Part:
     offset_index: tuple[int, int] | None
     column_index: tuple[int, int] | None
     bloom_filter: tuple[int, int] | None
+    chunk: Struct
+    meta: Struct
 
     @property
     def by_bytes(self) -> bool:
@@ -91,11 +94,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A row group. ``data``: its encoded metadata."""
+    """A row group. ``data``: its encoded metadata; ``parsed``: the same, parsed."""
 
     data: bytes
     rows: int
     parts: tuple[Part, ...]
+    parsed: Struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +168,7 @@ class Footer:
         data = self._groups[index]
         group = Struct.parse(data)
         parts = tuple(self._part(Struct.parse(chunk)) for chunk in group.list(_COLUMNS, STRUCT))
-        return Group(data, _required(group, _GROUP_ROWS), parts)
+        return Group(data, _required(group, _GROUP_ROWS), parts, group)
 
     def _part(self, chunk: Struct) -> Part:
         meta = chunk.struct(_META)
@@ -184,6 +188,8 @@ class Footer:
             self._optional(chunk, *_OFFSET_INDEX),
             self._optional(chunk, *_COLUMN_INDEX),
             self._bloom(meta),
+            chunk,
+            meta,
         )
 
     def _optional(self, struct: Struct, offset: int, length: int) -> tuple[int, int] | None:
@@ -206,18 +212,16 @@ def moved(group: Group, places: Sequence[Place], paths: Sequence[Value]) -> byte
     """The metadata of a row group whose column chunks are now at ``places``. ``paths``: of the columns in the schema of
     the new file.
     """
-    parsed = Struct.parse(group.data)
-    chunks = zip(parsed.list(_COLUMNS, STRUCT), group.parts, places, paths, strict=True)
+    parsed = group.parsed.copy()
+    chunks = zip(group.parts, places, paths, strict=True)
     parsed.replace(_COLUMNS, list_of(STRUCT, [_moved_chunk(*each) for each in chunks]))
     if places:
         parsed.replace(_GROUP_OFFSET, number(I64, min(place.pages for place in places)))
     return parsed.encode()
 
 
-def _moved_chunk(data: bytes, part: Part, place: Place, path: Value) -> bytes:
-    chunk = Struct.parse(data)
-    meta = chunk.struct(_META)
-    assert meta is not None, "a Group has been checked"
+def _moved_chunk(part: Part, place: Place, path: Value) -> bytes:
+    chunk, meta = part.chunk.copy(), part.meta.copy()
     shift = place.pages - part.pages[0]
     for id_ in (_DATA, _INDEX, _DICTIONARY):
         # Some writers store 0 for a page that they don't have.

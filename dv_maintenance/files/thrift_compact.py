@@ -107,6 +107,9 @@ class Struct:
         parts.append(bytes([_STOP]))
         return b"".join(parts)
 
+    def copy(self) -> Struct:
+        return Struct(dict(self.fields))
+
     def integer(self, id_: int) -> int | None:
         """The number in a field, ``None`` if it is missing. Raises ThriftError."""
         value = self.fields.get(id_)
