@@ -11,9 +11,8 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raw_log import PROTOCOL, Action, add, dv, metadata, remove
+from raw_log import PROTOCOL, Action, RawLog, add, dv, metadata, remove
 
-from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
@@ -33,9 +32,9 @@ class Log:
     """A log without data files, and what is live in it: DV and size by path."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder / "_delta_log"
-        self.folder.mkdir(parents=True)
-        self.storage = Storage(str(folder))
+        self.raw = RawLog(folder)
+        self.folder = self.raw.log
+        self.storage = self.raw.storage
         self.table = DeltaTable(self.storage)
         self.version = -1
         self.clock = 1_700_000_000
@@ -204,6 +203,12 @@ def another_checkpoint(log: Log) -> None:
     log.commit(log.add("instead", None), log.add("more", None), version=log.version)
 
 
+def rewritten_checkpoint(log: Log) -> None:
+    log.new_files(1)
+    (path,) = log.folder.glob("*.checkpoint.parquet")
+    os.utime(path, (log.clock, log.clock))
+
+
 def checkpoint_before_the_kept_version(log: Log) -> None:
     path = log.folder / f"{log.version:020d}.json"
     aside = path.rename(path.with_suffix(".aside"))
@@ -236,6 +241,29 @@ def test_in_doubt_the_whole_log_is_read(log: Log, change: object) -> None:
     assert callable(change)
     change(log)
     assert log.advanced(kept) is None
+
+
+def test_a_checkpoint_with_another_time_is_another_one(log: Log) -> None:
+    log.checkpoint()
+    log.new_files(1)
+    kept = load_snapshot(log.storage)
+    assert log.advanced(kept) is kept
+    rewritten_checkpoint(log)
+    assert log.advanced(kept) is None
+
+
+def test_a_checkpoint_forgets_transactions(log: Log) -> None:
+    """Those whose time is over (delta.setTransactionRetentionDuration): readers of the checkpoint do not know them."""
+    log.commit({"txn": {"appId": "old", "version": 1, "lastUpdated": 5}})
+    kept = load_snapshot(log.storage)
+    assert "old" in kept.transactions
+    log.new_files(1)
+    held = [log.add(path, descriptor) for path, descriptor in log.live.items()]
+    log.raw.parquet(f"{log.version:020d}.checkpoint.parquet", PROTOCOL, own_metadata(), *held)
+    found = log.advanced(kept)
+    assert found is not None
+    assert not found.transactions
+    check_advanced(log.table, kept)
 
 
 def test_a_snapshot_with_warnings_is_not_built_on(log: Log) -> None:
