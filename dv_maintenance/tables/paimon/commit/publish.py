@@ -232,7 +232,16 @@ class _Rules(Rules[Draft]):
         kept = [filled(record, types, "manifest lists") for record in [*base, *delta]]
         sizes = {}
         for index, (key, listed) in enumerate((("baseManifestList", kept), ("deltaManifestList", new))):
-            data = write_records(template, listed)
+            try:
+                data = write_records(template, listed)
+            except ValueError as error:
+                # Only a schema with a field that Paimon does not know and that has no default asks for more.
+                raise DamagedTableError(
+                    f"the schema of snapshot {before.id}'s manifest lists does not fit their entries: {error}",
+                    table=self.place.uri,
+                    version=before.id,
+                    done="nothing was committed",
+                ) from error
             files.put(f"manifest-list-{name}-{index}", data)
             sizes[key] = (f"manifest-list-{name}-{index}", len(data))
         index_manifest = before.index_manifest
