@@ -202,6 +202,8 @@ class RewriteTask:
     order_by : fields of the scan's schema, see ``RewriteBin``.
     format : of the new files, ``parquet`` or ``orc``.
     compression_required : whether the table itself names ``compression``, so that no file may have another one.
+    bytes_have_order : whether the table's readers order bytes as Parquet does, unsigned. If not, columns of bytes get
+        no bounds, and no dictionary that readers may take for complete.
     """
 
     id: str
@@ -214,6 +216,7 @@ class RewriteTask:
     file_name: str = "part-{task}-{uuid}{codec}.parquet"
     format: str = "parquet"
     compression_required: bool = True
+    bytes_have_order: bool = True
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "scan": self.scan.to_json()}

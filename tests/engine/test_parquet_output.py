@@ -186,3 +186,18 @@ def test_dictionaries_of_long_decimals_are_not_all_there_is() -> None:
     assert [meta is not None and 13 in meta.fields for meta in metas] == [False, True]
     assert read.metadata.row_group(0).column(0).statistics.has_min_max
     assert read.read().equals(pa.table(columns))
+
+
+@pytest.mark.parametrize("have_order", [True, False])
+def test_bytes_that_readers_order_otherwise_have_no_bounds(have_order: bool) -> None:
+    sink = pa.BufferOutputStream()
+    rows = pa.record_batch({"b": [b"\xff", b"\x01"] * 50, "t": ["a", "b"] * 50, "d": [Decimal(1), Decimal(2)] * 50})
+    output = ParquetOutput(sink, rows.schema, bytes_have_order=have_order, store_decimal_as_integer=True)
+    output.write([rows])
+    output.close()
+    file = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
+    assert file.read().to_pylist() == rows.to_pylist()
+    assert bounded(file.metadata) == [["b", "t", "d"] if have_order else ["t", "d"]]
+    complete = [file.metadata.row_group(0).column(leaf).has_dictionary_page for leaf in range(2)]
+    assert complete == [True, True], "it is still there for those who decode with it"
+    assert file.metadata.row_group(0).column(0).statistics.null_count == 0

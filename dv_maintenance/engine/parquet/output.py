@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["ParquetOutput"]
 
 _FIXED: Final = "FIXED_LEN_BYTE_ARRAY"
+_BYTES: Final = "BYTE_ARRAY"
 
 
 class ParquetOutput:
     """Writes row groups to ``sink``, which remains open: rows of ``schema``, and row groups of other files.
 
     layout : of the file, if it is not that of ``schema`` and ``options``.
+    bytes_have_order : see ``RewriteTask``; row groups that are copied keep what their own writer claimed.
     options : of Arrow's writer.
 
     Arrow leaves NaN out of the bounds of floats, and its bounds are known only once a file is closed. In Spark NaN is
@@ -43,8 +45,17 @@ class ParquetOutput:
     file as unused bytes.
     """
 
-    def __init__(self, sink: Any, schema: pa.Schema, layout: Layout | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        sink: Any,
+        schema: pa.Schema,
+        layout: Layout | None = None,
+        *,
+        bytes_have_order: bool = True,
+        **options: Any,
+    ) -> None:
         self._sink = sink
+        self._bytes_have_order = bytes_have_order
         self._required = layout is not None and layout.required
         self._layout: Layout | None = None
         self._schema = schema if layout is None else layout.schema
@@ -133,10 +144,11 @@ class ParquetOutput:
             assert self._layout is not None, "a row group was copied"
             stored = composed(self._layout.template, self._groups(), keys or {})
             footer = parsed(stored)
-        nan = [floats.nan for floats in self._floats]
-        open_ended = self._open_ended(footer)
-        if any(nan) or any(open_ended):
-            stored = without_claims(stored, nan, open_ended)
+        unordered = [set() if group in self._copied else self._unordered(footer) for group in range(self.groups)]
+        unbounded = [floats.nan | more for floats, more in zip(self._floats, unordered, strict=True)]
+        open_ended = [found | more for found, more in zip(self._open_ended(footer), unordered, strict=True)]
+        if any(unbounded) or any(open_ended):
+            stored = without_claims(stored, unbounded, open_ended)
         elif not self._copied:
             return
         self._sink.write(framed(stored))
@@ -161,6 +173,17 @@ class ParquetOutput:
             }
             for group, floats in enumerate(self._floats)
         ]
+
+    def _unordered(self, footer: Any) -> set[int]:
+        """The columns of plain bytes, if readers differ about their order."""
+        if self._bytes_have_order:
+            return set()
+        columns = [footer.schema.column(leaf) for leaf in range(footer.num_columns)]
+        return {
+            leaf
+            for leaf, column in enumerate(columns)
+            if column.physical_type == _BYTES and column.logical_type.type == "NONE"
+        }
 
     def _begin(self) -> None:
         self._writer = pq.ParquetWriter(self._sink, self._schema, metadata_collector=self._footers, **self._options)

@@ -113,6 +113,7 @@ class ParquetFile:
             self._sink,
             files.schema,
             files.layout,
+            bytes_have_order=files.task.bytes_have_order,
             compression=files.codec,
             use_dictionary=repetitive or False,
             store_schema=False,
