@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 AIRFLOW := .cache/airflow
 
 .PHONY: help setup java judges lint types imports quick check test tests deep demo ui airflow-environment airflow
-.PHONY: screenshots matrix bench docs dist clean
+.PHONY: screenshots matrix bench bench-quick docs dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -93,6 +93,9 @@ matrix: setup ## Run the tests on the oldest and newest Dagster, PySpark and Pyt
 
 bench: setup judges ## Measure against deltalake and delta-spark (a while; see docs/benchmarks.md)
 	for script in benchmarks/bench_*.py; do $(RUN) python $$script || exit 1; done
+
+bench-quick: setup ## Measure our work against peers on small tables: does every case still work?
+	$(RUN) python benchmarks/bench_peers.py --quick
 
 docs: setup ## The documentation as a site, in site/ (then: python -m http.server -b 127.0.0.1 -d site)
 	NO_MKDOCS_2_WARNING=1 $(UV) run --frozen --group docs mkdocs build --quiet --strict

@@ -13,104 +13,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from peers.tables import TARGET, at_random, build, copy
+from peers.watch import Watch
 
 ROOT = Path(__file__).parent.parent
 JARS = ROOT / ".cache" / "jars" / "delta-4.4.0"
 CORES = 2
-TARGET = 128 << 20
 MEMORY_LIMIT = 350 << 20
 CONTENDERS = ("ours", "deltalake", "delta-spark")
-
-
-# -- the table ---------------------------------------------------------------------------------------------------
-
-
-def build(root: Path, rows: int, files: int, deleted: float) -> None:
-    """A Delta table of one commit: ``files`` files, each with a DV of random positions."""
-    from dv_maintenance.dv import DeletionVector, delta
-
-    (root / "_delta_log").mkdir(parents=True)
-    rng = np.random.default_rng(7)
-    per_file = rows // files
-    adds, vectors = [], []
-    for number in range(files):
-        name = f"part-{number:05}.parquet"
-        pq.write_table(_rows(rng, number * per_file, per_file), root / name, store_schema=False)
-        vectors.append(DeletionVector.from_mask(pa.array(rng.random(per_file) < deleted)))
-        stats = {"numRecords": per_file, "tightBounds": False}
-        adds.append({"path": name, "partitionValues": {}, "size": (root / name).stat().st_size, "stats": stats})
-    descriptors = []
-    for packed in delta.pack(vectors):
-        (root / packed.path).write_bytes(packed.data)
-        descriptors += packed.descriptors
-    fields = {"id": "long", "count": "long", "value": "double", "name": "string", "at": "timestamp"}
-    schema = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields.items()]
-    actions: list[dict[str, Any]] = [
-        {"commitInfo": {"timestamp": 0, "operation": "WRITE", "operationParameters": {}}},
-        {
-            "protocol": {
-                "minReaderVersion": 3,
-                "minWriterVersion": 7,
-                "readerFeatures": ["deletionVectors"],
-                "writerFeatures": ["deletionVectors"],
-            }
-        },
-        {
-            "metaData": {
-                "id": "7b8e2f0c-2f57-4f0e-9f0a-0d6f0f3f2a11",
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": json.dumps({"type": "struct", "fields": schema}),
-                "partitionColumns": [],
-                "configuration": {"delta.enableDeletionVectors": "true", "delta.targetFileSize": str(TARGET)},
-                "createdTime": 0,
-            }
-        },
-    ]
-    for add, descriptor in zip(adds, descriptors, strict=True):
-        stats = json.dumps(add.pop("stats"))
-        body = {**add, "modificationTime": 0, "dataChange": True, "stats": stats}
-        actions.append({"add": {**body, "deletionVector": descriptor.to_json()}})
-    commit = root / "_delta_log" / "00000000000000000000.json"
-    commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
-
-
-def _rows(rng: np.random.Generator, first: int, count: int) -> pa.Table:
-    ids = pa.array(np.arange(first, first + count))
-    noise = pa.array(rng.integers(0, 10**12, count)).cast(pa.string())
-    return pa.table(
-        {
-            "id": ids,
-            "count": rng.integers(0, 2**40, count),
-            "value": rng.normal(size=count),
-            "name": pc.binary_join_element_wise("customer", pc.utf8_lpad(noise, 12, "0"), "-"),
-            "at": pa.array(rng.integers(1_700_000_000_000_000, 1_760_000_000_000_000, count)).cast(
-                pa.timestamp("us", tz="UTC")
-            ),
-        }
-    )
-
-
-def copy(table: Path, target: Path) -> Path:
-    """Files that nobody changes are shared; the log is not."""
-    target.mkdir()
-    for file in table.iterdir():
-        if file.is_file():
-            os.link(file, target / file.name)
-    shutil.copytree(table / "_delta_log", target / "_delta_log")
-    return target
 
 
 # -- the contenders, each in a process of its own ----------------------------------------------------------------
@@ -169,66 +86,6 @@ RUNNERS = dict(zip(CONTENDERS, (run_ours, run_deltalake, run_delta_spark), stric
 # -- watching them -----------------------------------------------------------------------------------------------
 
 
-class Watch(threading.Thread):
-    """CPU seconds and peak memory of a process and all its descendants, from /proc."""
-
-    def __init__(self, root: int) -> None:
-        super().__init__(daemon=True)
-        self.root = root
-        self.cpu: dict[int, float] = {}
-        self.workers: dict[int, int] = {}
-        self.peak = 0
-        self._stop_now = threading.Event()
-
-    def run(self) -> None:
-        while not self._stop_now.wait(0.05):
-            self.sample()
-
-    def finish(self) -> None:
-        self._stop_now.set()
-        self.join()
-
-    def sample(self) -> None:
-        parents = {int(pid): self._parent(pid) for pid in os.listdir("/proc") if pid.isdigit()}
-        family = {self.root}
-        while grown := {pid for pid, parent in parents.items() if parent in family} - family:
-            family |= grown
-        resident = 0
-        for pid in family:
-            try:
-                stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                status = dict(
-                    line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line
-                )
-                command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            except OSError:
-                continue  # gone meanwhile
-            self.cpu[pid] = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
-            resident += _bytes(status.get("VmRSS"))
-            # The daemon only forks; its children are the workers.
-            if b"pyspark.daemon" in command and parents.get(pid) in self.cpu and self._is_worker(pid, parents):
-                self.workers[pid] = _bytes(status.get("VmHWM"))
-        self.peak = max(self.peak, resident)
-
-    @staticmethod
-    def _is_worker(pid: int, parents: dict[int, int]) -> bool:
-        try:
-            return b"pyspark.daemon" in Path(f"/proc/{parents[pid]}/cmdline").read_bytes()
-        except OSError:
-            return False
-
-    @staticmethod
-    def _parent(pid: str) -> int:
-        try:
-            return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            return 0
-
-
-def _bytes(kilobytes: str | None) -> int:
-    return int(kilobytes.split()[0]) << 10 if kilobytes else 0
-
-
 def measure(contender: str, table: Path) -> dict[str, Any]:
     command = [sys.executable, __file__, "--run", contender, "--table", str(table)]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
@@ -268,7 +125,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="bench-rewrite-") as folder:
         table = Path(folder) / "table"
-        build(table, args.rows, args.files, args.deleted)
+        build(table, args.rows, args.files, at_random(args.deleted))
         print(f"{args.rows:,} rows in {args.files} files, {args.deleted:.0%} deleted at random, local[{CORES}]")
         print(f"{'':12}{'wall s':>8}{'CPU s':>8}{'peak MB':>9}{'out MB':>8}")
         results = {}

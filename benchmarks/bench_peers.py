@@ -1,0 +1,77 @@
+"""Our work against a peer's on the same tables, in turns: ratios below 1 say that we need less.
+
+    python benchmarks/bench_peers.py [--quick] [--only CASE]... [--rounds N] [--json FILE]
+
+A run of all cases writes benchmarks/peers/results.json and the table in docs/benchmarks.md. ``--quick`` takes small
+tables and writes neither: it shows that every case works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from peers import page
+from peers.cases import CASES, Case
+from peers.pairs import as_json, measured
+
+ROUNDS = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small tables, one round")
+    parser.add_argument("--only", action="append", choices=[case.name for case in CASES], help="repeatable")
+    parser.add_argument("--rounds", type=int, help=f"default: {ROUNDS}, or 1 with --quick")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there instead")
+    parser.add_argument("--side", nargs=3, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.side:
+        work_on(*args.side)
+        return
+    chosen = [case for case in CASES if args.only is None or case.name in args.only]
+    rounds = args.rounds or (1 if args.quick else ROUNDS)
+    results = [compare(case, quick=args.quick, rounds=rounds) for case in chosen]
+    if args.json is not None:
+        args.json.write_text(as_json(results))
+    elif not args.quick:
+        page.RESULTS.write_text(as_json(results if args.only is None else updated(results)))
+        page.write()
+
+
+def compare(case: Case, *, quick: bool, rounds: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        found = measured(case, Path(folder), quick=quick, rounds=rounds)
+    ratio = found["ratio"]
+    print(
+        f"{case.what:32} {case.peer:24} wall {ratio['wall']:5.2f} ({ratio['least']:.2f} to {ratio['greatest']:.2f}), "
+        f"goal {case.goal}; CPU {ratio['cpu']:.2f}; ours {found['ours']['wall']:.2f} s",
+        flush=True,
+    )
+    return found
+
+
+def updated(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The results of the last run, with these in their places."""
+    last = {case["name"]: case for case in json.loads(page.RESULTS.read_text())["cases"]}
+    last |= {case["name"]: case for case in results}
+    return [last[case.name] for case in CASES if case.name in last]
+
+
+def work_on(name: str, side: str, place: str) -> None:
+    """In a process of its own: prints the seconds of the work."""
+    (case,) = (case for case in CASES if case.name == name)
+    work = case.ours if side == "ours" else case.theirs
+    assert callable(work)
+    started = time.perf_counter()
+    work(place)
+    print(time.perf_counter() - started)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""The table of results in docs/benchmarks.md, from the JSON of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent.parent
+RESULTS = Path(__file__).parent / "results.json"
+PAGE = ROOT / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- peers: begin -->\n", "<!-- peers: end -->\n"
+
+
+def rendered(found: dict[str, Any]) -> str:
+    about = found["environment"]
+    versions = ", ".join(f"{name} {version}" for name, version in about["packages"].items())
+    lines = [
+        f"{about['cores']} cores, load {about['load']} when the run began; Python {about['python']}, {versions}.",
+        "",
+        "| case | peer | wall (least to greatest) | goal | CPU | memory | ours: wall s, CPU s | theirs |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for case in found["cases"]:
+        ratio = case["ratio"]
+        memory = f"{ratio['peak']:.2f}" if "peak" in ratio else ""
+        ours, theirs = (f"{case[side]['wall']:.2f}, {case[side]['cpu']:.2f}" for side in ("ours", "theirs"))
+        lines.append(
+            f"| {case['what']} | {case['peer']} | **{ratio['wall']:.2f}** ({ratio['least']:.2f} to "
+            f"{ratio['greatest']:.2f}) | {case['goal']} | {ratio['cpu']:.2f} | {memory} | {ours} | {theirs} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def with_results(page: str, found: dict[str, Any]) -> str:
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return head + BEGIN + rendered(found) + END + tail
+
+
+def write() -> None:
+    PAGE.write_text(with_results(PAGE.read_text(), json.loads(RESULTS.read_text())))

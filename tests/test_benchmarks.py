@@ -1,0 +1,32 @@
+"""The comparison with peers works, and the page shows what its last run measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+def test_the_page_shows_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from peers import page  # type: ignore[import-not-found]
+
+    text = page.PAGE.read_text()
+    assert page.BEGIN in text
+    assert page.with_results(text, json.loads(page.RESULTS.read_text())) == text
+
+
+def test_both_sides_run(tmp_path: Path) -> None:
+    """One case on a small table: the whole harness."""
+    found = tmp_path / "found.json"
+    command = [sys.executable, str(BENCHMARKS / "bench_peers.py"), "--quick", "--only", "random", "--json", str(found)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert said.startswith("purge, 30 % at random")
+    [case] = json.loads(found.read_text())["cases"]
+    assert case["ratio"]["least"] <= case["ratio"]["wall"] <= case["ratio"]["greatest"]
+    assert all(case[side][key] > 0 for side in ("ours", "theirs") for key in ("wall", "cpu", "peak"))
