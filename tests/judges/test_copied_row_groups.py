@@ -77,7 +77,7 @@ def test_spark_finds_what_it_found(
     kind = "INT96" if int96 else "TIMESTAMP_MICROS"
     spark.conf.set("spark.sql.parquet.outputTimestampType", kind)
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    settings = {"parquet.block.size": "100000", "parquet.page.size": "10000", **options}
+    settings = {"parquet.block.size": "60000", "parquet.page.size": "10000", **options}
     try:
         # Arrow writes all timestamps of a file as INT96, or none.
         more = [] if int96 else ["timestamp_ntz'2024-05-06 07:08:09.123456' + make_dt_interval(0, 0, 0, id) AS ntz"]
