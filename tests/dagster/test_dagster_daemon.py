@@ -50,7 +50,7 @@ class Gate:
 
             def handle_any(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                if gate.denies(self.path):
+                if gate.denies(self.command, self.path):
                     self._answer(403, [], b"")
                     return
                 upstream = http.client.HTTPConnection(gate._upstream.hostname, gate._upstream.port)
@@ -80,12 +80,13 @@ class Gate:
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
-    def denies(self, path: str) -> bool:
-        """Whether it answers "forbidden"; waits until it knows."""
+    def denies(self, command: str, path: str) -> bool:
+        """Whether it answers "forbidden"; waits until it knows. It says at once whether a file exists: ticks ask."""
         if not urlsplit(path).path.endswith(".parquet"):
             return False
-        for held in [opened for table, opened in self._held.items() if f"/{table}/" in path]:
-            held.wait()
+        if command != "HEAD":
+            for held in [opened for table, opened in self._held.items() if f"/{table}/" in path]:
+                held.wait()
         return any(f"/{table}/" in path for table in self._denied)
 
     @contextmanager
