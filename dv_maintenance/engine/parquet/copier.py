@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any, Final
+from zlib import crc32
 
-import numpy as np
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError
@@ -19,7 +18,7 @@ from dv_maintenance.files.parquet_groups import Group, Part, Place, bloom_filter
 from dv_maintenance.files.parquet_pages import PageError, PageWalk
 from dv_maintenance.files.thrift_compact import Struct, ThriftError, Value
 
-__all__ = ["CopiedGroup", "copy_group", "digests"]
+__all__ = ["CopiedGroup", "checksums", "copy_group"]
 
 # From an object store each read is a request; from local disk a block should not leave the processor's cache before it
 # is checked and written.
@@ -27,8 +26,6 @@ _REMOTE_BLOCK: Final = 8 << 20
 _LOCAL_BLOCK: Final = 512 << 10
 _SMALL: Final = 256 << 10
 _BLOOM_HEAD: Final = 64
-_WORD: Final = 8
-_SUMMED: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +33,12 @@ class CopiedGroup:
     """A row group in its new file.
 
     data : its encoded metadata.
-    digests : of the pages of each column chunk.
+    checksums : of the pages of each column chunk.
     size : bytes of all its parts.
     """
 
     data: bytes
-    digests: tuple[bytes, ...]
+    checksums: tuple[int, ...]
     size: int
 
 
@@ -75,15 +72,15 @@ def copy_group(file: pa.NativeFile, group: Group, paths: Sequence[Value], sink: 
         Place(pages.at, offset, column, bloom)
         for pages, offset, column, bloom in zip(found, indexes.offsets, indexes.columns, blooms, strict=True)
     ]
-    return CopiedGroup(moved(group, places, paths), tuple(pages.digest for pages in found), sink.tell() - begin)
+    return CopiedGroup(moved(group, places, paths), tuple(pages.checksum for pages in found), sink.tell() - begin)
 
 
-def digests(file: pa.NativeFile, ranges: Sequence[tuple[int, int]]) -> tuple[bytes, ...]:
-    """The digest of each range (offset, length) of a file. Raises PageError if two overlap or the file ends earlier."""
-    found = [_Digest() for _ in ranges]
+def checksums(file: pa.NativeFile, ranges: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """The CRC-32 of each range (offset, length) of a file. Raises PageError if two overlap or the file ends earlier."""
+    found = [0] * len(ranges)
     for number, data in _blocks(file, ranges):
-        found[number].add(data)
-    return tuple(digest.end() for digest in found)
+        found[number] = crc32(data, found[number])
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +89,12 @@ class _Pages:
 
     at: int
     starts: list[int]
-    digest: bytes
+    checksum: int
 
 
 def _pages(file: pa.NativeFile, parts: Sequence[Part], sink: Any) -> list[_Pages]:
     walks = [PageWalk(part.pages[1], part.values, part.dictionary) for part in parts]
-    sums = [_Digest() for _ in parts]
+    sums = [0] * len(parts)
     at = [-1] * len(parts)
     # A store's client sends what it was given later, and the buffer is used again.
     keeps = isinstance(sink, pa.PythonFile)
@@ -106,14 +103,14 @@ def _pages(file: pa.NativeFile, parts: Sequence[Part], sink: Any) -> list[_Pages
             at[number] = sink.tell()
         sink.write(bytes(data) if keeps else data)
         walks[number].add(data)
-        sums[number].add(data)
+        sums[number] = crc32(data, sums[number])
     for walk in walks:
         walk.end()
     if min(at, default=0) < 0:
         raise PageError("a column chunk has no pages")
     return [
-        _Pages(begin, [part.pages[0] + start for start in walk.starts], digest.end())
-        for begin, part, walk, digest in zip(at, parts, walks, sums, strict=True)
+        _Pages(begin, [part.pages[0] + start for start in walk.starts], checksum)
+        for begin, part, walk, checksum in zip(at, parts, walks, sums, strict=True)
     ]
 
 
@@ -145,36 +142,6 @@ def _fill(file: pa.NativeFile, buffer: memoryview, at: int) -> int:
     if not count:
         raise PageError(f"the file ends at byte {at}")
     return count
-
-
-class _Digest:
-    """Of a stream of bytes, however it is cut: the sums of blocks of words. It finds mistakes, it is no signature."""
-
-    def __init__(self) -> None:
-        self._hash = blake2b(digest_size=16)
-        self._rest = b""
-        self._length = 0
-
-    def add(self, data: memoryview) -> None:
-        self._length += len(data)
-        if self._rest:
-            missing = _SUMMED - len(self._rest)
-            self._rest += bytes(data[:missing])
-            data = data[missing:]
-            if len(self._rest) < _SUMMED:
-                return
-            self._sum(memoryview(self._rest))
-        whole = len(data) // _SUMMED * _SUMMED
-        self._sum(data[:whole])
-        self._rest = bytes(data[whole:])
-
-    def end(self) -> bytes:
-        self._hash.update(self._rest + self._length.to_bytes(8, "little"))
-        return self._hash.digest()
-
-    def _sum(self, data: memoryview) -> None:
-        words = np.frombuffer(data, np.uint64).reshape(-1, _SUMMED // _WORD)
-        self._hash.update(words.sum(axis=1).tobytes())
 
 
 class _Small:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from dv_maintenance.engine.faults import writing
-from dv_maintenance.engine.parquet.copier import digests
+from dv_maintenance.engine.parquet.copier import checksums
 from dv_maintenance.errors import VerificationError
 from dv_maintenance.files.parquet_pages import PageError
 
@@ -43,10 +43,10 @@ def check_copies(storage: Storage, uri: str, footer: Any, copied: Sequence[tuple
             _check_metadata(uri, group, wanted)
             chunks = [group.column(leaf) for leaf in range(group.num_columns)]
             try:
-                stored = digests(file, [_pages(chunk) for chunk in chunks])
+                stored = checksums(file, [_pages(chunk) for chunk in chunks])
             except (PageError, pa.ArrowException) as error:
                 raise _differs(uri, wanted, str(error)) from error
-            if stored != found.digests:
+            if stored != found.checksums:
                 raise _differs(uri, wanted, "its bytes are others")
 
 

@@ -44,7 +44,7 @@ class Prices(BaseModel):
         return self.copy_price * size / _GB
 
     def rewriting(self, read: float, written: float, copied: float) -> float:
-        """Rewriting files of ``read`` bytes into ``written``, of which ``copied`` are not decoded."""
+        """Rewriting files of ``read`` bytes into ``written``, ``copied`` of them without decoding."""
         return self.decoding(max(0.0, read - copied)) + self.encoding(max(0.0, written - copied)) + self.copying(copied)
 
     def keeping(self, size: float, days: float) -> float:
