@@ -38,6 +38,7 @@ import pyarrow.compute as pc
 from dv_maintenance.dv import z85
 from dv_maintenance.dv.descriptor import DvDescriptor, dv_file_path
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
+from dv_maintenance.files.arrays import int64s, strings
 from dv_maintenance.storage import RawName, staged_for
 from dv_maintenance.tables.model import ExpiredFile
 
@@ -147,7 +148,7 @@ def needed_files(
     ------
     DamagedTableError : the file of a live or unexpired DV can't be determined; deleting would be guessing.
     """
-    unexpired = pc.greater_equal(tombstones["deletion_timestamp"], cutoff)
+    unexpired = pc.greater_equal(tombstones["deletion_timestamp"], int64s([cutoff])[0])
     recent, past = tombstones.filter(unexpired), tombstones.filter(pc.invert(unexpired))
     elsewhere: set[str] = set()
     live_paths = paths_of(storage, snapshot.files["path"], elsewhere) | dv_paths(storage, snapshot.files, elsewhere)
@@ -192,8 +193,8 @@ def dv_paths(storage: Storage, table: pa.Table, elsewhere: set[str]) -> set[str]
             table=storage.uri,
         )
     # DVs share files: each file is decoded once.
-    packed = pc.unique(names.filter(pc.equal(kinds, "u"))).to_pylist()
-    absolute = pc.unique(names.filter(pc.equal(kinds, "p")))
+    packed = pc.unique(names.filter(pc.equal(kinds, strings(["u"])[0]))).to_pylist()
+    absolute = pc.unique(names.filter(pc.equal(kinds, strings(["p"])[0])))
     return _dv_files(packed) | paths_of(storage, absolute, elsewhere)
 
 

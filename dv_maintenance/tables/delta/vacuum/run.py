@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, StorageError, UsageError
+from dv_maintenance.files.arrays import bools, combined, int64s, numbers
 from dv_maintenance.storage import FileInfo, RawName
 from dv_maintenance.tables.delta.commit.presence import listed
 from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
@@ -198,7 +199,7 @@ class _Rules:
 
     def totals(self, files: Sequence[ExpiredFile]) -> tuple[int, int]:
         """Live files, files inside the retention, and files to delete, with sizes from the log."""
-        recent = self.removed.filter(pc.greater_equal(self.removed["deletion_timestamp"], self.cutoff))
+        recent = self.removed.filter(pc.greater_equal(self.removed["deletion_timestamp"], int64s([self.cutoff])[0]))
         size = sum(pc.sum(sizes).as_py() or 0 for sizes in (self.snapshot.files["size"], recent["size"]))
         listed = self.kept.total() - self.kept[FOREIGN]
         count = self.snapshot.files.num_rows + recent.num_rows if self.lite else listed
@@ -220,17 +221,20 @@ class _Rules:
         """Data files that tombstones inside the retention name, with the sizes of the log. Files outside of the table
         are not deleted, and when protected ones will be is not known.
         """
-        recent = self.removed.filter(pc.greater_equal(self.removed["deletion_timestamp"], self.cutoff))
+        recent = self.removed.filter(pc.greater_equal(self.removed["deletion_timestamp"], int64s([self.cutoff])[0]))
         outside = pc.match_substring_regex(recent["path"], "://|^/")
         live = pc.is_in(recent["path"], value_set=self.snapshot.files["path"].combine_chunks())
         recent = recent.filter(pc.invert(pc.or_(outside, live)))
-        files = recent.group_by("path").aggregate([("deletion_timestamp", "max"), ("size", "max")])
         if self.protected.reasons:
-            names = files["path"].to_pylist()
+            names = recent["path"].to_pylist()
             held = [self.protected.reason(path_of(self.storage, RawName(name))) is not None for name in names]
-            files = files.filter(pa.array(np.logical_not(held)))
-        at = files["deletion_timestamp_max"].to_numpy() + retention
-        return by_day(at, pc.fill_null(files["size_max"], 0).to_numpy())
+            recent = recent.filter(bools(np.logical_not(held)))
+        # Not group_by, which imports pyarrow.dataset, and with it pandas.
+        paths = combined(recent["path"]).dictionary_encode()
+        last, size = np.zeros((2, len(paths.dictionary)), np.int64)
+        np.maximum.at(last, numbers(paths.indices), numbers(combined(recent["deletion_timestamp"])))
+        np.maximum.at(size, numbers(paths.indices), numbers(combined(pc.fill_null(recent["size"], int64s([0])[0]))))
+        return by_day(last + retention, size)
 
     # -- deleting --------------------------------------------------------------------------------------------------
 
