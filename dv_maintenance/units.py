@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 
-__all__ = ["format_duration", "format_size", "parse_duration", "parse_instant", "parse_size"]
+__all__ = ["format_duration", "format_instant", "format_size", "parse_duration", "parse_instant", "parse_size"]
 
 _INT64_MAX = 2**63 - 1
 
@@ -74,6 +74,15 @@ def format_duration(millis: int) -> str:
         if millis and millis % _DURATION_UNITS[unit] == 0:
             return f"{millis // _DURATION_UNITS[unit]}{unit}"
     return f"{millis}ms" if millis else "0"
+
+
+def format_instant(millis: int) -> str:
+    """Epoch milliseconds as ISO 8601 in UTC, whole seconds.
+
+    >>> format_instant(1999)
+    '1970-01-01T00:00:01Z'
+    """
+    return datetime.fromtimestamp(millis // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_instant(text: str) -> int:

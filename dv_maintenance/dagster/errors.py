@@ -1,6 +1,7 @@
 """Errors of this package in Dagster's terms: retry those that may pass, fail at once on the others.
 
-A run that a sensor requested keeps an error of the second kind in a tag. The sensor does not request that run again.
+A run that a sensor requested keeps an error of the second kind in a tag. The sensor does not request that run again,
+or waits longer and longer where files can be restored (``service.retries``).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Protocol
 import dagster as dg
 
 from dv_maintenance.dagster import naming
-from dv_maintenance.errors import DvMaintenanceError, RetryableError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RetryableError
 
 __all__ = ["MAX_RETRIES", "in_dagster_terms"]
 
@@ -46,7 +47,10 @@ def in_dagster_terms(step: _Step) -> Iterator[None]:
             raise dg.RetryRequested(max_retries=MAX_RETRIES, seconds_to_wait=wait) from error
         # Only a run for one table has a version.
         if not retryable and naming.VERSION_TAG in step.run.tags:
-            step.instance.add_run_tags(step.run.run_id, {naming.REFUSED_TAG: _shortened(str(error))})
+            tags = {naming.REFUSED_TAG: _shortened(str(error))}
+            if isinstance(error, DamagedTableError):
+                tags[naming.DAMAGE_TAG] = "true"
+            step.instance.add_run_tags(step.run.run_id, tags)
         report = {key: value for key, value in error.to_json().items() if value is not None}
         raise dg.Failure(description=str(error), metadata=report, allow_retries=False) from error
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import Job, WatchedTable
 
 __all__ = [
+    "DAMAGE_TAG",
     "JOBS_TAG",
     "REFUSED_TAG",
     "SETTINGS_TAG",
@@ -32,6 +33,7 @@ VERSION_TAG = "dv/version"
 JOBS_TAG = "dv/jobs"
 SETTINGS_TAG = "dv/settings"
 REFUSED_TAG = "dv/not_retryable"
+DAMAGE_TAG = "dv/damaged"
 SHARED_TAG = "dv/tables"
 
 _NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9_.-]")

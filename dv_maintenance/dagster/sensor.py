@@ -23,6 +23,7 @@ from dv_maintenance.service.due import key_of, together
 from dv_maintenance.service.evaluation import Limits, evaluate
 from dv_maintenance.service.observe import Observation, Observer
 from dv_maintenance.service.reports.health import of_inspection
+from dv_maintenance.service.retries import Failures
 from dv_maintenance.service.settings import JOBS
 
 if TYPE_CHECKING:
@@ -131,20 +132,27 @@ class _Dagster:
         """Includes jobs that this sensor does not watch for, and custom jobs made of these ops."""
         return working_on(table, self.at_work)
 
-    def failed_runs(self, request: RunRequest) -> int:
+    def failures(self, request: RunRequest) -> Failures:
         since = request.vacuum_checked
-        created = datetime.fromtimestamp(since / 1000, UTC) if since else None
         status = [dg.DagsterRunStatus.FAILURE]
-        alone = dg.RunsFilter(tags=_tags(request), statuses=status, created_after=created)
-        shared = dg.RunsFilter(tags={naming.work_tag(request.key): request.table}, statuses=status)
-        # Its key has the time of the search; without one it was never part of a shared run.
-        return self.instance.get_runs_count(alone) + (self.instance.get_runs_count(shared) if since else 0)
-
-    def refused(self, request: RunRequest) -> str | None:
-        runs = self.instance.get_runs(
-            dg.RunsFilter(tags=_tags(request), statuses=[dg.DagsterRunStatus.FAILURE]), limit=1
+        created = datetime.fromtimestamp(since / 1000, UTC) if since else None
+        filters = [dg.RunsFilter(tags=_tags(request), statuses=status, created_after=created)]
+        if since:
+            # Its key has the time of the search; without one it was never part of a shared run.
+            tags = {naming.work_tag(request.key): request.table}
+            filters.append(dg.RunsFilter(tags=tags, statuses=status))
+        count = sum(self.instance.get_runs_count(each) for each in filters)
+        if not count:
+            return Failures()
+        records = [record for each in filters for record in self.instance.get_run_records(each, limit=1)]
+        ended = {record.end_time or record.update_timestamp.timestamp(): record.dagster_run.tags for record in records}
+        last = max(ended)
+        return Failures(
+            count,
+            int(last * 1000),
+            refusal=ended[last].get(naming.REFUSED_TAG),
+            damage=ended[last].get(naming.DAMAGE_TAG) is not None,
         )
-        return runs[0].tags.get(naming.REFUSED_TAG) if runs else None
 
     def not_requested(self, requests: Sequence[RunRequest]) -> list[RunRequest]:
         """Without vacuums that a run was started for under the same key, with others or alone. Dagster itself compares

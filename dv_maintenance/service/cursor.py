@@ -26,14 +26,20 @@ class TableState:
 
     ``inspection`` : the last one that succeeded; the cursor keeps the part that the next inspection needs.
     ``data_version`` : ``None`` if data versions are not tracked.
-    ``readable`` : the last result of the check ``readable``; ``None``: it was not evaluated yet.
+    ``readable_since`` : since when the check ``readable`` passes, epoch milliseconds; 1: since its first evaluation;
+        0: it fails; ``None``: it was not evaluated yet.
     ``checked_until`` : when a check crosses its next limit without a commit, epoch milliseconds; ``None``: never.
     """
 
     inspection: Inspection
     data_version: int | None = None
-    readable: bool | None = None
+    readable_since: int | None = None
     checked_until: int | None = None
+
+    @property
+    def readable(self) -> bool | None:
+        """The last result of the check ``readable``; ``None``: it was not evaluated yet."""
+        return None if self.readable_since is None else self.readable_since > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +47,8 @@ class Cursor:
     """State by table name, and the table to begin with next time (``None``: the first one).
 
     As JSON about 45 bytes per table, since orchestrators store a cursor with every evaluation: a row
-    ``[version, data version, due, vacuum checked, settings, readable, next due, checked until]`` by name; settings are
-    indexes into a list.
+    ``[version, data version, due, vacuum checked, settings, readable since, next due, checked until]`` by name;
+    settings are indexes into a list.
     """
 
     tables: Mapping[str, TableState] = field(default_factory=dict)
@@ -57,7 +63,7 @@ class Cursor:
                 "".join(_LETTERS[job] for job in state.inspection.due),
                 state.inspection.vacuum_checked,
                 settings.setdefault(state.inspection.settings, len(settings)),
-                None if state.readable is None else int(state.readable),
+                state.readable_since,
                 state.inspection.next_due_at,
                 state.checked_until,
             ]
@@ -97,4 +103,4 @@ def _state(name: str, row: list[Any], settings: list[str]) -> TableState:
         next_due_at=next_due,
         settings=str(settings[setting]),
     )
-    return TableState(inspection, data_version, None if readable is None else bool(readable), until)
+    return TableState(inspection, data_version, readable, until)

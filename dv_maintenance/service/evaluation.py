@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,8 @@ from dv_maintenance.service.due import RunRequest, runs_of
 from dv_maintenance.service.inspection import Inspection
 from dv_maintenance.service.partitions import GRID_COLUMNS
 from dv_maintenance.service.ranges import widest_range
+from dv_maintenance.service.retries import Failures, next_try
+from dv_maintenance.units import format_instant
 
 if TYPE_CHECKING:
     from dv_maintenance.service.observe import Observation, Observer
@@ -38,11 +41,8 @@ class Orchestrator(Protocol):
     def busy(self, table: WatchedTable) -> str | None:
         """The run that works on the table, such as ``run 1a2b3c4d``, however started. Also called from threads."""
 
-    def failed_runs(self, request: RunRequest) -> int:
+    def failures(self, request: RunRequest) -> Failures:
         """Runs of this table, version, jobs and settings that failed, since ``vacuum_checked``."""
-
-    def refused(self, request: RunRequest) -> str | None:
-        """The error of the last of these runs, if it was one that the same run would meet again."""
 
     def last_vacuum(self, table: WatchedTable) -> int | None:
         """When the last vacuum ended, epoch milliseconds."""
@@ -72,7 +72,7 @@ class Limits:
     ``budget`` : seconds; tables that were not inspected by then come first next time.
     ``patience`` : additional seconds for inspections already started.
     ``requests`` : the maximum number of runs to request.
-    ``failed_runs`` : after this many failures of the same work at the same version, no further run is requested.
+    ``failed_runs`` : so many runs of the same work at the same version follow each other at once; see ``retries``.
     """
 
     budget: float
@@ -100,8 +100,8 @@ def evaluate(
     """Inspect the tables, and request runs for those with due work.
 
     A table that did not change costs one probe. A table gets at most one run at a time, for the jobs that are due, and
-    another only when it has a new version, or after a failure. A table that can't be inspected does not stop the
-    others.
+    another only when it has a new version, or after a failure: see :func:`retries.next_try`. A table that can't be
+    inspected does not stop the others.
 
     cursor : JSON of the last evaluation's cursor; a damaged one is ignored.
     """
@@ -165,7 +165,7 @@ class _Evaluation:
 
     def _process(self, table: WatchedTable, found: Observation) -> None:
         last = self.states.get(table.name, TableState(Inspection(table.name)))
-        state = TableState(found.inspection, found.data_version, last.readable, last.checked_until)
+        state = TableState(found.inspection, found.data_version, last.readable_since, last.checked_until)
         if self.observer.data_versions:
             if found.inspection.changed:
                 self.orchestrator.record(table, found)
@@ -173,10 +173,11 @@ class _Evaluation:
                 # Said once: until the files are back, each look finds them missing.
                 if last.readable is not False:
                     self.orchestrator.check(table, found.damage)
-                state = replace(state, readable=False)
+                state = replace(state, readable_since=0)
             elif not state.readable:
                 self.orchestrator.check(table, Finding(READABLE, None, "The table's newest version can be read."))
-                state = replace(state, readable=True)
+                # The cursor stays small: only a table that could not be read has a time of its own.
+                state = replace(state, readable_since=1 if state.readable is None else _now())
         if found.findings is not None:
             for finding in found.findings:
                 self.orchestrator.check(table, finding)
@@ -198,18 +199,9 @@ class _Evaluation:
             due = tuple(job for job in inspection.due if job != "vacuum")
             self.states[table.name] = replace(self.states[table.name], inspection=replace(inspection, due=due))
         for run in runs:
-            run = replace(run, failed=self.orchestrator.failed_runs(run))
-            waiting = "the next search for expired files" if run.vacuum_checked else "a new version"
-            refusal = self.orchestrator.refused(run) if run.failed else None
-            if refusal is not None:
-                what = f"{' and '.join(run.jobs)} at version {run.version} failed, and would fail again"
-                self.notes.append(
-                    f"{table.name}: {what}; waiting for {waiting}, other settings or another release. {refusal}"
-                )
-                continue
-            if run.failed >= self.limits.failed_runs:
-                what = f"{run.failed} runs failed at version {run.version} ({' and '.join(run.jobs)})"
-                self.notes.append(f"{table.name}: {what}, waiting for {waiting}")
+            failures = self.orchestrator.failures(run)
+            run = replace(run, failed=failures.count)
+            if failures.count and not self._tried_again(table, run, failures):
                 continue
             if len(self.requests) >= self.limits.requests:
                 self.waiting.append(table.name)
@@ -219,6 +211,32 @@ class _Evaluation:
             self.requests.append(run)
             _log.info("%s: requesting a run of %s at version %s", table.name, " and ".join(run.jobs), run.version)
             return
+
+    def _tried_again(self, table: WatchedTable, run: RunRequest, failures: Failures) -> bool:
+        state = self.states[table.name]
+        if failures.damage and state.readable:
+            # Files can go missing without a commit, after the last look at them.
+            damage = self.observer.damage(table)
+            if damage is not None:
+                self.orchestrator.check(table, damage)
+                state = self.states[table.name] = replace(state, readable_since=0)
+        again = next_try(failures, state.readable_since, self.limits.failed_runs)
+        if again is not None and again <= _now():
+            return True
+        jobs = " and ".join(run.jobs)
+        until = ["the next search for expired files" if run.vacuum_checked else "a new version"]
+        if failures.refusal is None:
+            what = f"{failures.count} runs failed at version {run.version} ({jobs})"
+        else:
+            what = f"{jobs} at version {run.version} failed, and would fail again"
+            until += ["other settings", "another release"]
+        if failures.damage:
+            until.append("the files to be restored")
+        if again is not None:
+            until.append(format_instant(again))
+        error = f". {failures.refusal}" if failures.refusal is not None else ""
+        self.notes.append(f"{table.name}: {what}; waiting for {', '.join(until[:-1])} or {until[-1]}{error}")
+        return False
 
     def _range(self, table: WatchedTable, due: frozenset[str | None]) -> tuple[str, str] | None:
         columns = () if table.partitions is None else table.partitions.columns
@@ -239,7 +257,7 @@ class _Evaluation:
         last = self.states.get(table.name, TableState(Inspection(table.name)))
         if self.observer.data_versions and last.readable is not False:
             self.orchestrator.check(table, unreadable(error, text))
-            self.states[table.name] = replace(last, readable=False)
+            self.states[table.name] = replace(last, readable_since=0)
 
     def _summary(self) -> Evaluation:
         # A table that was not inspected yet precedes one whose run has to wait.
@@ -253,3 +271,7 @@ class _Evaluation:
         if not self.requests and not text:
             text = f"nothing is due in {len(self.tables)} tables"
         return Evaluation(tuple(self.requests), text, Cursor(self.states, first))
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -118,7 +118,8 @@ class Observer:
             known = last_data_version(table, max(earlier, default=None))
         other = self.checks and self._is_other(last.inspection, found)
         findings = self._findings(watched, table, looks, last, found, seen) if self.checks else None
-        damage = self._damage(table, last, found, seen)
+        # A tick has no time for the files of a large table: their check is left to its own runs.
+        damage = _damage(table, seen.read(table, found.version)) if self._to_look_at_files(found, last) else None
         now_or_before = [each for each in (found, last.inspection) if "optimize" in each.due]
         due = "optimize" in found.due
         # That work became due, or no longer is, is news without a commit.
@@ -135,16 +136,15 @@ class Observer:
         keys = frozenset[str | None]() if plan is None else due_keys(watched, plan)
         return Observation(found, known, keys, snapshot if found.changed else None, findings, damage)
 
-    def _damage(self, table: Table, last: TableState, found: Inspection, seen: Seen) -> Finding | None:
-        """A tick has no time for the files of a large table: their check is left to its own runs."""
-        if not self.checks or not (found.changed or not last.readable):
+    def _to_look_at_files(self, found: Inspection, last: TableState) -> bool:
+        return self.checks and (found.changed or not last.readable)
+
+    def damage(self, watched: WatchedTable) -> Finding | None:
+        """Look for missing files of a table that :meth:`observe` just read. Raises the errors of the table."""
+        if not self.checks or watched.name not in self._open:
             return None
-        snapshot = seen.read(table, found.version)
-        try:
-            damage = damage_of(table, snapshot, most=FEW)
-        except StorageError:
-            return None  # the log can be read: whoever watches it need not have the right to look at files
-        return damaged(snapshot, damage) if damage else None
+        table, _ = self._open[watched.name]
+        return _damage(table, table.snapshot())
 
     @staticmethod
     def _is_other(last: Inspection, found: Inspection) -> bool:
@@ -159,3 +159,11 @@ class Observer:
             return None
         seen.read(table, found.version)
         return tuple(looks.findings(watched, table, seen, now))
+
+
+def _damage(table: Table, snapshot: Snapshot) -> Finding | None:
+    try:
+        damage = damage_of(table, snapshot, most=FEW)
+    except StorageError:
+        return None  # the log can be read: whoever watches it need not have the right to look at files
+    return damaged(snapshot, damage) if damage else None

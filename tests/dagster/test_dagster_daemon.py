@@ -21,8 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from dagster._core.execution.backfill import BulkActionStatus
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from support.dagster_deployment import Deployment, Event, eventually
 
+from dv_maintenance.maintenance.checks import READABLE
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
@@ -306,6 +308,13 @@ def test_a_damaged_table_fails_at_once_and_is_maintained_when_it_is_mended(deplo
     (victim,) = Path(lake.tables["damaged"].path).glob("deletion_vector_*.bin")
     away = victim.rename(victim.with_suffix(".away"))
     failed = deployment.finished(started(deployment, "damaged").run_id)
+    check = dg.AssetCheckKey(dg.AssetKey("damaged"), READABLE)
+
+    def seen() -> bool:
+        history = deployment.instance.event_log_storage.get_asset_check_execution_history(check, limit=1)
+        return bool(history) and history[0].status == AssetCheckExecutionRecordStatus.FAILED
+
+    eventually("the sensor sees the damage", seen)
     away.rename(victim)
     assert failed.status == dg.DagsterRunStatus.FAILURE
     assert deployment.events(failed.run_id, Event.STEP_UP_FOR_RETRY, Event.STEP_FAILURE) == [Event.STEP_FAILURE]

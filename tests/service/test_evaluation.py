@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +19,18 @@ from dv_maintenance.service.due import RunRequest, key_of, runs_of, together
 from dv_maintenance.service.evaluation import Evaluation, Limits, evaluate
 from dv_maintenance.service.inspection import Inspection
 from dv_maintenance.service.observe import Observation, Observer
+from dv_maintenance.service.retries import Failures
 from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
+from dv_maintenance.units import format_instant
 
 MakeTable = Callable[..., WatchedTable]
+HOUR = 3_600_000
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @dataclass
@@ -30,21 +38,17 @@ class Somewhere:
     """An orchestrator that is none: the service needs no other."""
 
     at_work: dict[str, str] = field(default_factory=dict)
-    failed: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, Failures] = field(default_factory=dict)
     recorded: list[tuple[str, int | None, int | None]] = field(default_factory=list)
     checked: list[tuple[str, str | None]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
-    refusals: dict[str, str] = field(default_factory=dict)
     broken: str = ""
 
     def busy(self, table: WatchedTable) -> str | None:
         return self.at_work.get(table.name)
 
-    def failed_runs(self, request: RunRequest) -> int:
-        return self.failed.get(f"{request.table}:{'+'.join(request.jobs)}", 0)
-
-    def refused(self, request: RunRequest) -> str | None:
-        return self.refusals.get(request.table)
+    def failures(self, request: RunRequest) -> Failures:
+        return self.failed.get(f"{request.table}:{'+'.join(request.jobs)}", Failures())
 
     def last_vacuum(self, table: WatchedTable) -> int | None:
         return None
@@ -70,9 +74,9 @@ class Somewhere:
 class Evaluations:
     """One after the other, with the cursor of the last one."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, checks: bool = False) -> None:
         self.cursor: str | None = None
-        self.observer = Observer(data_versions=True)
+        self.observer = Observer(data_versions=True, checks=checks)
 
     def __call__(self, where: Somewhere, *tables: WatchedTable, requests: int = 100, budget: float = 60) -> Evaluation:
         found = evaluate(tables, self.cursor, where, self.observer, Limits(budget, 10, requests))
@@ -117,22 +121,30 @@ def test_a_table_that_is_worked_on_is_left_alone(make: MakeTable, again: Evaluat
     assert (found.requests, found.reason) == ((), "orders: optimize due, but run 1a2b is working on it")
 
 
-def test_failures_change_the_key_and_end_after_three(make: MakeTable, again: Evaluations) -> None:
+def test_failures_change_the_key_and_wait_after_three(make: MakeTable, again: Evaluations) -> None:
+    """Three failed runs were the last, and an outage of an hour left work undone until the next commit."""
     where, table, keys = Somewhere(), make("orders"), set()
     for failures in range(3):
-        where.failed["orders:optimize"] = failures
+        where.failed["orders:optimize"] = Failures(failures, now())
         (asked,) = again(where, table).requests
         keys.add(asked.key)
     assert len(keys) == 3
-    where.failed["orders:optimize"] = 3
+    ended = now()
+    where.failed["orders:optimize"] = Failures(3, ended)
     stopped = again(where, table)
     assert stopped.requests == ()
-    assert stopped.reason == "orders: 3 runs failed at version 2 (optimize), waiting for a new version"
+    assert stopped.reason == (
+        "orders: 3 runs failed at version 2 (optimize); waiting for a new version or " + format_instant(ended + HOUR)
+    )
+    where.failed["orders:optimize"] = Failures(3, ended - HOUR)
+    (asked,) = again(where, table).requests
+    assert asked.key not in keys
 
 
 def test_a_run_that_would_fail_again(make: MakeTable, again: Evaluations) -> None:
     table = make("orders")
-    where = Somewhere(failed={"orders:optimize": 1}, refusals={"orders": "Row tracking is not supported."})
+    refused = Failures(1, now() - 1000 * HOUR, "Row tracking is not supported.")
+    where = Somewhere(failed={"orders:optimize": refused})
     stopped = again(where, table)
     assert stopped.requests == ()
     assert stopped.reason == (
@@ -140,6 +152,33 @@ def test_a_run_that_would_fail_again(make: MakeTable, again: Evaluations) -> Non
         "another release. Row tracking is not supported."
     )
     where.failed = {}
+    assert len(again(where, table).requests) == 1
+
+
+def test_a_damaged_table_gets_a_run_when_its_files_are_back(make: MakeTable) -> None:
+    """At the version of the failed run: nothing in the log says that a file is back."""
+    table, again = make("orders"), Evaluations(checks=True)
+    where = Somewhere()
+    assert again(where, table).requests
+    (victim,) = Path(table.path).glob("*.bin")
+    away = victim.rename(victim.with_suffix(".away"))
+    ended = now()
+    where.failed["orders:optimize"] = Failures(1, ended, "The file is missing.", damage=True)
+    for _ in range(2):
+        waiting = again(where, table)
+        assert waiting.requests == ()
+        assert waiting.reason == (
+            "orders: optimize at version 2 failed, and would fail again; waiting for a new version, other settings, "
+            f"another release, the files to be restored or {format_instant(ended + HOUR)}. The file is missing."
+        )
+    readable = [severity for table, severity in where.checked if table == "orders"]
+    assert "error" in readable
+    away.rename(victim)
+    assert len(again(where, table).requests) == 1
+    # It failed again: what is damaged is not what a look can see.
+    where.failed["orders:optimize"] = Failures(2, now() + 1, "A checksum is wrong.", damage=True)
+    assert again(where, table).requests == ()
+    where.failed["orders:optimize"] = Failures(2, now() - 2 * HOUR - 1, "A checksum is wrong.", damage=True)
     assert len(again(where, table).requests) == 1
 
 

@@ -16,6 +16,7 @@ from dv_maintenance.service.due import RunRequest
 from dv_maintenance.service.evaluation import Limits, evaluate
 from dv_maintenance.service.observe import Observation, Observer
 from dv_maintenance.service.outcome import Outcome
+from dv_maintenance.service.retries import Failures
 from dv_maintenance.service.tables_file import Job, WatchConfig, WatchedTable
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -51,11 +52,8 @@ class Face:
     def busy(self, table: WatchedTable) -> str | None:
         return None
 
-    def failed_runs(self, request: RunRequest) -> int:
-        return 0
-
-    def refused(self, request: RunRequest) -> str | None:
-        return None
+    def failures(self, request: RunRequest) -> Failures:
+        return Failures()
 
     def last_vacuum(self, table: WatchedTable) -> int | None:
         return None
