@@ -21,8 +21,9 @@ from dv_maintenance.tables.delta.load import PRINTS, snapshot_of
 from dv_maintenance.tables.delta.log.actions import Metadata, Transaction
 from dv_maintenance.tables.delta.log.checkpoint import read_checkpoint
 from dv_maintenance.tables.delta.log.fingerprints import among, fingerprints
-from dv_maintenance.tables.delta.log.replay import Tail, no_collection
+from dv_maintenance.tables.delta.log.replay import no_collection
 from dv_maintenance.tables.delta.log.segment import CommitFile, LogSegment, commit_files, read_commits, segment
+from dv_maintenance.tables.delta.log.tail import Tail
 from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, files_table
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.model import SINCE, Since

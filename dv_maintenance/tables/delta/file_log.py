@@ -20,8 +20,9 @@ from dv_maintenance.tables.delta.log.actions import Action, Metadata
 from dv_maintenance.tables.delta.log.bulk import bulk_table, dv_ids
 from dv_maintenance.tables.delta.log.columns import bools, flags, int32s, int64s, numbers
 from dv_maintenance.tables.delta.log.commit_info import commit_info, commit_time, data_changed, is_ours, operation_of
-from dv_maintenance.tables.delta.log.replay import Tail, no_collection
+from dv_maintenance.tables.delta.log.replay import no_collection
 from dv_maintenance.tables.delta.log.segment import CommitFile, commit_files, read_commits, segment
+from dv_maintenance.tables.delta.log.tail import Tail
 from dv_maintenance.tables.delta.rows.files import deleted_rows, sizes
 from dv_maintenance.tables.delta.rows.partitions import partition_columns, partition_names
 from dv_maintenance.tables.file_log import FILE_CHANGES, FileCommit, FileLog

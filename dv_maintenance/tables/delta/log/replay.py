@@ -11,22 +11,23 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.arrays import int64s, taken
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction, parse_domain, parse_transaction
-from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES, bulk_table, dv_id, dv_ids
+from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction
+from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES, dv_ids
+from dv_maintenance.tables.delta.log.bulk_tail import bulk_tail
 from dv_maintenance.tables.delta.log.checkpoint import Checkpoint, read_checkpoint
-from dv_maintenance.tables.delta.log.columns import bools, flags, null_column, strings
+from dv_maintenance.tables.delta.log.columns import bools, flags, null_column
 from dv_maintenance.tables.delta.log.fingerprints import among, fingerprints
-from dv_maintenance.tables.delta.log.segment import LogSegment, read_commits
+from dv_maintenance.tables.delta.log.segment import CommitFile, LogSegment, read_commits
+from dv_maintenance.tables.delta.log.tail import Keys, Newer, Tail, key_strings
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
@@ -35,7 +36,6 @@ __all__ = [
     "TOMBSTONE_COLUMNS",
     "FullState",
     "State",
-    "Tail",
     "full_state",
     "no_collection",
     "replay",
@@ -45,6 +45,8 @@ __all__ = [
 
 _ALL_ADD: Final = tuple(name for name in ADD_TYPES if name != "numRecords")
 _ALL_REMOVE: Final = tuple(REMOVE_TYPES)
+# Bytes of commits that are worth reading by columns: below that they take milliseconds.
+BULK: int = 1 << 20
 # Batches, after which the memory of those before goes back to the system.
 _RELEASED: Final = 16
 TOMBSTONE_COLUMNS: Final = ("path", "deletionVector", "deletionTimestamp", "size", "dataChange")
@@ -149,34 +151,42 @@ def replay(storage: Storage, segment: LogSegment, *, adds: Sequence[str] = (), r
         if names
     }
     paths = [file.path for file in segment.checkpoint_files]
-    tail = Tail(storage.uri)
-    # Parquet is decoded outside of Python's lock, JSON inside: side by side they take little longer than one of them.
+    # Parquet is decoded outside of Python's lock, most JSON inside: side by side they take little longer than one.
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read_checkpoint, storage, paths, columns) if paths else None
-        for file, actions in read_commits(storage, segment.commits):
-            tail.read(actions, file.path)
-        touched = tail.keys()
-        newer_adds, newer_removes = tail.table_of("add", adds), tail.table_of("remove", removes)
-        # What the commits say is in columns now; the actions would take more memory than all files.
-        tail.latest.clear()
+        newer = _newer(storage, segment.commits, adds, removes, keyed=bool(paths))
         checkpoint = reading.result() if reading else Checkpoint()
     base = Tail(storage.uri)
     base.read(checkpoint.actions, f"checkpoint {segment.checkpoint_version}")
-    domains = {**base.domains, **tail.domains}
-    live, prints = _merge(checkpoint.bulk["add"], newer_adds, touched)
+    domains = {**base.domains, **newer.domains}
+    live, prints = _merge(checkpoint.bulk["add"], newer.adds, newer.prints, newer.keys)
     return State(
-        protocol=tail.protocol or base.protocol,
-        metadata=tail.metadata or base.metadata,
+        protocol=newer.protocol or base.protocol,
+        metadata=newer.metadata or base.metadata,
         domains={name: value for name, value in domains.items() if value is not None},
-        transactions={**base.transactions, **tail.transactions},
+        transactions={**base.transactions, **newer.transactions},
         adds=live,
-        removes=_merge(checkpoint.bulk["remove"], newer_removes, touched)[0],
+        removes=_merge(checkpoint.bulk["remove"], newer.removes, None, newer.keys)[0],
         prints=prints,
     )
 
 
-def _merge(old: list[pa.Table], newer: pa.Table, touched: _Keys | None) -> tuple[pa.Table, Any]:
-    """What the checkpoint holds and no commit touched, then what commits say; and the fingerprints of their paths.
+def _newer(
+    storage: Storage, commits: Sequence[CommitFile], adds: Sequence[str], removes: Sequence[str], *, keyed: bool
+) -> Newer:
+    if sum(file.size for file in commits) >= BULK:
+        found = bulk_tail(storage, commits, adds, removes, keyed=keyed)
+        if found is not None:
+            return found
+    tail = Tail(storage.uri)
+    for file, actions in read_commits(storage, commits):
+        tail.read(actions, file.path)
+    return tail.newer(adds, removes, keyed=keyed)
+
+
+def _merge(old: list[pa.Table], newer: pa.Table, newer_prints: Any, touched: Keys | None) -> tuple[pa.Table, Any]:
+    """What the checkpoint holds and no commit touched, then what commits say; and the fingerprints of their paths,
+    where those of ``newer`` are given.
 
     Empties ``old``: each of its batches is released as soon as its survivors are copied.
     """
@@ -191,8 +201,8 @@ def _merge(old: list[pa.Table], newer: pa.Table, touched: _Keys | None) -> tuple
             numbers, batches = numbers[keep], _filtered(batches, keep)
         prints.append(numbers)
         tables.append(_conform(pa.Table.from_batches(batches, schema), newer.schema))
-    if "path" in newer.schema.names:
-        prints.append(fingerprints(newer["path"]))
+    if newer_prints is not None:
+        prints.append(newer_prints)
     return pa.concat_tables([*tables, newer]), np.concatenate(prints)
 
 
@@ -219,15 +229,7 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-@dataclass(frozen=True, slots=True)
-class _Keys:
-    """Logical files that commits touched: fingerprints of their paths, and their keys as ``path NUL dv_id``."""
-
-    prints: Any
-    keys: pa.Array
-
-
-def _surviving(old: pa.Table, prints: Any, touched: _Keys | None) -> Any:
+def _surviving(old: pa.Table, prints: Any, touched: Keys | None) -> Any:
     """Which rows hold an action at all and have a key that is not in ``touched``, as a mask; ``None``: all of them.
 
     prints : fingerprints of the paths.
@@ -239,86 +241,7 @@ def _surviving(old: pa.Table, prints: Any, touched: _Keys | None) -> Any:
         with_dv = "deletionVector" in old.column_names
         none = null_column(len(hits), pa.string())
         ids = dv_ids(pa.chunked_array([taken(old["deletionVector"], hits)])) if with_dv else none
-        dead = flags(pc.is_in(_key_strings(pa.chunked_array([taken(path, hits)]), ids), value_set=touched.keys))
+        dead = flags(pc.is_in(key_strings(pa.chunked_array([taken(path, hits)]), ids), value_set=touched.keys))
         keep = np.ones(len(old), bool) if keep is None else keep
         keep[hits[dead]] = False
     return keep
-
-
-def _key_strings(path: pa.Array, ids: pa.Array) -> pa.Array:
-    none, separator = strings([""])[0], strings(["\0"])[0]
-    return pc.binary_join_element_wise(path, pc.coalesce(ids, none), separator)
-
-
-@dataclass(slots=True)
-class Tail:
-    """What JSON actions say, read oldest first."""
-
-    table: str
-    protocol: Protocol | None = None
-    metadata: Metadata | None = None
-    domains: dict[str, str | None] = field(default_factory=dict)
-    transactions: dict[str, Transaction] = field(default_factory=dict)
-    # (path, DV id) -> action, its body and the file it is from.
-    latest: dict[tuple[str, str | None], tuple[str, dict[str, Any], str]] = field(default_factory=dict)
-
-    def read(self, actions: Sequence[dict[str, Any]], where: str) -> None:
-        """Take in the actions of one file, newer than all before."""
-        latest = self.latest
-        for action in actions:
-            ((kind, body),) = action.items()
-            if kind == "add" or kind == "remove":
-                # Most have a path and no DV.
-                try:
-                    path = body["path"]
-                    plain = path.__class__ is str and path and body.get("deletionVector") is None
-                except (KeyError, TypeError, AttributeError):
-                    plain = False
-                key = (path, None) if plain else self._key(kind, body, where)
-                known = latest.get(key)
-                # Actions of one commit have no order, so this has no answer: readers differ about it.
-                if known is not None and known[2] == where and known[0] != kind:
-                    raise DamagedTableError(
-                        f"{where} both adds and removes {key[0]} with the same deletion vector",
-                        table=self.table,
-                        next_step="repair the log with the tool that wrote it",
-                    )
-                latest[key] = (kind, body, where)
-            elif kind == "protocol":
-                self.protocol = Protocol.from_json(body, where=where)
-            elif kind == "metaData":
-                self.metadata = Metadata.from_json(body, where=where)
-            elif kind == "txn":
-                app, transaction = parse_transaction(body, where=where)
-                self.transactions[app] = transaction
-            elif kind == "domainMetadata":
-                domain, configuration = parse_domain(body, where=where)
-                self.domains[domain] = configuration
-
-    def _key(self, kind: str, body: Any, where: str) -> tuple[str, str | None]:
-        try:
-            path = body["path"]
-            if path.__class__ is str and path:
-                descriptor = body.get("deletionVector")
-                return path, None if descriptor is None else dv_id(descriptor)
-            reason = "has no path"
-        except (KeyError, TypeError) as error:
-            reason = "has no path" if isinstance(error, KeyError) else "is malformed"
-        raise DamagedTableError(f"{where}: {kind} {reason}", table=self.table)
-
-    def keys(self) -> _Keys | None:
-        if not self.latest:
-            return None
-        paths = strings([path for path, _ in self.latest])
-        ids = strings([dv for _, dv in self.latest])
-        return _Keys(np.unique(fingerprints(paths)), _key_strings(paths, ids))
-
-    def table_of(self, kind: str, columns: Sequence[str]) -> pa.Table:
-        """These columns of the actions of one kind that were the last about their key."""
-        types = ADD_TYPES if kind == "add" else REMOVE_TYPES
-        found = [(body, where) for action, body, where in self.latest.values() if action == kind and columns]
-        if found:
-            bodies, where = zip(*found, strict=True)
-            return bulk_table(kind, list(bodies), list(where), columns, table=self.table)
-        # Schema.empty_table() would import pandas.
-        return pa.Table.from_batches([], pa.schema([(name, types[name]) for name in columns]))

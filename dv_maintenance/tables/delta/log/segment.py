@@ -43,6 +43,7 @@ __all__ = [
     "read_actions",
     "read_commit",
     "read_commits",
+    "read_texts",
     "refuse_late_listing",
     "segment",
 ]
@@ -240,16 +241,18 @@ def read_actions(storage: Storage, path: str) -> list[Action]:
 
 def read_commits(storage: Storage, files: Sequence[CommitFile]) -> Iterator[tuple[CommitFile, list[Action]]]:
     """The actions of many commits, in the order asked for. Object stores are read in parallel."""
+    for file, data in read_texts(storage, files):
+        yield file, parse_actions(data, where=file.path, table=storage.uri)
 
-    def parse(file: CommitFile, data: bytes) -> tuple[CommitFile, list[Action]]:
-        return file, parse_actions(data, where=file.path, table=storage.uri)
 
+def read_texts(storage: Storage, files: Sequence[CommitFile]) -> Iterator[tuple[CommitFile, bytes]]:
+    """The bytes of many commits, as :func:`read_commits`."""
     if storage.is_local or len(files) < 2:
         for file in files:
-            yield parse(file, _get(storage, file.path))
+            yield file, _get(storage, file.path)
         return
     with ThreadPoolExecutor(_READ_THREADS) as pool:
-        yield from map(parse, files, pool.map(lambda file: _get(storage, file.path), files))
+        yield from zip(files, pool.map(lambda file: _get(storage, file.path), files), strict=True)
 
 
 def parse_actions(data: bytes, *, where: str, table: str) -> list[Action]:
@@ -352,7 +355,7 @@ def _list(storage: Storage, start: int | None) -> _Listing:
             parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = info
         elif (match := _COMPACTED.fullmatch(name)) and info.size:
             # An empty one would say that its commits changed nothing: a writer that died leaves such a file.
-            listing.compacted.append(CommitFile(info.path, int(match[1]), int(match[2]), info.modified))
+            listing.compacted.append(CommitFile(info.path, int(match[1]), int(match[2]), info.modified, info.size))
     for (version, count), files in parts.items():
         if sorted(files) == list(range(1, count + 1)):
             listing.checkpoints[version] = tuple(files[part] for part in sorted(files))

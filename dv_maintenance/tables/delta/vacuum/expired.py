@@ -38,7 +38,7 @@ import pyarrow.compute as pc
 from dv_maintenance.dv import z85
 from dv_maintenance.dv.descriptor import DvDescriptor, dv_file_path
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
-from dv_maintenance.files.arrays import int64s, strings
+from dv_maintenance.files.arrays import combined, int64s, strings
 from dv_maintenance.storage import RawName, staged_for
 from dv_maintenance.tables.model import ExpiredFile
 
@@ -182,7 +182,7 @@ def path_of(storage: Storage, name: RawName) -> str:
 
 def dv_paths(storage: Storage, table: pa.Table, elsewhere: set[str]) -> set[str]:
     """Files of all DVs in the column ``dv`` (protocol: Deletion Vector Descriptor Schema). Inline DVs have none."""
-    dvs = table["dv"].combine_chunks().drop_null()
+    dvs = combined(table["dv"]).drop_null()
     kinds, names = pc.struct_field(dvs, "storage_type"), pc.struct_field(dvs, "path_or_inline")
     unknown = set(pc.unique(kinds).to_pylist()) - {"u", "p", "i"}
     if unknown or names.null_count:

@@ -1,0 +1,233 @@
+"""What large or many commits say, in columns. The result is that of ``tail.Tail``, the reference, in a fraction of the
+time and without an object for each action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.arrays import taken
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES, bulk_table, dv_ids
+from dv_maintenance.tables.delta.log.columns import bools, numbers
+from dv_maintenance.tables.delta.log.fingerprints import among, fingerprints
+from dv_maintenance.tables.delta.log.json_columns import KINDS, parse_columns, well_formed
+from dv_maintenance.tables.delta.log.segment import CommitFile, parse_actions, read_texts
+from dv_maintenance.tables.delta.log.tail import Keys, Newer, Tail, key_strings
+
+__all__ = ["bulk_tail"]
+
+_TYPES: Final = {"add": ADD_TYPES, "remove": REMOVE_TYPES}
+_CHUNK: Final = 8 << 20  # bytes that are parsed at once
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Whole lines of a commit. ``commit``: its place among all."""
+
+    commit: int
+    file: CommitFile
+    text: bytes
+
+
+@dataclass(slots=True)
+class _Read:
+    """What was read so far.
+
+    batches : by kind, columns of adds and removes in the order of the commits.
+    is_add, commit : of each of them, a mask and the commit's place, in parts.
+    small : what all other actions say.
+    """
+
+    small: Tail
+    wanted: Mapping[str, Sequence[str]]
+    batches: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    is_add: list[Any] = field(default_factory=list)
+    commit: list[Any] = field(default_factory=list)
+
+    def take(self, pieces: Sequence[_Piece]) -> bool:
+        """Take in these lines. ``False`` if only the reference can tell what they say."""
+        found = parse_columns(b"\n".join(piece.text for piece in pieces), self.wanted)
+        if found is None:
+            return all(self._take_slowly(piece) for piece in pieces)
+        begins = np.cumsum([0, *(piece.text.count(b"\n") + 1 for piece in pieces)])
+        place = np.searchsorted(begins, found.lines, side="right") - 1
+        for line, action in found.others:
+            self.small.read([action], pieces[int(np.searchsorted(begins, line, side="right")) - 1].file.path)
+        for kind in KINDS:
+            self.batches[kind] += found.bulk[kind]
+        self.is_add.append(found.is_add)
+        self.commit.append(np.array([piece.commit for piece in pieces])[place])
+        return True
+
+    def _take_slowly(self, piece: _Piece) -> bool:
+        """Through objects. What is damaged here may not matter, if a later commit names the same file."""
+        where, table = piece.file.path, self.small.table
+        try:
+            actions = parse_actions(piece.text, where=where, table=table)
+            self.small.read([action for action in actions if action.keys().isdisjoint(KINDS)], where)
+            for kind in KINDS:
+                bodies = [action[kind] for action in actions if kind in action]
+                if not {dict}.issuperset(map(type, bodies)):
+                    return False
+                if bodies:
+                    found = bulk_table(kind, bodies, [where] * len(bodies), self.wanted[kind], table=table)
+                    self.batches[kind] += found.to_batches()
+                    if not all(map(well_formed, found.to_batches())):
+                        return False
+        except DamagedTableError:
+            return False
+        is_add = [kind == "add" for action in actions for kind in action if kind in KINDS]
+        self.is_add.append(np.array(is_add, bool))
+        self.commit.append(np.full(len(is_add), piece.commit))
+        return True
+
+
+def bulk_tail(
+    storage: Storage, commits: Sequence[CommitFile], adds: Sequence[str], removes: Sequence[str], *, keyed: bool
+) -> Newer | None:
+    """What commits say, with these columns of their adds and removes, see ``Tail.newer``. ``None`` if only
+    :class:`Tail` can tell, or find what is wrong.
+    """
+    columns = {"add": adds, "remove": removes}
+    wanted = {kind: tuple(dict.fromkeys(("path", "deletionVector", *columns[kind]))) for kind in KINDS}
+    read = _Read(Tail(storage.uri), wanted)
+    try:
+        if not all(map(read.take, _chunks(read_texts(storage, commits)))):
+            return None
+    except DamagedTableError:
+        return None
+    tables = {
+        kind: pa.Table.from_batches(read.batches[kind], pa.schema([(name, _TYPES[kind][name]) for name in names]))
+        for kind, names in wanted.items()
+    }
+    rows = _Rows.of(tables, np.concatenate([np.zeros(0, bool), *read.is_add]))
+    last = rows.last(np.concatenate([np.zeros(0, np.int64), *read.commit]))
+    if last is None:
+        return None
+    chosen = {kind: rows.local[last[rows.is_add[last] == (kind == "add")]] for kind in KINDS}
+    found = {kind: _chosen(tables[kind], chosen[kind]) for kind in KINDS}
+    return Newer(
+        protocol=read.small.protocol,
+        metadata=read.small.metadata,
+        domains=read.small.domains,
+        transactions=read.small.transactions,
+        adds=_selected(found["add"], adds),
+        removes=_selected(found["remove"], removes),
+        prints=rows.prints[last[rows.is_add[last]]] if "path" in adds else None,
+        keys=_touched(found, rows.prints[last]) if keyed and len(last) else None,
+    )
+
+
+def _selected(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """No rows without columns."""
+    return table.select(list(names)) if names else pa.Table.from_batches([], pa.schema([]))
+
+
+def _chunks(texts: Iterable[tuple[CommitFile, bytes]]) -> Iterator[list[_Piece]]:
+    some: list[_Piece] = []
+    size = 0
+    for commit, (file, data) in enumerate(texts):
+        for text in _pieces(data.strip()):
+            some.append(_Piece(commit, file, text))
+            size += len(text)
+            if size >= _CHUNK:
+                yield some
+                some, size = [], 0
+    if some:
+        yield some
+
+
+def _pieces(text: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(text):
+        end = text.find(b"\n", at + _CHUNK) if len(text) - at > _CHUNK else -1
+        end = len(text) if end < 0 else end
+        yield text[at:end]
+        at = end + 1
+
+
+# -- which action about a file is the last -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """All adds and removes in the order of the commits.
+
+    local : the place of each in the table of its kind.
+    prints : fingerprints of their paths.
+    """
+
+    tables: Mapping[str, pa.Table]
+    is_add: Any
+    local: Any
+    prints: Any
+
+    @classmethod
+    def of(cls, tables: Mapping[str, pa.Table], is_add: Any) -> _Rows:
+        local = np.empty(len(is_add), np.int64)
+        prints = np.empty(len(is_add), np.uint64)
+        for kind, mask in (("add", is_add), ("remove", ~is_add)):
+            local[mask] = np.arange(len(tables[kind]))
+            prints[mask] = fingerprints(tables[kind]["path"])
+        return cls(tables, is_add, local, prints)
+
+    def last(self, commit: Any) -> Any:
+        """The rows that are the last about their logical file, in the order in which the files were named first.
+        ``None`` if a commit both adds and removes one. ``commit``: of each row.
+        """
+        ordered = np.sort(self.prints)
+        shared = ordered[1:][ordered[1:] == ordered[:-1]]
+        every = np.arange(len(self.prints))
+        if not len(shared):
+            return every
+        rows = among(self.prints, shared)
+        named = self._keys(rows).dictionary_encode()
+        codes = numbers(named.indices).astype(np.int64)
+        at = codes * (int(commit.max()) + 1) + commit[rows]
+        is_add = self.is_add[rows]
+        if len(np.intersect1d(at[is_add], at[~is_add])):
+            return None
+        first, last = np.empty((2, len(named.dictionary)), np.int64)
+        first[codes[::-1]] = rows[::-1]
+        last[codes] = rows
+        keep = np.ones(len(every), bool)
+        keep[rows] = False
+        keep[first] = True
+        every[first] = last
+        return every[keep]
+
+    def _keys(self, rows: Any) -> pa.Array:
+        """The keys of rows."""
+        is_add = self.is_add[rows]
+        parts, places = [], []
+        for kind, mask in (("add", is_add), ("remove", ~is_add)):
+            if mask.any():
+                parts += _keys(_chosen(self.tables[kind].select(["path", "deletionVector"]), self.local[rows[mask]]))
+                places.append(np.flatnonzero(mask))
+        back = np.argsort(np.concatenate(places))
+        return taken(pa.chunked_array([pa.concat_arrays(parts)]), back)
+
+
+def _touched(found: Mapping[str, pa.Table], prints: Any) -> Keys:
+    return Keys(np.unique(prints), pa.concat_arrays([key for kind in KINDS for key in _keys(found[kind])]))
+
+
+def _keys(table: pa.Table) -> list[pa.Array]:
+    return list(key_strings(table["path"], dv_ids(table["deletionVector"])).chunks)
+
+
+def _chosen(table: pa.Table, rows: Any) -> pa.Table:
+    if len(rows) == len(table) and (rows == np.arange(len(rows))).all():
+        return table
+    if (np.diff(rows) > 0).all():
+        keep = np.zeros(len(table), bool)
+        keep[rows] = True
+        return table.filter(bools(keep))
+    return pa.Table.from_arrays([taken(column, rows) for column in table.columns], schema=table.schema)
