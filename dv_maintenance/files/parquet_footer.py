@@ -6,12 +6,14 @@ Field ids are those of parquet.thrift (apache/parquet-format).
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dv_maintenance.files.thrift_compact import I32, STRUCT, Struct, ThriftError, Value, binary, list_of
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 __all__ = ["MAGIC", "encoded", "footer_bytes", "framed", "open_parquet_file", "parsed", "read_footer", "without_claims"]
 
@@ -52,6 +54,8 @@ def open_parquet_file(file: pa.NativeFile, footer: Any = None, **options: Any) -
     ------
     pa.ArrowException, OSError : it is not a Parquet file.
     """
+    import pyarrow.parquet as pq
+
     return pq.ParquetFile(file, metadata=read_footer(file) if footer is None else footer, **options)
 
 
@@ -59,6 +63,8 @@ def read_footer(file: pa.NativeFile) -> Any:
     """The ``pyarrow.parquet.FileMetaData`` of a file, without an Arrow schema. Raises as ``open_parquet_file``."""
     data = footer_bytes(file)
     if data is None:
+        import pyarrow.parquet as pq
+
         return pq.ParquetFile(file).metadata  # raises with the reason
     if _ARROW_SCHEMA not in data:
         return parsed(data)
@@ -152,6 +158,8 @@ def _with_key_renamed(footer: bytes) -> Any:
 
 def parsed(footer: bytes) -> Any:
     """The ``pyarrow.parquet.FileMetaData`` of a footer's bytes."""
+    import pyarrow.parquet as pq
+
     return pq.ParquetFile(pa.BufferReader(MAGIC + framed(footer))).metadata
 
 

@@ -18,12 +18,21 @@ from dv_maintenance.errors import StorageError, UsageError
 from dv_maintenance.storage.diagnosis import diagnose
 from dv_maintenance.storage.failures import Cause, FileExistsAlreadyError, Handle, storage_errors, whole
 from dv_maintenance.storage.guards import NO_NAMES, Fence, StoreName, probe_path, prove
-from dv_maintenance.storage.paths import FileInfo, Place, RawName, absolute_uri, plain_uri, staged_for
+from dv_maintenance.storage.paths import NOT_PLAIN, FileInfo, Place, RawName, absolute_uri, plain_uri, staged_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FileExistsAlreadyError", "FileInfo", "RawName", "Storage", "absolute_uri", "plain_uri", "staged_for"]
+__all__ = [
+    "NOT_PLAIN",
+    "FileExistsAlreadyError",
+    "FileInfo",
+    "RawName",
+    "Storage",
+    "absolute_uri",
+    "plain_uri",
+    "staged_for",
+]
 
 _DELETE_THREADS = 16
 _PAGE = 1000  # what object stores list in one request
@@ -55,11 +64,12 @@ class Storage(Place):
 
     def get(self, path: str) -> bytes:
         """All bytes. Raises FileNotFoundError, StorageError."""
-        store, key = self._at(path)
-        with storage_errors(path):
-            if self.on_disk(path):
+        if self.on_disk(path):
+            with storage_errors(path):
                 # A log is a thousand small files: the store's own thread hops would cost more than reading them.
                 return self.access.read(self.local(path))
+        store, key = self._at(path)
+        with storage_errors(path):
             found = store.get(key)
             return whole(bytes(found.bytes()), found.meta["size"], path)
 

@@ -15,11 +15,13 @@ from urllib.parse import quote, unquote
 
 from dv_maintenance.errors import UsageError, redacted
 
-__all__ = ["FileInfo", "Place", "RawName", "absolute_uri", "plain_uri", "staged_for"]
+__all__ = ["NOT_PLAIN", "FileInfo", "Place", "RawName", "absolute_uri", "plain_uri", "staged_for"]
 
 # Characters that Hadoop's Path.toUri leaves alone; everything else in a local path is percent-encoded in our URIs.
 _SAFE: Final = "/!$&'()*+,;=:@-._~"
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
+# Names in a log that differ from their path: escaped or absolute ones, and those with dots or empty parts to resolve.
+NOT_PLAIN: Final = r"[%:]|^/|//|(^|/)\.{1,2}(/|$)"
 # The name under which obstore stages bytes on local disk.
 _STAGED = re.compile(r"(.+)#[0-9]+", re.DOTALL)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.capabilities import AdoptingTable
 from dv_maintenance.tables.not_found import not_found
 from dv_maintenance.tables.registry import Location, detect, format_called, formats
-from dv_maintenance.tables.table import Table
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.capabilities import AdoptingTable
+    from dv_maintenance.tables.table import Table
 
 __all__ = ["open_adopting_table", "open_table"]
 
@@ -39,6 +42,8 @@ def open_adopting_table(place: str, storage_options: Mapping[str, str] | None = 
 
     Raises RefusedError if no known format does.
     """
+    from dv_maintenance.tables.capabilities import AdoptingTable
+
     location = Location(Storage(place, storage_options))
     for each in formats():
         if isinstance(table := each.open(location), AdoptingTable):

@@ -101,8 +101,11 @@ def test_health_starts_nothing_heavy(table: Path) -> None:
     script = (
         "import sys; from dv_maintenance.cli import main\n"
         f"assert main(['health', {str(table)!r}, '--json']) == 0\n"
-        "heavy = {'pyspark', 'pandas', 'dagster', 'pydantic', 'rich', 'yaml'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
+        "heavy = {'pyspark', 'pandas', 'dagster', 'pydantic', 'rich', 'yaml', 'pyarrow.parquet', 'pyarrow.fs',\n"
+        "         'obstore', 'ssl', 'email', 'dv_maintenance.tables.capabilities'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "from dv_maintenance.engine.spark import SparkEngine\n"
+        "assert 'dv_maintenance.engine.rewrite' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL)
 

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from dv_maintenance.engine.pool import run_all
 from dv_maintenance.engine.rows_so_far import RowCounts
-from dv_maintenance.engine.spark import wire
 from dv_maintenance.engine.spark.arrow_table import rows_of
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
 
@@ -215,6 +214,9 @@ def _interrupt(session: SparkSession, tag: str) -> None:
 def _run_job(session: SparkSession, tag: str, task: RewriteTask, worker: _Worker) -> RewriteResult:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
+
+    # With all that rewrites, which an engine without work does not need.
+    from dv_maintenance.engine.spark import wire
 
     context = _context(session)
     (session.addTag if context is None else context.addJobTag)(tag)

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
-from dv_maintenance.maintenance.fsck.deep import Read, read
 from dv_maintenance.maintenance.fsck.faults import LOG, MISSING, Fault
 from dv_maintenance.maintenance.fsck.look import Looked, look
 from dv_maintenance.maintenance.fsck.report import Damage, FsckReport
 from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, FsckTable, Remedy, row_numbers
-from dv_maintenance.tables.quarantine import quarantined
 
 if TYPE_CHECKING:
+    from dv_maintenance.maintenance.fsck.deep import Read
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
@@ -52,6 +51,8 @@ def fsck(
     RefusedError : the format has no such check.
     TableNotFoundError, UsageError, UnsupportedFeatureError, StorageError : as ``Table.snapshot``.
     """
+    from dv_maintenance.maintenance.fsck.deep import Read, read
+
     if not isinstance(table, FsckTable):
         raise RefusedError(f"fsck is not supported for {table.format} tables", table=table.uri)
     snapshot: Snapshot | None = None
@@ -257,6 +258,8 @@ def _remedies(
     table: FsckTable, snapshot: Snapshot, faults: Sequence[Fault], since: Sequence[int | None]
 ) -> tuple[Remedy, ...]:
     """The way that loses least first."""
+    from dv_maintenance.tables.quarantine import quarantined
+
     found = []
     gone = [fault.path for fault in faults if fault.fault == MISSING]
     aside = len(quarantined(table.storage, gone)) if gone else 0

@@ -13,9 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.files.arrays import bools, combined, flags, int64s, numbers, strings
-from dv_maintenance.storage import RawName
-from dv_maintenance.tables.delta.rows.tasks import descriptor, dv_ref
-from dv_maintenance.tables.delta.vacuum.expired import NOT_PLAIN
+from dv_maintenance.storage import NOT_PLAIN, RawName
 from dv_maintenance.tables.fsck import DATA, DV, Needed, Remedy, needed, row_numbers
 
 if TYPE_CHECKING:
@@ -64,6 +62,8 @@ def _dv_paths(storage: Storage, dvs: pa.StructArray) -> pa.StringArray:
     """The file of each descriptor. DVs share files: each name is decoded once. Raises DamagedDeletionVectorError."""
     if not len(dvs):
         return strings([])
+    from dv_maintenance.tables.delta.rows.tasks import descriptor, dv_ref
+
     kinds, names = pc.struct_field(dvs, "storage_type"), pc.struct_field(dvs, "path_or_inline")
     coded = pc.binary_join_element_wise(kinds, names, strings([""])[0]).dictionary_encode()
     _, firsts = np.unique(numbers(coded.indices), return_index=True)

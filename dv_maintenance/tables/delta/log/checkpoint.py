@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from dv_maintenance.errors import DamagedTableError, StorageError
 from dv_maintenance.files.parquet_footer import open_parquet_file
@@ -24,6 +23,9 @@ from dv_maintenance.tables.delta.log.actions import Action
 from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, DV_TYPE, REMOVE_TYPES, bulk_table
 from dv_maintenance.tables.delta.log.columns import num_records
 from dv_maintenance.tables.delta.log.segment import LOG, read_actions
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 __all__ = ["Checkpoint", "read_checkpoint"]
 

@@ -22,7 +22,6 @@ from dv_maintenance.files.arrays import int64s, taken
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction
 from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES, dv_ids
-from dv_maintenance.tables.delta.log.bulk_tail import bulk_tail
 from dv_maintenance.tables.delta.log.checkpoint import Checkpoint, read_checkpoint
 from dv_maintenance.tables.delta.log.columns import bools, flags, null_column
 from dv_maintenance.tables.delta.log.fingerprints import among, fingerprints
@@ -175,6 +174,8 @@ def _newer(
     storage: Storage, commits: Sequence[CommitFile], adds: Sequence[str], removes: Sequence[str], *, keyed: bool
 ) -> Newer:
     if sum(file.size for file in commits) >= BULK:
+        from dv_maintenance.tables.delta.log.bulk_tail import bulk_tail
+
         found = bulk_tail(storage, commits, adds, removes, keyed=keyed)
         if found is not None:
             return found

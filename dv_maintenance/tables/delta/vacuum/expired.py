@@ -39,7 +39,7 @@ from dv_maintenance.dv import z85
 from dv_maintenance.dv.descriptor import DvDescriptor, dv_file_path
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
 from dv_maintenance.files.arrays import combined, int64s, strings
-from dv_maintenance.storage import RawName, staged_for
+from dv_maintenance.storage import NOT_PLAIN, RawName, staged_for
 from dv_maintenance.tables.model import ExpiredFile
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
 __all__ = [
-    "NOT_PLAIN",
     "Needed",
     "Protected",
     "Scope",
@@ -71,8 +70,6 @@ _LOG = "_delta_log"
 _STAGED_LOG = re.compile(rf"{_LOG}/([0-9]{{20}}\.[^/]+|_last_checkpoint|_last_vacuum_info)#[0-9]+")
 _UUID_TEXT = 20  # Z85 characters
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-# Names that differ from their path: escaped or absolute ones, and those with dots or empty parts to resolve.
-NOT_PLAIN = r"[%:]|^/|//|(^|/)\.{1,2}(/|$)"
 
 
 @dataclass(frozen=True, slots=True)
