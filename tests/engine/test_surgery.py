@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_rewrite_task import COLUMNS, read_duckdb, read_polars, read_pyarrow, rows
 
-from dv_maintenance.engine.parquet import copier, output, surgery
+from dv_maintenance.engine.parquet import copier, output, surgery, writer
 from dv_maintenance.engine.parquet.output import ParquetOutput
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.errors import DamagedTableError, VerificationError
@@ -448,19 +448,22 @@ def test_mistakes_of_the_copier_are_found(lake: Any, monkeypatch: pytest.MonkeyP
     assert rewrite(lake.task([source], INTS.schema)).groups_copied == GROUPS
 
 
-def test_bits_that_change_in_the_new_file_are_found(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("on_disk", [True, False], ids=["disk", "store"])
+def test_bits_that_change_in_the_new_file_are_found(lake: Any, monkeypatch: pytest.MonkeyPatch, on_disk: bool) -> None:
+    monkeypatch.setattr(Storage, "on_disk", lambda *_: on_disk)
     source = lake.write(INTS, row_group_size=GROUP)
-    finish = output.ParquetOutput.close
+    (lake.root / "out put").mkdir()
+    close = writer.close_sink
 
-    def flipped(self: Any, keys: Any = None) -> None:
-        finish(self, keys)
-        self._sink.flush()
-        path = lake.outputs()[0]
+    def flipped(*args: Any) -> Any:
+        info = close(*args)
+        (path,) = lake.outputs()
         data = bytearray(path.read_bytes())
         data[200] ^= 1
         path.write_bytes(bytes(data))
+        return info
 
-    monkeypatch.setattr(output.ParquetOutput, "close", flipped)
+    monkeypatch.setattr(writer, "close_sink", flipped)
     with pytest.raises(VerificationError, match=r"row group 0 .* its bytes are others"):
         rewrite(lake.task([source], INTS.schema))
     assert not lake.outputs()

@@ -18,7 +18,7 @@ from dv_maintenance.files.parquet_groups import Group, Part, Place, bloom_filter
 from dv_maintenance.files.parquet_pages import PageError, PageWalk
 from dv_maintenance.files.thrift_compact import Struct, ThriftError, Value
 
-__all__ = ["CopiedGroup", "checksums", "copy_group"]
+__all__ = ["CopiedGroup", "checksums", "copy_group", "same_bytes"]
 
 # From an object store each read is a request; from local disk a block should not leave the processor's cache before it
 # is checked and written.
@@ -33,12 +33,13 @@ class CopiedGroup:
     """A row group in its new file.
 
     data : its encoded metadata.
-    checksums : of the pages of each column chunk.
+    checksums : of the pages of each column chunk; ``None`` if the source is on local disk, where reading it again
+        takes less time.
     size : bytes of all its parts.
     """
 
     data: bytes
-    checksums: tuple[int, ...]
+    checksums: tuple[int, ...] | None
     size: int
 
 
@@ -72,7 +73,8 @@ def copy_group(file: pa.NativeFile, group: Group, paths: Sequence[Value], sink: 
         Place(pages.at, offset, column, bloom)
         for pages, offset, column, bloom in zip(found, indexes.offsets, indexes.columns, blooms, strict=True)
     ]
-    return CopiedGroup(moved(group, places, paths), tuple(pages.checksum for pages in found), sink.tell() - begin)
+    checksums = tuple(pages.checksum for pages in found) if _is_remote(file) else None
+    return CopiedGroup(moved(group, places, paths), checksums, sink.tell() - begin)
 
 
 def checksums(file: pa.NativeFile, ranges: Sequence[tuple[int, int]]) -> tuple[int, ...]:
@@ -81,6 +83,24 @@ def checksums(file: pa.NativeFile, ranges: Sequence[tuple[int, int]]) -> tuple[i
     for number, data in _blocks(file, ranges):
         found[number] = crc32(data, found[number])
     return tuple(found)
+
+
+def same_bytes(
+    one: pa.NativeFile, ones: Sequence[tuple[int, int]], other: pa.NativeFile, others: Sequence[tuple[int, int]]
+) -> bool:
+    """Whether these ranges (offset, length) of two files have the same bytes. Raises PageError if a file ends earlier."""
+    buffers = [memoryview(bytearray(_LOCAL_BLOCK)) for _ in range(2)]
+    for (start, length), (other_start, other_length) in zip(ones, others, strict=True):
+        if length != other_length:
+            return False
+        for done in range(0, length, _LOCAL_BLOCK):
+            mine, theirs = (buffer[: length - done] for buffer in buffers)
+            _fill_all(one, mine, start + done)
+            _fill_all(other, theirs, other_start + done)
+            # Views compare value by value.
+            if not pa.py_buffer(mine).equals(pa.py_buffer(theirs)):
+                return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +118,14 @@ def _pages(file: pa.NativeFile, parts: Sequence[Part], sink: Any) -> list[_Pages
     at = [-1] * len(parts)
     # A store's client sends what it was given later, and the buffer is used again.
     keeps = isinstance(sink, pa.PythonFile)
+    sums_wanted = _is_remote(file)
     for number, data in _blocks(file, [part.pages for part in parts]):
         if at[number] < 0:
             at[number] = sink.tell()
         sink.write(bytes(data) if keeps else data)
         walks[number].add(data)
-        sums[number] = crc32(data, sums[number])
+        if sums_wanted:
+            sums[number] = crc32(data, sums[number])
     for walk in walks:
         walk.end()
     if min(at, default=0) < 0:
@@ -117,7 +139,7 @@ def _pages(file: pa.NativeFile, parts: Sequence[Part], sink: Any) -> list[_Pages
 def _blocks(file: pa.NativeFile, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, memoryview]]:
     """The bytes of all ranges, by their number, in the order of the file. Each view is valid until the next one."""
     order = sorted(range(len(ranges)), key=lambda number: ranges[number])
-    block = _REMOTE_BLOCK if isinstance(file, pa.PythonFile) else _LOCAL_BLOCK
+    block = _REMOTE_BLOCK if _is_remote(file) else _LOCAL_BLOCK
     buffer = memoryview(bytearray(min(block, sum(length for _, length in ranges))))
     filled = (0, 0)  # what the buffer holds, as positions in the file
     last = max((start + length for start, length in ranges), default=0)
@@ -142,6 +164,16 @@ def _fill(file: pa.NativeFile, buffer: memoryview, at: int) -> int:
     if not count:
         raise PageError(f"the file ends at byte {at}")
     return count
+
+
+def _fill_all(file: pa.NativeFile, buffer: memoryview, at: int) -> None:
+    filled = 0
+    while filled < len(buffer):
+        filled += _fill(file, buffer[filled:], at + filled)
+
+
+def _is_remote(file: pa.NativeFile) -> bool:
+    return isinstance(file, pa.PythonFile)
 
 
 class _Small:
