@@ -272,3 +272,17 @@ def test_large_logs_are_read_by_columns(tmp_path: Path, monkeypatch: pytest.Monk
     log.start(*(add(f"part-{number:05d}-{'x' * 200}.parquet") for number in range(4000)))
     monkeypatch.setattr(replay, "read_commits", None)
     assert load_snapshot(log.storage).files.num_rows == 4000
+
+
+def test_a_large_commit_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts end anywhere, even before the first line does."""
+    log = RawLog(tmp_path)
+    log.start(add("a"), *(add(f"part-{number:05d}-{'x' * number}") for number in range(60)), add("b"))
+    log.commit(1, remove("a"))
+    log.commit(2, *(add(f"more-{number}") for number in range(30)))
+    expected = load_snapshot(log.storage).files
+    monkeypatch.setattr(replay, "BULK", 0)
+    monkeypatch.setattr(replay, "read_commits", None)
+    for size in (100, 1000, 1001, log.storage.head(commit_path(0)).size - 1):
+        monkeypatch.setattr(bulk_tail, "_PART", size)
+        assert load_snapshot(log.storage).files.equals(expected)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,7 @@ __all__ = ["bulk_tail"]
 
 _TYPES: Final = {"add": ADD_TYPES, "remove": REMOVE_TYPES}
 _CHUNK: Final = 8 << 20  # bytes that are parsed at once
+_PART: Final = 8 << 20  # bytes of a commit that are read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,9 @@ def bulk_tail(
     wanted = {kind: tuple(dict.fromkeys(("path", "deletionVector", *columns[kind]))) for kind in KINDS}
     read = _Read(Tail(storage.uri), wanted)
     try:
-        if not all(map(read.take, _chunks(read_texts(storage, commits)))):
+        if not all(map(read.take, _chunks(commits, _texts(storage, commits)))):
             return None
-    except DamagedTableError:
+    except (DamagedTableError, FileNotFoundError):
         return None
     tables = {
         kind: pa.Table.from_batches(read.batches[kind], pa.schema([(name, _TYPES[kind][name]) for name in names]))
@@ -130,12 +132,34 @@ def _selected(table: pa.Table, names: Sequence[str]) -> pa.Table:
     return table.select(list(names)) if names else pa.Table.from_batches([], pa.schema([]))
 
 
-def _chunks(texts: Iterable[tuple[CommitFile, bytes]]) -> Iterator[list[_Piece]]:
+def _texts(storage: Storage, commits: Sequence[CommitFile]) -> Iterator[tuple[CommitFile, bytes]]:
+    """Whole lines of the commits, large ones in parts."""
+    for is_large, files in groupby(commits, lambda file: file.size > _PART):
+        if is_large:
+            yield from ((file, text) for file in files for text in _parts(storage, file.path))
+        else:
+            yield from read_texts(storage, list(files))
+
+
+def _parts(storage: Storage, path: str) -> Iterator[bytes]:
+    at, rest, more = 0, b"", True
+    while more:
+        data = storage.get_range(path, at, _PART)
+        at, more = at + len(data), len(data) == _PART
+        rest += data
+        whole = rest.rfind(b"\n") + 1 if more else len(rest)
+        if whole:
+            yield rest[:whole]
+            rest = rest[whole:]
+
+
+def _chunks(commits: Sequence[CommitFile], texts: Iterable[tuple[CommitFile, bytes]]) -> Iterator[list[_Piece]]:
+    place = {file.path: at for at, file in enumerate(commits)}
     some: list[_Piece] = []
     size = 0
-    for commit, (file, data) in enumerate(texts):
-        for text in _pieces(data.strip()):
-            some.append(_Piece(commit, file, text))
+    for file, data in texts:
+        for text in _pieces(data):
+            some.append(_Piece(place[file.path], file, text))
             size += len(text)
             if size >= _CHUNK:
                 yield some
@@ -149,7 +173,8 @@ def _pieces(text: bytes) -> Iterator[bytes]:
     while at < len(text):
         end = text.find(b"\n", at + _CHUNK) if len(text) - at > _CHUNK else -1
         end = len(text) if end < 0 else end
-        yield text[at:end]
+        if piece := text[at:end].strip():
+            yield piece
         at = end + 1
 
 

@@ -30,13 +30,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
-from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.dv import z85
-from dv_maintenance.dv.descriptor import DvDescriptor, dv_file_path
+from dv_maintenance.dv.descriptor import DvDescriptor
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
 from dv_maintenance.files.arrays import combined, int64s, strings
 from dv_maintenance.storage import NOT_PLAIN, RawName, staged_for
@@ -204,8 +203,14 @@ def _dv_files(names: list[str]) -> set[str]:
         uuids = z85.decode("".join(bare))
     except DamagedDeletionVectorError:
         uuids, others = b"", names  # one by one, for an error that names the descriptor
-    files = {dv_file_path("", UUID(bytes=uuids[at : at + 16])) for at in range(0, len(uuids), 16)}
+    digits = uuids.hex()
+    files = {_dv_file(digits[at : at + 32]) for at in range(0, len(digits), 32)}
     return files | {posixpath.normpath(DvDescriptor("u", name, None, 0, 0).relative_path()) for name in others}
+
+
+def _dv_file(digits: str) -> str:
+    """``dv_file_path`` of a UUID's digits, without an object for it."""
+    return f"deletion_vector_{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}.bin"
 
 
 def kind_of(path: str) -> str | None:
@@ -216,9 +221,11 @@ def kind_of(path: str) -> str | None:
     data files, but all put a UUID into such names. What is staged for one on local disk is of its kind; what is staged
     for the log is ``other``.
     """
-    if _STAGED_LOG.fullmatch(path):
-        return "other"
-    folder, _, name = (staged_for(path) or path).rpartition("/")
+    if "#" in path:  # seldom
+        if _STAGED_LOG.fullmatch(path):
+            return "other"
+        path = staged_for(path) or path
+    folder, _, name = path.rpartition("/")
     if name.lower().endswith(".parquet"):
         kind = "data"
     elif name.startswith("deletion_vector") and name.endswith(".bin"):

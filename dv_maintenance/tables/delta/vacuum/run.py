@@ -8,7 +8,6 @@ again before each batch, and once more after the ``VACUUM END``: files that were
 
 from __future__ import annotations
 
-import posixpath
 import stat
 import time
 from collections import Counter
@@ -356,9 +355,13 @@ def _stat(storage: Storage, paths: Sequence[str], seen: Mapping[str, FileInfo]) 
     """
     if storage.is_local:
         # Not Storage.head: twenty times as fast, and it does not follow links.
-        beyond = {folder: storage.beyond_link(f"{folder}/") for folder in {posixpath.dirname(path) for path in paths}}
-        own = (path for path in paths if not beyond[posixpath.dirname(path)])
-        yield from filter(None, (_stat_local(storage, path) for path in own))
+        beyond: dict[str, bool] = {}
+        for path in paths:
+            folder = path.rpartition("/")[0]
+            if folder not in beyond:
+                beyond[folder] = storage.beyond_link(f"{folder}/")
+            if not beyond[folder] and (info := _stat_local(storage, path)) is not None:
+                yield info
         return
     yield from (seen[path] for path in paths if path in seen)
     if rest := [path for path in paths if path not in seen]:
