@@ -16,7 +16,9 @@ __all__ = ["LocalEngine"]
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
-    """See ``Engine``. ``threads`` tasks at a time: Arrow leaves the interpreter free while it works."""
+    """See ``Engine``. ``threads`` tasks at a time: Arrow leaves the interpreter free while it works. With fewer tasks
+    left than threads, a task gets two of them.
+    """
 
     threads: int = 2
     name: ClassVar[str] = "local"
@@ -46,9 +48,13 @@ class LocalEngine:
                 if stopping.is_set():
                     raise OutOfTimeError
 
-            return rewrite_retrying(task, storage_options, on_rows)
+            try:
+                return rewrite_retrying(task, storage_options, on_rows, lambda: len(left) < self.threads)
+            finally:
+                left.discard(task.id)
 
         stopping = Event()
+        left = {task.id for task in tasks}
         return run_all(tasks, run_one, at_once=self.threads, on_done=on_done, stop=stopping.set)
 
     def close(self) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from dv_maintenance.engine.ahead import read_ahead
 from dv_maintenance.engine.file_formats import rewriter_of
 from dv_maintenance.engine.parquet.calendars import CalendarKeys, readers_use_keys
 from dv_maintenance.engine.parquet.footer import BATCH_BYTES, compressed_bytes
@@ -36,7 +37,10 @@ _PAUSE_SECONDS = 1.0
 
 
 def rewrite(
-    task: RewriteTask, storage_options: Mapping[str, str] | None = None, on_rows: OnRows | None = None
+    task: RewriteTask,
+    storage_options: Mapping[str, str] | None = None,
+    on_rows: OnRows | None = None,
+    spare: Callable[[], bool] = lambda: False,
 ) -> RewriteResult:
     """Stream the live rows of the sources, in their order or the one that the task requests, into new files below
     ``task.output_uri``. Fragments of a Lance table: see ``lance.rewrite.rewrite_fragments``, also for its errors.
@@ -45,6 +49,8 @@ def rewrite(
     Every call writes new files. After a failure it deletes them, as far as the storage allows.
 
     on_rows : called with the live rows read so far, after each batch; not for fragments of a Lance table.
+    spare : whether another core is free, asked before each source. Then a thread of its own decodes the source, and
+        memory holds one more row group.
 
     Raises
     ------
@@ -70,19 +76,20 @@ def rewrite(
                     footer, origins = _encodings(reader)
                     groups += 0 if footer is None else footer.num_row_groups
                     copies = writer.examine(source, reader)
-                    for unit in _units(reader, writer, copies):
-                        if isinstance(unit, int):
-                            assert copies is not None, "a row group to be copied is one of them"
-                            group = footer.row_group(unit)
-                            writer.copy(copies, unit, footer, origins)
-                            live += group.num_rows
-                            groups_copied += 1
-                            bytes_copied += compressed_bytes(group, range(group.num_columns))
-                        else:
-                            write(unit, footer, origins)
-                            live += unit.num_rows
-                        if on_rows is not None:
-                            on_rows(live)
+                    with closing(_units(reader, writer, copies, ahead=spare())) as units:
+                        for unit in units:
+                            if isinstance(unit, int):
+                                assert copies is not None, "a row group to be copied is one of them"
+                                group = footer.row_group(unit)
+                                writer.copy(copies, unit, footer, origins)
+                                live += group.num_rows
+                                groups_copied += 1
+                                bytes_copied += compressed_bytes(group, range(group.num_columns))
+                            else:
+                                write(unit, footer, origins)
+                                live += unit.num_rows
+                            if on_rows is not None:
+                                on_rows(live)
                     rows.append(reader.rows)
                     purged.append(reader.purged)
                     bytes_read += reader.size
@@ -112,11 +119,15 @@ def rewrite(
     )
 
 
-def _units(reader: Reader, writer: RollingWriter, copies: Copies | None) -> Iterator[pa.RecordBatch | int]:
+def _units(
+    reader: Reader, writer: RollingWriter, copies: Copies | None, *, ahead: bool
+) -> Generator[pa.RecordBatch | int, None, None]:
     """The live rows of a source in its order; instead of them the number of each row group to be copied."""
     if copies is None or not isinstance(reader, SourceReader):
-        yield from reader.batches()
+        batches = reader.batches()
+        yield from read_ahead(batches) if ahead else batches
     else:
+        # Copying reads the same file, which only one thread may use.
         yield from reader.units(lambda number: number in copies.numbers and writer.takes(copies))
 
 
@@ -163,12 +174,15 @@ def _two_calendars(task: RewriteTask) -> RefusedError:
 
 
 def rewrite_retrying(
-    task: RewriteTask, storage_options: Mapping[str, str] | None = None, on_rows: OnRows | None = None
+    task: RewriteTask,
+    storage_options: Mapping[str, str] | None = None,
+    on_rows: OnRows | None = None,
+    spare: Callable[[], bool] = lambda: False,
 ) -> RewriteResult:
     """:func:`rewrite`, repeated from the start if the storage failed (after the retries of its client)."""
     for attempt in range(1, _ATTEMPTS):
         try:
-            return rewrite(task, storage_options, on_rows)
+            return rewrite(task, storage_options, on_rows, spare)
         except RetryableError:
             time.sleep(_PAUSE_SECONDS * attempt)
-    return rewrite(task, storage_options, on_rows)
+    return rewrite(task, storage_options, on_rows, spare)

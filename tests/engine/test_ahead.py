@@ -1,0 +1,112 @@
+"""A source is decoded in one thread and encoded in another: the same rows, errors and files as in one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dv_maintenance.engine import rewrite as rewriting
+from dv_maintenance.engine.ahead import read_ahead
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import DamagedTableError
+
+ROWS = pa.table({"id": pa.array(range(5000)), "text": [f"{row % 7}" for row in range(5000)]})
+
+
+def test_items_keep_their_order() -> None:
+    assert list(read_ahead(iter(range(1, 100)))) == list(range(1, 100))
+    assert list(read_ahead(iter(()))) == []
+
+
+def test_an_error_comes_after_the_items_before_it() -> None:
+    def items() -> Iterator[int]:
+        yield from (1, 2, 3)
+        raise DamagedTableError("cut off")
+
+    found: list[int] = []
+    with pytest.raises(DamagedTableError, match="cut off"):
+        found.extend(read_ahead(items()))
+    assert found == [1, 2, 3]
+
+
+def test_items_are_read_before_they_are_asked_for_but_not_without_end() -> None:
+    read: list[int] = []
+    seventeen = threading.Event()
+
+    def items() -> Iterator[int]:
+        for number in range(1, 1000):
+            read.append(number)
+            if number == 17:
+                seventeen.set()
+            yield number
+
+    ahead = read_ahead(items())
+    assert next(ahead) == 1
+    assert seventeen.wait(10)
+    ahead.close()  # type: ignore[attr-defined]
+    assert len(read) == 17
+
+
+def test_nobody_reads_once_it_is_closed() -> None:
+    closed = False
+    begun, late = threading.Event(), []
+
+    def items() -> Iterator[int]:
+        for number in range(1, 1000):
+            begun.set()
+            late.append(closed)
+            yield number
+
+    ahead = read_ahead(items())
+    next(ahead)
+    ahead.close()  # type: ignore[attr-defined]
+    closed = True
+    assert begun.is_set()
+    assert not any(late)
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_task_gets_a_second_thread_if_one_is_free(lake: Any, monkeypatch: pytest.MonkeyPatch, tasks: int) -> None:
+    used = []
+    all_asked = threading.Barrier(tasks)
+
+    def counted(items: Iterator[Any]) -> Iterator[Any]:
+        used.append(threading.current_thread().name)
+        return read_ahead(items)
+
+    def units(*args: Any, **ahead: bool) -> Any:
+        all_asked.wait(10)  # so that none is done before the other has asked for a free core
+        return usual(*args, **ahead)
+
+    usual = rewriting._units
+    monkeypatch.setattr(rewriting, "read_ahead", counted)
+    monkeypatch.setattr(rewriting, "_units", units)
+    source = lake.write(ROWS, row_group_size=700)
+    deleted = [0, 699, 701, *range(1400, 2100), 4999]
+    task = lake.task([replace(source, dv=lake.dv(deleted))], ROWS.schema)
+    wanted = [replace(task, id=f"{number}") for number in range(tasks)]
+    results = LocalEngine(threads=2).run(wanted)
+    assert len(used) == (1 if tasks == 1 else 0)
+    for result in results:
+        assert (result.rows_written, result.rows_purged) == (5000 - len(deleted), len(deleted))
+    kept = ROWS.filter(pa.array([row not in set(deleted) for row in range(5000)]))
+    for path in lake.outputs():
+        assert pq.read_table(path).equals(kept)
+
+
+def test_a_damaged_source_fails_as_in_one_thread(lake: Any) -> None:
+    source = lake.write(ROWS, row_group_size=700, compression="none", use_dictionary=False)
+    path = lake.root / "in put.parquet"
+    at = pq.read_metadata(path).row_group(5).column(0).data_page_offset
+    data = bytearray(path.read_bytes())
+    data[at : at + 20] = bytes(20)
+    path.write_bytes(bytes(data))
+    with pytest.raises(DamagedTableError, match=r"in%20put\.parquet"):
+        LocalEngine(threads=2).run([lake.task([replace(source, dv=lake.dv([1]))], ROWS.schema)])
+    assert not lake.outputs()
