@@ -18,6 +18,7 @@ from dv_maintenance.errors import StorageError, UsageError
 from dv_maintenance.storage.diagnosis import diagnose
 from dv_maintenance.storage.failures import Cause, FileExistsAlreadyError, Handle, storage_errors, whole
 from dv_maintenance.storage.guards import NO_NAMES, Fence, StoreName, probe_path, prove
+from dv_maintenance.storage.interleaved import interleaved
 from dv_maintenance.storage.paths import NOT_PLAIN, FileInfo, Place, RawName, absolute_uri, plain_uri, staged_for
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ __all__ = [
 ]
 
 _DELETE_THREADS = 16
-_PAGE = 1000  # what object stores list in one request
+_LIST_THREADS = 16
+_PAGE = 1000  # what object stores list, and S3 deletes, in one request
 
 
 class Storage(Place):
@@ -182,8 +184,12 @@ class Storage(Place):
             found = store.list_with_delimiter(f"{key}/" if key else None)["common_prefixes"]
         return tuple(sorted(prefix.rstrip("/").rsplit("/", 1)[-1] for prefix in found))
 
-    def walk(self, *, skip: Any = None) -> Iterator[FileInfo]:
-        """Every file of the table, unordered. ``skip(name, is_dir)`` leaves out a file or a whole folder by its path.
+    def walk(self, *, skip: Any = None, by_folder: bool = False) -> Iterator[FileInfo]:
+        """Every file of the table, unordered.
+
+        skip : ``skip(name, is_dir)`` leaves out a file or a whole folder by its path.
+        by_folder : list the folders directly below the root of an object store in parallel. For tables with few files
+            in the root itself, since these are listed at once.
 
         On local disk this is scandir, so ``size`` and ``modified`` are -1: a stat of each file would triple the time of
         a walk. See :meth:`head`.
@@ -194,7 +200,7 @@ class Storage(Place):
             return
         store, _ = self._at("")
         with storage_errors(""):
-            for batch in store.list():
+            for batch in self._batches(store, skip) if by_folder else store.list():
                 for meta in batch:
                     path = meta["path"]
                     parts = path.split("/")
@@ -202,6 +208,12 @@ class Storage(Place):
                     if skip and (any(skip(folder, True) for folder in folders) or skip(path, False)):
                         continue
                     yield FileInfo(path, meta["size"], _millis(meta["last_modified"]))
+
+    def _batches(self, store: Any, skip: Any) -> Iterator[Any]:
+        top = store.list_with_delimiter(None)
+        yield top["objects"]
+        folders = [each for each in top["common_prefixes"] if not skip or not skip(each, True)]
+        yield from interleaved([store.list(each) for each in folders], _LIST_THREADS)
 
     def pages(self, after: str) -> Iterator[tuple[FileInfo, ...]]:
         """The objects whose path sorts after this one, a page per request; for object stores. Most stores list by name,
@@ -360,8 +372,10 @@ class Storage(Place):
                 folders.add(folder + slash)
         if self.is_local:
             return sum(self._unlink(path) for path in paths)
+        batches = [paths[at : at + _PAGE] for at in range(0, len(paths), _PAGE)]
         with ThreadPoolExecutor(_DELETE_THREADS) as pool:
-            return sum(pool.map(self._delete_one, paths))
+            failed = [path for batch in pool.map(self._delete_at_once, batches) for path in batch]
+            return len(paths) - len(failed) + sum(pool.map(self._delete_one, failed))
 
     def move(self, source: str, target: str) -> bool:
         """Move a file of the table to an unused name; ``False`` if the file does not exist. On local disk this is a
@@ -406,6 +420,17 @@ class Storage(Place):
             except FileNotFoundError:
                 return 0
         return 1
+
+    def _delete_at_once(self, paths: Sequence[str]) -> Sequence[str]:
+        """Delete objects with as few requests as the store offers. Returns the paths that are not sure to be gone."""
+        found = [(path, *self._at(path)) for path in paths]
+        store = found[0][1]
+        keys = [key for _, each, key in found if each is store]
+        if len(keys) > 1:
+            with suppress(Exception):  # whatever it is, it is raised for the object that has it
+                store.delete(keys)
+                return [path for path, each, _ in found if each is not store]
+        return paths
 
     def _delete_one(self, path: str) -> int:
         store, key = self._at(path)

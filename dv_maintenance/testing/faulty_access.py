@@ -11,7 +11,7 @@ import io
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -278,8 +278,14 @@ class _Store:
             "copy", target, lambda: self.inner.copy(source, target, overwrite=overwrite), self.errors
         )
 
-    def delete(self, key: str) -> Any:
-        return self.access.call("delete", key, lambda: self.inner.delete(key), self.errors)
+    def delete(self, keys: str | Sequence[str]) -> Any:
+        if isinstance(keys, str):
+            return self.access.call("delete", keys, lambda: self.inner.delete(keys), self.errors)
+
+        def half() -> None:
+            self.inner.delete(keys[: len(keys) // 2])
+
+        return self.access.call("delete", keys[0], lambda: self.inner.delete(keys), self.errors, half=half)
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,7 @@ class _Rules:
             yield scope.shown(folder, paths)
 
     def _pages(self, scope: Scope, needed: Needed, seen: dict[str, FileInfo]) -> Iterator[list[str]]:
-        infos = self.storage.walk(skip=scope.skip)
+        infos = self.storage.walk(skip=scope.skip, by_folder=bool(self.snapshot.partition_columns))
         while page := list(islice(infos, _PAGE)):
             seen.update((info.path, info) for info in page if info.path not in needed.live)
             yield [info.path for info in page]
