@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,19 +45,22 @@ class Access:
         if root == "file://":
             return store.LocalStore("/")
         config, client = _split_options(options)
-        return store.from_url(root, config=config, client_options=client)
+        place = _IN_BUCKET.fullmatch(root)
+        if place is None:
+            return store.from_url(root, config=config, client_options=client)
+        return _Folder(_client_of(place["bucket"], config, client), place["folder"].lstrip("/"))
 
     def open_reader(self, store: Any, key: str) -> Any:
         """A random-access Python file of ranged gets."""
         import obstore
 
-        return obstore.open_reader(store, key)
+        return obstore.open_reader(*_native(store, key))
 
     def open_writer(self, store: Any, key: str) -> Any:
         """A writable Python file; closing it creates the object."""
         import obstore
 
-        return obstore.open_writer(store, key)
+        return obstore.open_writer(*_native(store, key))
 
     # -- local disk ----------------------------------------------------------------------------------------------------
 
@@ -106,6 +111,85 @@ class Access:
 
     def rmdir(self, path: str) -> None:
         os.rmdir(path)
+
+
+class _Client:
+    """The connections to a bucket."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+
+
+class _Folder:
+    """An obstore store of what is below a folder of a bucket, as far as ``Storage`` uses one. Keys are relative to the
+    folder.
+    """
+
+    def __init__(self, client: _Client, folder: str) -> None:
+        self._client = client
+        self.inner = client.store
+        self._above = f"{folder}/" if folder else ""
+
+    def key(self, key: str | None) -> str:
+        return self._above + (key or "")
+
+    def get(self, key: str, **options: Any) -> Any:
+        return self.inner.get(self.key(key), **options)
+
+    def head(self, key: str) -> Any:
+        return self.inner.head(self.key(key))
+
+    def list(self, prefix: str | None = None, *, offset: str | None = None, **options: Any) -> Iterator[Sequence[Any]]:
+        after = None if offset is None else self.key(offset)
+        for batch in self.inner.list(self.key(prefix) or None, offset=after, **options):
+            yield self._relative(batch)
+
+    def list_with_delimiter(self, prefix: str | None) -> Any:
+        found = self.inner.list_with_delimiter(self.key(prefix) or None)
+        folders = [each[len(self._above) :] for each in found["common_prefixes"]]
+        return {"common_prefixes": folders, "objects": self._relative(found["objects"])}
+
+    def _relative(self, metas: Iterable[Any]) -> Sequence[Any]:
+        cut = len(self._above)
+        return [{**meta, "path": meta["path"][cut:]} for meta in metas]
+
+    def put(self, key: str, data: bytes, **options: Any) -> Any:
+        return self.inner.put(self.key(key), data, **options)
+
+    def copy(self, source: str, target: str, *, overwrite: bool) -> None:
+        self.inner.copy(self.key(source), self.key(target), overwrite=overwrite)
+
+    def delete(self, keys: str | Sequence[str]) -> None:
+        self.inner.delete(self.key(keys) if isinstance(keys, str) else [self.key(key) for key in keys])
+
+
+# Where the folder is what the URL says: no escapes, no `..`. Other URLs get a client of their own.
+_IN_BUCKET: Final = re.compile(
+    r"(?P<bucket>(?:s3|gs|az|abfss)://[\w.@-]+)(?P<folder>(?:/[\w=,+-][\w=,+.-]*)*)", re.ASCII
+)
+# With a client of its own each table would keep several connections open: a few hundred tables would exceed the usual
+# limit of 1,024 open files. Kept as long as a table uses it.
+_clients: WeakValueDictionary[object, _Client] = WeakValueDictionary()
+_clients_lock: Final = Lock()
+_CREDENTIALS: Final = ("AWS_", "AZURE_", "GOOGLE_")
+
+
+def _client_of(bucket: str, config: Any, client_options: Any) -> _Client:
+    from obstore import store
+
+    # What obstore takes from the environment may change, and a forked process can't use its parent's connections.
+    environment = ((name, value) for name, value in os.environ.items() if name.startswith(_CREDENTIALS))
+    key = (os.getpid(), bucket, *(frozenset(each) for each in (config.items(), client_options.items(), environment)))
+    with _clients_lock:
+        found = _clients.get(key)
+        if found is None:
+            found = _clients[key] = _Client(store.from_url(bucket, config=config, client_options=client_options))
+        return found
+
+
+def _native(store: Any, key: str) -> tuple[Any, str]:
+    """What functions of obstore itself accept."""
+    return (store.inner, store.key(key)) if isinstance(store, _Folder) else (store, key)
 
 
 def _split_options(options: Mapping[str, str]) -> tuple[Any, Any]:

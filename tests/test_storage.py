@@ -24,12 +24,14 @@ from dv_maintenance.testing.locations import Bucket
 AWKWARD = ["a b", "a%20b", "é", "x#y?", "a=b&c", "a:b", "100%", "~t", "{z}", "[b]", "star*"]
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "s3", "s3, shared client"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "local":
         return Storage(str(tmp_path / "a table"))
     bucket, options = request.getfixturevalue("s3")
-    return Storage(f"{bucket}/{tmp_path.name}/a table", options)
+    # An escape in its URI gives a table a client of its own.
+    name = "a table" if request.param == "s3" else "a_table"
+    return Storage(f"{bucket}/{tmp_path.name}/{name}", options)
 
 
 @pytest.mark.parametrize("name", AWKWARD)
@@ -43,6 +45,31 @@ def test_any_name_is_written_read_listed_and_deleted(storage: Storage, name: str
     assert [info.path for info in storage.walk()] == [f"dir/{name}.bin"]
     assert storage.delete([f"dir/{name}.bin"]) == 1
     assert not storage.exists(f"dir/{name}.bin")
+
+
+def test_tables_of_a_bucket_share_its_connections(
+    s3: tuple[str, dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def client(storage: Storage) -> Any:
+        return storage._store(storage.uri).inner
+
+    bucket, options = s3
+    whole, one, two = (Storage(f"{bucket}/{name}", options) for name in ("", tmp_path.name, f"{tmp_path.name}-2"))
+    for storage in (one, two):
+        storage.put("log/a", storage.uri.encode())
+        assert storage.get("log/a") == storage.uri.encode()
+        assert [info.path for info in storage.list()] == ["log/a"], "not the other's, whose name begins the same"
+        assert [info.path for info in storage.walk(by_folder=True)] == ["log/a"]
+        assert storage.folders() == ("log",)
+    one.put("log/b", b"")
+    assert one.delete(["log/a", "log/b"]) == 2
+    assert one.list() == []
+    assert two.exists("log/a")
+    assert f"{tmp_path.name}-2" in whole.folders()
+    assert client(one) is client(two) is client(whole)
+    assert client(Storage(one.uri, {**options, "aws_access_key_id": "another"})) is not client(one)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "another")
+    assert client(Storage(one.uri, options)) is not client(one)
 
 
 @pytest.mark.parametrize("name", AWKWARD)

@@ -80,7 +80,8 @@ class _Watch(BaseEventTrigger):
         found: dict[str, Seen] = {}
         looks = within_budget(
             self._loaded[1],
-            lambda table: self._observer.observe(table, states.get(table.name), busy=True),
+            lambda table: self._observer.probe(table, states.get(table.name)),
+            lambda table, version: self._observer.observe(table, states.get(table.name), version, busy=True),
             budget=_LOOK_SECONDS,
             patience=_PATIENCE_SECONDS,
         )

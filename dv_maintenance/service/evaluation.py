@@ -142,7 +142,8 @@ class _Evaluation:
 
     def run(self) -> Evaluation:
         limits = self.limits
-        for table, found in within_budget(self.tables, self._observe, budget=limits.budget, patience=limits.patience):
+        looks = within_budget(self.tables, self._probe, self._observe, budget=limits.budget, patience=limits.patience)
+        for table, found in looks:
             if isinstance(found, NotReached):
                 self.left.append(table.name)
             elif isinstance(found, BaseException):
@@ -154,10 +155,14 @@ class _Evaluation:
                     self._report_error(table, error)
         return self._summary()
 
-    def _observe(self, table: WatchedTable) -> Observation:
+    def _probe(self, table: WatchedTable) -> int:
+        return self.observer.probe(table, self.states.get(table.name))
+
+    def _observe(self, table: WatchedTable, version: int) -> Observation:
         return self.observer.observe(
             table,
             self.states.get(table.name),
+            version,
             busy=self.orchestrator.busy(table) is not None,
             observed=lambda: self.orchestrator.last_observed(table) if table.observe else None,
             downstream=lambda now: self.orchestrator.downstream(table, now),

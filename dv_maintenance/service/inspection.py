@@ -130,6 +130,7 @@ def inspect_table(
     now: int | None = None,
     reads: ReadsNow | None = None,
     seen: Seen | None = None,
+    version: int | None = None,
 ) -> Inspection:
     """Inspect one table.
 
@@ -138,6 +139,7 @@ def inspect_table(
     reads : asked how often the table is read, and for warnings, where that matters; by default ``reads_per_day`` of the
         policy counts.
     seen : filled in with what was read.
+    version : the newest one, if the caller has just asked for it.
 
     ``optimize`` is due when a run is worth its start; see ``meter.decide``. ``vacuum`` is due when the log has enough
     expired files; they are searched every ``vacuum_every``, as files expire without a commit. ``manifest`` is due when
@@ -153,7 +155,8 @@ def inspect_table(
     now = time.time_ns() // 1_000_000 if now is None else now
     settings = hashlib.sha256(orjson.dumps([policy.model_dump(mode="json"), jobs, __version__])).hexdigest()[:16]
     with span("look", table=table.uri, format=table.format) as traced:
-        version = table.version(last.version if last is not None else None)
+        if version is None:
+            version = table.version(last.version if last is not None else None)
         changed = last is None or last.version != version
         if last is None or last.settings != settings:
             # The result under other settings does not apply.

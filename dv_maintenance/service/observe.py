@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,10 +62,16 @@ class Observer:
         self.checks = checks
         self._open: dict[str, tuple[Table, Looks]] = {}
 
+    def probe(self, watched: WatchedTable, last: TableState | None) -> int:
+        """The table's newest version, which :meth:`observe` needs. Raises the errors of the table."""
+        with self._reopened_after_errors(watched):
+            return self._opened(watched)[0].version(None if last is None else last.inspection.version)
+
     def observe(
         self,
         watched: WatchedTable,
         last: TableState | None,
+        version: int,
         *,
         busy: bool,
         observed: Callable[[], tuple[int, int] | None] = lambda: None,
@@ -72,17 +79,27 @@ class Observer:
     ) -> Observation:
         """Inspect one table.
 
+        version : what :meth:`probe` returned just now.
         busy : a run works on the table, so the partitions to run are not needed.
         observed : returns version and data version of the newest recorded observation; called only for a changed table.
         downstream : returns the reads by downstream assets; called only where they matter.
 
         Raises the errors of the table.
         """
+        with self._reopened_after_errors(watched):
+            return self._observe(watched, *self._opened(watched), last, version, busy, observed, downstream)
+
+    def _opened(self, watched: WatchedTable) -> tuple[Table, Looks]:
+        found = self._open.get(watched.name)
+        if found is None:
+            table = open_table(watched.path, watched.format, watched.storage_options)
+            found = self._open[watched.name] = table, Looks()
+        return found
+
+    @contextmanager
+    def _reopened_after_errors(self, watched: WatchedTable) -> Iterator[None]:
         try:
-            if watched.name not in self._open:
-                table = open_table(watched.path, watched.format, watched.storage_options)
-                self._open[watched.name] = table, Looks()
-            return self._observe(watched, *self._open[watched.name], last, busy, observed, downstream)
+            yield
         except BaseException:
             # When it is available again, it may be another table, or have another format.
             self._open.pop(watched.name, None)
@@ -94,6 +111,7 @@ class Observer:
         table: Table,
         looks: Looks,
         last: TableState | None,
+        newest: int,
         busy: bool,
         observed: Callable[[], tuple[int, int] | None],
         downstream: Downstream,
@@ -109,6 +127,7 @@ class Observer:
             jobs=watched.jobs,
             reads=reads,
             seen=seen,
+            version=newest,
         )
         if self.data_versions and (found.changed or known is None):
             earlier = [] if version is None or known is None else [(version, known)]

@@ -120,8 +120,7 @@ class Storage(Place):
         """
         if self.on_disk(prefix):
             with storage_errors(prefix):
-                found = [info for info in self._list_local(prefix, staged) if after is None or info.path > after]
-            return sorted(found, key=lambda info: info.path)
+                return sorted(self._list_local(prefix, staged, after), key=lambda info: info.path)
         store, key = self._at(prefix)
         cut = len(key) - len(prefix)
         with storage_errors(prefix):
@@ -132,7 +131,7 @@ class Storage(Place):
             ]
         return sorted(found, key=lambda info: info.path)
 
-    def _list_local(self, prefix: str, staged: bool) -> Iterator[FileInfo]:
+    def _list_local(self, prefix: str, staged: bool, after: str | None) -> Iterator[FileInfo]:
         todo = [(self.local(prefix), prefix)]
         while todo:
             folder, path = todo.pop()
@@ -145,7 +144,7 @@ class Storage(Place):
                     name = f"{path}/{entry.name}" if path else entry.name
                     if entry.is_dir(follow_symlinks=False):
                         todo.append((entry.path, name))
-                    elif staged or staged_for(entry.name) is None:
+                    elif (after is None or name > after) and (staged or staged_for(entry.name) is None):
                         try:
                             found = entry.stat()
                         except FileNotFoundError:

@@ -110,7 +110,8 @@ def test_ticks_build_on_each_other(tmp_path: Path, reads: list[str]) -> None:
     last, rows = TableState(Inspection("a")), []
     for number in range(3):
         # Another sensor of the same process has the same snapshots.
-        found = Observer(data_versions=True, checks=True).observe(watched, last, busy=False)
+        observer = Observer(data_versions=True, checks=True)
+        found = observer.observe(watched, last, observer.probe(watched, last), busy=False)
         last = TableState(found.inspection, found.data_version, True)
         assert found.inspection.health is not None
         rows.append(found.inspection.health.counts.live_rows)

@@ -88,7 +88,7 @@ def checksums(file: pa.NativeFile, ranges: Sequence[tuple[int, int]]) -> tuple[i
 def same_bytes(
     one: pa.NativeFile, ones: Sequence[tuple[int, int]], other: pa.NativeFile, others: Sequence[tuple[int, int]]
 ) -> bool:
-    """Whether these ranges (offset, length) of two files have the same bytes. Raises PageError if a file ends earlier."""
+    """Whether these ranges (offset, length) of two files have the same bytes. Raises PageError if one ends earlier."""
     buffers = [memoryview(bytearray(_LOCAL_BLOCK)) for _ in range(2)]
     for (start, length), (other_start, other_length) in zip(ones, others, strict=True):
         if length != other_length:
