@@ -1,11 +1,12 @@
 """Purge a Delta table with deletion vectors on every file: ours against deltalake's compact and delta-spark's REORG.
 
-    python benchmarks/bench_rewrite.py [--rows 20000000] [--files 16] [--deleted 0.3]
+    python benchmarks/bench_rewrite.py [--rows 20000000] [--files 16] [--deleted 0.3] [--workers]
 
 Every contender gets a copy of the same table and a process of its own on two cores. Wall time is that of the operation,
 commit included, with a Spark session started before. CPU is that of all processes from start to end, a JVM's start
 included; memory is the peak of all processes together. For ours both are given for the Python workers alone, too: they
-do the work. Ratios below 1 say that we need less.
+do the work. ``JVM s`` is its share of the CPU time. Ratios below 1 say that we need less. ``--workers`` also
+runs ours with one worker, and says how much faster two are.
 """
 
 from __future__ import annotations
@@ -28,17 +29,18 @@ JARS = ROOT / ".cache" / "jars" / "delta-4.4.0"
 CORES = 2
 MEMORY_LIMIT = 350 << 20
 CONTENDERS = ("ours", "deltalake", "delta-spark")
+ONE = "one worker"
 
 
 # -- the contenders, each in a process of its own ----------------------------------------------------------------
 
 
-def run_ours(table: str) -> float:
+def run_ours(table: str, cores: int = CORES) -> float:
     from dv_maintenance.engine.spark.engine import SparkEngine
     from dv_maintenance.maintenance.execution.apply import purge
     from dv_maintenance.tables import open_table
 
-    with SparkEngine(master=f"local[{CORES}]") as engine:
+    with SparkEngine(master=f"local[{cores}]") as engine:
         engine.session.range(1).count()
         started = time.perf_counter()
         purge(open_table(table), engine)
@@ -80,7 +82,10 @@ def run_delta_spark(table: str) -> float:
     return seconds
 
 
-RUNNERS = dict(zip(CONTENDERS, (run_ours, run_deltalake, run_delta_spark), strict=True))
+RUNNERS = {
+    **dict(zip(CONTENDERS, (run_ours, run_deltalake, run_delta_spark), strict=True)),
+    ONE: lambda table: run_ours(table, 1),
+}
 
 
 # -- watching them -----------------------------------------------------------------------------------------------
@@ -100,6 +105,7 @@ def measure(contender: str, table: Path) -> dict[str, Any]:
     return {
         "wall": float(out.split()[-1]),
         "cpu": sum(watch.cpu.values()),
+        "jvm": sum(watch.cpu[pid] for pid in watch.jvms),
         "peak": watch.peak,
         "workers": sorted(watch.workers.values()),
         "worker_cpu": sum(watch.cpu[pid] for pid in watch.workers),
@@ -117,7 +123,8 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=16)
     parser.add_argument("--deleted", type=float, default=0.3, help="share of rows, at random")
     parser.add_argument("--only", choices=CONTENDERS, action="append")
-    parser.add_argument("--run", choices=CONTENDERS, help=argparse.SUPPRESS)
+    parser.add_argument("--workers", action="store_true")
+    parser.add_argument("--run", choices=(*CONTENDERS, ONE), help=argparse.SUPPRESS)
     parser.add_argument("--table", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.run:
@@ -127,18 +134,21 @@ def main() -> None:
         table = Path(folder) / "table"
         build(table, args.rows, args.files, at_random(args.deleted))
         print(f"{args.rows:,} rows in {args.files} files, {args.deleted:.0%} deleted at random, local[{CORES}]")
-        print(f"{'':12}{'wall s':>8}{'CPU s':>8}{'peak MB':>9}{'out MB':>8}")
+        print(f"{'':12}{'wall s':>8}{'CPU s':>8}{'JVM s':>8}{'peak MB':>9}{'out MB':>8}")
         results = {}
-        for contender in args.only or CONTENDERS:
+        for contender in [*(args.only or CONTENDERS), *([ONE] if args.workers else [])]:
             if contender == "delta-spark" and not any(JARS.glob("*.jar")):
                 print("delta-spark  is missing: run 'make judges'")
                 continue
             found = results[contender] = measure(contender, copy(table, Path(folder) / contender))
             megabytes = (found["peak"] >> 20, found["written"] >> 20)
-            print(f"{contender:12}{found['wall']:8.1f}{found['cpu']:8.1f}{megabytes[0]:9}{megabytes[1]:8}", flush=True)
+            seconds = "".join(f"{found[key]:8.1f}" for key in ("wall", "cpu", "jvm"))
+            print(f"{contender:12}{seconds}{megabytes[0]:9}{megabytes[1]:8}", flush=True)
         ours = results.get("ours")
         if ours is None:
             return
+        if ONE in results:
+            print(f"two workers against one: {results[ONE]['wall'] / ours['wall']:.2f} times as fast")
         for peer in CONTENDERS[1:]:
             if peer in results:
                 ratios = (f"{key} {ours[key] / results[peer][key]:.2f}" for key in ("wall", "cpu", "peak"))

@@ -15,6 +15,7 @@ class Watch(threading.Thread):
     cpu : seconds by process.
     peak : bytes resident, of all processes at the same moment; shared pages count once per process.
     workers : peak bytes of each of Spark's Python workers.
+    jvms : processes that run Java.
     """
 
     def __init__(self, root: int) -> None:
@@ -22,6 +23,7 @@ class Watch(threading.Thread):
         self.root = root
         self.cpu: dict[int, float] = {}
         self.workers: dict[int, int] = {}
+        self.jvms: set[int] = set()
         self.peak = 0
         self._stop_now = threading.Event()
 
@@ -51,6 +53,8 @@ class Watch(threading.Thread):
                 continue  # gone meanwhile
             self.cpu[pid] = (int(stat[11]) + int(stat[12])) / _TICKS
             resident += _bytes(status.get("VmRSS"))
+            if os.path.basename(command.split(b"\0")[0]) == b"java":
+                self.jvms.add(pid)
             # The daemon only forks; its children are the workers.
             if b"pyspark.daemon" in command and parents.get(pid) in self.cpu and self._is_worker(pid, parents):
                 self.workers[pid] = _bytes(status.get("VmHWM"))

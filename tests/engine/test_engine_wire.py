@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -17,9 +19,9 @@ from dv_maintenance import errors
 from dv_maintenance.engine import ENGINES, get_engine, slots_of
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.pool import OutOfTimeError, run_all, stopped_at
-from dv_maintenance.engine.spark import SparkEngine
-from dv_maintenance.engine.spark.engine import _cause, wire
-from dv_maintenance.engine.spark.session import java_version, start_session
+from dv_maintenance.engine.spark import SparkEngine, wire
+from dv_maintenance.engine.spark.engine import _cause
+from dv_maintenance.engine.spark.session import java_version, local_settings, start_session
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.testing.memory import MemoryEngine
 
@@ -203,3 +205,14 @@ def test_how_many_tasks_run_at_the_same_time() -> None:
     session: Any = ConnectSession()
     assert slots_of(SparkEngine(session)) is None
     assert slots_of(MemoryEngine()) is None
+
+
+@pytest.mark.skipif(java_version() is None, reason="there is no Java")
+def test_java_knows_the_options_of_local_sessions() -> None:
+    """It would ignore an option that it does not know, and take the time."""
+    options = shlex.split(local_settings("local[2]")["spark.driver.extraJavaOptions"])
+    ours = [option for option in options if option.startswith("-XX:") and "Ignore" not in option]
+    assert len(ours) == 4
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else "java"
+    subprocess.run([java, *ours, "-version"], check=True, capture_output=True)
