@@ -4,6 +4,11 @@
 ``VACUUM START`` is committed, and only files that this newest version does not need either are deleted. Restores of
 this package wait for the ``VACUUM END`` (see ``restore``). Other tools may add deleted files again, so the log is read
 again before each batch, and once more after the ``VACUUM END``: files that were added too late are reported.
+
+Folders are decided as they are listed, with a log that may be older than the listing. What was committed in between is
+new, and the cutoff keeps it, or was there before, as after a restore, and the second reading of the log finds it. No
+file is deleted before the listing ends: the guard limits the share of all files, and ``VACUUM START`` says how many
+go.
 """
 
 from __future__ import annotations
