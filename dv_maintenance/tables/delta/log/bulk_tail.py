@@ -57,7 +57,7 @@ class _Read:
         """Take in these lines. ``False`` if only the reference can tell what they say."""
         found = parse_columns(b"\n".join(piece.text for piece in pieces), self.wanted)
         if found is None:
-            return all(self._take_slowly(piece) for piece in pieces)
+            return self._take_slowly(pieces)
         begins = np.cumsum([0, *(piece.text.count(b"\n") + 1 for piece in pieces)])
         place = np.searchsorted(begins, found.lines, side="right") - 1
         for line, action in found.others:
@@ -68,26 +68,36 @@ class _Read:
         self.commit.append(np.array([piece.commit for piece in pieces])[place])
         return True
 
-    def _take_slowly(self, piece: _Piece) -> bool:
+    def _take_slowly(self, pieces: Sequence[_Piece]) -> bool:
         """Through objects. What is damaged here may not matter, if a later commit names the same file."""
-        where, table = piece.file.path, self.small.table
+        table = self.small.table
+        bodies: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+        where: dict[str, list[str]] = {kind: [] for kind in KINDS}
+        is_add: list[bool] = []
+        commit: list[int] = []
         try:
-            actions = parse_actions(piece.text, where=where, table=table)
-            self.small.read([action for action in actions if action.keys().isdisjoint(KINDS)], where)
+            for piece in pieces:
+                for action in parse_actions(piece.text, where=piece.file.path, table=table):
+                    ((kind, body),) = action.items()
+                    if kind not in KINDS:
+                        self.small.read([action], piece.file.path)
+                        continue
+                    if not isinstance(body, dict):
+                        return False
+                    bodies[kind].append(body)
+                    where[kind].append(piece.file.path)
+                    is_add.append(kind == "add")
+                    commit.append(piece.commit)
             for kind in KINDS:
-                bodies = [action[kind] for action in actions if kind in action]
-                if not {dict}.issuperset(map(type, bodies)):
-                    return False
-                if bodies:
-                    found = bulk_table(kind, bodies, [where] * len(bodies), self.wanted[kind], table=table)
-                    self.batches[kind] += found.to_batches()
-                    if not all(map(well_formed, found.to_batches())):
+                if bodies[kind]:
+                    found = bulk_table(kind, bodies[kind], where[kind], self.wanted[kind], table=table).to_batches()
+                    self.batches[kind] += found
+                    if not all(map(well_formed, found)):
                         return False
         except DamagedTableError:
             return False
-        is_add = [kind == "add" for action in actions for kind in action if kind in KINDS]
         self.is_add.append(np.array(is_add, bool))
-        self.commit.append(np.full(len(is_add), piece.commit))
+        self.commit.append(np.array(commit, np.int64))
         return True
 
 

@@ -44,8 +44,9 @@ __all__ = [
 
 _ALL_ADD: Final = tuple(name for name in ADD_TYPES if name != "numRecords")
 _ALL_REMOVE: Final = tuple(REMOVE_TYPES)
-# Bytes of commits that are worth reading by columns: below that they take milliseconds.
-BULK: int = 1 << 20
+# Bytes of a commit, on average, from which on columns are faster. Of many small commits most actions are superseded by
+# later ones, and never become columns in a dict of the last.
+BULK: int = 1 << 18
 # Batches, after which the memory of those before goes back to the system.
 _RELEASED: Final = 16
 TOMBSTONE_COLUMNS: Final = ("path", "deletionVector", "deletionTimestamp", "size", "dataChange")
@@ -173,7 +174,7 @@ def replay(storage: Storage, segment: LogSegment, *, adds: Sequence[str] = (), r
 def _newer(
     storage: Storage, commits: Sequence[CommitFile], adds: Sequence[str], removes: Sequence[str], *, keyed: bool
 ) -> Newer:
-    if sum(file.size for file in commits) >= BULK:
+    if commits and sum(file.size for file in commits) >= BULK * len(commits):
         from dv_maintenance.tables.delta.log.bulk_tail import bulk_tail
 
         found = bulk_tail(storage, commits, adds, removes, keyed=keyed)
