@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dv_maintenance.engine.parquet.copier import copy_group
+from dv_maintenance.engine.parquet.dictionaries import all_dictionaries, decoded, merged
 from dv_maintenance.engine.parquet.special_floats import SpecialFloats
 from dv_maintenance.files.parquet_footer import MAGIC, encoded, framed, parsed, without_claims
 from dv_maintenance.files.parquet_groups import Footer, composed
@@ -23,6 +24,9 @@ __all__ = ["ParquetOutput"]
 
 _FIXED: Final = "FIXED_LEN_BYTE_ARRAY"
 _BYTES: Final = "BYTE_ARRAY"
+_PAGE_BYTES: Final = 1 << 20
+_LEAST_BATCH: Final = 1 << 10
+_MOST_BATCH: Final = 1 << 14
 
 
 class ParquetOutput:
@@ -67,6 +71,8 @@ class ParquetOutput:
         self._copied: set[int] = set()
         self._footers: list[Any] = []
         self._writer: Any = None
+        # The columns that are written as dictionaries, by their positions; Arrow's writer wants the same all the time.
+        self._dictionaries: set[int] | None = None
 
     @property
     def groups(self) -> int:
@@ -84,23 +90,39 @@ class ParquetOutput:
         return set().union(*(floats.negative_zero for floats in self._floats))
 
     def write(self, batches: list[pa.RecordBatch]) -> None:
-        """One row group, if there are any rows."""
-        if self._required:
-            table = pa.Table.from_batches(batches).cast(self._schema)
-        else:
-            table = pa.Table.from_batches(batches, self._schema)
+        """One row group, if there are any rows. Batches may have columns of text as dictionaries."""
+        table = self._table(batches)
         if not table.num_rows:
             return
         if self._copied:
             self._encode_apart(table)
         else:
             if self._writer is None:
-                self._begin()
+                self._begin(table)
             self._writer.write_table(table, row_group_size=table.num_rows)
         floats = SpecialFloats(self._schema)
         for batch in batches:
             floats.add(batch)
         self._floats.append(floats)
+
+    def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:
+        """The rows for Arrow's writer, which wants the same schema for all row groups."""
+        if not batches:
+            return self._schema.empty_table()
+        parts = [[batch.column(index) for batch in batches] for index in range(len(self._schema))]
+        if self._dictionaries is None:
+            kept = {at for at, part in enumerate(parts) if all_dictionaries(part)}
+            self._dictionaries = set() if self._required else kept
+        columns = [
+            merged(part) if at in self._dictionaries else pa.chunked_array([decoded(each) for each in part])
+            for at, part in enumerate(parts)
+        ]
+        if self._required:
+            return pa.Table.from_arrays(columns, self._schema.names).cast(self._schema)
+        schema = self._schema
+        for at in self._dictionaries:
+            schema = schema.set(at, schema.field(at).with_type(columns[at].type))
+        return pa.Table.from_arrays(columns, schema=schema)
 
     def copy(self, wanted: GroupCopy) -> CopiedGroup:
         """Append a row group of another file with the same layout.
@@ -185,15 +207,25 @@ class ParquetOutput:
             if column.physical_type == _BYTES and column.logical_type.type == "NONE"
         }
 
-    def _begin(self) -> None:
-        self._writer = pq.ParquetWriter(self._sink, self._schema, metadata_collector=self._footers, **self._options)
+    def _begin(self, table: pa.Table | None = None) -> None:
+        schema, options = (self._schema, self._options) if table is None else (table.schema, self._options_for(table))
+        self._writer = pq.ParquetWriter(self._sink, schema, metadata_collector=self._footers, **options)
+
+    def _options_for(self, table: pa.Table) -> dict[str, Any]:
+        if not self._dictionaries:
+            return self._options
+        # For each batch Arrow compares all values of a dictionary. It ends pages after batches, so that those of wide
+        # rows must be short.
+        rows = _PAGE_BYTES * table.num_rows // max(table.nbytes, 1)
+        return {**self._options, "write_batch_size": max(_LEAST_BATCH, min(_MOST_BATCH, rows))}
 
     def _encode_apart(self, table: pa.Table) -> None:
         """One row group in memory, and from there to the sink: Arrow only writes to the beginning of a file."""
         assert self._layout is not None, "a row group was copied"
         sink = pa.BufferOutputStream()
         footers: list[Any] = []
-        with pq.ParquetWriter(sink, self._schema, metadata_collector=footers, **self._options) as writer:
+        options = self._options_for(table)
+        with pq.ParquetWriter(sink, table.schema, metadata_collector=footers, **options) as writer:
             writer.write_table(table, row_group_size=table.num_rows)
         data = pa.BufferReader(sink.getvalue())
         group = Footer(encoded(footers[0]), data.size()).group(0)

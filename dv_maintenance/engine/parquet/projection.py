@@ -94,8 +94,16 @@ class Projection:
         leaves = tuple(children.leaves)
         return cls(schema, leaves, children.read, binder.origins, frozenset(binder.hybrid), tuple(columns))
 
+    @property
+    def as_stored(self) -> list[str]:
+        """The columns of ``schema`` whose values are those of the file, without a conversion."""
+        pairs = zip(self.schema.names, self._columns, strict=True)
+        return [name for name, column in pairs if isinstance(column, tuple) and column[1] is same]
+
     def __call__(self, batch: pa.RecordBatch | None, rows: int) -> pa.RecordBatch:
-        """``rows`` rows of ``schema``. ``batch`` may be ``None`` if no column is read."""
+        """``rows`` rows of ``schema``; a column that was read as a dictionary remains one. ``batch`` may be ``None`` if
+        no column is read.
+        """
         arrays = []
         for field, column in zip(self.schema, self._columns, strict=True):
             if isinstance(column, pa.Scalar):
@@ -104,7 +112,11 @@ class Projection:
                 assert batch is not None, "a column is read from nothing"
                 position, convert = column
                 arrays.append(convert(batch.column(position)))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        schema = self.schema
+        for index, array in enumerate(arrays):
+            if types.is_dictionary(array.type):
+                schema = schema.set(index, schema.field(index).with_type(array.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 @dataclass(frozen=True, slots=True)

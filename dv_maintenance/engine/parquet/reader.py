@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from dv_maintenance.engine.faults import reading
 from dv_maintenance.engine.parquet.calendars import FileCalendar
+from dv_maintenance.engine.parquet.dictionaries import check_indices
 from dv_maintenance.engine.parquet.footer import batch_rows, compressed_bytes, middle, row_bytes
 from dv_maintenance.engine.parquet.row_groups import may_hold
 from dv_maintenance.engine.protocols import WHOLE, Span
@@ -56,6 +57,7 @@ class SourceReader:
         self.purged: int = self._shape.purged
         buffer_bytes = self._buffer_bytes()
         self._parquet = _open(file, self.footer, buffer_bytes) if buffer_bytes else parquet
+        self._for_rows = self._parquet
         self._widest = 0.0
 
     def batches(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[pa.RecordBatch]:
@@ -79,6 +81,11 @@ class SourceReader:
                 for live in self._live_in(group, first):
                     yield live.batch
 
+    def keep_dictionaries(self, leaves: Sequence[int]) -> None:
+        """Read these leaves of text as dictionaries. To be called before any row is read."""
+        if leaves:
+            self._for_rows = _open(self.file, self.footer, self._buffer_bytes(), leaves)
+
     def untouched(self, number: int) -> bool:
         """Whether no row of a row group is deleted."""
         first = self._firsts[number]
@@ -87,7 +94,8 @@ class SourceReader:
     def values(self, number: int, leaves: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """All rows of some leaves of a row group, as they are stored."""
         metadata = self.footer.row_group(number)
-        for batch, _ in self._read(number, metadata.num_rows, batch_rows(row_bytes(metadata, leaves)), leaves):
+        at_once = batch_rows(row_bytes(metadata, leaves))
+        for batch, _ in self._read(self._parquet, number, metadata.num_rows, at_once, leaves):
             assert batch is not None, "leaves were asked for"
             yield batch
 
@@ -109,7 +117,7 @@ class SourceReader:
         stop = first + metadata.num_rows
         # The bytes per row of earlier row groups correct the estimate from the footer.
         expected = max(row_bytes(metadata, leaves), self._widest)
-        for batch, rows in self._read(group, metadata.num_rows, batch_rows(expected), leaves):
+        for batch, rows in self._read(self._for_rows, group, metadata.num_rows, batch_rows(expected), leaves):
             if batch is not None:
                 self._widest = max(self._widest, batch.nbytes / rows)
             live = self._shape(batch, rows, first)
@@ -125,21 +133,22 @@ class SourceReader:
         return predicate is None or may_hold(group, self.projection, predicate)
 
     def _read(
-        self, group: int, rows: int, at_once: int, leaves: Sequence[int]
+        self, parquet: Any, group: int, rows: int, at_once: int, leaves: Sequence[int]
     ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
         if not leaves:
             for first in range(0, rows, at_once):
                 yield None, min(at_once, rows - first)
             return
         # By leaf index, as dots in a column's name make paths ambiguous; ParquetFile itself only accepts paths.
-        batches = self._parquet.reader.iter_batches(
+        batches = parquet.reader.iter_batches(
             at_once, row_groups=[group], column_indices=list(leaves), use_threads=False
         )
         while True:
             with reading(self._uri):
                 batch = next(batches, None)
-            if batch is None:
-                return
+                if batch is None:
+                    return
+                check_indices(batch)
             if batch.num_rows:
                 yield batch, batch.num_rows
 
@@ -163,7 +172,7 @@ def open_parquet(source: SourceFile, task: ScanTask, storage: Storage) -> Iterat
         yield reader
 
 
-def _open(file: pa.NativeFile, footer: Any = None, buffer_bytes: int = 0) -> Any:
+def _open(file: pa.NativeFile, footer: Any = None, buffer_bytes: int = 0, dictionaries: Sequence[int] = ()) -> Any:
     return open_parquet_file(
         file,
         footer,
@@ -172,4 +181,5 @@ def _open(file: pa.NativeFile, footer: Any = None, buffer_bytes: int = 0) -> Any
         pre_buffer=not buffer_bytes,
         # In nanoseconds INT96 would wrap around outside 1677 to 2262.
         coerce_int96_timestamp_unit="us",
+        read_dictionary=list(dictionaries) or None,
     )

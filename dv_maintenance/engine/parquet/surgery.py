@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dv_maintenance.files.parquet_groups import Group
     from dv_maintenance.tables.work import RewriteTask, SourceFile
 
-__all__ = ["GroupCopy", "Surgeon", "is_large"]
+__all__ = ["GroupCopy", "Surgeon", "Writer", "is_large"]
 
 # A row group is worth copying from this size on. Readers fetch a column chunk at a time: below 64 KiB the request costs
 # more than the bytes, above they read such row groups as fast as large ones. Repetitive columns take few bytes for

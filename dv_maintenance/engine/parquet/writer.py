@@ -15,11 +15,12 @@ from pyarrow import types
 
 from dv_maintenance.engine.faults import reading, writing
 from dv_maintenance.engine.parquet.calendars import PROLEPTIC, CalendarKeys, readers_use_keys
+from dv_maintenance.engine.parquet.dictionaries import decoded_bytes, repetitive_texts
 from dv_maintenance.engine.parquet.footer import dictionary_pays
 from dv_maintenance.engine.parquet.output import ParquetOutput
 from dv_maintenance.engine.parquet.proof import check_copies
 from dv_maintenance.engine.parquet.reader import SourceReader
-from dv_maintenance.engine.parquet.surgery import Surgeon
+from dv_maintenance.engine.parquet.surgery import Surgeon, Writer
 from dv_maintenance.engine.sinks import close_sink
 from dv_maintenance.engine.stats import ChunkStats, StatsCollector
 from dv_maintenance.errors import RefusedError, VerificationError
@@ -74,12 +75,21 @@ class ParquetFiles:
         self._strict = True
 
     def examine(self, source: SourceFile, reader: Reader) -> Copies | None:
-        """The row groups of a source that may be copied. To be called for each source, before its first batch."""
+        """The row groups of a source that may be copied. To be called for each source, before its first batch.
+
+        Lets the reader keep dictionaries of text, if the source's writer is known: no value may occur in one twice.
+        """
+        if isinstance(reader, SourceReader) and self._keeps_dictionaries(source, reader):
+            reader.keep_dictionaries(repetitive_texts(reader.footer, reader.projection))
         found = self._surgeon.examine(source, reader) if isinstance(reader, SourceReader) else None
         if found is not None and found.layout.required and not self._strict:
             found = None
         self.layout = None if found is None or found.canonical else found.layout
         return found
+
+    def _keeps_dictionaries(self, source: SourceFile, reader: SourceReader) -> bool:
+        plain = not (self.task.order_by or source.only or source.row_defaults)
+        return plain and Writer.of(reader.footer.created_by or "") is not None
 
     def refuse_required(self) -> None:
         """From now on only take layouts whose columns are all optional."""
@@ -143,7 +153,7 @@ class ParquetFile:
         """See ``protocols.NewFile``."""
         self._stats.add(batch)
         self._pending.append(batch)
-        self._pending_bytes += batch.nbytes
+        self._pending_bytes += decoded_bytes(batch)
         self._pending_rows += batch.num_rows
         if self._pending_bytes < self._room() and self._pending_rows < ROW_GROUP_ROWS:
             return False
