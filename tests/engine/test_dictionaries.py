@@ -11,6 +11,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.parquet_lake import Lake
 from test_rewrite_task import EVERYTHING, read_duckdb, read_polars, read_pyarrow, rows
 
 from dv_maintenance.engine.parquet import output, surgery, writer
@@ -80,8 +81,6 @@ def test_any_text_as_if_it_were_decoded(
     dictionary: list[bool],
     room: int,
 ) -> None:
-    from conftest import Lake
-
     lake = Lake(tmp_path_factory.mktemp("lake"))
     sources, left = [], []
     for number, texts in enumerate(files):

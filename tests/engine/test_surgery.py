@@ -17,6 +17,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.parquet_lake import Lake
 from test_rewrite_task import COLUMNS, read_duckdb, read_polars, read_pyarrow, rows
 
 from dv_maintenance.engine.parquet import copier, output, surgery, writer
@@ -184,8 +185,6 @@ ALL_STATS = (*((name,) for name in COLUMNS if name not in ("st", "bytes")), ("st
 def test_what_is_reported_is_what_decoding_reports(
     tmp_path_factory: Any, deleted: set[int], groups: set[int], target: int
 ) -> None:
-    from conftest import Lake
-
     lake = Lake(tmp_path_factory.mktemp("lake"))
     gone = sorted(deleted | {row for group in groups for row in range(group * GROUP, (group + 1) * GROUP)})
     table = EVERYTHING
