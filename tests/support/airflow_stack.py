@@ -49,6 +49,8 @@ class Airflow:
             "PATH": f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),  # not the checkout that the environment was made for
             "AIRFLOW_HOME": str(home),
+            # On a busy machine a writer holds SQLite for longer than the five seconds others wait by default.
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}?timeout=60",
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
             "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
