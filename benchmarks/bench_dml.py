@@ -1,12 +1,11 @@
 """DELETE with deletion vectors (DVs) against copy-on-write, by us and by delta-spark.
 
-    python benchmarks/bench_dml.py [one-row | sweep | files ...] [--rows 10000000] [--sweep-rows 2000000]
+    python benchmarks/bench_dml.py [sweep | files ...] [--sweep-rows 2000000]
 
 All contenders work in one Spark session on two cores, each on a copy of the same table, after a warm-up on a small one.
-Wall time is that of the statement, commit included, the best of several; CPU that of all processes. "rewrite" is what
-copy-on-write comes to with our engine: a delete, and the purge of what it left.
+Wall time is that of the statement, commit included, the best of several. "rewrite" is what copy-on-write comes to with
+our engine: a delete, and the purge of what it left. ``bench_peers.py`` has the DELETE of one row of a large file.
 
-one-row  one row of a single large file, as in "Delta Lake: Deletion Vectors" (10 million rows, about 236 MB).
 sweep    from 0.001 % to 50 % of the rows, spread over one file: seconds to delete, seconds to read what is left (all
          columns, our reader), and after how many reads the DV has cost as much as the rewrite would have.
 files    files written by a DELETE of 5 % of the rows in each of 100 files.
@@ -17,23 +16,18 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from peers.sessions import delta_spark
 
-ROOT = Path(__file__).parent.parent
-JARS = ROOT / ".cache" / "jars" / "delta-4.4.0"
-CORES = 2
 SHARES = (0.00001, 0.0001, 0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
-WANTED_RATIO = 10
 FILES, FILE_ROWS = 100, 10_000
 SCHEMA = pa.schema(
     [
@@ -99,28 +93,6 @@ def written(table: Path, before: set[str]) -> tuple[int, int]:
 # -- contenders ----------------------------------------------------------------------------------------------------
 
 
-def session() -> Any:
-    from pyspark.sql import SparkSession
-
-    settings = {
-        "spark.jars": ",".join(map(str, sorted(JARS.glob("*.jar")))),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.shuffle.partitions": str(CORES),
-        "spark.databricks.delta.snapshotPartitions": str(CORES),
-        "spark.driver.memory": "4g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-    }
-    builder = SparkSession.builder.master(f"local[{CORES}]")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
-
-
 def contenders(spark: Any) -> dict[str, Delete]:
     from dv_maintenance.dml.delete import delete
     from dv_maintenance.engine.spark.engine import SparkEngine
@@ -155,10 +127,9 @@ def contenders(spark: Any) -> dict[str, Delete]:
 
 @dataclass(frozen=True)
 class Cost:
-    """``seconds`` and ``cpu`` seconds of a statement; ``files`` and ``size`` of what it wrote beside the log."""
+    """``seconds`` of a statement; ``files`` and ``size`` of what it wrote beside the log."""
 
     seconds: float
-    cpu: float
     files: int
     size: int
 
@@ -169,24 +140,9 @@ def best(delete: Delete, table: Path, target: Path, condition: str, repeat: int)
     for _ in range(repeat):
         copy(table, target)
         before = {file.name for file in target.iterdir()}
-        cpu = cpu_seconds()
         seconds = timed(lambda: delete(target, condition))
-        costs.append(Cost(seconds, cpu_seconds() - cpu, *written(target, before)))
-    return Cost(min(cost.seconds for cost in costs), min(cost.cpu for cost in costs), costs[-1].files, costs[-1].size)
-
-
-def cpu_seconds() -> float:
-    """Of this process and all its descendants, the JVM and Spark's workers, from /proc."""
-    stats: dict[int, list[str]] = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):  # gone meanwhile
-            stats[int(pid)] = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    family = {os.getpid()}
-    while grown := {pid for pid, stat in stats.items() if int(stat[1]) in family} - family:
-        family |= grown
-    # utime, stime, and both of children that have ended (proc(5)).
-    ticks = sum(int(each) for pid in family for each in stats[pid][11:15])
-    return ticks / os.sysconf("SC_CLK_TCK")
+        costs.append(Cost(seconds, *written(target, before)))
+    return Cost(min(cost.seconds for cost in costs), costs[-1].files, costs[-1].size)
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -214,27 +170,6 @@ def pays_for(saved: float, lost: float) -> str:
 
 
 # -- what is measured ----------------------------------------------------------------------------------------------
-
-
-def one_row(folder: Path, deletes: dict[str, Delete], rows: int, repeat: int) -> None:
-    table = build(folder / "one", rows)
-    size = sum(file.stat().st_size for file in table.glob("*.parquet"))
-    print(f"\none row of {rows:,} in a single file of {size / 1e6:.0f} MB")
-    print(f"{'':20}{'s':>8}{'CPU s':>8}{'MB written':>12}{'files':>7}")
-    costs = {}
-    for name, delete in deletes.items():
-        cost = costs[name] = best(delete, table, folder / "copy", f"id = {rows // 2}", repeat)
-        print(f"{name:20}{cost.seconds:8.2f}{cost.cpu:8.2f}{cost.size / 1e6:12.2f}{cost.files:7}", flush=True)
-    dv = costs["ours, DV"]
-    for name in ("ours, rewrite", "delta-spark, copy"):
-        ratio, cpu = costs[name].seconds / dv.seconds, costs[name].cpu / dv.cpu
-        verdict = "at least" if ratio >= WANTED_RATIO else "BELOW"
-        print(f"{name} / ours, DV: {ratio:.1f}, CPU {cpu:.1f} ({verdict} {WANTED_RATIO})")
-    copied, theirs = costs["delta-spark, copy"], costs["delta-spark, DV"]
-    print(
-        f"delta-spark, copy / delta-spark, DV: {copied.seconds / theirs.seconds:.1f}, CPU {copied.cpu / theirs.cpu:.1f}"
-    )
-    shutil.rmtree(table)
 
 
 def sweep(folder: Path, deletes: dict[str, Delete], rows: int, repeat: int) -> None:
@@ -275,29 +210,22 @@ def files(folder: Path, deletes: dict[str, Delete], repeat: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help="one-row, sweep, files (default: all)")
-    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("parts", nargs="*", metavar="PART", help="sweep, files (default: both)")
     parser.add_argument("--sweep-rows", type=int, default=2_000_000)
     parser.add_argument("--repeat", type=int, default=3)
     args = parser.parse_args()
-    if not any(JARS.glob("*.jar")):
-        raise SystemExit("delta-spark is missing: run 'make judges'")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = session()
-    deletes = contenders(spark)
-    with tempfile.TemporaryDirectory(prefix="bench-dml-") as name:
+    with delta_spark() as spark, tempfile.TemporaryDirectory(prefix="bench-dml-") as name:
+        deletes = contenders(spark)
         folder = Path(name)
         small = build(folder / "small", 10_000)
         for delete in deletes.values():
             delete(copy(small, folder / "copy"), "id = 17")
         parts = {
-            "one-row": lambda: one_row(folder, deletes, args.rows, args.repeat),
             "sweep": lambda: sweep(folder, deletes, args.sweep_rows, args.repeat),
             "files": lambda: files(folder, deletes, args.repeat),
         }
         for part in args.parts or parts:
             parts[part]()
-    spark.stop()
 
 
 if __name__ == "__main__":

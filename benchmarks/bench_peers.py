@@ -3,7 +3,7 @@
     python benchmarks/bench_peers.py [--quick] [--only CASE]... [--rounds N] [--json FILE]
 
 A run of all cases writes benchmarks/peers/results.json and the table in docs/benchmarks.md. ``--quick`` takes small
-tables and writes neither: it shows that every case works.
+tables and writes neither: it shows that every case works but those that need a JVM, which it leaves out unless named.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from peers import page
-from peers.cases import CASES, Case
+from peers.cases import CASES, Case, Warm
 from peers.pairs import as_json, measured
+from peers.watch import cpu_seconds
 
 ROUNDS = 5
 
@@ -29,12 +32,12 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=[case.name for case in CASES], help="repeatable")
     parser.add_argument("--rounds", type=int, help=f"default: {ROUNDS}, or 1 with --quick")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there instead")
-    parser.add_argument("--side", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--side", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:
         work_on(*args.side)
         return
-    chosen = [case for case in CASES if args.only is None or case.name in args.only]
+    chosen = [case for case in CASES if case.name in (args.only or everything(quick=args.quick))]
     rounds = args.rounds or (1 if args.quick else ROUNDS)
     results = [compare(case, quick=args.quick, rounds=rounds) for case in chosen]
     if args.json is not None:
@@ -42,6 +45,13 @@ def main() -> None:
     elif not args.quick:
         page.RESULTS.write_text(as_json(results if args.only is None else updated(results)))
         page.write()
+
+
+def everything(*, quick: bool) -> list[str]:
+    left_out = [case.name for case in CASES if quick and case.jvm]
+    if left_out:
+        print(f"left out, since they need a JVM: {', '.join(left_out)}")
+    return [case.name for case in CASES if case.name not in left_out]
 
 
 def compare(case: Case, *, quick: bool, rounds: int) -> dict[str, Any]:
@@ -63,14 +73,23 @@ def updated(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [last[case.name] for case in CASES if case.name in last]
 
 
-def work_on(name: str, side: str, place: str) -> None:
-    """In a process of its own: prints the seconds of the work."""
+def work_on(name: str, side: str, place: str, small: str = "") -> None:
+    """In a process of its own: prints the wall and CPU seconds of the work."""
     (case,) = (case for case in CASES if case.name == name)
     work = case.ours if side == "ours" else case.theirs
-    assert callable(work)
-    started = time.perf_counter()
+    if isinstance(work, Warm):
+        with work.session() as session:
+            work.work(session, small)
+            timed(partial(work.work, session), place)
+    else:
+        assert callable(work)
+        timed(work, place)
+
+
+def timed(work: Callable[[str], object], place: str) -> None:
+    started, used = time.perf_counter(), cpu_seconds()
     work(place)
-    print(time.perf_counter() - started)
+    print(time.perf_counter() - started, cpu_seconds() - used)
 
 
 if __name__ == "__main__":

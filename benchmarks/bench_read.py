@@ -3,20 +3,18 @@ in a stretch.
 
     python benchmarks/bench_read.py [--rows 6000000] [--rounds 15] [--spark] [--instructions]
 
-The scans of a round, in this process and on one core, go forward in step, and of each batch the least of all rounds
-counts: what else the machine does only adds, and adds to all. The file without DVs is read twice a round; what the
-second series says shows the noise. Bytes are those of the column chunks that are read (row groups without a live row
-are not), and of the DV. ``--spark`` reads the same tables by ``spark.read.format("dv_delta")`` into nowhere, one after
-the other, with the CPU of all processes, JVM included. ``--instructions`` counts what one core executes for the same
-stretch of each file, by valgrind's callgrind: slow, but blind to whatever else the machine does. Ratios above 1 say
-what DVs cost. At last a server on the loopback counts what is asked of an object store.
+``--spark`` reads the tables by ``spark.read.format("dv_delta")`` into nowhere, one after the other, with the CPU of all
+processes, JVM included; the file without DVs is read twice a round, and what the second series says shows the noise.
+Bytes are those of the column chunks that are read (row groups without a live row are not), and of the DV.
+``--instructions`` counts what one core executes for the same stretch of each file, by valgrind's callgrind: slow, but
+blind to whatever else the machine does. Ratios above 1 say what DVs cost. At last a server on the loopback counts what
+is asked of an object store. ``bench_peers.py`` has scans without Spark.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import random
 import re
 import subprocess
 import sys
@@ -28,7 +26,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -36,6 +33,7 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from peers.watch import cpu_seconds
 
 ROW_GROUP = 1 << 20
 LIMIT = 1.1
@@ -111,74 +109,15 @@ def bytes_read(table: Path) -> int:
 # -- reading -----------------------------------------------------------------------------------------------------
 
 
-def by_scan(tables: dict[str, Path], rounds: int) -> dict[str, float]:
-    """CPU seconds of a scan of each table. The scans of a round go forward in step, a batch of each at a time and in
-    any order, so that whatever else the machine does hits all alike; of each batch the least of all rounds counts.
-    """
-    from dv_maintenance.engine.scan import scan
-    from dv_maintenance.tables import open_table
-
-    handles = {kind: open_table(str(table)) for kind, table in tables.items()}
-    tasks = {kind: handle.scan_tasks(handle.snapshot()) for kind, handle in handles.items()}
-    order = random.Random(7)
-    least: dict[str, list[float]] = {kind: [] for kind in tables}
-    for _ in range(rounds):
-        scans = {kind: chain.from_iterable(map(scan, tasks[kind])) for kind in tables}
-        for number in count():
-            for kind in order.sample(list(scans), len(scans)):
-                before = time.process_time()
-                batch = next(scans[kind], None)
-                took = time.process_time() - before
-                if number == len(least[kind]):
-                    least[kind].append(took)
-                least[kind][number] = min(least[kind][number], took)
-                if batch is None:
-                    del scans[kind]
-                del batch
-            if not scans:
-                break
-    return {kind: sum(batches) for kind, batches in least.items()}
-
-
-def compare_scans(tables: dict[str, Path], sizes: dict[str, int], rounds: int) -> bool:
-    """Print the figures; whether what DVs cost stays within the limit."""
-    seconds = by_scan({**tables, AGAIN: tables["no DV"]}, rounds)
-    print(f"\nscan, one process: batch by batch the least of {rounds} rounds")
-    print(f"{'':16}{'MB':>8}{'CPU s':>9}{'CPU':>7}{'CPU/byte':>10}")
-    base, fine = seconds["no DV"], True
-    for kind, cpu in seconds.items():
-        size = sizes.get(kind, sizes["no DV"])
-        ratio, per_byte = cpu / base, sizes["no DV"] / size
-        fine &= ratio * min(per_byte, 1) <= LIMIT
-        print(f"{kind:16}{size / 1e6:8.1f}{cpu:9.3f}{ratio:7.3f}{ratio * per_byte:10.3f}")
-    return fine
-
-
 def by_spark(spark: Any, table: Path) -> Callable[[], tuple[float, float]]:
     """Wall and CPU seconds of one read through Spark: of this process and all that it started."""
 
     def run() -> tuple[float, float]:
-        wall, cpu = time.perf_counter(), cpu_of_tree()
+        wall, cpu = time.perf_counter(), cpu_seconds()
         spark.read.format("dv_delta").load(str(table)).write.format("noop").mode("overwrite").save()
-        return time.perf_counter() - wall, cpu_of_tree() - cpu
+        return time.perf_counter() - wall, cpu_seconds() - cpu
 
     return run
-
-
-def cpu_of_tree() -> float:
-    """CPU seconds so far of this process and its descendants, ended ones included."""
-    parents, used = {}, {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                fields = Path("/proc", entry, "stat").read_text().rsplit(")", 1)[1].split()
-            except OSError:
-                continue
-            parents[int(entry)], used[int(entry)] = int(fields[1]), sum(map(int, fields[11:15]))
-    ours = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
-        ours |= more
-    return sum(used[pid] for pid in ours if pid in used) / os.sysconf("SC_CLK_TCK")
 
 
 def instructions(table: Path, batches: int) -> int:
@@ -317,7 +256,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bench-read-") as place:
         tables = build(Path(place), wanted.rows)
         sizes = {kind: bytes_read(table) for kind, table in tables.items()}
-        fine = compare_scans(tables, sizes, wanted.rounds)
+        fine = True
         if wanted.spark:
             from dv_maintenance import register
             from dv_maintenance.engine.spark.session import start_session

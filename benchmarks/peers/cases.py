@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from peers.tables import TARGET, at_random, build, in_groups, in_stretches
+from peers import sessions, tables, work
 
-CORES = 2
+Build = Callable[[Path, int], None]
+Session = Callable[[], AbstractContextManager[Any]]
 
-Work = Callable[[str], object]
+
+@dataclass(frozen=True)
+class Warm:
+    """Work in a session that has done the same on a small table before; only the second time is measured."""
+
+    session: Session
+    work: Callable[[Any, str], object]
+
+
+Work = Callable[[str], object] | Warm | Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -22,148 +35,98 @@ class Case:
     peer : who else does it.
     goal : the ratio of wall time to reach, or what else is to be reached.
     build : makes the table in a folder, from a size.
-    size, quick : of a full run and of ``make bench-quick``; the unit is the builder's.
-    ours, theirs : the work, in a process that has imported nothing yet, or a command line.
+    sizes : of a full run, and of ``make bench-quick`` and a session's first work; the builder's unit.
+    ours, theirs : the work, in a process that has imported nothing yet or in a session, or a command line.
+    other_table : of the peer, where it has another one.
+    read_only : neither side changes the table.
     """
 
     name: str
     what: str
     peer: str
     goal: str
-    build: Callable[[Path, int], None]
-    size: int
-    quick: int
-    ours: Work | Sequence[str]
-    theirs: Work | Sequence[str]
+    build: Build
+    sizes: tuple[int, int]
+    ours: Work
+    theirs: Work
+    other_table: Build | None = None
+    read_only: bool = False
 
-
-def purge(place: str) -> None:
-    from dv_maintenance.engine.local import LocalEngine
-    from dv_maintenance.maintenance.execution.apply import purge
-    from dv_maintenance.tables import open_table
-
-    purge(open_table(place), LocalEngine(threads=CORES))
-
-
-def optimize(place: str) -> None:
-    from dv_maintenance.engine.local import LocalEngine
-    from dv_maintenance.maintenance.execution.apply import apply
-    from dv_maintenance.maintenance.meter.of_table import decide_for
-    from dv_maintenance.maintenance.planning.policy import Policy
-    from dv_maintenance.tables import open_table
-
-    table = open_table(place)
-    apply(table, LocalEngine(threads=CORES), decide_for(table, table.snapshot(), Policy(target_file_size=TARGET)))
-
-
-def compact(place: str) -> None:
-    from deltalake import DeltaTable, WriterProperties
-
-    # The tables are in snappy, and ours stays with it.
-    same = WriterProperties(compression="SNAPPY")
-    DeltaTable(place).optimize.compact(target_size=TARGET, max_concurrent_tasks=CORES, writer_properties=same)
-
-
-def vacuum(place: str) -> None:
-    from dv_maintenance.tables import open_table
-
-    open_table(place).vacuum(dry_run=True)
-
-
-def full_vacuum(place: str) -> None:
-    """Dry runs only: it would delete the files of live deletion vectors."""
-    from deltalake import DeltaTable
-
-    DeltaTable(place).vacuum(dry_run=True, full=True)
-
-
-def random_dvs(root: Path, rows: int) -> None:
-    build(root, rows, 16, at_random(0.3))
-
-
-def stretches(root: Path, rows: int) -> None:
-    build(root, rows, 16, in_stretches(0.5, 200_000), group=100_000)
-
-
-def two_of_ten(root: Path, rows: int) -> None:
-    files = max(rows // 1_000_000, 1)
-    build(root, rows, files, in_groups(0.3, 2, 10), group=rows // files // 10)
-
-
-def small_files(root: Path, files: int) -> None:
-    """Of 8 MB, in row groups of a million rows, so one in each."""
-    build(root, files * 160_000, files, None)
-
-
-def large_groups(root: Path, files: int) -> None:
-    """Half as large as the target, in row groups of 500,000 rows."""
-    build(root, files * 1_000_000, files, None, group=500_000)
-
-
-def orphans(root: Path, files: int) -> None:
-    from bench_vacuum import build as build_vacuum
-
-    build_vacuum(root, files)
-
-
-def orphans_and_checkpoint(root: Path, files: int) -> None:
-    from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.delta.load import load_snapshot
-    from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
-
-    orphans(root, files)
-    storage = Storage(str(root))
-    write_checkpoint(storage, load_snapshot(storage))
-
-
-def nothing_to_do(root: Path, rows: int) -> None:
-    build(root, rows, 1, None)
+    @property
+    def jvm(self) -> bool:
+        return any(isinstance(side, Warm) and side.session is not nullcontext for side in (self.ours, self.theirs))
 
 
 PYTHON = sys.executable
-COMPACT = "deltalake compact"
-VACUUM = "deltalake vacuum, full"
-IMPORT = (PYTHON, "-c", "import deltalake")
 DVM = str(Path(PYTHON).with_name("dvm"))
 
+SPARK = Warm(sessions.spark, work.purge_in_spark)
+ONE_WORKER = Warm(sessions.spark_of_one_worker, work.purge_in_spark)
+DELETE = Warm(sessions.spark, work.delete)
+SCAN = Warm(nullcontext, work.scan)
+REORG = Warm(sessions.delta_spark, work.reorg)
+DELTA_DELETE = Warm(sessions.delta_spark, work.delta_delete)
+DELTA_COPY = Warm(sessions.delta_spark, work.delta_copy)
+BY_PAIMON = Warm(sessions.paimon, work.paimon_compact)
+BY_TWO = work.compact_files
+BY_ONE = partial(work.compact_files, threads=1)
+
+COMPACT = "deltalake compact"
+PAIMON = "Paimon's own, warm JVM"
+
+ROWS = (20_000_000, 400_000)
+FEWER = (10_000_000, 100_000)
+GROUPS = (20_000_000, 2_000_000)
+FILES = (200_000, 5_000)
+
+RANDOM = tables.at_random(0.3)
+ONE_FILE = partial(tables.one_file, deleted=RANDOM)
+SMALLER = partial(tables.one_file, deleted=RANDOM, share=40)
+
+
+def packing(name: str, what: str, goal: str, table: Build, sizes: tuple[int, int]) -> Case:
+    return Case(name, f"bin packing, {what}", COMPACT, goal, table, sizes, work.optimize, work.compact)
+
+
+def start_up(verb: str) -> Case:
+    peer = "import deltalake"
+    goal, sizes = "0.25 s CPU", (1000, 1000)
+    return Case(verb, f"start-up: dvm {verb}", peer, goal, tables.one_file, sizes, (DVM, verb), (PYTHON, "-c", peer))
+
+
+def vacuums(name: str, what: str, goal: str, table: Build) -> Case:
+    peer = "deltalake vacuum, full"
+    return Case(name, what, peer, goal, table, FILES, work.vacuum, work.full_vacuum, read_only=True)
+
+
+def scans(percent: int) -> Case:
+    what, plain = f"scan, {percent} % deleted at random", "the file without DV"
+    table = partial(tables.one_file, deleted=tables.at_random(percent / 100))
+    return Case(f"scan-{percent}", what, plain, "1.05", table, FEWER, SCAN, SCAN, tables.one_file, read_only=True)
+
+
 CASES = (
-    Case("random", "purge, 30 % at random", COMPACT, "0.65", random_dvs, 20_000_000, 400_000, purge, compact),
-    Case("stretches", "purge, 50 % in stretches", COMPACT, "0.35", stretches, 20_000_000, 400_000, purge, compact),
-    Case("groups", "purge, 2 of 10 row groups", COMPACT, "0.30", two_of_ten, 20_000_000, 2_000_000, purge, compact),
-    Case("small", "bin packing, files of 8 MB", COMPACT, "0.50", small_files, 200, 12, optimize, compact),
-    Case("large", "bin packing, large row groups", COMPACT, "0.20", large_groups, 20, 4, optimize, compact),
-    Case(
-        "health",
-        "start-up: dvm health",
-        "import deltalake",
-        "0.25 s CPU",
-        nothing_to_do,
-        1000,
-        1000,
-        (DVM, "health"),
-        IMPORT,
-    ),
-    Case(
-        "nothing",
-        "start-up: dvm purge",
-        "import deltalake",
-        "0.25 s CPU",
-        nothing_to_do,
-        1000,
-        1000,
-        (DVM, "purge"),
-        IMPORT,
-    ),
-    Case("vacuum", "vacuum, JSON commits only", VACUUM, "0.70", orphans, 200_000, 5_000, vacuum, full_vacuum),
-    Case(
-        "checkpoint",
-        "vacuum, with a checkpoint",
-        VACUUM,
-        "0.50",
-        orphans_and_checkpoint,
-        200_000,
-        5_000,
-        vacuum,
-        full_vacuum,
-    ),
+    Case("random", "purge, 30 % at random", COMPACT, "0.65", tables.random_dvs, ROWS, work.purge, work.compact),
+    Case("spark", "the same in Spark", COMPACT, "0.80, CPU 1.00", tables.random_dvs, ROWS, SPARK, work.compact),
+    Case("reorg", "the same in Spark", "delta-spark REORG PURGE", "0.12", tables.random_dvs, ROWS, SPARK, REORG),
+    Case("workers", "the same, two workers", "ours, one worker", "0.56", tables.random_dvs, ROWS, SPARK, ONE_WORKER),
+    Case("memory", "purge of a file in Spark", "ours, 1/40 of it", "350 MB", ONE_FILE, ROWS, SPARK, SPARK, SMALLER),
+    Case("stretches", "purge, 50 % in stretches", COMPACT, "0.35", tables.stretches, ROWS, work.purge, work.compact),
+    Case("groups", "purge, 2 of 10 row groups", COMPACT, "0.30", tables.two_of_ten, GROUPS, work.purge, work.compact),
+    Case("paimon", "purge, Paimon, Parquet", PAIMON, "CPU 0.20", tables.paimon, ROWS, work.purge, BY_PAIMON),
+    Case("orc", "purge, Paimon, ORC", PAIMON, "", tables.paimon_orc, FEWER, work.purge, BY_PAIMON),
+    Case("unread", "the same, not read back", PAIMON, "", tables.paimon_orc, FEWER, work.purge_unread, BY_PAIMON),
+    Case("lance", "purge, Lance, in Spark", "compact_files, 2 threads", "1.00", tables.lance, FEWER, SPARK, BY_TWO),
+    Case("lance-1", "the same", "compact_files, 1 thread", "1.00", tables.lance, FEWER, SPARK, BY_ONE),
+    packing("small", "files of 8 MB", "0.50", tables.small_files, (200, 12)),
+    packing("large", "large row groups", "0.20", tables.large_groups, (20, 4)),
+    Case("delete", "DELETE of 1 row of 10M", "delta-spark, DV", "0.20", tables.one_file, FEWER, DELETE, DELTA_DELETE),
+    Case("copy", "the same", "delta-spark, copy-on-write", "0.10", tables.one_file, FEWER, DELETE, DELTA_COPY),
+    scans(1),
+    scans(10),
+    scans(50),
+    start_up("health"),
+    start_up("purge"),
+    vacuums("vacuum", "vacuum, JSON commits only", "0.70", tables.orphans),
+    vacuums("checkpoint", "vacuum, with a checkpoint", "0.50", tables.orphans_and_checkpoint),
 )

@@ -14,9 +14,12 @@ BEGIN, END = "<!-- peers: begin -->\n", "<!-- peers: end -->\n"
 
 def rendered(found: dict[str, Any]) -> str:
     about = found["environment"]
-    versions = ", ".join(f"{name} {version}" for name, version in about["packages"].items())
+    versions = ", ".join(
+        f"{name} {version}" for name, version in {"Python": about["python"], **about["packages"]}.items()
+    )
+    load, turns = spread(found, "load"), spread(found, "rounds")
     lines = [
-        f"{about['cores']} cores, load {about['load']} when the run began; Python {about['python']}, {versions}.",
+        f"{about['cores']} cores, load {load} when a case began; medians of {turns} turns. {versions}.",
         "",
         "| case | peer | wall (least to greatest) | goal | CPU | memory | ours: wall s, CPU s | theirs |",
         "|---|---|---|---|---|---|---|---|",
@@ -24,12 +27,21 @@ def rendered(found: dict[str, Any]) -> str:
     for case in found["cases"]:
         ratio = case["ratio"]
         memory = f"{ratio['peak']:.2f}" if "peak" in ratio else ""
+        if "worker" in case["ours"]:
+            memory += f"; worker {case['ours']['worker'] >> 20} MB"
+        if "worker" in ratio:
+            memory += f", {ratio['worker']:.2f}"
         ours, theirs = (f"{case[side]['wall']:.2f}, {case[side]['cpu']:.2f}" for side in ("ours", "theirs"))
         lines.append(
             f"| {case['what']} | {case['peer']} | **{ratio['wall']:.2f}** ({ratio['least']:.2f} to "
             f"{ratio['greatest']:.2f}) | {case['goal']} | {ratio['cpu']:.2f} | {memory} | {ours} | {theirs} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def spread(found: dict[str, Any], key: str) -> str:
+    values = [case[key] for case in found["cases"]]
+    return f"{min(values)} to {max(values)}" if min(values) < max(values) else str(min(values))
 
 
 def with_results(page: str, found: dict[str, Any]) -> str:

@@ -11,37 +11,50 @@ import time
 from pathlib import Path
 from typing import Any
 
-from peers.cases import Case
+from peers.cases import Case, Warm
 from peers.tables import copy
 from peers.watch import Watch
 
+SIDES = ("ours", "theirs")
 SCRIPT = Path(__file__).parent.parent / "bench_peers.py"
 
 
 def measured(case: Case, folder: Path, *, quick: bool, rounds: int) -> dict[str, Any]:
     """Ratios of ours to theirs (medians over the rounds; of wall time also the least and the greatest), and the medians
-    of both sides: ``wall`` and ``cpu`` in seconds, ``peak`` in bytes.
+    of both sides: ``wall`` and ``cpu`` in seconds, ``peak`` in bytes, ``worker`` that of Spark's largest Python worker.
 
-    Wall time is that of the work, with the imports that it needs; CPU time and memory are those of the whole process.
+    Wall and CPU time are those of the work, with the imports that it needs; memory is that of all processes from start
+    to end.
     """
-    table = folder / "table"
-    size = case.quick if quick else case.size
-    case.build(table, size)
-    runs: dict[str, list[dict[str, float]]] = {"ours": [], "theirs": []}
+    load = round(os.getloadavg()[0], 1)
+    full, small = case.sizes
+    size = small if quick else full
+    tables = dict.fromkeys(SIDES, folder / "table")
+    case.build(folder / "table", size)
+    if case.other_table is not None:
+        tables["theirs"] = folder / "other"
+        case.other_table(folder / "other", size)
+    if any(isinstance(side, Warm) for side in (case.ours, case.theirs)):
+        case.build(folder / "small", small)
+    runs: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
     for number in range(rounds):
-        sides = ("ours", "theirs") if number % 2 == 0 else ("theirs", "ours")
-        for side in sides:
-            place = copied(table, folder / f"{side}{number}")
-            runs[side].append(run(case, side, place))
-        _check_rows(case, *(folder / f"{side}{number}" for side in ("ours", "theirs")))
+        turn = folder / str(number)
+        turn.mkdir()
+        for side in SIDES if number % 2 == 0 else reversed(SIDES):
+            place = tables[side] if case.read_only else copy(tables[side], turn / side)
+            runs[side].append(run(case, side, place, folder / "small", turn))
+        if not case.read_only and case.other_table is None:
+            _check_rows(case, *(turn / side for side in SIDES))
     middle = {
         side: {key: statistics.median(each[key] for each in found) for key in found[0]} for side, found in runs.items()
     }
     pairs = [ours["wall"] / theirs["wall"] for ours, theirs in zip(runs["ours"], runs["theirs"], strict=True)]
-    ratios = {key: round(middle["ours"][key] / middle["theirs"][key], 3) for key in middle["ours"]}
+    ratios = {
+        key: round(value / middle["theirs"][key], 3) for key, value in middle["ours"].items() if key in middle["theirs"]
+    }
     spread = {"least": round(min(pairs), 3), "greatest": round(max(pairs), 3)}
     sides_rounded = {
-        side: {key: round(value, 3) if key != "peak" else int(value) for key, value in found.items()}
+        side: {key: int(value) if key in ("peak", "worker") else round(value, 3) for key, value in found.items()}
         for side, found in middle.items()
     }
     return {
@@ -51,23 +64,18 @@ def measured(case: Case, folder: Path, *, quick: bool, rounds: int) -> dict[str,
         "goal": case.goal,
         "size": size,
         "rounds": rounds,
+        "load": load,
         "ratio": ratios | spread,
         **sides_rounded,
     }
 
 
-def copied(table: Path, target: Path) -> Path:
-    """A copy that may be changed; a table with folders is only read, and shared."""
-    if any(each.is_dir() and each.name != "_delta_log" for each in table.iterdir()):
-        target.symlink_to(table)
-        return table
-    return copy(table, target)
-
-
-def run(case: Case, side: str, place: Path) -> dict[str, float]:
+def run(case: Case, side: str, place: Path, small: Path, turn: Path) -> dict[str, float]:
     work = case.ours if side == "ours" else case.theirs
     command = [sys.executable, str(SCRIPT), "--side", case.name, side, str(place)]
-    if not callable(work):
+    if isinstance(work, Warm):
+        command.append(str(copy(small, turn / f"{side}-small")))
+    elif not callable(work):
         command = list(work) if work[1] == "-c" else [*work, str(place)]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     started = time.perf_counter()
@@ -79,10 +87,12 @@ def run(case: Case, side: str, place: Path) -> dict[str, float]:
     watch.finish()
     if process.returncode:
         raise SystemExit(f"{case.name}, {side}: failed\n{errors[-3000:]}")
-    if not callable(work):
+    if not callable(work) and not isinstance(work, Warm):
         # Too short for samples.
         return {"wall": wall, "cpu": _cpu(command, environment)}
-    return {"wall": float(out.split()[-1]), "cpu": sum(watch.cpu.values()), "peak": float(watch.peak)}
+    wall, cpu = map(float, out.split()[-2:])
+    found = {"wall": wall, "cpu": cpu, "peak": float(watch.peak)}
+    return found | ({"worker": float(max(watch.workers.values()))} if watch.workers else {})
 
 
 def _cpu(command: list[str], environment: dict[str, str]) -> float:
@@ -113,7 +123,6 @@ def environment() -> dict[str, Any]:
     return {
         "python": ".".join(map(str, sys.version_info[:3])),
         "cores": len(os.sched_getaffinity(0)),
-        "load": round(os.getloadavg()[0], 1),
         "packages": {name: version(name) for name in packages},
     }
 

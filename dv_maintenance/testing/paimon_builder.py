@@ -12,6 +12,8 @@ from uuid import uuid4
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
 from dv_maintenance.dv import DeletionVector, paimon
@@ -141,8 +143,8 @@ class PaimonBuilder:
         whole: dict[FileId, int] = {}
         for row in before.files.to_pylist():
             with self.storage.open_input(row["path"]) as stored:
-                rows = pq.read_table(stored)
-            hits = [at for at, hit in enumerate(matches(rows).to_pylist()) if hit]
+                rows = orc.read_table(stored) if row["path"].endswith(".orc") else pq.read_table(stored)
+            hits = pc.indices_nonzero(matches(rows)).to_numpy()
             deleted = dvs.get(row["dv_id"], DeletionVector.empty()) | DeletionVector.from_positions(hits)
             file = (before.partitions[row["partition_code"]].row, row["bucket"], row["file_name"])
             if deleted.cardinality == rows.num_rows and not keep_empty:
