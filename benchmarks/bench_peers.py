@@ -73,13 +73,14 @@ def updated(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [last[case.name] for case in CASES if case.name in last]
 
 
-def work_on(name: str, side: str, place: str, small: str = "") -> None:
+def work_on(name: str, side: str, place: str, *small: str) -> None:
     """In a process of its own: prints the wall and CPU seconds of the work."""
     (case,) = (case for case in CASES if case.name == name)
     work = case.ours if side == "ours" else case.theirs
     if isinstance(work, Warm):
         with work.session() as session:
-            work.work(session, small)
+            for each in small:
+                work.work(session, each)
             timed(partial(work.work, session), place)
     else:
         assert callable(work)

@@ -16,6 +16,7 @@ from peers.tables import copy
 from peers.watch import Watch
 
 SIDES = ("ours", "theirs")
+WARM_UPS = 3
 SCRIPT = Path(__file__).parent.parent / "bench_peers.py"
 
 
@@ -74,7 +75,7 @@ def run(case: Case, side: str, place: Path, small: Path, turn: Path) -> dict[str
     work = case.ours if side == "ours" else case.theirs
     command = [sys.executable, str(SCRIPT), "--side", case.name, side, str(place)]
     if isinstance(work, Warm):
-        command.append(str(copy(small, turn / f"{side}-small")))
+        command += [str(copy(small, turn / f"{side}-small-{number}")) for number in range(WARM_UPS)]
     elif not callable(work):
         command = list(work) if work[1] == "-c" else [*work, str(place)]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
