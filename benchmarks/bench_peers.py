@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,9 @@ def work_on(name: str, side: str, place: str, *small: str) -> None:
     work = case.ours if side == "ours" else case.theirs
     if isinstance(work, Warm):
         with work.session() as session:
-            for each in small:
-                work.work(session, each)
+            # At once, or Spark would start only one worker.
+            with ThreadPoolExecutor() as threads:
+                list(threads.map(partial(work.work, session), small))
             timed(partial(work.work, session), place)
     else:
         assert callable(work)

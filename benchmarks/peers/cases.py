@@ -72,10 +72,12 @@ BY_TWO = work.compact_files
 BY_ONE = partial(work.compact_files, threads=1)
 
 COMPACT = "deltalake compact"
+BY_LANCE = "compact_files, 2 threads"
 PAIMON = "Paimon's own, warm JVM"
 
 ROWS = (20_000_000, 400_000)
 FEWER = (10_000_000, 100_000)
+FEWEST = (5_000_000, 400_000)
 ROW = (10_000_000, 1_000_000)
 GROUPS = (20_000_000, 2_000_000)
 FILES = (200_000, 5_000)
@@ -109,15 +111,15 @@ def scans(percent: int) -> Case:
 CASES = (
     Case("random", "purge, 30 % at random", COMPACT, "0.65", tables.random_dvs, ROWS, work.purge, work.compact),
     Case("spark", "the same in Spark", COMPACT, "0.80, CPU 1.00", tables.random_dvs, ROWS, SPARK, work.compact),
-    Case("reorg", "the same in Spark", "delta-spark REORG PURGE", "0.12", tables.random_dvs, ROWS, SPARK, REORG),
+    Case("reorg", "purge in Spark, 5M rows", "delta-spark REORG", "0.12", tables.random_dvs, FEWEST, SPARK, REORG),
     Case("workers", "the same, two workers", "ours, one worker", "0.56", tables.random_dvs, ROWS, SPARK, ONE_WORKER),
     Case("memory", "purge of a file in Spark", "ours, 1/40 of it", "350 MB", ONE_FILE, ROWS, SPARK, SPARK, SMALLER),
     Case("stretches", "purge, 50 % in stretches", COMPACT, "0.35", tables.stretches, ROWS, work.purge, work.compact),
     Case("groups", "purge, 2 of 10 row groups", COMPACT, "0.30", tables.two_of_ten, GROUPS, work.purge, work.compact),
-    Case("paimon", "purge, Paimon, Parquet", PAIMON, "CPU 0.20", tables.paimon, ROWS, work.purge, BY_PAIMON),
-    Case("orc", "purge, Paimon, ORC", PAIMON, "", tables.paimon_orc, FEWER, work.purge, BY_PAIMON),
+    Case("paimon", "purge, Paimon, Parquet, 10M rows", PAIMON, "CPU 0.20", tables.paimon, FEWER, work.purge, BY_PAIMON),
+    Case("orc", "purge, Paimon, ORC, 10M rows", PAIMON, "", tables.paimon_orc, FEWER, work.purge, BY_PAIMON),
     Case("unread", "the same, not read back", PAIMON, "", tables.paimon_orc, FEWER, work.purge_unread, BY_PAIMON),
-    Case("lance", "purge, Lance, in Spark", "compact_files, 2 threads", "1.00", tables.lance, FEWER, SPARK, BY_TWO),
+    Case("lance", "purge, Lance in Spark, 10M rows", BY_LANCE, "1.00", tables.lance, FEWER, SPARK, BY_TWO),
     Case("lance-1", "the same", "compact_files, 1 thread", "1.00", tables.lance, FEWER, SPARK, BY_ONE),
     packing("small", "files of 8 MB", "0.50", tables.small_files, (200, 12)),
     packing("large", "large row groups", "0.20", tables.large_groups, (20, 4)),
