@@ -110,9 +110,9 @@ def scans(percent: int) -> Case:
 
 CASES = (
     Case("random", "purge, 30 % at random", COMPACT, "0.65", tables.random_dvs, ROWS, work.purge, work.compact),
-    Case("spark", "the same in Spark", COMPACT, "0.80, CPU 1.00", tables.random_dvs, ROWS, SPARK, work.compact),
+    Case("spark", "the same, in Spark", COMPACT, "0.80, CPU 1.00", tables.random_dvs, ROWS, SPARK, work.compact),
     Case("reorg", "purge in Spark, 5M rows", "delta-spark REORG", "0.12", tables.random_dvs, FEWEST, SPARK, REORG),
-    Case("workers", "the same, two workers", "ours, one worker", "0.56", tables.random_dvs, ROWS, SPARK, ONE_WORKER),
+    Case("workers", "20M rows, two workers", "ours, one worker", "0.56", tables.random_dvs, ROWS, SPARK, ONE_WORKER),
     Case("memory", "purge of a file in Spark", "ours, 1/40 of it", "350 MB", ONE_FILE, ROWS, SPARK, SPARK, SMALLER),
     Case("stretches", "purge, 50 % in stretches", COMPACT, "0.35", tables.stretches, ROWS, work.purge, work.compact),
     Case("groups", "purge, 2 of 10 row groups", COMPACT, "0.30", tables.two_of_ten, GROUPS, work.purge, work.compact),
