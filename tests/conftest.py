@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import os
@@ -9,7 +10,6 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,7 +18,6 @@ import pytest
 from effort import examples
 from golden_tables import NotThere
 from hypothesis import settings
-from support import class_archive
 from support.places import GOLDEN, JARS, JUDGED_SPARK, PAIMON, PYPAIMON
 
 if TYPE_CHECKING:
@@ -27,15 +26,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# Of every JVM that a test starts. Compiling Spark's code a second time, for speed, costs as much as all tests do. The
-# simple compiler's cache of 48 MiB is too small for the judges: a full one ends all compiling. Several threads that
-# collect garbage do not pay off on two cores.
+# Of every JVM that a test starts: most of their time is their start. Compiling Spark's code a second time, for speed,
+# costs as much as all tests do, and verifying its classes a seventh of a session of ten statements. The simple
+# compiler's cache of 48 MiB is too small for the judges: a full one ends all compiling. Several threads that collect
+# garbage do not pay off on two cores.
 os.environ.setdefault(
     "SPARK_SUBMIT_OPTS",
-    f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC {class_archive.mapped()}".strip(),
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn400m -XX:MetaspaceSize=300m "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
 )
-# A worker that runs fewer tests loads too few classes for an archive of them.
-WHOLE_SUITE = 1000
 
 # A slow example on a busy machine is not a failure. Properties without a number of their own take no more than 100.
 settings.register_profile("tests", deadline=None, max_examples=min(100, examples(100)))
@@ -45,12 +44,29 @@ settings.load_profile("tests")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever asks for the Spark session needs a JVM, whatever asks for Airflow's environment starts its processes;
     what starts one by another way says so itself.
+
+    Those of the Spark session come first, so that the first worker gets them all: a JVM that others have warmed up
+    takes half the time. At the end the others take the tests over that do not share it, the last first.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("jvm")
         if "airflow_environment" in getattr(item, "fixturenames", ()):
             item.add_marker("processes")
+    items.sort(key=_turn)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Thousands of tests and their modules stay: no later collection of garbage goes through them."""
+    gc.collect()
+    gc.freeze()
+
+
+def _turn(item: pytest.Item) -> int:
+    if "spark" in getattr(item, "fixturenames", ()):
+        return 0
+    return next((turn for turn, mark in ((1, "jvm"), (2, "processes")) if item.get_closest_marker(mark)), 3)
 
 
 def missing(what: str, how: str) -> NoReturn:
@@ -143,7 +159,7 @@ def connect_packages() -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The worker's one Spark session: ours to run tasks on, and delta-spark's, with which it judges."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark import __version__
@@ -169,19 +185,15 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "spark.databricks.delta.snapshotPartitions": "2",
+            # Its VACUUM lists folders in as many tasks, 10,000 by default.
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         }
     builder = SparkSession.builder.master("local[2,3]").appName("dv-maintenance-tests")
     for key, value in settings.items():
         builder = builder.config(key, str(value))
-    first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
-    records = first and len(request.session.items) > WHOLE_SUITE
-    with class_archive.recording() if records else nullcontext():
-        session = builder.getOrCreate()
+    session = builder.getOrCreate()
     yield session
     session.stop()
-    if records:
-        _end_jvm()
-        class_archive.keep()
 
 
 def _end_jvm() -> None:

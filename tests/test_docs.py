@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
@@ -31,6 +31,9 @@ from dv_maintenance.cli.parser import parse
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
@@ -159,9 +162,9 @@ def load_tables(config: WatchConfig, count: int) -> None:
 
 
 # Blocks for Airflow begin with the name of their DAG file: tests/airflow runs them.
-@pytest.mark.jvm
 @pytest.mark.parametrize("text", [each for each in blocks("python") if not each.values[0].startswith("# dags/")])
-def test_python_runs(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_runs(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
+    """Engines of the page use the session that is active."""
     from dagster.components.definitions import LazyDefinitions
 
     monkeypatch.chdir(tmp_path)

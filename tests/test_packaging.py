@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
-import tarfile
 import zipfile
 from email.message import Message
 from email.parser import Parser
@@ -101,8 +101,7 @@ def test_a_registry_would_take_both(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (distribution,) = (path for path in made if path.suffix == ".gz")
-    with tarfile.open(distribution) as archive:
-        archive.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(distribution, tmp_path)
     (again,) = build(tmp_path / "again", "--wheel", source=tmp_path / distribution.name.removesuffix(".tar.gz"))
     assert metadata(again).get_all("Project-URL") == metadata(made[0]).get_all("Project-URL")
     assert f"({SOURCE}/blob/" in str(metadata(again).get_payload())

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tarfile
 import time
 import urllib.error
 import urllib.request
@@ -59,8 +58,7 @@ class Walk:
         self._blocks = iter(_BLOCK.findall(page.read_text(encoding="utf-8")))
         self._environment = clean_environment()
         (distribution,) = build(folder / "dist", "--sdist")
-        with tarfile.open(distribution) as archive:
-            archive.extractall(folder / "unpacked", filter="data")
+        shutil.unpack_archive(distribution, folder / "unpacked")
         (unpacked,) = (folder / "unpacked").iterdir()
         unpacked.rename(folder / "dv_maintenance")
 

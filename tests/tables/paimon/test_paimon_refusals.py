@@ -13,6 +13,9 @@ import pytest
 
 from dv_maintenance.cli import main
 
+# They use the session that is active.
+ON_SPARK = ("engine-sql purge", "update --set id=1")
+
 
 @pytest.mark.parametrize(
     "line",
@@ -23,12 +26,18 @@ from dv_maintenance.cli import main
         "zorder --columns id",
         "restore --version 1",
         "changes --from 1",
-        pytest.param("engine-sql purge", marks=pytest.mark.jvm),
-        pytest.param("update --set id=1", marks=pytest.mark.jvm),
+        *(pytest.param(line, marks=pytest.mark.jvm) for line in ON_SPARK),
         "rename-manifests",
     ],
 )
-def test_refused(line: str, golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused(
+    line: str,
+    golden_copy: Callable[[str], Path],
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+) -> None:
+    if line in ON_SPARK:
+        request.getfixturevalue("spark")
     place = golden_copy("paimon/append_dv/table")
     before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
     verb, *options = shlex.split(line)
