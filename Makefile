@@ -55,7 +55,7 @@ quick: .venv/.ready ## Tests that need neither Java nor processes of Dagster or 
 	$(MEMORY) DVM_EFFORT=0.4 JAVA_HOME=/nowhere $(RUN) pytest -n auto -m "not deep and not jvm and not processes" \
 		-o tmp_path_retention_policy=failed
 
-test: setup judges airflow-environment ## Every check
+test: setup ## Every check
 	@$(MAKE) --no-print-directory -j 2 lint types imports tests
 
 deep: setup judges airflow-environment ## More histories, and every table feature, against delta-spark, Lance and Paimon (hours)

@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     what starts one by another way says so itself.
 
     Those of the Spark session come first, so that the first worker gets them all: a JVM that others have warmed up
-    takes half the time. At the end the others take the tests over that do not share it, the last first.
+    takes half the time. Other workers yield to it, or they would be through first, and start JVMs for what is left.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
@@ -61,6 +61,8 @@ def pytest_collection_finish() -> None:
     """Thousands of tests and their modules stay: no later collection of garbage goes through them."""
     gc.collect()
     gc.freeze()
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
+        os.nice(5)
 
 
 def _turn(item: pytest.Item) -> int:
