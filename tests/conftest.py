@@ -42,8 +42,8 @@ settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever asks for the Spark session needs a JVM, whatever asks for Airflow's environment starts its processes;
-    what starts one by another way says so itself.
+    """Whatever asks for the Spark session needs a JVM, whatever asks for Airflow's environment or for S3 starts
+    processes or a server; what starts one by another way says so itself.
 
     Those of the Spark session come first, so that the first worker gets them all: a JVM that others have warmed up
     takes half the time. Other workers yield to it, or they would be through first, and start JVMs for what is left.
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("jvm")
-        if "airflow_environment" in getattr(item, "fixturenames", ()):
+        if {"airflow_environment", "s3"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("processes")
     items.sort(key=_turn)
 
@@ -62,7 +62,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
-        os.nice(5)
+        os.nice(19)
 
 
 def _turn(item: pytest.Item) -> int:

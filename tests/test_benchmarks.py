@@ -21,6 +21,7 @@ def test_the_page_shows_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
     assert page.with_results(text, json.loads(page.RESULTS.read_text())) == text
 
 
+@pytest.mark.slow
 def test_both_sides_run(tmp_path: Path) -> None:
     """Two cases on small tables, one of them warm: the whole harness."""
     found = tmp_path / "found.json"

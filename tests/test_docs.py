@@ -391,6 +391,7 @@ def said() -> str:
     return "\n".join(texts)
 
 
+@pytest.mark.slow
 def test_quoted_messages_are_what_the_code_says() -> None:
     page = (DOCS / "troubleshooting.md").read_text()
     known = said()

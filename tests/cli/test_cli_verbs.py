@@ -110,6 +110,7 @@ def test_health_starts_nothing_heavy(table: Path) -> None:
     subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.slow
 def test_what_needs_no_spark_starts_none(table: Path) -> None:
     """Even where --engine spark is asked for, which it is by default."""
     lines = [

@@ -24,6 +24,7 @@ def tables(make_table: Callable[..., WatchedTable], tmp_path: Path) -> list[Watc
     return [model.model_copy(update={"name": f"lake/{place.name}", "path": str(place)}) for place in places]
 
 
+@pytest.mark.slow
 def test_a_few_changed_among_many(
     tables: list[WatchedTable],
     make_definitions: Callable[..., dg.Definitions],

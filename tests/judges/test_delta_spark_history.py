@@ -120,18 +120,13 @@ def history(spark: SparkSession, path: Path) -> tuple[Any, Any, Any]:
     return newest["operation"], newest["operationParameters"], newest["operationMetrics"]
 
 
-def test_what_we_restore_delta_spark_reads_and_records_alike(
-    delta_spark: SparkSession, canon: ModuleType, tmp_path: Path
-) -> None:
+def test_what_we_restore_delta_spark_reads(delta_spark: SparkSession, canon: ModuleType, tmp_path: Path) -> None:
     """Across a change of mapping: version 3 and version 4 have the same rows."""
-    path, twin = tmp_path / "t", tmp_path / "twin"
+    path = tmp_path / "t"
     run(delta_spark, path, SHORT_TABLE)
     wanted = canon.digest(canon.rows(with_delta_spark(delta_spark, path, 3)))
-    shutil.copytree(path, twin)
     assert restore(open_table(str(path)), version=3).verified
     assert canon.digest(canon.rows(READERS["deltalake"](path))) == wanted
-    delta_spark.sql(f"RESTORE TABLE delta.`{twin}` TO VERSION AS OF 3").collect()
-    assert history(delta_spark, path) == history(delta_spark, twin)
     # It can be written by its own engine, and what was in between stays readable.
     delta_spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 12")
     assert set(with_delta_spark(delta_spark, path)["id"].to_pylist()) == {n for n in range(60) if n % 10} - {12}
@@ -140,7 +135,7 @@ def test_what_we_restore_delta_spark_reads_and_records_alike(
 
 @pytest.mark.deep
 @pytest.mark.parametrize("versions", [(3,), (3, 10), (1, 8)], ids=str)
-def test_what_we_restore_from_a_longer_history(
+def test_what_we_restore_delta_spark_records_alike(
     delta_spark: SparkSession, canon: ModuleType, tmp_path: Path, versions: tuple[int, ...]
 ) -> None:
     path, twin = tmp_path / "t", tmp_path / "twin"
