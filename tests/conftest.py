@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -41,34 +41,58 @@ settings.register_profile("tests", deadline=None, max_examples=min(100, examples
 settings.load_profile("tests")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     """Whatever asks for the Spark session needs a JVM, whatever asks for Airflow's environment or for S3 starts
     processes or a server; what starts one by another way says so itself.
-
-    Those of the Spark session come first, so that the first worker gets them all: a JVM that others have warmed up
-    takes half the time. Other workers yield to it, or they would be through first, and start JVMs for what is left.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("jvm")
         if {"airflow_environment", "s3"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("processes")
-    items.sort(key=_turn)
+    yield
+    items[:] = _dealt(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Thousands of tests and their modules stay: no later collection of garbage goes through them."""
+    """Thousands of tests and their modules stay: no later collection of garbage goes through them.
+
+    Other workers yield to the one with the Spark session, or they would be through first, and start JVMs for what is
+    left.
+    """
     gc.collect()
     gc.freeze()
     if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
         os.nice(19)
 
 
-def _turn(item: pytest.Item) -> int:
+def _dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """In an order that gives the first worker all tests of the Spark session first: a JVM that others have warmed up
+    takes half the time. Tests with a JVM of their own begin the second worker's share, those that wait for processes
+    the third's; the many short ones even out the end.
+
+    xdist's ``worksteal`` cuts the list into equal shares, one after the other.
+    """
+    heads: list[list[pytest.Item]] = [[], [], []]
+    short = []
+    for item in items:
+        turn = _turn(item)
+        (short if turn is None else heads[min(turn, workers - 1)]).append(item)
+    dealt: list[pytest.Item] = []
+    for worker in range(min(workers, len(heads))):
+        share = (len(items) - len(dealt)) // (workers - worker)
+        filling = max(0, share - len(heads[worker]))
+        dealt += [*heads[worker], *short[:filling]]
+        short = short[filling:]
+    return dealt + short
+
+
+def _turn(item: pytest.Item) -> int | None:
     if "spark" in getattr(item, "fixturenames", ()):
         return 0
-    return next((turn for turn, mark in ((1, "jvm"), (2, "processes")) if item.get_closest_marker(mark)), 3)
+    return next((turn for turn, mark in ((1, "jvm"), (2, "processes")) if item.get_closest_marker(mark)), None)
 
 
 def missing(what: str, how: str) -> NoReturn:
