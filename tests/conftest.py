@@ -76,7 +76,7 @@ def _dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     xdist's ``worksteal`` cuts the list into equal shares, one after the other.
     """
     heads: list[list[pytest.Item]] = [[], [], []]
-    short = []
+    short: list[pytest.Item] = []
     for item in items:
         turn = _turn(item)
         (short if turn is None else heads[min(turn, workers - 1)]).append(item)

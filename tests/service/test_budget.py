@@ -55,9 +55,9 @@ def test_without_time_left_nothing_but_the_first_is_started() -> None:
 def test_one_that_started_late_has_not_failed(released: threading.Event) -> None:
     def look(name: str, _: str) -> bool:
         # Eight at a time: the ninth starts when these end.
-        return time.sleep(0.15) or True if name < "i" else released.wait()
+        return time.sleep(0.3) or True if name < "i" else released.wait()
 
-    found = dict(within_budget("abcdefghi", probe, look, budget=0.2, patience=0.1))
+    found = dict(within_budget("abcdefghi", probe, look, budget=0.7, patience=0.2))
     assert [name for name, answer in found.items() if isinstance(answer, NotReached)] == ["i"]
 
 
