@@ -45,13 +45,18 @@ imports: .venv/.ready ## Layer rules
 # The tests make and remove 40,000 files, which costs a fifth of their time on a disk.
 MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4194304 {print "PYTEST_DEBUG_TEMPROOT=/dev/shm"}')
 
-tests: setup judges airflow-environment ## Tests only
+# Otherwise each worker compiles the tests, and all they import, for itself. What fails here, the tests show.
+.venv/.compiled: .venv/.ready
+	@$(RUN) pytest -n 0 --collect-only >/dev/null 2>&1 || true
+	@touch $@
+
+tests: setup judges airflow-environment .venv/.compiled ## Tests only
 	$(MEMORY) $(RUN) pytest -o tmp_path_retention_policy=failed
 
 check: .venv/.ready ## Style, types, layers and the quick tests: the loop while working
 	@$(MAKE) --no-print-directory -j 2 lint types imports quick
 
-quick: .venv/.ready ## Tests under a second that need neither Java nor processes of Dagster or Airflow
+quick: .venv/.compiled ## Tests under a second that need neither Java nor processes of Dagster or Airflow
 	$(MEMORY) DVM_EFFORT=0.4 JAVA_HOME=/nowhere $(RUN) pytest -m "not (deep or jvm or processes or slow)" \
 		-o tmp_path_retention_policy=failed
 

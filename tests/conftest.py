@@ -198,7 +198,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
-        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.shuffle.partitions": "1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": home / "warehouse",
         "spark.ui.showConsoleProgress": "false",
@@ -210,9 +210,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.jars": ",".join(map(str, jars)),
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            "spark.databricks.delta.snapshotPartitions": "2",
+            "spark.databricks.delta.snapshotPartitions": "1",
             # Its VACUUM lists folders in as many tasks, 10,000 by default.
-            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
         }
     builder = SparkSession.builder.master("local[2,3]").appName("dv-maintenance-tests")
     for key, value in settings.items():

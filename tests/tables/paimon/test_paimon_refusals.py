@@ -13,9 +13,6 @@ import pytest
 
 from dv_maintenance.cli import main
 
-# They use the session that is active.
-ON_SPARK = ("engine-sql purge", "update --set id=1")
-
 
 @pytest.mark.parametrize(
     "line",
@@ -26,24 +23,22 @@ ON_SPARK = ("engine-sql purge", "update --set id=1")
         "zorder --columns id",
         "restore --version 1",
         "changes --from 1",
-        *(pytest.param(line, marks=pytest.mark.jvm) for line in ON_SPARK),
         "rename-manifests",
     ],
 )
-def test_refused(
-    line: str,
-    golden_copy: Callable[[str], Path],
-    capsys: pytest.CaptureFixture[str],
-    request: pytest.FixtureRequest,
-) -> None:
-    if line in ON_SPARK:
-        request.getfixturevalue("spark")
+def test_refused(line: str, golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     place = golden_copy("paimon/append_dv/table")
     before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
     verb, *options = shlex.split(line)
     assert main([verb, str(place), *options]) == 3
     assert "paimon" in capsys.readouterr().err.lower()
     assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
+
+
+@pytest.mark.usefixtures("spark")  # the session that they use
+@pytest.mark.parametrize("line", ["engine-sql purge", "update --set id=1"])
+def test_refused_on_spark(line: str, golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    test_refused(line, golden_copy, capsys)
 
 
 def test_health(golden_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
