@@ -61,7 +61,7 @@ quick: .venv/.compiled ## Tests under a second that need neither Java nor proces
 		-o tmp_path_retention_policy=failed
 
 test: setup ## Every check
-	@$(MAKE) --no-print-directory -j 2 lint types imports tests
+	@$(MAKE) --no-print-directory -j 4 lint types imports tests
 
 deep: setup judges airflow-environment ## More histories, and every table feature, against delta-spark, Lance and Paimon (hours)
 	@scripts/chromium

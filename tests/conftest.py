@@ -57,23 +57,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Thousands of tests and their modules stay: no later collection of garbage goes through them.
-
-    Other workers yield to the one with the Spark session, or they would be through first, and start JVMs for what is
-    left.
-    """
+    """Thousands of tests and their modules stay: no later collection of garbage goes through them."""
     gc.collect()
     gc.freeze()
-    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
-        os.nice(19)
 
 
 def _dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
-    """In an order that gives the first worker all tests of the Spark session first: a JVM that others have warmed up
-    takes half the time. Tests with a JVM of their own begin the second worker's share, those that wait for processes
-    the third's; the many short ones even out the end.
+    """In an order that begins the first share with all tests of the Spark session: a JVM that others have warmed up
+    takes half the time. Tests with a JVM of their own begin the second share, those that wait for processes the third;
+    the many short ones even out the end.
 
-    xdist's ``worksteal`` cuts the list into equal shares, one after the other.
+    xdist's ``worksteal`` cuts the list into equal shares, one after the other, for workers in any order.
     """
     heads: list[list[pytest.Item]] = [[], [], []]
     short: list[pytest.Item] = []
@@ -95,6 +89,19 @@ def _turn(item: pytest.Item) -> int | None:
     return next((turn for turn, mark in ((1, "jvm"), (2, "processes")) if item.get_closest_marker(mark)), None)
 
 
+_SHARE_BEGUN = pytest.StashKey[bool]()
+
+
+def _begin_share(item: pytest.Item) -> None:
+    """Workers yield to the one whose share begins with the Spark session, or they would be through first, and start
+    JVMs for what is left.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ and not item.config.stash.get(_SHARE_BEGUN, False):
+        item.config.stash[_SHARE_BEGUN] = True
+        if _turn(item) != 0:
+            os.nice(19)
+
+
 def missing(what: str, how: str) -> NoReturn:
     """Skip loudly on a user's machine, fail where CI is set: a judge that stays silent has not agreed."""
     if os.environ.get("CI"):
@@ -106,6 +113,7 @@ def missing(what: str, how: str) -> NoReturn:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Parameters of a golden folder that is missing: see ``golden_tables``."""
+    _begin_share(item)
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     for folder in [value for value in parameters.values() if isinstance(value, NotThere)]:
         missing(f"the folder {folder} of the golden tables", "set DVM_GOLDEN to their folder")
