@@ -37,7 +37,7 @@ lint: .venv/.ready ## Style
 
 types: .venv/.ready ## Types
 	$(RUN) mypy
-	$(RUN) mypy tests/public_types.py
+	MYPYPATH=benchmarks:tests:tests/judges $(RUN) mypy tests/public_types.py benchmarks/*.py benchmarks/peers/*.py
 
 imports: .venv/.ready ## Layer rules
 	$(RUN) lint-imports

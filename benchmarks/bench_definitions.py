@@ -69,7 +69,9 @@ def empty(tables: list[Any], *, checks: bool = True) -> Any:
         below = [dg.AssetKey(["lake", name, "dv", f"{name}_{job}"]) for job in ("optimize", "vacuum")]
         names += [key, *below]
 
-        @dg.multi_observable_source_asset(name=f"{name}_observe", specs=[dg.AssetSpec(key)])
+        @dg.multi_observable_source_asset(  # type: ignore[untyped-decorator]
+            name=f"{name}_observe", specs=[dg.AssetSpec(key)]
+        )
         def observe() -> None:
             pass
 

@@ -44,7 +44,7 @@ class Sensor:
 
     def look(self) -> tuple[Observation, float, float]:
         wall, cpu = time.perf_counter(), time.process_time()
-        found = self.observer.observe(self.watched, self.last, busy=False)
+        found = self.observer.observe(self.watched, self.last, self.observer.probe(self.watched, self.last), busy=False)
         times = time.perf_counter() - wall, time.process_time() - cpu
         self.last = TableState(found.inspection, found.data_version, True)
         return found, *times

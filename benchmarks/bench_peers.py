@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -96,4 +95,4 @@ def timed(work: Callable[[str], object], place: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -151,14 +151,18 @@ def compare_instructions(tables: dict[str, Path]) -> bool:
     return fine
 
 
+def least_of(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return min(one[0], other[0]), min(one[1], other[1])
+
+
 def compare(name: str, runs: dict[str, Callable[[], tuple[float, float]]], sizes: dict[str, int], rounds: int) -> bool:
     """Print the figures; whether what DVs cost stays within the limit."""
     least = {kind: run() for kind, run in runs.items()}
     again = least["no DV"]
     for number in range(rounds):
         for kind in sorted(runs, reverse=bool(number % 2)):
-            least[kind] = tuple(map(min, least[kind], runs[kind]()))
-        again = tuple(map(min, again, runs["no DV"]()))
+            least[kind] = least_of(least[kind], runs[kind]())
+        again = least_of(again, runs["no DV"]())
     print(f"\n{name}: the least of {rounds} rounds")
     print(f"{'':16}{'MB':>8}{'wall s':>9}{'CPU s':>9}{'wall':>9}{'CPU':>7}{'wall/byte':>11}{'CPU/byte':>10}")
     base, fine = least["no DV"], True
@@ -219,7 +223,7 @@ def count_requests(root: Path, tables: dict[str, Path]) -> bool:
     from dv_maintenance.engine.scan import scan
     from dv_maintenance.tables import open_table
 
-    handler = type("Handler", (_Counting,), {"root": root, "counts": Counter()})
+    handler: Any = type("Handler", (_Counting,), {"root": root, "counts": Counter()})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     here = f"http://127.0.0.1:{server.server_port}"

@@ -142,7 +142,7 @@ def named(place: str) -> Counter[str]:
 def check(place: str, rows: int, gone: set[int]) -> bool:
     ids = lance.dataset(place).to_table(columns=["id"])["id"].to_pylist()
     back, lost = len(set(ids) & gone), rows - len(gone) - len(set(ids) - gone)
-    lance.dataset(place).validate()
+    lance.dataset(place).validate()  # type: ignore[no-untyped-call]
     # A week later: what failed deletes of Lance wrote is nobody's by then.
     now = time.time_ns() // 1_000_000 + 8 * 86_400_000
     vacuum(open_table(place), retention=0, allow_short_retention=True, now=now)

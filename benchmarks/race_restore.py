@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import orjson
@@ -42,7 +43,7 @@ def build(folder: Path, files: int) -> None:
         "configuration": {},
     }
     removes = [{"remove": {"path": path, "deletionTimestamp": old, "dataChange": True}} for path in paths]
-    versions = (
+    versions: tuple[list[dict[str, Any]], ...] = (
         [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": metadata}],
         [_add(path, old) for path in paths],
         [*removes, _add(kept, old)],

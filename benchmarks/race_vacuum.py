@@ -232,4 +232,5 @@ def main(runs: int, files: int, names: list[str]) -> int:
 if __name__ == "__main__":
     given = sys.argv[1:]
     numbers = [int(text) for text in given[:2]]
-    sys.exit(main(*numbers, *(RUNS, FILES)[len(numbers) :], given[2:] or list(PAIRS)))
+    runs, files = [*numbers, *(RUNS, FILES)[len(numbers) :]]
+    sys.exit(main(runs, files, given[2:] or list(PAIRS)))

@@ -103,7 +103,7 @@ class SimulatedLog:
             "readerFeatures": features,
             "writerFeatures": features,
         }
-        self.metadata = {
+        self.metadata: dict[str, Any] = {
             "id": str(uuid.UUID(int=1)),
             "format": {"provider": "parquet", "options": {}},
             "schemaString": json.dumps(schema),

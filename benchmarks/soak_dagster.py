@@ -306,7 +306,7 @@ def runs_of(deployment: Deployment) -> list[Run]:
     runs = []
     for record in reversed(deployment.instance.get_run_records()):
         run = record.dagster_run
-        (asset,) = run.asset_selection or ()
+        [asset] = list(run.asset_selection or [])
         *table, _, job = asset.path
         created, end = record.create_timestamp.timestamp(), record.end_time or time.time()
         by = "retry" if "dagster/retry_number" in run.tags else run.tags.get("dagster/sensor_name", "page")
@@ -460,7 +460,8 @@ def unseen(deployment: Deployment, troubles: Troubles) -> Iterator[str]:
     for name in {table for table, kind, *_ in troubles.damaged if kind == "log"}:
         key = dg.AssetCheckKey(dg.AssetKey([name]), "readable")
         records = deployment.instance.event_log_storage.get_asset_check_execution_history(key, limit=1000)
-        passed = [record.event.dagster_event.asset_check_evaluation_data.passed for record in records]
+        events = [record.event.dagster_event for record in records if record.event]
+        passed = [event.asset_check_evaluation_data.passed for event in events if event]
         if False not in passed or passed[0] is not True:
             yield f"{name}: {passed[:5]}"
 

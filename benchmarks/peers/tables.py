@@ -54,7 +54,7 @@ def build(root: Path, rows: int, files: int, deleted: Mask | None, *, group: int
                 "stats": stats,
             }
         )
-    descriptors = []
+    descriptors: list[Any] = []
     for packed in delta.pack([vector for vector in vectors if len(vector)]):
         (root / packed.path).write_bytes(packed.data)
         descriptors += packed.descriptors
