@@ -51,10 +51,12 @@ class RowSums:
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._rows += batch.num_rows
-        columns = [_hashes(column) for column in batch.columns]
-        for half, seed in enumerate(_SEEDS):
-            row = _row_hashes(columns, batch.num_rows, seed)
-            self._sums[half] = (self._sums[half] + int(row.sum(dtype=np.uint64))) & _MASK
+        for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+            piece = batch.slice(start, _ROWS_AT_ONCE)
+            columns = [_hashes(column) for column in piece.columns]
+            for half, seed in enumerate(_SEEDS):
+                row = _row_hashes(columns, piece.num_rows, seed)
+                self._sums[half] = (self._sums[half] + int(row.sum(dtype=np.uint64))) & _MASK
 
     def fingerprint(self) -> Fingerprint:
         """The fingerprint of all batches added so far."""
@@ -67,10 +69,13 @@ def row_hashes(batch: pa.RecordBatch) -> Any:
 
 
 def _row_hashes(columns: list[Any], rows: int, seed: np.uint64) -> Any:
+    """A weighted sum of the columns' hashes, mixed: each column has a weight, so that a value is its column's."""
     row = np.full(rows, seed, np.uint64)
-    for column in columns:  # order matters: a value is its column's
-        row = _mixed(row ^ column)
-    return row
+    weight = int(seed)
+    for column in columns:
+        weight = (weight * int(_MIX[0]) + 2) & _MASK  # odd, as the seeds are
+        row += column * np.uint64(weight)
+    return _mixed(row)
 
 
 def _hashes(array: pa.Array) -> Any:
@@ -108,36 +113,43 @@ def _hashed(array: pa.Array) -> Any:
 
 
 def _of_bytes(array: pa.LargeStringArray | pa.LargeBinaryArray) -> Any:
-    """Hashes of text and bytes, vectorised: the sum of the bytes, each weighted by its position. Long values are
-    hashed one by one.
-    """
+    """Hashes of text and bytes, eight bytes of all values at a time. Long values are hashed one by one."""
     words = np.zeros(len(array), np.uint64)
     _, offsets_buffer, data_buffer = array.buffers()
     if not len(array) or data_buffer is None:
         return words
     offsets = np.frombuffer(offsets_buffer, np.int64)[array.offset : array.offset + len(array) + 1]
     data, lengths = np.frombuffer(data_buffer, np.uint8), np.diff(offsets)
-    first = 0
-    while first < len(array):
-        stop = max(first + 1, int(np.searchsorted(offsets, offsets[first] + _AT_ONCE, side="right")) - 1)
-        if stop - first > 1 or lengths[first] <= _LONG:
-            words[first:stop] = _weighted(data[offsets[first] : offsets[stop]], lengths[first:stop])
-        first = stop
+    for start in range(0, len(array), _ROWS_AT_ONCE):
+        sizes = lengths[start : start + _ROWS_AT_ONCE]
+        first, stop = offsets[start], offsets[start + len(sizes)]
+        words[start : start + len(sizes)] = _by_words(data[first:stop], offsets[start:][: len(sizes)] - first, sizes)
     for at in np.flatnonzero(lengths > _LONG):
         digest = blake2b(data[offsets[at] : offsets[at + 1]].tobytes(), digest_size=8).digest()
         words[at] = int.from_bytes(digest, "little")
     return words
 
 
-def _weighted(data: Any, lengths: Any) -> Any:
-    """A uint64 for each value. ``data`` holds the values back to back, ``lengths`` their sizes in bytes."""
-    stops = np.cumsum(lengths)
-    starts = stops - lengths
-    places = np.arange(len(data)) - np.repeat(starts, lengths)
-    sums = np.zeros(len(data) + 1, np.uint64)
-    # Both sums wrap around, and the difference of two wrapped sums is still right.
-    np.cumsum(data * _WEIGHTS[np.minimum(places, _LONG)], out=sums[1:])
-    return _mixed((sums[stops] - sums[starts]) ^ lengths.view(np.uint64))
+def _by_words(data: Any, starts: Any, lengths: Any) -> Any:
+    """A uint64 for each value of at most ``_LONG`` bytes: those of ``data`` from its start, ``lengths`` many."""
+    padded = np.zeros(len(data) + 8, np.uint8)
+    padded[: len(data)] = data
+    # The eight bytes from each place on.
+    eights = np.ndarray(len(data) + 1, "<u8", padded, strides=(1,))
+    found = lengths.astype(np.uint64)
+    rows: Any = slice(None)  # with bytes left
+    rest = lengths
+    for done in range(0, min(int(lengths.max()), _LONG), 8):
+        if done:
+            more = rest > 8
+            if not more.all():
+                rows = np.flatnonzero(more) if isinstance(rows, slice) else rows[more]
+                starts, rest = starts[more], rest[more]
+            rest = rest - 8
+        word = eights[starts + done] & _LOWEST[np.minimum(rest, 8)]
+        word = (found[rows] ^ word) * _MIX[0]
+        found[rows] = word ^ (word >> np.uint64(32))
+    return _mixed(found)
 
 
 def _with_nulls(words: Any, array: pa.Array) -> Any:
@@ -154,7 +166,9 @@ def _mixed(words: Any) -> Any:
         return words ^ (words >> np.uint64(31))
 
 
-# Bytes of one value that are weighted, and of all values that are at a time.
-_LONG: Final = 4096
-_AT_ONCE: Final = 1 << 16
-_WEIGHTS: Final = _mixed(np.arange(1, _LONG + 2, dtype=np.uint64)) | np.uint64(1)
+# Of so many rows, arrays of hashes stay in a processor's cache, and in memory that the allocator has at hand.
+_ROWS_AT_ONCE: Final = 1 << 15
+# Longer values, in bytes, are hashed one by one.
+_LONG: Final = 256
+# Masks of the lowest 0 to 8 bytes of a word.
+_LOWEST: Final = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
