@@ -14,11 +14,13 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 def test_the_page_shows_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from peers import page  # type: ignore[import-not-found]
+    from peers import page, plot  # type: ignore[import-not-found]
 
-    text = page.PAGE.read_text()
+    text, found = page.PAGE.read_text(), json.loads(page.RESULTS.read_text())
     assert page.BEGIN in text
-    assert page.with_results(text, json.loads(page.RESULTS.read_text())) == text
+    assert page.with_results(text, found) == text
+    assert page.PICTURE.read_text() == plot.svg(found)
+    assert f"(images/{page.PICTURE.name})" in text
 
 
 @pytest.mark.slow

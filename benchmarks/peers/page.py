@@ -1,4 +1,4 @@
-"""The table of results in docs/benchmarks.md, from the JSON of a run."""
+"""The table and the picture of results in docs/benchmarks.md, from the JSON of a run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from peers import plot
+
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = Path(__file__).parent / "results.json"
 PAGE = ROOT / "docs" / "benchmarks.md"
+PICTURE = ROOT / "docs" / "images" / "peers.svg"
 BEGIN, END = "<!-- peers: begin -->\n", "<!-- peers: end -->\n"
 
 
@@ -51,4 +54,6 @@ def with_results(page: str, found: dict[str, Any]) -> str:
 
 
 def write() -> None:
-    PAGE.write_text(with_results(PAGE.read_text(), json.loads(RESULTS.read_text())))
+    found = json.loads(RESULTS.read_text())
+    PAGE.write_text(with_results(PAGE.read_text(), found))
+    PICTURE.write_text(plot.svg(found))
