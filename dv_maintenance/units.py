@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-__all__ = ["format_duration", "format_instant", "format_size", "parse_duration", "parse_instant", "parse_size"]
+__all__ = [
+    "day_of",
+    "format_duration",
+    "format_instant",
+    "format_size",
+    "parse_duration",
+    "parse_instant",
+    "parse_size",
+]
 
 _INT64_MAX = 2**63 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Binary in every spelling, as in Spark and Hadoop: 1mb = 1m = 1MiB.
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
@@ -83,6 +92,19 @@ def format_instant(millis: int) -> str:
     '1970-01-01T00:00:01Z'
     """
     return datetime.fromtimestamp(millis // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def day_of(millis: int) -> str:
+    """The day of epoch milliseconds in UTC, as people write it; "never" beyond the year 9999.
+
+    >>> day_of(1795248115190)
+    '21 Nov 2026'
+    """
+    try:
+        day = _EPOCH + timedelta(milliseconds=millis)
+    except OverflowError:
+        return "never"
+    return f"{day.day} {day:%b %Y}"
 
 
 def parse_instant(text: str) -> int:

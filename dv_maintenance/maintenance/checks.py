@@ -22,11 +22,10 @@ from dv_maintenance.maintenance.planning.deadlines import MARGIN
 from dv_maintenance.maintenance.planning.facts import file_facts
 from dv_maintenance.maintenance.planning.limits import DurationLimits, RatioLimits, RetentionLimits, Severity
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
-from dv_maintenance.maintenance.planning.reasons import day_of
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
 from dv_maintenance.tables.fsck import DV
-from dv_maintenance.units import format_duration, format_size
+from dv_maintenance.units import day_of, format_duration, format_size
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck import Damage

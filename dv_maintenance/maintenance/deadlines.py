@@ -22,14 +22,13 @@ import pyarrow.compute as pc
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.maintenance.meter.timeline import timeline
-from dv_maintenance.maintenance.planning.deadlines import MARGIN, Erasure
+from dv_maintenance.maintenance.planning.deadlines import MARGIN, NEVER, Erasure
 from dv_maintenance.maintenance.planning.facts import int64s, valid
-from dv_maintenance.maintenance.planning.reasons import NEVER, day_of
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.quarantine import quarantined
-from dv_maintenance.units import format_duration
+from dv_maintenance.units import day_of, format_duration
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.facts import Bools, Ints
@@ -136,7 +135,7 @@ def erasure_of(table: Table, snapshot: Snapshot, policy: Policy) -> Erasure | No
     if policy.erase_within is None:
         return None
     retention = table.retention(snapshot) if policy.retention is None else policy.retention
-    return Erasure.of(policy, retention, table=snapshot.table)
+    return policy.erasure(retention, table=snapshot.table)
 
 
 def to_erase(table: Table, snapshot: Snapshot, policy: Policy, *, now: int) -> ToErase | None:

@@ -42,7 +42,7 @@ def test_the_arithmetic() -> None:
 
 def test_a_quarantine_needs_its_time_and_another_vacuum() -> None:
     policy = Policy.from_mapping({"erase_within": "30d", "quarantine": True, "quarantine_retention": "5d"})
-    erasure = Erasure.of(policy, 7 * DAY)
+    erasure = policy.erasure(7 * DAY)
     assert erasure is not None
     deleted = np.zeros(1, np.int64)
     assert erasure.purge_by(deleted).tolist() == [(30 - 7 - 1 - 5 - 1) * DAY]

@@ -19,14 +19,13 @@ from dv_maintenance.maintenance.planning.candidates import (
     UNKNOWN,
     Candidates,
     Codes,
-    Deadlines,
     Metering,
     by_ratio,
     mark_empty,
 )
+from dv_maintenance.maintenance.planning.deadlines import NEVER, Deadlines
 from dv_maintenance.maintenance.planning.facts import partition_mask
 from dv_maintenance.maintenance.planning.plan import EXAMPLES, PlanSetting, plan_candidates
-from dv_maintenance.maintenance.planning.reasons import NEVER
 from dv_maintenance.maintenance.planning.run_limits import NOTHING_SPENT, Spent
 
 if TYPE_CHECKING:

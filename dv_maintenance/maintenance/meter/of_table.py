@@ -17,8 +17,7 @@ from dv_maintenance.maintenance.reads.model import Reads
 from dv_maintenance.tables.file_log import FileLogTable
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.planning.candidates import Deadlines
-    from dv_maintenance.maintenance.planning.deadlines import Erasure
+    from dv_maintenance.maintenance.planning.deadlines import Deadlines, Erasure
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
+from dv_maintenance.maintenance.planning.deadlines import Deadlines
 from dv_maintenance.maintenance.planning.facts import FileFacts, Ints
 from dv_maintenance.maintenance.planning.steps import Why
 
@@ -27,7 +28,6 @@ __all__ = [
     "WHYS",
     "Candidates",
     "Codes",
-    "Deadlines",
     "Metering",
     "by_ratio",
     "every_dv",
@@ -70,18 +70,6 @@ class Metering:
     def share(self) -> Floats:
         """What readers have paid, as a share of what a rewrite costs."""
         return self.paid / np.maximum(self.cost, 1e-12)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Deadlines:
-    """When deleted rows must be gone from each file, epoch milliseconds; see ``planning.deadlines``.
-
-    purge_by : when the file must be rewritten at the latest; the largest integer if it has no deleted rows.
-    since : when the first of its rows were deleted.
-    """
-
-    purge_by: Ints
-    since: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)

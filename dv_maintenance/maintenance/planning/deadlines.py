@@ -12,19 +12,30 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dv_maintenance.errors import UsageError
-from dv_maintenance.maintenance.planning.candidates import Deadlines
-from dv_maintenance.maintenance.planning.reasons import NEVER, day_of
-from dv_maintenance.units import format_duration
+from dv_maintenance.units import day_of, format_duration
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.facts import Bools, Ints
-    from dv_maintenance.maintenance.planning.policy import Policy
 
-__all__ = ["MARGIN", "Erasure", "too_short"]
+__all__ = ["MARGIN", "NEVER", "Deadlines", "Erasure", "too_short"]
+
+NEVER: Final = int(np.iinfo(np.int64).max)
+"""A time that does not come, epoch milliseconds."""
 
 MARGIN: Final = 2 * 86_400_000
 """What must be left when a purge is due: two nightly windows, milliseconds. One of them may be missed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deadlines:
+    """When deleted rows must be gone from each file, epoch milliseconds.
+
+    purge_by : when the file must be rewritten at the latest; ``NEVER`` if it has no deleted rows.
+    since : when the first of its rows were deleted.
+    """
+
+    purge_by: Ints
+    since: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +52,6 @@ class Erasure:
     retention: int
     vacuum_every: int
     quarantine: int = 0
-
-    @classmethod
-    def of(cls, policy: Policy, retention: int, *, table: str | None = None) -> Erasure | None:
-        """``None`` if the policy has no ``erase_within``.
-
-        retention : the one in force, milliseconds: the policy's or, without one, the table's.
-
-        Raises
-        ------
-        UsageError : the steps after a purge alone take too long; see :func:`too_short`.
-        """
-        if policy.erase_within is None:
-            return None
-        made = cls(
-            policy.erase_within,
-            retention,
-            policy.vacuum_every,
-            policy.quarantine_retention + policy.vacuum_every if policy.quarantine else 0,
-        )
-        problem = too_short(made)
-        if problem is not None:
-            what, next_step = problem
-            raise UsageError(what, table=table, next_step=next_step)
-        return made
 
     @property
     def after_purge(self) -> int:

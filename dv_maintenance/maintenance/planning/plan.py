@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 
 from dv_maintenance.files.arrays import bools, taken
 from dv_maintenance.maintenance.planning.candidates import DEADLINE, KEEP, WHYS, Candidates, Codes, by_ratio, every_dv
+from dv_maintenance.maintenance.planning.deadlines import NEVER
 from dv_maintenance.maintenance.planning.drafts import Draft, draft_steps, positions
 from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints, file_facts, partition_mask
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
-from dv_maintenance.maintenance.planning.reasons import NEVER, expected, kept_reasons, step_reason, waiting
+from dv_maintenance.maintenance.planning.reasons import expected, kept_reasons, step_reason, waiting
 from dv_maintenance.maintenance.planning.run_limits import MOST_FILES, NOTHING_SPENT, Spent, within_limits
 from dv_maintenance.maintenance.planning.selection import select
 from dv_maintenance.maintenance.planning.steps import (

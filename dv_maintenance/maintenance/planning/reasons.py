@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,35 +18,22 @@ from dv_maintenance.maintenance.planning.candidates import (
     UNKNOWN,
     WHYS,
 )
+from dv_maintenance.maintenance.planning.deadlines import NEVER
 from dv_maintenance.maintenance.planning.run_limits import is_above_limit
-from dv_maintenance.units import format_size
+from dv_maintenance.units import day_of, format_size
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.planning.candidates import Candidates, Codes, Deadlines, Metering
+    from dv_maintenance.maintenance.planning.candidates import Candidates, Codes, Metering
+    from dv_maintenance.maintenance.planning.deadlines import Deadlines
     from dv_maintenance.maintenance.planning.drafts import Draft
     from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints
     from dv_maintenance.maintenance.planning.policy import Policy
 
-__all__ = ["NEVER", "day_of", "expected", "kept_reasons", "step_reason", "waiting"]
+__all__ = ["expected", "kept_reasons", "step_reason", "waiting"]
 
-NEVER: Final = int(np.iinfo(np.int64).max)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY: Final = 86_400_000
 # Days that are named one by one in the list of files left alone.
 _NAMED_DAYS: Final = 5
-
-
-def day_of(when: int) -> str:
-    """A day as people write it, in UTC.
-
-    >>> day_of(1795248115190)
-    '21 Nov 2026'
-    """
-    try:
-        day = _EPOCH + timedelta(milliseconds=when)
-    except OverflowError:
-        return "never"
-    return f"{day.day} {day:%b %Y}"
 
 
 def step_reason(draft: Draft, why: Codes, policy: Policy, candidates: Candidates) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dv_maintenance.maintenance.planning.deadlines import Erasure
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.simulation.bound import clairvoyant
 from dv_maintenance.maintenance.simulation.replay import Replayed, replay
@@ -65,10 +64,10 @@ def compare(snapshot: Snapshot, past: Past, policies: Sequence[tuple[str, Policy
     for name, policy in policies:
         own = policy.model_copy(update={"target_file_size": target_file_size(policy, snapshot), "partitions": ()})
         retention = int(days * _DAY)
-        erasure = Erasure.of(policy, retention, table=snapshot.table)
+        erasure = policy.erasure(retention, table=snapshot.table)
         start = policy.prices.start
         rules.append(by_meter(name, own, reads, nightly=False, start=start, retention=retention, erasure=erasure))
-    limit = Erasure.of(first, int(days * _DAY), table=snapshot.table)
+    limit = first.erasure(int(days * _DAY), table=snapshot.table)
     within = None if limit is None else limit.erase_within - limit.after_purge
     found = [
         replay(trace, rule, prices, target=target, small=small, retention_days=days, purge_within=within)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dv_maintenance.maintenance.planning.reasons import day_of
 from dv_maintenance.service.outcome import Number, Outcome
 from dv_maintenance.service.reports.plain import of_report
 from dv_maintenance.service.text import count, shown, size, was
+from dv_maintenance.units import day_of
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.manifest import ManifestReport

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.maintenance.health import iso_timestamp
-from dv_maintenance.maintenance.planning.reasons import day_of
 from dv_maintenance.service.chart import Bar, Picture
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.health import known
 from dv_maintenance.service.text import count, percent, size
-from dv_maintenance.units import format_duration
+from dv_maintenance.units import day_of, format_duration
 
 if TYPE_CHECKING:
     from dv_maintenance.service.lake import LakeTable

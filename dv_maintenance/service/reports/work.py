@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.maintenance.planning.explain import explain
-from dv_maintenance.maintenance.planning.reasons import day_of
 from dv_maintenance.service.outcome import Number, Outcome
 from dv_maintenance.service.reports.health import change, counted, known, of_health, ratio_before, rounded
 from dv_maintenance.service.reports.plain import of_report
 from dv_maintenance.service.text import count, grouped, inline, iso, shortened, size, was
+from dv_maintenance.units import day_of
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.downgrade import DowngradeReport
