@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from dv_maintenance.engine.span import WHOLE, Span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -14,23 +15,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.work import OutputFile, SourceFile
 
-__all__ = ["WHOLE", "Format", "NewFile", "Reader", "Span", "StoredFile", "TakesGroups"]
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A range of a file's bytes, ``[start, stop)``. A row group belongs to the span that contains its middle, so spans
-    that cover a file distribute its row groups before the footer is read.
-    """
-
-    start: int = 0
-    stop: int | None = None
-
-    def holds(self, position: int) -> bool:
-        return self.start <= position and (self.stop is None or position < self.stop)
-
-
-WHOLE = Span()
+__all__ = ["Format", "NewFile", "Reader", "StoredFile", "TakesGroups"]
 
 
 class Reader(Protocol):

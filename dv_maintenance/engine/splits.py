@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from dv_maintenance.engine.protocols import WHOLE, Span
 from dv_maintenance.engine.rows.filtering import keep_matching
 from dv_maintenance.engine.scan import open_source
+from dv_maintenance.engine.span import WHOLE, Span
 from dv_maintenance.storage import Storage
 
 if TYPE_CHECKING:

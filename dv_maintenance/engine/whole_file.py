@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from dv_maintenance.engine.faults import reading
 from dv_maintenance.engine.file_formats import format_of
 from dv_maintenance.engine.parquet.footer import MAX_BATCH_ROWS
-from dv_maintenance.engine.protocols import WHOLE, Span
 from dv_maintenance.engine.rows.live_rows import LiveRows, pieces
 from dv_maintenance.engine.rows.row_shape import RowShape
+from dv_maintenance.engine.span import WHOLE, Span
 from dv_maintenance.errors import DamagedTableError
 
 if TYPE_CHECKING:

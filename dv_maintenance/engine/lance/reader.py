@@ -15,8 +15,8 @@ from pyarrow import types
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.engine.parquet.footer import BATCH_BYTES, batch_rows
-from dv_maintenance.engine.protocols import WHOLE, Span
 from dv_maintenance.engine.rows.live_rows import KeepMasks, LiveRows, pieces
+from dv_maintenance.engine.span import WHOLE, Span
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError
 from dv_maintenance.files.lance_library import lance_errors, open_dataset
 from dv_maintenance.storage import Storage

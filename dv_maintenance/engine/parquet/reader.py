@@ -15,8 +15,8 @@ from dv_maintenance.engine.parquet.calendars import FileCalendar
 from dv_maintenance.engine.parquet.dictionaries import check_indices
 from dv_maintenance.engine.parquet.footer import batch_rows, compressed_bytes, middle, row_bytes
 from dv_maintenance.engine.parquet.row_groups import may_hold
-from dv_maintenance.engine.protocols import WHOLE, Span
 from dv_maintenance.engine.rows.row_shape import RowShape
+from dv_maintenance.engine.span import WHOLE, Span
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.parquet_footer import open_parquet_file
 

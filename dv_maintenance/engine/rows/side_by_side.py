@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from dv_maintenance.engine.protocols import WHOLE, Reader, Span
+from dv_maintenance.engine.protocols import Reader
 from dv_maintenance.engine.rows.live_rows import LiveRows
+from dv_maintenance.engine.span import WHOLE, Span
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.work import ScanTask
 

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from dv_maintenance.cli import main
 from dv_maintenance.engine.lance.reader import LanceReader
 from dv_maintenance.engine.parquet.footer import BATCH_BYTES
-from dv_maintenance.engine.protocols import Span
 from dv_maintenance.engine.scan import open_source, scan
+from dv_maintenance.engine.span import Span
 from dv_maintenance.engine.splits import plan_splits, scan_split
 from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError, UsageError
 from dv_maintenance.files.lance_library import FLOOR, lance_errors, lance_options, library

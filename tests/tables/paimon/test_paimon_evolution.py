@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from paimon_writer import DataFile, PaimonWriter
 from test_paimon_scan import rows
 
-from dv_maintenance.engine.protocols import WHOLE, Span
 from dv_maintenance.engine.rows.live_rows import LiveRows
 from dv_maintenance.engine.rows.side_by_side import SideBySide
 from dv_maintenance.engine.scan import open_source
+from dv_maintenance.engine.span import WHOLE, Span
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.storage import Storage
