@@ -133,7 +133,7 @@ class _Builder:
             schedule = due if clock is None else AssetOrTimeSchedule(assets=due, timetable=clock)
         with DAG(
             name,
-            description="Vacuums all tables where that is due.",
+            description="Vacuums every table whose vacuum is due.",
             schedule=schedule,
             start_date=_START,
             catchup=False,
@@ -157,7 +157,7 @@ class _Builder:
         window = self.config.window
         with DAG(
             f"{self.config.name}_night",
-            description="Rewrites files of every table, within window and budget.",
+            description="Rewrites files of every table, within the window and budget.",
             schedule=None if window is None else CronTriggerTimetable(window.cron, timezone=window.timezone),
             start_date=_START,
             catchup=False,

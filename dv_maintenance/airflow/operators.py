@@ -113,7 +113,7 @@ class DvOptimizeOperator(_Rewrites):
     def work(self, on: _On, engine: EngineOf) -> Outcome:
         keys = _texts(self.partitions)
         if keys and on.table.partitions is None:
-            raise UsageError("partitions were chosen, but the table has no such setting", table=on.opened.uri)
+            raise UsageError("partitions were chosen, but the table's settings name no partitions", table=on.opened.uri)
         return verbs.optimize(on.table, on.opened, engine, keys)
 
 

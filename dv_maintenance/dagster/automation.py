@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["build_dv_fsck_job", "build_dv_job", "build_dv_presets", "build_dv_schedule"]
 
 _MOST_IN_A_PRESET = 100
-_DESCRIPTION = "Observes every table, then does its jobs (optimize, vacuum, manifest) by its settings."
+_DESCRIPTION = "Observes every table, then runs its jobs (optimize, vacuum, manifest) by its settings."
 
 
 def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance", jobs: Iterable[Job] = JOBS) -> Any:
@@ -38,7 +38,7 @@ def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance"
         executor_def=dg.in_process_executor,
         description=_DESCRIPTION
         if "optimize" in wanted
-        else f"Does for every table that has the job: {', '.join(sorted(wanted))}.",
+        else f"Runs for every table that has the job: {', '.join(sorted(wanted))}.",
     )
 
 

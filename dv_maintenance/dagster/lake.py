@@ -41,7 +41,7 @@ def build_dv_lake_report(
     """An asset that lists all tables, the worst first, with totals that can be plotted. It reads logs only, and a table
     that can't be read is a row with its error. :func:`build_dv_sensor` refreshes it (``report``); any schedule may.
 
-    name : key of the asset, its parts divided by slashes.
+    name : key of the asset, its parts separated by slashes.
     metrics : where to put metrics for Prometheus: a file that ends in ``.prom``, or the URL of a push gateway.
     """
     watched = tuple(tables)

@@ -117,7 +117,10 @@ def nothing_to_do(
     recorded = instance.get_materialized_partitions(key)
     waiting = due | recorded
     quiet = [each for each in known if each not in waiting and ended(table.partitions, each, now)]
-    said = {True: "Nothing to do: the policy asks for no work here.", False: "Nothing to do: no live file is here."}
+    said = {
+        True: "Nothing to do: the policy asks for no work here.",
+        False: "Nothing to do: this partition has no live files.",
+    }
     return [
         dg.AssetMaterialization(
             key,
@@ -136,7 +139,7 @@ def observe_first(table: WatchedTable) -> str:
         return ""
     name = naming.table_key(table).to_user_string()
     return (
-        f"Its partitions are those of the table. Where there are none yet, observe `{name}` first (Observe on its "
+        f"Its partitions are those of the table. If none are shown yet, observe `{name}` first (Observe on its "
         "page), or switch the sensor on."
     )
 

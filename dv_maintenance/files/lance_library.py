@@ -156,7 +156,7 @@ def translated(error: BaseException, what: str, **place: Any) -> DvMaintenanceEr
     """The error that :func:`lance_errors` raises for one of Lance's; ``place``: table and version."""
     text = reason_of(error)
     if _CONFLICT.search(text):
-        return ConflictError(f"{what} lost against another one: {text}", **place)
+        return ConflictError(f"{what} lost to a concurrent commit: {text}", **place)
     if _MISSING.search(text):
         return DamagedTableError(
             f"{what} needs a file that does not exist: {text}",
@@ -164,10 +164,10 @@ def translated(error: BaseException, what: str, **place: Any) -> DvMaintenanceEr
             **place,
         )
     if _CUT.search(text):
-        return DamagedTableError(f"{what} is truncated: a file ends before what it should hold", **place)
+        return DamagedTableError(f"{what} is truncated: a file ends before the data it should hold", **place)
     if _STORAGE.search(text):
         # The text may quote signed URLs or headers: the cause is chained, the message names the kind.
         return StorageError(f"storage failed on {what}: {type(error).__name__}", **place)
     if _REFUSED.search(text):
-        return RefusedError(f"Lance does not read {what}: {text}", next_step="use a newer release of pylance", **place)
+        return RefusedError(f"Lance cannot read {what}: {text}", next_step="use a newer release of pylance", **place)
     return DamagedTableError(f"{what} cannot be read by Lance: {text}", **place)

@@ -107,7 +107,7 @@ class PageWalk:
 
     def _unfinished(self, length: int) -> int:
         if length >= _LONGEST_HEADER:
-            raise PageError("a page header has no end")
+            raise PageError("a page header does not end")
         return -1
 
     def _header(self, data: bytes) -> int:

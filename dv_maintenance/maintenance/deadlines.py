@@ -119,7 +119,7 @@ class ToErase:
         if self.forgotten:
             said.append(
                 f"{_count(self.forgotten)} out of use for more than {format_duration(2 * self.erasure.erase_within)}, "
-                "with all rows deleted before, must be vacuumed"
+                "with only rows deleted before that, must be vacuumed"
             )
         return [*said, *self.unknown] or ["no deleted rows are left in storage"]
 
@@ -156,7 +156,7 @@ def to_erase(table: Table, snapshot: Snapshot, policy: Policy, *, now: int) -> T
         return None
     has_dv = valid(snapshot.files["dv_id"])
     if not isinstance(table, FileLogTable):
-        silent = f"{table.format} tables don't tell which files out of use hold deleted rows"
+        silent = f"{table.format} tables don't record which files out of use hold deleted rows"
         return ToErase(erasure, _oldest_dv(table, snapshot, erasure, int(has_dv.sum())), unknown=(silent,))
     since = now - 2 * erasure.erase_within
     log = table.file_log(snapshot, since)

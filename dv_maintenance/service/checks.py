@@ -64,7 +64,7 @@ PARTITIONS: Final = "partitions"
 # The question that each check answers.
 CHECKS: Mapping[str, str] = {
     **TABLE_CHECKS,
-    PARTITIONS: "Which partitions have work now that the policy asks for?",
+    PARTITIONS: "Which partitions have work due under the policy?",
 }
 _NAMED: Final = 5
 
@@ -146,7 +146,7 @@ def work_left(watched: WatchedTable, snapshot: Snapshot, plan: MaintenancePlan |
     said = [shortened(name) for name in names[:_NAMED]]
     said += [f"{len(names) - _NAMED:,} more"] if len(names) > _NAMED else []
     said += ["files in no partition of the orchestrator"] if None in rows else []
-    reason = f"{len(rows):,} of {count(len(live), 'partition')} with files have work that is due: {', '.join(said)}"
+    reason = f"{len(rows):,} of {count(len(live), 'partition')} with files have work due: {', '.join(said)}"
     listed = [rows[name] for name in (*names, *(key for key in rows if key is None))]
     return Finding(PARTITIONS, "warn", reason, numbers, listed)
 

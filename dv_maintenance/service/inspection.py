@@ -193,7 +193,7 @@ def read_state(body: Any) -> dict[str, Inspection]:
     try:
         return _state_adapter().validate_json(orjson.dumps(body))
     except (ValidationError, TypeError) as error:
-        raise UsageError("the state is not that of a watch", next_step="start without a state") from error
+        raise UsageError("the state was not written by dvm watch", next_step="start without a state") from error
 
 
 def reads_now(entry: WatchedTable, downstream: Downstream = lambda _now: None) -> ReadsNow:
@@ -289,7 +289,7 @@ def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int, see
         why.append(f"{len(expired.files)} files ({format_size(size)}) {out_of_use}")
     # Files that were set aside are deleted by a later vacuum: a quiet table has no other reason for one.
     if policy.quarantine and overdue(table.storage, now - policy.quarantine_retention):
-        why.append(f"files are in quarantine for more than {format_duration(policy.quarantine_retention)}")
+        why.append(f"files have been in quarantine for more than {format_duration(policy.quarantine_retention)}")
     return _with(found, "vacuum", tuple(why))
 
 

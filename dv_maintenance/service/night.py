@@ -190,7 +190,7 @@ class _Planned:
         for each in part:
             if each.id in self.steps:
                 self.waits[each.id] = (
-                    f"Stopped at the end of the time, and not committed: after {minutes(seconds)}, estimated "
+                    f"Stopped when the time was up, and not committed: after {minutes(seconds)}, estimated "
                     f"{minutes(estimated)}."
                 )
 
@@ -372,8 +372,8 @@ class Night:
                 planned.stopped(part, seconds)
                 estimated = minutes(sum(each.seconds for each in part))
                 self.stopped.append(
-                    f"{name}: steps estimated at {estimated} were stopped after {minutes(seconds)}, at the end of the "
-                    "time. Lengthen window or budget, or run 'dvm apply' for this table at another time."
+                    f"{name}: steps estimated at {estimated} were stopped after {minutes(seconds)}, when the time was "
+                    "up. Lengthen window or budget, or run 'dvm apply' for this table at another time."
                 )
                 _log.warning("%s", self.stopped[-1])
                 return True

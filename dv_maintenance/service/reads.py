@@ -125,15 +125,15 @@ def _problems(found: SparkReads, reads: Reads | None, now: int) -> Iterator[str]
     if len(found.problems) > _SHOWN:
         yield f"{len(found.problems) - _SHOWN} more such problems"
     if found.until is None:
-        yield "there is no event in them"
+        yield "they contain no events"
     elif now - found.until > _STALE:
         age = format_duration((now - found.until) // _DAY * _DAY)
-        yield f"the last event is {age} old; the mean rate of the time before is assumed since then"
+        yield f"the last event is {age} old; the mean rate before that is assumed since then"
     if reads is None and (unlocated := found.unlocated()):
         names = sorted(unlocated, key=lambda name: -unlocated[name])
         total = sum(unlocated.values())
         more = ", ..." if len(names) > _SHOWN else ""
         yield (
-            f"no scan of this table; the plans of {total} scans do not show where their table is "
+            f"no scans of this table; the plans of {total} scans do not show where their tables are "
             f"({', '.join(names[:_SHOWN])}{more})"
         )

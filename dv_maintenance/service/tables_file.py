@@ -354,7 +354,7 @@ def _resolved(value: Any, place: Location, document: Document) -> Any:
         if env is None:
             raise UsageError(
                 f"a template that only Dagster can resolve ({document.where(place)})",
-                next_step="use {{ env.NAME }} in files that other faces read",
+                next_step="use {{ env.NAME }} in files that Airflow or the command line also reads",
             )
         if env[1] not in os.environ:
             raise UsageError(f"environment variable {env[1]} is not set ({document.where(place)})")

@@ -73,7 +73,7 @@ class ReadOptions:
 
 def _version(text: str) -> int:
     if not re.fullmatch(r"\d{1,18}", text.strip()):
-        raise UsageError(f"versionAsOf {text!r} is not a version", next_step="give a number from 0 up")
+        raise UsageError(f"versionAsOf {text!r} is not a version", next_step="give 0 or more")
     return int(text)
 
 

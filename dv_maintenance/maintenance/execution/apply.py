@@ -95,7 +95,7 @@ class StoppedError(Exception):
     """The time of the run was over; see ``engine.pool.stopped_at``. ``report``: what was committed before."""
 
     def __init__(self, report: ApplyReport) -> None:
-        super().__init__(f"{report.table}: stopped at the end of its time")
+        super().__init__(f"{report.table}: stopped when its time was up")
         self.report = report
 
 
@@ -220,7 +220,7 @@ class _Run:
             )
             steps, snapshot = [], self._newest(lost)
         raise ConflictError(
-            f"other writers were faster in {self.max_attempts} attempts: {reason}",
+            f"other writers committed first in all {self.max_attempts} attempts: {reason}",
             table=self.table.uri,
             version=snapshot.version,
             done=self._done(lost),

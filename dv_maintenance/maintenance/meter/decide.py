@@ -89,7 +89,7 @@ def decide(
     setting = PlanSetting.of(snapshot, policy)
     facts = setting.facts
     if reads is None or "max_deleted_ratio" in policy.model_fields_set:
-        because = "set in the policy" if reads is not None else "nothing is known of the table's reads"
+        because = "set in the policy" if reads is not None else "no reads of the table are known"
         why = _with_deadlines(by_ratio(facts, policy, setting.smallest).why, facts, deadlines, now)
         candidates = Candidates(why, deadlines=deadlines)
         basis = f"thresholds: {because}"

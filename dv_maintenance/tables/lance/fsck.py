@@ -112,7 +112,7 @@ def remedies(
     if back_to is not None and set(kinds) - {INDEX}:
         found.append(
             Remedy(
-                f"Restore version {back_to}, which does not need the damaged files and whose own files exist.",
+                f"Restore version {back_to}, which needs none of the damaged files and whose own files all exist.",
                 f"lance.dataset({storage.uri!r}, version={back_to}).restore()",
                 f"What was committed after version {back_to}.",
             )

@@ -53,14 +53,14 @@ def refused(snapshot: PaimonSnapshot, operation: str, reason: str = "") -> Refus
     """The refusal, with the reason and the alternative."""
     keeps = operation == "rewrite" and snapshot.options.data_evolution
     return RefusedError(
-        f"no {operation} here: {reason or _WHOLE[operation]}",
+        f"no {operation} of this table: {reason or _WHOLE[operation]}",
         table=snapshot.table,
         version=snapshot.version,
         next_step=f"{_NEXT[operation]}{_MATERIALIZE if keeps else ''}",
     )
 
 
-_NO_NEW_ROWS: Final = "new rows of Paimon tables are not written by this tool"
+_NO_NEW_ROWS: Final = "this tool does not write new rows to Paimon tables"
 _WHOLE: Final = {
     "update": _NO_NEW_ROWS,
     "merge": _NO_NEW_ROWS,

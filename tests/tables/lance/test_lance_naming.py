@@ -178,6 +178,6 @@ def test_the_verb(
     assert main(["rename-manifests", str(place)]) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert main(["rename-manifests", "--help"]) == 0
-    assert "NOT SAFE beside writers" in capsys.readouterr().out
+    assert "NOT SAFE while writers are active" in capsys.readouterr().out
     assert main(["rename-manifests", str(golden_copy("delta/table-with-dv-small"))]) == 3
     assert "only one naming scheme" in capsys.readouterr().err

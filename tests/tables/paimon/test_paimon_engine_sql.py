@@ -117,8 +117,8 @@ def test_keys_that_waited_may_change_and_no_others(keyed: PaimonWriter) -> None:
 @pytest.mark.parametrize(
     ("deleted", "rows", "why"),
     [
-        ([1, 2, 3], [3, 7], "does not hold the rows"),  # 2 is gone
-        ([2, 3], [3, 7, 9], "does not hold the rows"),  # nobody wrote 9
+        ([1, 2, 3], [3, 7], "does not hold the same rows"),  # 2 is gone
+        ([2, 3], [3, 7, 9], "does not hold the same rows"),  # nobody wrote 9
         ([3], [3, 7], "a key twice"),  # the older 3 is not deleted
         ([2, 3], [3], "lacks 1 rows that waited"),  # 7 is lost
         ([2, 3], [7], "lacks 1 rows that waited"),
@@ -182,7 +182,7 @@ def test_a_version_that_has_expired_is_not_checked(keyed: PaimonWriter) -> None:
 
     report, _ = run(keyed, act)
     assert not report.verified
-    assert "version 4 is not checked: there is no snapshot 3" in report.problems[0]
+    assert "version 4 was not checked: there is no snapshot 3" in report.problems[0]
 
 
 def test_a_vacuum(keyed: PaimonWriter) -> None:

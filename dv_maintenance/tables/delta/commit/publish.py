@@ -153,7 +153,7 @@ class _Rules(Rules[Draft]):
 
     def defeat(self, attempts: int) -> ConflictError:
         return ConflictError(
-            f"other writers were faster in all of {attempts} attempts, the last one for version"
+            f"other writers committed first in all {attempts} attempts, the last one for version"
             f" {self.since.version + 1}",
             table=self.storage.uri,
             version=self.since.version,

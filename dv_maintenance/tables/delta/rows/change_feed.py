@@ -260,9 +260,11 @@ def _check_schema(metadata: Metadata, end: _Head, storage: Storage, version: int
     )
     if problem is None:
         return
-    parts = "only later ones have the schema of the last" if version == first else f"read up to {version - 1} first"
+    parts = (
+        "only later versions have the schema of the last one" if version == first else f"read up to {version - 1} first"
+    )
     raise RefusedError(
-        f"the schema of version {version} does not fit that of version {end.version}: {problem}",
+        f"the schema of version {version} is incompatible with that of version {end.version}: {problem}",
         table=storage.uri,
         version=version,
         next_step=f"request fewer versions at once: {parts}",
@@ -308,7 +310,7 @@ class _Reader:
         self.match_by = "id" if column_mapping_mode(metadata) == "id" else "name"
         if taken := sorted(set(CHANGE_COLUMNS.names) & set(self.schema.names)):
             raise RefusedError(
-                f"the table has a column {taken[0]}, a name that the change feed uses for a column of its own",
+                f"the table has a column {taken[0]}, a name that the change feed uses itself",
                 table=storage.uri,
                 next_step="rename the column",
             )

@@ -335,8 +335,8 @@ def _check_retention(snapshot: DeltaSnapshot, requested: int, own: int, allow_sh
 
         raise RefusedError(
             f"a retention of {format_duration(requested)} is shorter than the table's own {format_duration(own)} "
-            f"({RETENTION}): running writers would lose files that they are about to commit, running readers and time "
-            "travel files that they still read",
+            f"({RETENTION}): running writers would lose files that they are about to commit, and readers and time "
+            "travel would lose files that they still need",
             table=snapshot.table,
             version=snapshot.version,
             next_step=f"give at least {format_duration(own)}, lower the table property, or, if nothing else uses the "

@@ -178,7 +178,7 @@ class _Commit:
             self._discard(new)
             if lost.by_contention:
                 raise ConflictError(
-                    f"other writers were faster {max_attempts} times: {lost}",
+                    f"other writers committed first in all {max_attempts} attempts: {lost}",
                     table=self.base.table,
                     version=self.base.version,
                 ) from lost.__cause__

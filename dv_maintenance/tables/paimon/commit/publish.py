@@ -140,7 +140,7 @@ class _Rules(Rules[Draft]):
 
     def defeat(self, attempts: int) -> ConflictError:
         return ConflictError(
-            f"other writers were faster in all of {attempts} attempts",
+            f"other writers committed first in all {attempts} attempts",
             table=self.base.table,
             version=self.base.version,
             done=_NOTHING,
@@ -179,7 +179,7 @@ class _Rules(Rules[Draft]):
             try:
                 return storage.get(path) == body
             except FileNotFoundError as error:
-                raise self._unsure(path, "it was there and is gone") from error
+                raise self._unsure(path, "it existed and is gone") from error
         except StorageError as error:
             failure = error
         try:
@@ -194,7 +194,7 @@ class _Rules(Rules[Draft]):
             return True
         if failure is not None:
             raise self._unsure(path, str(failure)) from failure
-        raise self._unsure(path, "another writer put its own snapshot over ours")
+        raise self._unsure(path, "another writer overwrote our snapshot")
 
     def _unsure(self, path: str, why: str) -> StorageError:
         error = StorageError(
