@@ -120,8 +120,8 @@ def test_keys_that_waited_may_change_and_no_others(keyed: PaimonWriter) -> None:
         ([1, 2, 3], [3, 7], "does not hold the same rows"),  # 2 is gone
         ([2, 3], [3, 7, 9], "does not hold the same rows"),  # nobody wrote 9
         ([3], [3, 7], "a key twice"),  # the older 3 is not deleted
-        ([2, 3], [3], "lacks 1 rows that waited"),  # 7 is lost
-        ([2, 3], [7], "lacks 1 rows that waited"),
+        ([2, 3], [3], "lacks 1 rows that were waiting"),  # 7 is lost
+        ([2, 3], [7], "lacks 1 rows that were waiting"),
     ],
 )
 def test_wrong_compactions_are_detected(keyed: PaimonWriter, deleted: list[int], rows: list[int], why: str) -> None:
@@ -172,7 +172,7 @@ def test_tables_that_merge_are_compared_by_the_engine(keyed: PaimonWriter) -> No
     # A query that fails proves nothing.
     report, _ = run(keyed, lambda: compacted(keyed, [], [3]), rows=[[(5, 1, 2)]])
     assert not report.verified
-    assert "is not checked" in report.problems[0]
+    assert "was not checked" in report.problems[0]
 
 
 def test_a_version_that_has_expired_is_not_checked(keyed: PaimonWriter) -> None:
@@ -355,7 +355,7 @@ def test_nothing_is_run_on_another_table(keyed: PaimonWriter, tmp_path: Path) ->
     table = open_table(str(keyed.path))
     session = Session(tmp_path / "lake")
     session.user = "somebody"
-    with pytest.raises(RefusedError, match=r"lake\.db\.t in the Spark session is another table"):
+    with pytest.raises(RefusedError, match=r"lake\.db\.t in the Spark session is a different table"):
         engine_sql(table, session, "purge")
     for other, why in [
         (Session(tmp_path / "lake", **{"spark.sql.extensions": ""}), "no PaimonSparkSessionExtensions"),
