@@ -1,7 +1,7 @@
 """Operators: each does one verb of the service on one table.
 
 Those that rewrite files are the Spark provider's ``PySparkOperator``, with its sessions and connections. A session
-starts only if there is something to rewrite. The commit protects the table, whatever runs at the same time.
+starts only if there is something to rewrite. The commit protects the table, no matter what runs at the same time.
 """
 
 from __future__ import annotations

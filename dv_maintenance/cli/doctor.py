@@ -142,7 +142,7 @@ def _table(args: Namespace, out: Output) -> tuple[Check, str | None, bool]:
         kind = opened.format
         looked = verbs.look(opened)
         found, good = looked.reason, not looked.damage
-        how = f"{looked.damage[0]} dvm fsck {opened.uri} says what repairs it" if looked.damage else ""
+        how = f"{looked.damage[0]} dvm fsck {opened.uri} shows how to repair it" if looked.damage else ""
         if looked.damage:
             found = f"{found}, with missing or damaged files"
         elif looked.lines:

@@ -24,11 +24,11 @@ _DESCRIPTION = "Observes every table, then runs its jobs (optimize, vacuum, mani
 
 
 def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance", jobs: Iterable[Job] = JOBS) -> Any:
-    """A job that observes every table with ``observe``, then does those of ``jobs`` that the table has. It runs in one
+    """A job that observes every table with ``observe``, then runs those of ``jobs`` that the table has. It runs in one
     process with one Spark session. Without ``optimize`` in ``jobs`` nothing is observed. The check ``fsck`` is not part
     of it.
 
-    It excludes ``optimize`` of tables with ``partitions``: Dagster has no job over assets with different partitions.
+    It excludes ``optimize`` of tables with ``partitions``: a Dagster job can't cover assets with different partitions.
     """
     wanted = frozenset(jobs)
     keys = [key for table in tables for key in _keys(table, wanted)]

@@ -26,8 +26,8 @@ def build_erasure_job(
     name: str = "dv_erasure",
 ) -> dg.JobDefinition:
     """A job that erases rows by keys from all these tables: it deletes them, purges the files that held them, and says
-    from when on a vacuum may delete the old files, which hold the last bytes. It runs in one process with one Spark
-    session. A table that fails does not stop the others.
+    when a vacuum may delete the old files, which hold the last bytes. It runs in one process with one Spark session. A
+    table that fails does not stop the others.
 
     columns : the default of the config's ``columns``.
 

@@ -79,7 +79,7 @@ def gone_partitions(
     table: WatchedTable, snapshot: Snapshot, instance: dg.DagsterInstance
 ) -> list[dg.DeleteDynamicPartitionsRequest]:
     """Requests to remove keys that no live file has any more. What happened in them stays recorded, and is shown again
-    when they come back. Not while a run or backfill is at work: it may be about to start with such a key. Raises
+    when they come back. None while a run or backfill is active: it may be about to start with such a key. Raises
     UsageError if the table is not partitioned by these columns.
     """
     if table.partitions is None:
@@ -96,9 +96,9 @@ def gone_partitions(
 def nothing_to_do(
     table: WatchedTable, snapshot: Snapshot, due: AbstractSet[str | None], instance: dg.DagsterInstance, most: int
 ) -> list[dg.AssetMaterialization]:
-    """What a run over the partitions without work would record: they were "missing" for ever, and a backfill of what is
-    missing started Spark for nothing. Each partition gets one, the first time that it is seen without work, and a
-    window only after its end: so "missing" means that there is work.
+    """What a run over the partitions without work would record. Without it they would stay "missing" forever, and a
+    backfill of missing partitions would start Spark for nothing. Each partition gets one record, the first time that it
+    is seen without work, and a window only after its end. "Missing" then means that there is work.
 
     due : keys of the partitions with work.
     most : how many at a time, the newest first. Dagster stores events one by one.

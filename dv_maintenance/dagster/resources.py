@@ -1,4 +1,4 @@
-"""Where the work runs: a Spark session that starts when it is first needed and ends with the run that started it."""
+"""Where the work runs: a Spark session that starts when first needed and ends with the run that started it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a search of folders found, kept in Dagster's defs state (Dagster 1.12 and newer).
 
-``dg utils refresh-defs-state`` searches and keeps it; ``dg dev`` does at each load. Loads of the location, and the
-processes of its runs, read what is kept. Without it they search, as before Dagster 1.12.
+``dg utils refresh-defs-state`` searches the folders and keeps the result; ``dg dev`` does so at each load. The location
+and the processes of its runs load what is kept. If nothing is kept they search, as before Dagster 1.12.
 """
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of fields.

@@ -1,4 +1,4 @@
-"""Turn a folder of Parquet files into a table: a log is written beside the files, which stay in place."""
+"""Turn a folder of Parquet files into a table: a log is written next to the files, which stay in place."""
 
 from __future__ import annotations
 

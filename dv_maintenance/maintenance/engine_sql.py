@@ -86,8 +86,7 @@ def engine_sql(
     catalog : the session's name of the table's catalog, or ``catalog.database.table`` if the path does not contain
         them.
 
-    Other writers may commit concurrently. Versions are therefore compared one by one, and only those whose commits
-    move rows.
+    Other writers may commit concurrently, so versions are compared one by one, and only those whose commits move rows.
 
     Raises
     ------

@@ -92,7 +92,7 @@ class Seen:
 
     snapshot : set if the inspection read one: at a new version, under new settings, or when time made a run due.
     expired : set if the inspection searched for expired files.
-    kept : the snapshots of earlier looks to build on; ``None``: each is read in full.
+    kept : the snapshots of earlier inspections to build on; ``None``: each is read in full.
     """
 
     snapshot: Snapshot | None = None
@@ -143,7 +143,7 @@ def inspect_table(
 
     ``optimize`` is due when a run is worth its start; see ``meter.decide``. ``vacuum`` is due when the log has enough
     expired files; they are searched every ``vacuum_every``, as files expire without a commit. ``manifest`` is due when
-    the table's files changed after its manifests were written, and never in formats with manifests of their own.
+    the table's files changed after its manifests were written, and never in formats that write their own manifests.
 
     Raises
     ------

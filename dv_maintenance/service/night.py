@@ -1,8 +1,9 @@
 """One run that works through many tables within a window and a budget, on one engine.
 
 Each table is planned first. The steps of all tables then compete for the time; see ``scheduling.allocate``. They run a
-slice at a time: after each slice the time left is measured, and nothing starts that may not finish. What is slower than
-everything before it is stopped in time for a commit, and not committed. A table that fails does not stop the others.
+slice at a time: after each slice the time left is measured, and nothing starts that may not finish. A step that is
+slower than everything before it is stopped in time for a commit, and is not committed. A table that fails does not stop
+the others.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ class NightTable:
     """What became of a table.
 
     outcome : with the reason; ``None`` if it failed.
-    waited_since : epoch milliseconds if work is left for another night that readers have paid for, or a deadline needs;
-        ``None`` if everything due was done, or nothing was.
+    waited_since : epoch milliseconds, if work that readers have paid for, or that a deadline needs, is left for another
+        night; ``None`` if everything due was done, or nothing was.
     """
 
     table: WatchedTable

@@ -94,10 +94,10 @@ def reads_of(
     logs: EventLogs = _SHARED,
 ) -> tuple[Reads | None, tuple[str, ...]]:
     """The reads of a table, and warnings. Event logs come first, then downstream assets, then the declared rate, then
-    what was observed for less than a day. ``None``: nothing is known, and the ratio decides.
+    what was observed for less than a day. ``None``: no reads are known, and the ratio decides.
 
     reads_per_day : of the table's policy.
-    downstream : what :func:`downstream_reads` returned; ``None`` where no orchestrator is at hand.
+    downstream : what :func:`downstream_reads` returned; ``None`` without an orchestrator.
     now : epoch milliseconds.
     """
     warnings: list[str] = []

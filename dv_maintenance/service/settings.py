@@ -93,7 +93,7 @@ class Folder(Settings):
 
 
 class Schedule(_Written):
-    """When all tables are maintained, whatever a sensor found."""
+    """When all tables are maintained, regardless of the sensor."""
 
     cron: str
     vacuum_cron: str | None = Field(

@@ -1,4 +1,4 @@
-"""What is at a place without a table: a caller usually meant a neighbour of it, or another verb."""
+"""What exists at a path without a table: the caller usually meant a nearby path, or another verb."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def not_found(storage: Storage, place: str) -> TableNotFoundError:
 
 
 def _there(storage: Storage, place: str) -> tuple[str, str]:
-    """What is there, if anything worth a word; and what to do."""
+    """What exists there, if it is worth mentioning, and what to do."""
     scheme = re.match(r"([a-z0-9]{2,6}):/[^/]", place)
     if scheme:
         return "a local path, since a URI has two slashes", f"write {scheme[1]}://BUCKET/PATH"

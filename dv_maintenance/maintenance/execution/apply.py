@@ -92,7 +92,7 @@ class ApplyReport:
 
 
 class StoppedError(Exception):
-    """The time of the run was over; see ``engine.pool.stopped_at``. ``report``: what was committed before."""
+    """The time of the run was up; see ``engine.pool.stopped_at``. ``report``: what was committed before."""
 
     def __init__(self, report: ApplyReport) -> None:
         super().__init__(f"{report.table}: stopped when its time was up")
@@ -123,7 +123,7 @@ def apply(
     UsageError : the plan is for another table, or contradicts the version that it was made for.
     UnsupportedFeatureError, RefusedError : the table may not be rewritten.
     VerificationError : a rewrite failed its gate; its new files were deleted, nothing of that batch was committed.
-    ConflictError : other writers were faster in every round; it says what was committed and what was not.
+    ConflictError : other writers committed first in every round; it says what was committed and what was not.
     StoppedError : within ``engine.pool.stopped_at``, if the time is over before the rewrites are done.
 
     Errors of the engine and the table pass through. On any error, new files without a commit are deleted. If it is

@@ -42,8 +42,8 @@ NOTHING_SPENT = Spent()
 
 
 def spent_in(log: FileLog, now: int) -> Spent:
-    """What a log says was spent in the 24 hours before ``now``, epoch milliseconds. A rewrite that does not tell whose
-    it is (Lance) counts: limits hold at the risk of waiting for the next day.
+    """What was spent in the 24 hours before ``now`` (epoch milliseconds) according to a log. A rewrite of unknown
+    origin (Lance) counts: at worst, work waits for the next day.
     """
     ours = [
         number
@@ -70,7 +70,7 @@ def within_limits(
     does not fit. A file above ``max_bytes`` gets a run without other rewrites, once nothing else needs a rewrite and
     nothing was spent: otherwise no run would ever take it.
 
-    most : files of the plan, whatever the policy says.
+    most : files of the plan, regardless of the policy.
     """
     limits = {"max_bytes": policy.max_bytes, "max_files": policy.max_files, "max_tasks": policy.max_tasks}
     before = {"max_bytes": spent.bytes, "max_files": spent.files, "max_tasks": spent.tasks}

@@ -20,9 +20,9 @@ _OLD: Final = "This is an older version: a vacuum deletes such files once the re
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A quick look at a table's files.
+    """A quick check of a table's files.
 
-    damage : ``None``: nothing was looked for.
+    damage : ``None``: nothing was checked.
     error : why not; ``None``: they are too many for a verb that must be fast.
     """
 
@@ -61,8 +61,8 @@ def _is(number: int) -> str:
 
 
 def of_fsck(report: FsckReport, *, old: bool = False) -> Outcome:
-    """The damage file by file, then what repairs it, the way that loses least first. ``old``: the version is not the
-    newest, and whoever cleans the table may delete its files.
+    """The damage file by file, then how to repair it, starting with the way that loses least. ``old``: the version is
+    not the newest, and a vacuum may delete its files.
     """
     numbers = {
         "version": report.version,
@@ -88,7 +88,7 @@ def of_fsck(report: FsckReport, *, old: bool = False) -> Outcome:
 
 
 def of_damage(damage: Damage) -> str:
-    """One line: the file, what is wrong with it, whom it concerns."""
+    """One line: the file, what is wrong with it, and who is affected."""
     where = f" ({_partitions(damage.partitions)})" if damage.partitions else ""
     since = "" if damage.since is None else f" Needed since version {damage.since}."
     return f"{damage.path or damage.uri}{where}: {damage.reason}. {damage.effect}{since}"

@@ -62,8 +62,8 @@ def of_plan(plan: MaintenancePlan) -> Outcome:
 def of_run(plan: MaintenancePlan | None, report: ApplyReport | None, after: Health, *, per_partition: bool) -> Outcome:
     """What an optimize did, and the table's health afterwards.
 
-    ``None`` as report: there was nothing to plan for. ``per_partition``: only what all partitions share, as each has
-    an :func:`of_partition` of its own.
+    ``None`` as report: there was nothing to plan for. ``per_partition``: only what all partitions share, since each has
+    its own :func:`of_partition`.
     """
     table = known({"table_deleted_ratio": rounded(after.counts.deleted_ratio)}) if per_partition else {}
     if plan is None or report is None:

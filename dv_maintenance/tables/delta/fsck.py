@@ -1,4 +1,4 @@
-"""Files that readers of a Delta table open beside the log, and what repairs the table if one of them is gone.
+"""Files that readers of a Delta table open besides the log, and how to repair the table if one is missing.
 
 Protocol: Add File, Deletion Vector Descriptor Schema. Checkpoints, sidecars and commits were read for the snapshot.
 """

@@ -1,4 +1,4 @@
-"""Files that readers of a Lance table open beside the manifest, and what repairs the table if one of them is gone.
+"""Files that readers of a Lance table open besides the manifest, and how to repair the table if one is missing.
 
 A manifest does not name the files of an index, only their folder. Without them every filter or search on the index's
 column fails, while other scans succeed (measured with pylance 14).

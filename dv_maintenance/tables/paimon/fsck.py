@@ -1,4 +1,4 @@
-"""Files that readers of a Paimon table open beside its manifests, and what repairs the table if one of them is gone.
+"""Files that readers of a Paimon table open besides its manifests, and how to repair the table if one is missing.
 
 Manifests, their lists and the index manifest were read for the snapshot. Names of extra files (file indexes) are not
 kept in a snapshot and not looked for.

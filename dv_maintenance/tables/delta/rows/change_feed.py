@@ -377,7 +377,7 @@ class _Reader:
         return DeletionVector.empty() if ref is None else load(ref, self.storage.get_range, rows=rows)
 
     def _count(self, file: LiveFile) -> int:
-        """Physical rows by the file's own footer, where no statistics tell."""
+        """Physical rows by the file's own footer, if no statistics have them."""
         try:
             with self.storage.open_input(self.storage.path_of(RawName(file.path))) as data:
                 return int(read_footer(data).num_rows)

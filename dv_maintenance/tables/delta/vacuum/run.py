@@ -355,8 +355,8 @@ def _scope(snapshot: DeltaSnapshot) -> Scope:
 
 
 def _stat(storage: Storage, paths: Sequence[str], seen: Mapping[str, FileInfo]) -> Iterator[FileInfo]:
-    """Sizes and times of files. ``seen``: of those that a listing told. Skips missing files, links and files behind
-    links: whoever created a link may still use its target.
+    """Sizes and times of files. ``seen``: those known from a listing. Skips missing files, links and files reached
+    through links: whatever created a link may still use its target.
     """
     if storage.is_local:
         # Not Storage.head: twenty times as fast, and it does not follow links.

@@ -17,7 +17,7 @@ from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRIT
 
 __all__ = ["restored_domains", "restored_metadata", "restored_protocol", "unrestorable"]
 
-# Properties that tell how the log has to be read or written, not what the table holds.
+# Properties that say how the log has to be read or written, not what the table holds.
 _OF_THE_LOG: Final = (
     "delta.enableInCommitTimestamps",
     "delta.inCommitTimestampEnablementTimestamp",

@@ -35,7 +35,7 @@ _CODECS: Final = {
 }
 _IDS: Final = (2**31 - 1) // 4
 _DEPTHS: Final = 1024
-# Of ORC files: those whose footers are unpacked here, where they tell the time zone of timestamps.
+# For ORC files: those whose footers are unpacked here, because they name the time zone of timestamps.
 _OPEN: Final = ("none", "zlib", "zstd")
 
 
