@@ -118,7 +118,7 @@ def nothing_to_do(
     waiting = due | recorded
     quiet = [each for each in known if each not in waiting and ended(table.partitions, each, now)]
     said = {
-        True: "Nothing to do: the policy asks for no work here.",
+        True: "Nothing to do: the policy requires no work in this partition.",
         False: "Nothing to do: this partition has no live files.",
     }
     return [

@@ -1,5 +1,5 @@
 """Readers and writers of file formats, by the format's name. Modules are imported on first use: each of them needs
-libraries of its own.
+other libraries.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def library() -> ModuleType:
     if _numbers(version) < FLOOR:
         least = ".".join(map(str, FLOOR))
         raise RefusedError(
-            f"pylance {version} is too old: {least} is the first that works here, and before 6.0.1 a compaction could "
+            f"pylance {version} is too old: {least} is the oldest that works, and before 6.0.1 a compaction could "
             "bring deleted rows back",
             next_step=_INSTALL,
         )
@@ -140,7 +140,7 @@ def lance_errors(what: str, *, table: str | None = None, version: int | None = N
     DamagedTableError : a file is missing, or is not what it should be.
     StorageError : the storage did not answer.
     RefusedError : the table has something that this release of Lance does not read.
-    ConflictError : the commit lost against another one; nothing was committed.
+    ConflictError : the commit lost to a concurrent one; nothing was committed.
     """
     try:
         yield

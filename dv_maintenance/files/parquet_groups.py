@@ -1,7 +1,7 @@
 """Row groups of Parquet files as bytes: where their parts are, and their metadata after a move to another file.
 
-What is not named here is kept as it is, to the byte: encodings, statistics, sorting columns, fields of newer writers.
-Field ids are those of parquet.thrift (apache/parquet-format).
+Everything not named here is kept byte for byte: encodings, statistics, sorting columns, fields of newer writers. Field
+ids are those of parquet.thrift (apache/parquet-format).
 """
 
 from __future__ import annotations

@@ -392,7 +392,7 @@ def _fsck(inspection: _Inspection) -> Finding:
     if report.damage:
         ways = " ".join(f"{each.how}{f' ({each.command})' if each.command else ''}" for each in report.remedies[:3])
         return Finding(FSCK, "error", f"{_named(report.damage)}. To repair it: {ways}", numbers, _rows(report.damage))
-    unread = f"; {report.unread} files are in a format that cannot be read here" if report.unread else ""
+    unread = f"; {report.unread} files are in a format that this release can't read" if report.unread else ""
     reason = f"{report.footers} footers and {report.dvs} deletion vectors were read and agree with the log{unread}"
     return Finding(FSCK, None, reason, numbers)
 

@@ -103,7 +103,7 @@ class _Settings(settings.Settings):
 
 
 class WatchedTable(_Settings):
-    """One table. ``name``: the last part of the path unless given."""
+    """One table. ``name`` defaults to the last part of the path."""
 
     name: str = Field(min_length=1)
     path: str = Field(min_length=1)
@@ -111,7 +111,7 @@ class WatchedTable(_Settings):
 
     @property
     def job_names(self) -> Mapping[Job, str]:
-        """What a face calls the table's jobs, where not by its own rule."""
+        """Names that a face gives to the table's jobs, where they differ from its own rule."""
         return self._job_names
 
     def with_job_names(self, names: Mapping[Job, str]) -> Self:

@@ -93,7 +93,7 @@ def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise UsageError(f"timeZone {name!r} is not known", next_step="give a name such as Europe/Berlin") from None
+        raise UsageError(f"timeZone {name!r} is unknown", next_step="give a name such as Europe/Berlin") from None
 
 
 def _columns(text: str) -> tuple[str, ...]:

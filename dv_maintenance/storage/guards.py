@@ -45,7 +45,7 @@ class Fence:
 
         Raises
         ------
-        RefusedError : it is outside the table, or beyond a link.
+        RefusedError : it is outside the table, or reached through a link.
         """
         root, rest = self._below(path)
         if not NO_NAMES.isdisjoint(rest.split("/")):

@@ -308,7 +308,7 @@ def test_golden_tables_are_clean(golden: Path) -> None:
 
 
 def test_files_that_later_versions_no_longer_need(tmp_path: Path) -> None:
-    """A table moves on during a look, and a vacuum without retention deletes what the look still seeks."""
+    """A table moves on during a check, and a vacuum without retention deletes files that the check still seeks."""
     table = MemoryTable(tmp_path / "t")
     first, second = table.append("", [1]), table.append("", [2])
     snapshot = table.snapshot()

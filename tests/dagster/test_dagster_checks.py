@@ -1,4 +1,4 @@
-"""The checks as Dagster runs them: results, severities, and that they stand in nobody's way."""
+"""The checks as Dagster runs them: results, severities, and that they never block a run."""
 
 from __future__ import annotations
 

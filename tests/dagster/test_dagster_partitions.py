@@ -343,7 +343,7 @@ def test_what_is_missing_has_work(sales: MakeTable, instance: dg.DagsterInstance
     days: set[str | None] = {f"2024-11-0{day}" for day in range(1, 5)}
     found = quiet(table, instance, days)
     assert found["2024-10-30"] == "Nothing to do: this partition has no live files."
-    assert found["2024-11-05"] == "Nothing to do: the policy asks for no work here."
+    assert found["2024-11-05"] == "Nothing to do: the policy requires no work in this partition."
     assert not days & set(found)
     assert datetime.now(UTC).date().isoformat() not in found, "today is not over"
     look(table, instance)

@@ -38,7 +38,7 @@ def unpacked(block: bytes, codec: str, limit: int) -> bytes:
                 found = _unsnapped(block, limit)
             case other:
                 raise DamagedTableError(
-                    f"its blocks are compressed with {other!r}, which can't be unpacked here",
+                    f"its blocks are compressed with {other!r}, which this release can't unpack",
                     next_step="set manifest.compression to zstd and let Paimon write the manifests again",
                 )
     except (zlib.error, lzma.LZMAError, pa.ArrowException, EOFError, OSError, MemoryError, ValueError) as error:

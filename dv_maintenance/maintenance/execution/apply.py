@@ -156,7 +156,7 @@ def purge(
     on_progress: OnProgress | None = None,
     max_attempts: int = 3,
 ) -> ApplyReport:
-    """Purge every deletion vector, even a single one, and touch no other file.
+    """Purge every deletion vector, whatever the thresholds, and touch no other file.
 
     ``partitions``: only in partitions that match one of these, see ``Policy.partitions``; by default in all. Raises
     the errors of :func:`maintain`.

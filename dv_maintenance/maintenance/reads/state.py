@@ -81,7 +81,7 @@ class SparkReads:
 
 
 def load(storage: Storage, name: str, logs: str) -> SparkReads:
-    """What was known before. A state that is damaged, or of other logs, is not used.
+    """What was known before. A state that is damaged, or that belongs to other logs, is not used.
 
     logs : URI of the logs.
     """

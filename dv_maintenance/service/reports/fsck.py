@@ -75,7 +75,8 @@ def of_fsck(report: FsckReport, *, old: bool = False) -> Outcome:
         "live_rows_damaged": report.live_rows_damaged,
     }
     unread = (
-        f"{count(report.unread, 'data file')} in a format that cannot be read here: only existence and size are known"
+        f"{count(report.unread, 'data file')} in a format that this release can't read: "
+        "checked only for existence and size"
     )
     return Outcome(
         _damaged(report) if report.damage else _clean(report),

@@ -23,7 +23,7 @@ _CHECKED: Final = {
     "keys": "rows of {} compared with the version before, except for keys whose rows waited for compaction: each "
     "of these exists once",
     "engine": "rows of {} compared with the version before by the engine itself",
-    "rows": "rows of {} counted: their files can't be read here",
+    "rows": "rows of {} counted: this release can't read their files",
     "files": "every live file and deletion vector exists",
 }
 

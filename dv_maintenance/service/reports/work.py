@@ -186,8 +186,8 @@ def of_apply(plan: MaintenancePlan, report: ApplyReport) -> Outcome:
         reason = f"{count(out, 'file')} {was(out)} rewritten as {new:,}{without}."
         if carried:
             details.append(
-                f"{count(carried, 'row')} that others deleted concurrently are deleted in the new files, "
-                "for a later purge"
+                f"{count(carried, 'row')} that others deleted concurrently are also deleted in the new files; "
+                "a later purge removes them"
             )
         details.append(f"cost: {_cost_line(steps, plan.policy.prices)}")
         if report.verified:

@@ -111,7 +111,7 @@ def check_readable(protocol: Protocol, *, table: str) -> None:
     unknown = protocol.features("reader") - _READABLE
     if unknown:
         raise _unsupported(
-            "the table needs features that cannot be read here",
+            "the table needs features that this release can't read",
             unknown,
             table,
             _NEWER,

@@ -88,10 +88,10 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
         yield f"a rewrite would have to update its indexes ({', '.join(sorted(kinds))})"
     for column in snapshot.table_schema.fields:
         if what := next(filter(None, map(_unwritten, parts_of(column.type))), None):
-            yield f"the column {column.name} holds {what}, which are not written here"
+            yield f"the column {column.name} holds {what}, which this tool does not write"
     if operation == "rewrite" and format_of(snapshot) not in WRITTEN:
         yield (
-            f"new files of the table must be {format_of(snapshot)}, but only Parquet and ORC are written here "
+            f"new files of the table must be {format_of(snapshot)}, but this tool writes only Parquet and ORC "
             "(file.format)"
         )
     if operation == "delete" and not options.deletion_vectors:

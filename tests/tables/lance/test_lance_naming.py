@@ -1,4 +1,4 @@
-"""V1 manifests get V2 names, also where a run was interrupted, and not beside writers."""
+"""V1 manifests get V2 names, even after an interrupted run, but not while writers are active."""
 
 from __future__ import annotations
 

@@ -333,11 +333,11 @@ def test_the_catalog_is_the_one_whose_warehouse_has_the_table() -> None:
         ("file:///lake/db.db/t", "other", {"a": "/lake"}, "no Paimon catalog named 'other'"),
         ("file:///lake/db/t", None, {"a": "/lake"}, "its path is not"),
         ("file:///lake/db.db/t/branch/branch-b", None, {"a": "/lake"}, "a branch"),
-        ("file:///lake/db.db/t'x", None, {"a": "/lake"}, "not allowed in SQL"),
-        ("file:///lake/d%60b.db/t", None, {"a": "/lake"}, "not allowed in SQL"),
-        ("file:///lake/db.db/t%5C", None, {"a": "/lake"}, "not allowed in SQL"),
-        ("file:///lake/db.db/t$branch_b", None, {"a": "/lake"}, "not allowed in SQL"),
-        ("file:///lake/db.db/t", "a.d;b.t", {"a": "/lake"}, "not allowed in SQL"),
+        ("file:///lake/db.db/t'x", None, {"a": "/lake"}, "not allowed in the SQL"),
+        ("file:///lake/d%60b.db/t", None, {"a": "/lake"}, "not allowed in the SQL"),
+        ("file:///lake/db.db/t%5C", None, {"a": "/lake"}, "not allowed in the SQL"),
+        ("file:///lake/db.db/t$branch_b", None, {"a": "/lake"}, "not allowed in the SQL"),
+        ("file:///lake/db.db/t", "a.d;b.t", {"a": "/lake"}, "not allowed in the SQL"),
     ],
 )
 def test_names_that_are_refused(uri: str, wanted: str | None, catalogs: dict[str, str], why: str) -> None:

@@ -108,7 +108,7 @@ def _commits(storage: Storage, first: int, last: int | None) -> tuple[list[Commi
     if missing:
         available = 1 + next(version for version in range(newest, -1, -1) if version not in present)
         raise UsageError(
-            f"version {missing[0]} is no longer in the log: its changes can't be determined any more",
+            f"version {missing[0]} is no longer in the log: its changes can no longer be determined",
             table=storage.uri,
             version=newest,
             next_step=f"start from version {available}, the first that still exists",

@@ -1,4 +1,4 @@
-"""New rows of a table: what they must be like, and how they become files."""
+"""New rows of a table: the rules that they must satisfy, and how they become files."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ class _Restore:
         if found:
             first = found[0]
             raise self._refused(
-                f"a vacuum is at work, which may be deleting its files: VACUUM START at version {first.version} (by "
+                f"a running vacuum may be deleting its files: VACUUM START at version {first.version} (by "
                 f"{first.engine}) has no VACUUM END",
                 f"restore after that vacuum ends; if it was killed before its end, add --vacuum-over {first.version}",
             )

@@ -1,4 +1,4 @@
-"""What a restored table is like: decisions only, no storage.
+"""What a restored table looks like: decisions only, no storage.
 
 Content comes back from the old version: files, schema, properties. What describes the log itself stays as it is now:
 the protocol never loses a feature, identity columns and column ids never hand out a value twice, in-commit timestamps

@@ -69,7 +69,7 @@ def commit_deletes(
     """
     if changes.added or changes.change_files:
         raise VerificationError(
-            "Lance tables accept only deletions here, not new rows",
+            "this release commits only deletions to Lance tables, not new rows",
             table=base.table,
             version=base.version,
             next_step="report this",

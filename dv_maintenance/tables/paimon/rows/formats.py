@@ -98,7 +98,7 @@ def codec_of(snapshot: PaimonSnapshot) -> str:
         )
     if requested not in known:
         raise RefusedError(
-            f"the table requests the compression {requested!r}, which can't be written to {kind} files here",
+            f"the table requests the compression {requested!r}, which this release can't write to {kind} files",
             table=snapshot.table,
             version=snapshot.version,
             next_step=f"set {_COMPRESSION} to one of {', '.join(sorted(known))}",
