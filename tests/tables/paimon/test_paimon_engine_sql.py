@@ -332,7 +332,7 @@ def test_the_catalog_is_the_one_whose_warehouse_has_the_table() -> None:
         ("file:///lake/db.db/t", None, {"a": "/lake", "b": "/lake"}, "several: a, b"),
         ("file:///lake/db.db/t", "other", {"a": "/lake"}, "no Paimon catalog named 'other'"),
         ("file:///lake/db/t", None, {"a": "/lake"}, "its path is not"),
-        ("file:///lake/db.db/t/branch/branch-b", None, {"a": "/lake"}, "a branch"),
+        ("file:///lake/db.db/t/branch/branch-b", None, {"a": "/lake"}, "does not maintain branches"),
         ("file:///lake/db.db/t'x", None, {"a": "/lake"}, "not allowed in the SQL"),
         ("file:///lake/d%60b.db/t", None, {"a": "/lake"}, "not allowed in the SQL"),
         ("file:///lake/db.db/t%5C", None, {"a": "/lake"}, "not allowed in the SQL"),

@@ -624,7 +624,7 @@ def test_what_is_not_known(table: Lake, kind: str, change: str) -> None:
     if change == "number":
         table.vacuum()
     else:
-        stopped(table, UnsupportedFeatureError, f"{name}: it has a field _NEW that is unknown")
+        stopped(table, UnsupportedFeatureError, f"{name}: it has a field _NEW that this release does not know")
 
 
 @pytest.mark.parametrize("path", ["snapshot/snapshot-1", "snapshot/snapshot-4", "tag/tag-t"])
