@@ -121,7 +121,7 @@ def _parsed(text: bytes | str, source: str, *, many: bool) -> list[Document]:
         problem = re.sub(r"'[^']*'|\"[^\"]*\"", "'...'", problem)
         raise UsageError(
             f"{source}{at} is not plain YAML: {problem}",
-            next_step="put values that begin with * & ! | > % @ or ` into quotation marks",
+            next_step="put values that begin with * & ! | > % @ or ` in quotation marks",
         ) from None
     return found
 

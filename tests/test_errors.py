@@ -1,4 +1,4 @@
-"""What an error tells, and that it survives a trip between processes."""
+"""What an error says, and that it survives a trip between processes."""
 
 from __future__ import annotations
 

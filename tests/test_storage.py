@@ -275,7 +275,7 @@ def test_nothing_is_written_or_deleted_through_a_link(tmp_path: Path, path: str,
 def test_nothing_is_written_or_deleted_outside_of_the_table(storage: Storage, path: str) -> None:
     storage.put("fine", b"x")
     for write in writes(storage, path):
-        with pytest.raises(RefusedError, match="nothing is written or deleted there"):
+        with pytest.raises(RefusedError, match="refusing to write or delete there"):
             write()
     assert [info.path for info in storage.walk()] == ["fine"]
 

@@ -69,7 +69,7 @@ MISTAKES = [
         "s3://b/t",
         ["aws_endpoint=http://127.0.0.1:{port}", "aws_allow_http=false"],
         1,
-        "not reached by TLS",
+        "reached without TLS",
         "allow_http",
     ),
     (
@@ -92,7 +92,7 @@ MISTAKES = [
     ("ftp://host/t", None, 2, "ftp:// is not supported", "begins with s3://"),
     ("hdfs://namenode/t", None, 2, "hdfs:// is not supported", "begins with s3://"),
     ("s3:/bucket/t", None, 2, "a local path, since a URI has two slashes", "write s3://BUCKET/PATH"),
-    ("/nowhere/at/all", None, 2, "nothing is at this path", "check the path"),
+    ("/nowhere/at/all", None, 2, "nothing exists at this path", "check the path"),
     ("{file}", None, 2, "it is a file", "give the folder that has the table's log"),
     ("{empty}", None, 2, "the folder is empty", "check the path"),
     ("{parquet}", None, 2, "a folder of Parquet files", "dvm convert"),
@@ -160,7 +160,7 @@ def test_without_credentials() -> None:
     [
         (errno.EROFS, "Read-only file system (EROFS)", "mount the file system for writing"),
         (errno.ENOSPC, "No space left on device (ENOSPC)", "free some space"),
-        (errno.EACCES, "Permission denied (EACCES)", "check the rights of this user"),
+        (errno.EACCES, "Permission denied (EACCES)", "check the permissions of this user"),
         (errno.EMFILE, "Too many open files (EMFILE)", "raise the limit of open files"),
     ],
 )

@@ -1,5 +1,5 @@
 """The Airflow face: a provider with operators, a sensor, a trigger that watches tables, and DAGs from the tables' file.
-The decisions are made in ``dv_maintenance.service``.
+``dv_maintenance.service`` makes the decisions.
 
 Names are loaded on first use, so that importing this package does not import Airflow.
 """

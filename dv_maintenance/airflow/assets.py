@@ -37,7 +37,7 @@ def due_asset(table: WatchedTable, trigger: DvTrigger, name: str = "due") -> Ass
 
 
 def vacuums_due_asset(tables_file: str, name: str, trigger: DvVacuumsTrigger) -> Asset:
-    """An event for the vacuums that are due at one look at a file's tables."""
+    """An event for the vacuums that one inspection of a file's tables finds due."""
     uri = f"{absolute_uri(tables_file)}/?dv=vacuums_due&name={quote(name)}"
     asset = f"{name}/dv/vacuums_due"
     return Asset(name=asset, uri=uri, watchers=[AssetWatcher(name=asset, trigger=trigger)])

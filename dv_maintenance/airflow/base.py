@@ -26,7 +26,7 @@ class _Stopped(BaseOperator):
         """Ends the work before its next commit; uncommitted files are deleted on the way out. A worker that shuts down
         may retry the task.
         """
-        raise SystemExit("killed: what was committed before is complete, nothing else changed")
+        raise SystemExit("killed: earlier commits are complete, and nothing else changed")
 
 
 class OnTable(_Stopped):
@@ -92,5 +92,5 @@ def is_true(value: bool | str, name: str) -> bool:
         return value
     text = value.strip().lower()
     if text not in {"true", "false"}:
-        raise UsageError(f"{name} is {value!r}", next_step="make it true or false")
+        raise UsageError(f"{name} must be true or false, not {value!r}")
     return text == "true"

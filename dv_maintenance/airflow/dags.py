@@ -53,11 +53,11 @@ def dv_maintenance_dags(
     ``window`` or ``budget`` in the file, one more DAG rewrites files of all tables; see :class:`.DvNightOperator`.
 
     config : path of the YAML file.
-    storage_conn_id : a connection with the storage's options and secrets; the file's own win.
+    storage_conn_id : a connection with the storage's options and secrets; those in the file take precedence.
     spark_conn_id : a connection of the Spark provider; it replaces ``spark`` of the file.
     pool : a pool that exists, such as ``dv_{table}`` for one per table; none by default.
-    retries : of errors that may pass; the others fail at once.
-    fail_on : the severity from which on a check fails its run; ``None``: it only warns. So does then the check of a
+    retries : of transient errors; others fail at once.
+    fail_on : the severity from which on a check fails its run; ``None``: it only warns, and so does the check of a
         night with too little time.
 
     A DAG is scheduled on an asset that a watcher in the triggerer updates, if the file has a ``sensor``; by
@@ -116,8 +116,8 @@ class _Builder:
         return [*made, *(self._backfills(table) for table in windows)]
 
     def _vacuums(self) -> list[DAG]:
-        """The vacuums that a watcher finds, or that have a schedule of their own, in one DAG: those that are due at one
-        look share a run.
+        """One DAG for the vacuums that a watcher finds, or that have their own schedule. Those found due together share
+        a run.
         """
         name = f"{self.config.name}_vacuum"
         own = [job for job in scheduled_jobs(self.config.name, self.config.schedule) if job.name == name]
@@ -133,7 +133,7 @@ class _Builder:
             schedule = due if clock is None else AssetOrTimeSchedule(assets=due, timetable=clock)
         with DAG(
             name,
-            description="Vacuums all tables where that is due.",
+            description="Vacuums every table whose vacuum is due.",
             schedule=schedule,
             start_date=_START,
             catchup=False,
@@ -157,7 +157,7 @@ class _Builder:
         window = self.config.window
         with DAG(
             f"{self.config.name}_night",
-            description="Rewrites files of every table, within window and budget.",
+            description="Rewrites files of every table, within the window and budget.",
             schedule=None if window is None else CronTriggerTimetable(window.cron, timezone=window.timezone),
             start_date=_START,
             catchup=False,
@@ -206,7 +206,7 @@ class _Builder:
         due = []
         for table in tables:
             wanted = [each for each in table.jobs if each in self._jobs(job)]
-            # With a DAG for each table, vacuums have a watcher of their own.
+            # With a DAG for each table, vacuums have a separate watcher.
             jobs = [each for each in wanted if each != "vacuum"] if alone else wanted
             if jobs:
                 trigger = DvTrigger(table.name, jobs=jobs, every_seconds=every, **self.options)

@@ -1,7 +1,7 @@
 """What the tasks on many tables share.
 
-Airflow creates the asset events of a task only if it succeeds. So the task itself succeeds, and one after it fails if a
-table failed.
+Airflow creates the asset events of a task only if it succeeds. The task itself therefore succeeds, and the task after
+it fails if a table failed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ __all__ = ["DvTablesCheckOperator", "problem_of"]
 
 
 class DvTablesCheckOperator(BaseOperator):
-    """Fails if a table failed in the task before it, or if somebody has to do something about a night: deadlines that
-    the windows have no time for, tables that starve, a step too large for every window.
+    """Fails if a table failed in the task before it, or if somebody has to act on a night: deadlines that the windows
+    have no time for, tables that starve, a step too large for every window.
 
     of : the id of a task with a :class:`DvNightOperator` or a :class:`DvVacuumsOperator`.
     alerts : ``False``: only a table that failed fails the task.

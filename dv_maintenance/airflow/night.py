@@ -26,11 +26,11 @@ _NIGHT: Final = "night"
 class DvNightOperator(OnSpark, OnFile):
     """Rewrites files of every table with ``optimize`` in the file, as far as its ``window`` and ``budget`` allow.
 
-    fail : fail at the end if a table failed, or if somebody has to do something. Airflow then creates no asset event.
-        ``False``: leave it to a :class:`DvTablesCheckOperator` that follows.
+    fail : fail at the end if a table failed, or if somebody has to act. Airflow then creates no asset event. ``False``:
+        leave it to a :class:`DvTablesCheckOperator` that follows.
 
     Each table whose work was done, or that needs none, has an event of its asset ``NAME/dv/optimize``. One that has to
-    wait has none, and keeps its place. Where a table fails, the others go on.
+    wait has none, and keeps its place. If a table fails, the others continue.
     """
 
     template_fields: Sequence[str] = (*FILE_FIELDS, *SPARK_FIELDS)

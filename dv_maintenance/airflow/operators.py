@@ -1,7 +1,7 @@
 """Operators: each does one verb of the service on one table.
 
 Those that rewrite files are the Spark provider's ``PySparkOperator``, with its sessions and connections. A session
-starts only if there is something to rewrite. The commit protects the table, whatever runs at the same time.
+starts only if there is something to rewrite. The commit protects the table, no matter what runs at the same time.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class DvOptimizeOperator(_Rewrites):
     def work(self, on: _On, engine: EngineOf) -> Outcome:
         keys = _texts(self.partitions)
         if keys and on.table.partitions is None:
-            raise UsageError("partitions were chosen, but the table has no such setting", table=on.opened.uri)
+            raise UsageError("partitions were chosen, but the table's settings name no partitions", table=on.opened.uri)
         return verbs.optimize(on.table, on.opened, engine, keys)
 
 

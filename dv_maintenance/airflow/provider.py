@@ -1,4 +1,6 @@
-"""What Airflow learns of this provider, by the entry point ``apache_airflow_provider``. Imports nothing of Airflow."""
+"""What Airflow reads about this provider, through the entry point ``apache_airflow_provider``. Imports nothing of
+Airflow.
+"""
 
 from __future__ import annotations
 

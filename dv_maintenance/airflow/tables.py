@@ -21,7 +21,7 @@ def watched(
     """The table's settings.
 
     table : its path or URI, or a mapping with the keys of a table in YAML; with ``tables_file``, its name there.
-    storage_options : those of a connection; the table's own win.
+    storage_options : those of a connection; the table's own take precedence.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def _with_options(table: WatchedTable, options: Mapping[str, str]) -> WatchedTab
 
 @contextmanager
 def in_airflow_terms() -> Iterator[None]:
-    """Errors that may pass keep their class, and Airflow retries them; the others fail the task at once."""
+    """Transient errors keep their class, and Airflow retries them; all others fail the task at once."""
     try:
         yield
     except DvMaintenanceError as error:

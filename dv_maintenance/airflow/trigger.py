@@ -1,7 +1,7 @@
 """Triggers that watch tables: an event for each data change that made work due, and one for all vacuums that are due.
 
-They run in the triggerer for as long as a DAG is scheduled on their asset. They must not return: Airflow starts a
-watcher that returned again with its first arguments, and the same event fires every few seconds. What they fired for is
+They run in the triggerer as long as a DAG is scheduled on their asset. They must not return: Airflow would restart a
+watcher that returned, with its first arguments, and the same event would fire every few seconds. What they fired for is
 kept in the asset's state store (Airflow 3.3), so that a restart neither repeats an event nor loses one.
 """
 
@@ -28,7 +28,7 @@ __all__ = ["DvTrigger", "DvVacuumsTrigger"]
 # be lost if the triggerer were killed in between; with a later one it may fire again, and its run finds nothing due.
 _SECONDS_UNTIL_WRITTEN: Final = 5.0
 _STATE: Final = "dv_maintenance"
-# A look at many tables: how long tables are begun, and how much longer one may take.
+# An inspection of many tables: how long new tables are started, and how much longer a started one may take.
 _LOOK_SECONDS: Final = 35.0
 _PATIENCE_SECONDS: Final = 10.0
 
@@ -42,7 +42,7 @@ Seen = tuple[TableState, Mapping[Job, Sequence[str]]]
 
 
 class _Watch(BaseEventTrigger):
-    """The loop of both triggers. Tables stay open between two looks."""
+    """The loop of both triggers. Tables stay open between two inspections."""
 
     def __init__(self, tables_file: str | None, storage_conn_id: str | None, every_seconds: float) -> None:
         super().__init__()
@@ -53,7 +53,9 @@ class _Watch(BaseEventTrigger):
         self._loaded: tuple[float | None, list[WatchedTable]] | None = None
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """An event per look that found new work, for ever. A table that can't be read is a line in the log."""
+        """Yields an event per inspection that found new work, forever. A table that can't be read is a line in the
+        log.
+        """
         states, fired = await self._restored()
         kept = states, fired
         while True:
@@ -183,7 +185,7 @@ class DvTrigger(_Watch):
 
 
 class DvVacuumsTrigger(_Watch):
-    """Watches all tables of a file for vacuums. Those that are due at one look are one event.
+    """Watches all tables of a file for vacuums. Those found due together become one event.
 
     tables_file, name, storage_conn_id : as for :class:`DvVacuumsOperator`.
     every_seconds : how often the logs are probed.

@@ -28,7 +28,7 @@ class DvVacuumsOperator(OnFile):
     only_if_due : only the tables that the run's events name, and of these only what is still due.
     fail : as of :class:`DvNightOperator`.
 
-    A table that fails stops no other. An error that may pass is retried with the task, as long as it has retries.
+    A table that fails stops no other. A transient error is retried with the task, as long as it has retries.
     """
 
     template_fields: Sequence[str] = (*FILE_FIELDS, "only_if_due")
@@ -89,6 +89,6 @@ def _named(context: Any) -> set[str]:
 
 
 def _payload(extra: Any) -> dict[str, Any]:
-    """Airflow keeps the payload of a watcher's event below a key of its own."""
+    """Airflow keeps the payload of a watcher's event under a separate key."""
     body: dict[str, Any] = extra.get("payload", extra) if isinstance(extra, dict) else {}
     return body if isinstance(body, dict) else {}

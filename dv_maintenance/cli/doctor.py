@@ -142,7 +142,7 @@ def _table(args: Namespace, out: Output) -> tuple[Check, str | None, bool]:
         kind = opened.format
         looked = verbs.look(opened)
         found, good = looked.reason, not looked.damage
-        how = f"{looked.damage[0]} dvm fsck {opened.uri} says what repairs it" if looked.damage else ""
+        how = f"{looked.damage[0]} dvm fsck {opened.uri} shows how to repair it" if looked.damage else ""
         if looked.damage:
             found = f"{found}, with missing or damaged files"
         elif looked.lines:
@@ -152,13 +152,13 @@ def _table(args: Namespace, out: Output) -> tuple[Check, str | None, bool]:
         found, good = str(error), False
         how = getattr(error, "next_step", None) or "check the path, the permissions and --storage-option"
         damaged = isinstance(error, DamagedTableError)
-    return _checked("table", good, found, "a table that can be read", how), kind, damaged
+    return _checked("table", good, found, "a readable table", how), kind, damaged
 
 
 def _put_if_absent(args: Namespace, out: Output) -> Check:
     from dv_maintenance.cli.access import open_table
 
-    needed = "the second put of one object fails"
+    needed = "a second put of the same object fails"
     try:
         opened = open_table(args, out)
         known = known_format(opened.format)

@@ -35,7 +35,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if unknown:
         # A misspelled --storage-option may hold a secret: quote options, never values.
         options = [word.split("=", 1)[0] for word in unknown if word.startswith("-")]
-        what = f"unknown option {options[0]}" if options else f"{len(unknown)} argument(s) too many"
+        what = f"unknown option {options[0]}" if options else f"{len(unknown)} unexpected argument(s)"
         near = get_close_matches(options[0], re.findall(r"--[a-z-]+", args.usage()), n=1) if options else []
         step = f"did you mean {near[0]}? 'dvm {args.verb_name} --help' lists all" if near else None
         raise UsageError(what, next_step=step or f"see 'dvm {args.verb_name} --help'")
@@ -63,7 +63,7 @@ class _Parser(argparse.ArgumentParser):
         known = re.findall(r"[a-z-]+", verb[2])
         near = get_close_matches(verb[1], known, n=1)
         step = f"did you mean dvm {near[0]}?" if near else f"use one of {', '.join(known)}"
-        raise UsageError(f"{verb[1]!r} is not a verb of dvm", next_step=step)
+        raise UsageError(f"unknown verb {verb[1]!r}", next_step=step)
 
 
 def _parser() -> _Parser:
@@ -84,43 +84,50 @@ def _parser() -> _Parser:
         return made
 
     health = verb(
-        "health", "verbs:health", "Deletion vectors, files and rows, in total and per partition", table, access, policy
+        "health",
+        "verbs:health",
+        "Show deletion vectors, files and rows, in total and per partition",
+        table,
+        access,
+        policy,
     )
-    health.add_argument("--version", type=natural, metavar="N", help="an older version")
+    health.add_argument("--version", type=natural, metavar="N", help="read an older version")
 
     fsck = verb(
         "fsck",
         "verbs:fsck",
-        "Look for every file that readers need; say what is damaged and how to repair it",
+        "Check every file that readers need; show what is damaged and how to repair it",
         table,
         access,
     )
     fsck.add_argument("--deep", action="store_true", help="also read every data file's footer and deletion vector")
-    fsck.add_argument("--version", type=natural, metavar="N", help="an older version")
+    fsck.add_argument("--version", type=natural, metavar="N", help="read an older version")
 
-    read = verb("read", "rows:read", "The live rows of a table, deletion vectors applied", table, access)
-    read.add_argument("--version", type=natural, metavar="N", help="an older version")
-    read.add_argument("--columns", type=names, metavar="A,B", help="only these, in this order")
-    read.add_argument("--limit", type=natural, metavar="N", help="at most so many rows")
-    read.add_argument("--where", metavar="SQL", help="only rows for which this is true: a condition in Spark SQL")
+    read = verb("read", "rows:read", "Print the live rows of a table, with deletion vectors applied", table, access)
+    read.add_argument("--version", type=natural, metavar="N", help="read an older version")
+    read.add_argument("--columns", type=names, metavar="A,B", help="only these columns, in this order")
+    read.add_argument("--limit", type=natural, metavar="N", help="at most this many rows")
+    read.add_argument("--where", metavar="SQL", help="only rows that match this Spark SQL condition")
     _rows_output(read)
 
-    plan = verb("plan", "verbs:plan", "What a policy would do, and why; changes nothing", table, access, policy)
-    plan.add_argument("-o", "--output", metavar="FILE", help="write the plan there, for 'dvm apply --plan'")
+    plan = verb("plan", "verbs:plan", "Show what a policy would do, and why; change nothing", table, access, policy)
+    plan.add_argument("-o", "--output", metavar="FILE", help="write the plan to this file, for 'dvm apply --plan'")
     _plan_view(plan)
 
-    apply = verb("apply", "verbs:apply", "Plan by a policy and rewrite files; or run a plan", table, access, policy)
+    apply = verb(
+        "apply", "verbs:apply", "Plan by a policy and rewrite files, or run a saved plan", table, access, policy
+    )
     apply.add_argument("--plan", metavar="FILE", help="run this plan instead of making one")
     apply.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
     _plan_view(apply)
 
-    purge = verb("purge", "verbs:purge", "Purge every deletion vector, even a single one", table, access)
+    purge = verb("purge", "verbs:purge", "Purge every deletion vector, whatever the policy's thresholds", table, access)
     _partitions(purge)
 
     vacuum = verb("vacuum", "verbs:vacuum", "Delete files that no version inside the retention needs", table, access)
     vacuum.add_argument("--retention", type=duration, metavar="168h", help="overrides the table's own property")
     vacuum.add_argument("--dry-run", action="store_true", help="list what would be deleted; change nothing")
-    vacuum.add_argument("--lite", action="store_true", help="use the log alone, without listing the table")
+    vacuum.add_argument("--lite", action="store_true", help="read only the log, without listing the table")
     vacuum.add_argument(
         "--allow-short-retention",
         action="store_true",
@@ -132,7 +139,7 @@ def _parser() -> _Parser:
         action="append",
         default=[],
         metavar="URI",
-        help="a shallow clone, which the table does not know: keep the files that it needs (repeatable; Delta, Lance)",
+        help="a shallow clone whose files must stay: the table does not know its clones (repeatable; Delta, Lance)",
     )
     vacuum.add_argument(
         "--clones-under",
@@ -160,11 +167,11 @@ def _parser() -> _Parser:
         "--max-deleted-share",
         type=share,
         metavar="0.5",
-        help="refuse to delete a larger share of files or bytes (default: half, of what history does not know); 1: any",
+        help="refuse to delete more than this share of files or bytes; 1 allows any (default: 0.5 of unknown files)",
     )
 
     vacuum.add_argument(
-        "--quarantine", action="store_true", help="set files aside below the table instead of deleting them"
+        "--quarantine", action="store_true", help="set files aside in a folder of the table instead of deleting them"
     )
     vacuum.add_argument(
         "--quarantine-retention",
@@ -180,12 +187,19 @@ def _parser() -> _Parser:
     undelete.add_argument("--dry-run", action="store_true", help="count what would be put back; change nothing")
 
     manifest = verb(
-        "manifest", "verbs:manifest", "Symlink manifests for readers without deletion vectors", table, access
+        "manifest",
+        "verbs:manifest",
+        "Write symlink manifests for readers that do not support deletion vectors",
+        table,
+        access,
     )
     manifest.add_argument("--purge-first", action="store_true", help="purge deletion vectors if there are any")
 
     simulate = verb(
-        "simulate", "verbs:simulate", "What the table's past would have cost under policies; changes nothing", access
+        "simulate",
+        "verbs:simulate",
+        "Show what the table's past would have cost under other policies; change nothing",
+        access,
     )
     simulate.add_argument("table", metavar="TABLE|TABLES.yaml", help="path or URI, or a file of tables")
     simulate.add_argument(
@@ -193,21 +207,29 @@ def _parser() -> _Parser:
     )
     simulate.add_argument("--policy", action="append", default=[], metavar="FILE", help="a policy in YAML (repeatable)")
     simulate.add_argument(
-        "--set", type=pair, action="append", default=[], dest="overrides", metavar="K=V", help="in all of them"
+        "--set",
+        type=pair,
+        action="append",
+        default=[],
+        dest="overrides",
+        metavar="K=V",
+        help="set a key in all of these policies (repeatable)",
     )
-    simulate.add_argument("-o", "--output", metavar="FILE.svg", help="write the costs as a picture")
+    simulate.add_argument("-o", "--output", metavar="FILE.svg", help="draw the costs as a picture")
 
     history = verb(
-        "history", "verbs:history", "Commits, newest first, and their effect on deletion vectors", table, access
+        "history", "verbs:history", "List commits, newest first, and their effect on deletion vectors", table, access
     )
     history.add_argument("--limit", type=natural, metavar="N", help="only the newest N")
 
-    watch = verb("watch", "verbs:watch", "Inspect many tables: what changed and what is due", access)
-    watch.add_argument("tables", metavar="TABLES.yaml", help="their file, or that of a Dagster component")
+    watch = verb("watch", "verbs:watch", "Inspect many tables: show what changed and what is due", access)
+    watch.add_argument(
+        "tables", metavar="TABLES.yaml", help="a file of tables, or the defs.yaml of a Dagster component"
+    )
     watch.add_argument("--once", action="store_true", help="inspect once (a Dagster sensor watches continuously)")
 
     scan = verb(
-        "scan", "verbs:scan", "Every table below a folder, the worst first: DVs, files, due work", access, policy
+        "scan", "verbs:scan", "List every table below a folder, worst first: DVs, files, due work", access, policy
     )
     scan.add_argument("root", metavar="ROOT|TABLES.yaml", help="a folder or prefix, or a file of tables")
     scan.add_argument("--sort", choices=_ORDERS, default="worst", help="the order (default: %(default)s)")
@@ -216,31 +238,39 @@ def _parser() -> _Parser:
         "--metrics", metavar="FILE.prom|URL", help="also for Prometheus: a textfile collector's file, or a push gateway"
     )
 
-    check = verb("check", "verbs:check", "Check a tables file, or that of a Dagster component, key by key", access)
+    check = verb(
+        "check", "verbs:check", "Check a file of tables or the defs.yaml of a Dagster component, key by key", access
+    )
     check.add_argument("file", metavar="FILE", help="tables.yaml or defs.yaml")
     check.add_argument("--open", action="store_true", help="also list its folders and open every table")
 
-    doctor = verb("doctor", "doctor:doctor", "Check Java, packages and storage; say how to get what is missing", access)
+    doctor = verb(
+        "doctor", "doctor:doctor", "Check Java, packages and storage; show how to get what is missing", access
+    )
     doctor.add_argument("table", nargs="?", metavar="TABLE", help="also check that this table can be read")
     doctor.add_argument(
         "--try-writing",
         action="store_true",
-        help="also put an object into the table's store twice, which must fail, and delete it",
+        help="also write one object to the table's store twice (the second write must fail), then delete it",
     )
 
     demo = verb("demo", "demo:demo", "Build tables with deletion vectors, maintain them and compare", access)
     demo.add_argument("--rows", type=natural, default=3_000_000, metavar="N", help="default: %(default)s")
     demo.add_argument("--dir", default="demo", metavar="PATH", help="where to build it (default: %(default)s)")
 
-    changes = verb("changes", "rows:changes", "Rows that each version inserted, deleted or updated", table, access)
+    changes = verb(
+        "changes", "rows:changes", "List the rows that each version inserted, deleted or updated", table, access
+    )
     changes.add_argument("--from", type=natural, required=True, dest="first", metavar="V", help="the first version")
     changes.add_argument("--to", type=natural, dest="last", metavar="V", help="the last version (default: newest)")
     _rows_output(changes)
 
     restore = verb("restore", "verbs:restore", "Make an older version the newest", table, access)
     point = restore.add_mutually_exclusive_group(required=True)
-    point.add_argument("--version", type=natural, metavar="N", help="that version")
-    point.add_argument("--timestamp", type=instant, metavar="T", help="the newest version at that time, ISO 8601")
+    point.add_argument("--version", type=natural, metavar="N", help="the version to restore")
+    point.add_argument(
+        "--timestamp", type=instant, metavar="T", help="restore the newest version at that time, ISO 8601"
+    )
     restore.add_argument("--dry-run", action="store_true", help="show what would change; change nothing")
     restore.add_argument(
         "--vacuum-over",
@@ -253,31 +283,35 @@ def _parser() -> _Parser:
 
     downgrade = verb("downgrade", "verbs:downgrade", "Make the table readable without deletion vectors", table, access)
     downgrade.add_argument(
-        "--truncate-history", action="store_true", help="finally delete the history, for old writers too (takes a day)"
+        "--truncate-history",
+        action="store_true",
+        help="finally delete the history, so that old writers work too (takes a day)",
     )
     downgrade.add_argument("--dry-run", action="store_true", help="show each step and its state; change nothing")
 
     checkpoint = verb("checkpoint", "verbs:checkpoint", "Write a checkpoint of the log", table, access)
     checkpoint.add_argument("--clean-log", action="store_true", help="delete log files beyond the log retention")
-    checkpoint.add_argument("--dry-run", action="store_true", help="say what would be written and deleted")
+    checkpoint.add_argument(
+        "--dry-run", action="store_true", help="show what would be written and deleted; change nothing"
+    )
 
     rename = verb(
         "rename-manifests",
         "verbs:rename_manifests",
-        "Lance: V2 names for manifests that have V1 names. NOT SAFE beside writers: stop them all first",
+        "Lance: rename V1 manifests to V2 names. NOT SAFE while writers are active: stop them all first",
         table,
         access,
     )
     rename.add_argument("--dry-run", action="store_true", help="count what would be renamed; change nothing")
 
-    delete = verb("delete", "verbs:delete", "Delete rows by deletion vectors", table, access)
+    delete = verb("delete", "verbs:delete", "Delete rows, using deletion vectors", table, access)
     delete.add_argument("--where", metavar="SQL", help="a condition in Spark SQL")
-    delete.add_argument("--keys", metavar="PATH", help="keys to delete: a table, or Parquet, CSV or JSON; with --on")
-    delete.add_argument("--on", type=names, default=[], metavar="A,B", help="the key columns, named alike in both")
+    delete.add_argument("--keys", metavar="PATH", help="keys to delete: a table, or Parquet, CSV or JSON; needs --on")
+    delete.add_argument("--on", type=names, default=[], metavar="A,B", help="the key columns, named the same in both")
     delete.add_argument("--dry-run", action="store_true", help="count the rows; change nothing")
 
     update = verb(
-        "update", "verbs:update", "Update rows: new files replace what deletion vectors delete", table, access
+        "update", "verbs:update", "Update rows: mark them deleted, and write them again to new files", table, access
     )
     update.add_argument(
         "--set",
@@ -287,11 +321,11 @@ def _parser() -> _Parser:
         metavar="COL=SQL",
         help="column and value (repeatable)",
     )
-    update.add_argument("--where", metavar="SQL", help="a condition in Spark SQL; every row without one")
+    update.add_argument("--where", metavar="SQL", help="a condition in Spark SQL (default: every row)")
 
-    merge = verb("merge", "verbs:merge", "Update, delete and insert rows by a source", table, access)
+    merge = verb("merge", "verbs:merge", "Update, delete and insert rows from a source", table, access)
     merge.add_argument("--using", required=True, metavar="PATH", help="the source: a table, or Parquet, CSV or JSON")
-    merge.add_argument("--on", required=True, metavar="SQL", help="which rows match: target.id = source.id")
+    merge.add_argument("--on", required=True, metavar="SQL", help="which rows match, such as target.id = source.id")
     merge.add_argument(
         "--when",
         action="append",
@@ -303,13 +337,13 @@ def _parser() -> _Parser:
     engine_sql = verb(
         "engine-sql",
         "verbs:engine_sql",
-        "Maintenance by the table's own engine, checked by dvm's reader",
+        "Run maintenance in the table's own engine, and check it with dvm's reader",
         table,
         access,
     )
     engine_sql.add_argument("job", choices=("optimize", "purge", "vacuum"), help="what to run on the whole table")
     engine_sql.add_argument(
-        "--catalog", metavar="NAME", help="the session's catalog that has a Paimon table, or catalog.database.table"
+        "--catalog", metavar="NAME", help="the session's catalog with the Paimon table, or catalog.database.table"
     )
     engine_sql.add_argument(
         "--spark-conf", type=pair, action="append", default=[], metavar="K=V", help="Spark setting (repeatable)"
@@ -344,8 +378,12 @@ def _rows_output(verb: argparse.ArgumentParser) -> None:
 
 
 def _plan_view(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--all", action="store_true", help="every step of the plan, not only those that fit on a screen")
-    verb.add_argument("--markdown", action="store_true", help="the plan as Markdown, as files and pipes get it")
+    verb.add_argument(
+        "--all", action="store_true", help="show every step of the plan, even if they fill more than a screen"
+    )
+    verb.add_argument(
+        "--markdown", action="store_true", help="show the plan as Markdown, the default for files and pipes"
+    )
 
 
 def _partitions(verb: argparse.ArgumentParser) -> None:
@@ -354,9 +392,9 @@ def _partitions(verb: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="K=V",
-        help="only there: a value, or K=V/K=V as health prints it (repeatable)",
+        help="only this partition: a value, or K=V/K=V as 'dvm health' prints it (repeatable)",
     )
-    verb.add_argument("--missing-ok", action="store_true", help="accept partitions that no live file has")
+    verb.add_argument("--missing-ok", action="store_true", help="accept partitions without live files")
 
 
 def _json_option() -> _Parser:
@@ -375,7 +413,7 @@ def _table() -> _Parser:
 def _access() -> _Parser:
     # Every verb accepts these, so that a script can pass the same options to all. Spark starts only where it is needed.
     parser = _Parser(add_help=False)
-    parser.add_argument("--format", metavar="NAME", help="detected unless given")
+    parser.add_argument("--format", metavar="NAME", help="table format (default: detected)")
     parser.add_argument("--engine", choices=ENGINES, default="spark", help="default: %(default)s")
     parser.add_argument(
         "--storage-option",

@@ -1,5 +1,5 @@
 """The Dagster face: a table becomes an observable source asset with maintenance assets below it, which a sensor and a
-schedule launch. The decisions are made in ``dv_maintenance.service``.
+schedule launch. ``dv_maintenance.service`` makes the decisions.
 
 Names are loaded on first use, so that importing this package does not import Dagster.
 """

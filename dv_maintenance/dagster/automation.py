@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["build_dv_fsck_job", "build_dv_job", "build_dv_presets", "build_dv_schedule"]
 
 _MOST_IN_A_PRESET = 100
-_DESCRIPTION = "Observes every table, then does its jobs (optimize, vacuum, manifest) by its settings."
+_DESCRIPTION = "Observes every table, then runs its jobs (optimize, vacuum, manifest) by its settings."
 
 
 def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance", jobs: Iterable[Job] = JOBS) -> Any:
-    """A job that observes every table with ``observe``, then does those of ``jobs`` that the table has. It runs in one
+    """A job that observes every table with ``observe``, then runs those of ``jobs`` that the table has. It runs in one
     process with one Spark session. Without ``optimize`` in ``jobs`` nothing is observed. The check ``fsck`` is not part
     of it.
 
-    It excludes ``optimize`` of tables with ``partitions``: Dagster has no job over assets with different partitions.
+    It excludes ``optimize`` of tables with ``partitions``: a Dagster job can't cover assets with different partitions.
     """
     wanted = frozenset(jobs)
     keys = [key for table in tables for key in _keys(table, wanted)]
@@ -38,7 +38,7 @@ def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance"
         executor_def=dg.in_process_executor,
         description=_DESCRIPTION
         if "optimize" in wanted
-        else f"Does for every table that has the job: {', '.join(sorted(wanted))}.",
+        else f"Runs for every table that has the job: {', '.join(sorted(wanted))}.",
     )
 
 

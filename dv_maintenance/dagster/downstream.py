@@ -1,4 +1,4 @@
-"""When the assets downstream of a table were materialized: each time, somebody read it."""
+"""When the assets downstream of a table were materialized: each materialization read the table."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ def build_erasure_job(
     name: str = "dv_erasure",
 ) -> dg.JobDefinition:
     """A job that erases rows by keys from all these tables: it deletes them, purges the files that held them, and says
-    from when on a vacuum may delete the old files, which hold the last bytes. It runs in one process with one Spark
-    session. A table that fails does not stop the others.
+    when a vacuum may delete the old files, which hold the last bytes. It runs in one process with one Spark session. A
+    table that fails does not stop the others.
 
     columns : the default of the config's ``columns``.
 
@@ -48,7 +48,7 @@ def build_erasure_job(
         name=f"{name}_report",
         ins={"erased": dg.In(list[dict[str, Any]])},
         out=dg.Out(dict, description="rows_deleted, and removable_from: epoch milliseconds, for all tables."),
-        description="What was erased, and from when on vacuums may delete the last bytes.",
+        description="What was erased, and when vacuums may delete the last bytes.",
     )
     def report(context: dg.OpExecutionContext, erased: list[dict[str, Any]]) -> dict[str, Any]:
         outcome = sum_up(erased)
@@ -77,7 +77,7 @@ def build_erasure_job(
         "keys": dg.Field(str, description="Where the keys are: a table, or Parquet, CSV or JSON."),
         "columns": dg.Field({str: [str]}, description="The key columns of each table.", **optional),
         "purge_all": dg.Field(
-            bool, default_value=False, description="Purge every deletion vector, also of earlier deletes."
+            bool, default_value=False, description="Purge every deletion vector, including those of earlier deletes."
         ),
         "dry_run": dg.Field(bool, default_value=False, description="Only count the rows."),
     }

@@ -1,4 +1,4 @@
-"""Errors of this package in Dagster's terms: retry those that may pass, fail at once on the others.
+"""Errors of this package in Dagster's terms: retry transient ones, fail at once on all others.
 
 A run that a sensor requested keeps an error of the second kind in a tag. The sensor does not request that run again,
 or waits longer and longer where files can be restored (``service.retries``).

@@ -38,7 +38,7 @@ def build_dv_folders_sensor(
         name=name,
         minimum_interval_seconds=minimum_interval_seconds,
         default_status=dg.DefaultSensorStatus.STOPPED,
-        description="Searches the folders, and says in its ticks which tables are new or gone. It requests no runs.",
+        description="Searches the folders and reports in its ticks which tables are new or gone. It requests no runs.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         try:

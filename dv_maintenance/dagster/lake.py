@@ -1,4 +1,4 @@
-"""One asset that says how all tables are, the worst first, and when it is to be refreshed."""
+"""One asset that shows the state of all tables, the worst first, and decides when to refresh it."""
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of assets.
 
@@ -38,10 +38,10 @@ def build_dv_lake_report(
     group_name: str = GROUP,
     metrics: str | None = None,
 ) -> dg.AssetsDefinition:
-    """An asset that lists all tables, the worst first, with totals that can be plotted. It reads logs only, and a table
-    that can't be read is a row with its error. :func:`build_dv_sensor` refreshes it (``report``); any schedule may.
+    """An asset that lists all tables, the worst first, with totals that can be plotted. It reads only logs, and a table
+    that can't be read is a row with its error. :func:`build_dv_sensor` refreshes it (``report``); so may any schedule.
 
-    name : key of the asset, its parts divided by slashes.
+    name : key of the asset, its parts separated by slashes.
     metrics : where to put metrics for Prometheus: a file that ends in ``.prom``, or the URL of a push gateway.
     """
     watched = tuple(tables)
@@ -91,7 +91,7 @@ def refresh(
     every_seconds: float,
     now: float | None = None,
 ) -> dg.RunRequest | None:
-    """A run of the report, if the tables are not as its last run found them, and that began long enough ago.
+    """A run of the report, if the tables have changed since its last run and that began long enough ago.
 
     tables : what the sensor knows of each.
     every_seconds : the least time between two runs.

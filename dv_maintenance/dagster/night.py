@@ -34,10 +34,10 @@ def build_dv_night(
     budget : milliseconds.
 
     Each table gets a materialization of its ``optimize`` as soon as its work is done. One that has to wait gets an
-    observation with the reason, so that it does not count as maintained. Where a table fails, the others go on, and the
-    run fails at the end. It also fails if somebody has to do something: deadlines that the windows have no time for,
-    tables that starve, a step that is too large for every window or was stopped. The job holds no slot of the tables'
-    pools: of two runs that rewrite the same files, the commit lets one win.
+    observation with the reason, so that it does not count as maintained. If a table fails, the others continue, and the
+    run fails at the end. It also fails if somebody has to act: deadlines that the windows have no time for, tables that
+    starve, a step that is too large for every window or was stopped. The job holds no slot of the tables' pools: of two
+    runs that rewrite the same files, the commit lets one win.
     """
     watched = tuple(table for table in tables if "optimize" in table.jobs)
 

@@ -79,7 +79,7 @@ def gone_partitions(
     table: WatchedTable, snapshot: Snapshot, instance: dg.DagsterInstance
 ) -> list[dg.DeleteDynamicPartitionsRequest]:
     """Requests to remove keys that no live file has any more. What happened in them stays recorded, and is shown again
-    when they come back. Not while a run or backfill is at work: it may be about to start with such a key. Raises
+    when they come back. None while a run or backfill is active: it may be about to start with such a key. Raises
     UsageError if the table is not partitioned by these columns.
     """
     if table.partitions is None:
@@ -96,9 +96,9 @@ def gone_partitions(
 def nothing_to_do(
     table: WatchedTable, snapshot: Snapshot, due: AbstractSet[str | None], instance: dg.DagsterInstance, most: int
 ) -> list[dg.AssetMaterialization]:
-    """What a run over the partitions without work would record: they were "missing" for ever, and a backfill of what is
-    missing started Spark for nothing. Each partition gets one, the first time that it is seen without work, and a
-    window only after its end: so "missing" means that there is work.
+    """What a run over the partitions without work would record. Without it they would stay "missing" forever, and a
+    backfill of missing partitions would start Spark for nothing. Each partition gets one record, the first time that it
+    is seen without work, and a window only after its end. "Missing" then means that there is work.
 
     due : keys of the partitions with work.
     most : how many at a time, the newest first. Dagster stores events one by one.
@@ -117,7 +117,10 @@ def nothing_to_do(
     recorded = instance.get_materialized_partitions(key)
     waiting = due | recorded
     quiet = [each for each in known if each not in waiting and ended(table.partitions, each, now)]
-    said = {True: "Nothing to do: the policy asks for no work here.", False: "Nothing to do: no live file is here."}
+    said = {
+        True: "Nothing to do: the policy requires no work in this partition.",
+        False: "Nothing to do: this partition has no live files.",
+    }
     return [
         dg.AssetMaterialization(
             key,
@@ -136,7 +139,7 @@ def observe_first(table: WatchedTable) -> str:
         return ""
     name = naming.table_key(table).to_user_string()
     return (
-        f"Its partitions are those of the table. Where there are none yet, observe `{name}` first (Observe on its "
+        f"Its partitions are those of the table. If none are shown yet, observe `{name}` first (Observe on its "
         "page), or switch the sensor on."
     )
 

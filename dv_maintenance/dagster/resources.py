@@ -1,4 +1,4 @@
-"""Where the work runs: a Spark session that starts when it is first needed and ends with the run that started it."""
+"""Where the work runs: a Spark session that starts when first needed and ends with the run that started it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
     """
 
     master: str = Field(default="local[*]", description="Spark master, or sc://host:15002 for Spark Connect.")
-    conf: dict[str, str] = Field(default_factory=dict, description="Spark settings of a session that is started.")
+    conf: dict[str, str] = Field(default_factory=dict, description="Spark settings for the session that it starts.")
     engine: Literal["spark", "local", "auto"] = Field(
         default="spark",
-        description="local works in the op's own process, without Spark; auto does so for at most 1 GiB of files.",
+        description="local runs in the op's own process, without Spark; auto does so for up to 1 GiB of files.",
     )
 
     _engine: Any = PrivateAttr(default=None)

@@ -61,10 +61,10 @@ def build_dv_sensor(
 
     A tick costs one probe per unchanged table. A table gets at most one run at a time, for the jobs that are due. It
     gets another one only at a new version, under other settings, or after a failure, up to three times. After an error
-    that it would meet again it gets none. A vacuum has runs of its own, which come first and are counted separately: a
-    rewrite that fails, or crashes the process, does not prevent vacuums. Vacuums that are due at one tick share runs,
-    up to fifty tables each, with one materialization per table. A table that fails in such a run stops no other, and
-    has a run of its own the next time.
+    that would recur it gets none. Vacuums run separately, come first and are counted separately: a rewrite that fails,
+    or crashes the process, does not prevent them. Vacuums that are due in the same tick share runs of up to fifty
+    tables each, with one materialization per table. A table that fails in a shared run stops no other, and gets its own
+    run the next time.
 
     jobs : the jobs to watch for, among those of each table. A sensor for ``optimize`` also observes the tables and
         evaluates their checks, as far as the log alone answers them; other sensors do neither.

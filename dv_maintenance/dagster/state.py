@@ -1,7 +1,7 @@
 """What a search of folders found, kept in Dagster's defs state (Dagster 1.12 and newer).
 
-``dg utils refresh-defs-state`` searches and keeps it; ``dg dev`` does at each load. Loads of the location, and the
-processes of its runs, read what is kept. Without it they search, as before Dagster 1.12.
+``dg utils refresh-defs-state`` searches the folders and keeps the result; ``dg dev`` does so at each load. The location
+and the processes of its runs load what is kept. If nothing is kept they search, as before Dagster 1.12.
 """
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of fields.
@@ -33,7 +33,7 @@ class ListedOnce(StateBackedComponent, dg.Model, dg.Resolvable):
     name: str
     defs_state: ResolvedDefsStateConfig = Field(
         default=DefsStateConfigArgs.local_filesystem(),
-        description="Where Dagster keeps what a search of the folders found.",
+        description="Where Dagster keeps the tables that a search of the folders found.",
     )
 
     @abstractmethod
@@ -63,7 +63,7 @@ class ListedOnce(StateBackedComponent, dg.Model, dg.Resolvable):
                 version = asyncio.run(self.refresh_state(context.project_root))
                 loading.add_defs_state_info(self.defs_state_config.key, version)
             except DvMaintenanceError as error:
-                _log.warning("%s: the folders keep the tables of the last search, if any: %s", self.name, error)
+                _log.warning("%s: using the tables of the last search, if any: %s", self.name, error)
         return super().build_defs(context)
 
     def _can_keep(self, project_root: Path) -> bool:

@@ -75,8 +75,10 @@ def delete(
     """
     target = row_level(table)
     if (keys is None) != (not on) or (keys is not None and condition is not None):
-        problem = "a condition and keys" if condition is not None else "keys go with the columns they are for"
-        raise UsageError(problem, table=table.uri, next_step="give a condition, or keys and the columns they are for")
+        problem = (
+            "both a condition and keys are given" if condition is not None else "keys and their columns belong together"
+        )
+        raise UsageError(problem, table=table.uri, next_step="give either a condition, or keys and their columns")
     if keys is not None:
         erase = _Keys(target, spark, keys, tuple(on))
         try:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["KeyColumn", "KeyCounts", "Keys", "keys_of_files", "keys_of_rows", "rows_of_files"]
 
 _BATCH: Final = 1 << 15  # keys held as Python objects at the same time
-_TYPES_DIFFER: Final = "give the keys in the column's own type"
+_TYPES_DIFFER: Final = "give the keys in the column's type"
 _FORMS: Final = "see docs/dml.md for the spelling of each type's values"
 # Two days as Spark adds them to a time without a zone, and one in microseconds.
 _TWO_DAYS: Final = "INTERVAL '2' DAY"
@@ -79,7 +79,7 @@ class KeyCounts:
 
     def in_words(self) -> str:
         return (
-            f"keys: {self.given:,} given, {self.null:,} of them with a null, which equals nothing; "
+            f"keys: {self.given:,} given, {self.null:,} of them with a null, which matches nothing; "
             f"{self.distinct:,} distinct, {self.unmatched:,} of them in no row"
         )
 

@@ -173,7 +173,7 @@ def _kinds(merge: Merge, schema: pa.Schema, names: Sequence[str]) -> dict[str, p
         if len(kinds) > 1:
             raise UsageError(
                 f"column {name} of the source matches table columns of several types",
-                next_step="give the source as Parquet, which has types of its own",
+                next_step="give the source as Parquet, which stores types",
             )
     return {name: kinds.pop() for name, kinds in found.items() if kinds}
 

@@ -51,10 +51,10 @@ def assignments(snapshot: Snapshot, rules: RowRules, given: Mapping[str, str]) -
         column = names[0] if len(names) == 1 else None
         if column is None or column in found:
             raise UsageError(
-                f"column {name!r} does not exist, or is assigned to twice",
+                f"column {name!r} does not exist or is assigned twice",
                 table=snapshot.table,
                 version=snapshot.version,
-                next_step=f"choose from {', '.join(snapshot.schema.names)}; fields are assigned to with their column",
+                next_step=f"choose from {', '.join(snapshot.schema.names)}; to change a field, assign its whole column",
             )
         found[column] = sql
     _check_assignable(snapshot, rules, found)
@@ -68,14 +68,14 @@ def _unquoted(name: str) -> str:
 def _check_assignable(snapshot: Snapshot, rules: RowRules, found: Mapping[str, str]) -> None:
     reasons = {
         **dict.fromkeys(rules.generated, "the table generates it"),
-        **dict.fromkeys(rules.identity, "the table numbers it"),
+        **dict.fromkeys(rules.identity, "the table numbers it (identity column)"),
         **rules.fixed,
     }
     for column in found:
         reason = next((why for name, why in reasons.items() if column in (name, name.split(".")[0])), None)
         if reason:
             raise RefusedError(
-                f"column {column} can't be assigned to: {reason}",
+                f"column {column} can't be assigned: {reason}",
                 table=snapshot.table,
                 version=snapshot.version,
                 next_step="leave it out, or use the engine that wrote the table",

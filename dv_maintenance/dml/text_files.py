@@ -186,7 +186,7 @@ def _rows(lines: _Lines) -> Iterator[tuple[int, list[str]]]:
     except csv.Error:
         raise FaultError(first, "its quotes or line ends are not valid CSV") from None
     if empty:
-        raise FaultError(1, "the file is empty, its first line has to name the columns")
+        raise FaultError(1, "the file is empty; its first line must name the columns")
 
 
 def _csv(lines: _Lines, wanted: Sequence[str]) -> Iterator[tuple[int, list[str | None]]]:

@@ -173,7 +173,7 @@ def inline(dv: DeletionVector) -> DvDescriptor:
 
 
 def pack(dvs: Iterable[DeletionVector], *, target_size: int = _TARGET_SIZE, prefix: str = "") -> list[PackedFile]:
-    """DVs as files of up to ``target_size`` bytes (a larger DV gets one of its own), descriptors in the DVs' order.
+    """DVs as files of up to ``target_size`` bytes (a larger DV gets its own file), descriptors in the DVs' order.
 
     ``prefix``: folder of the files below the table's root.
 

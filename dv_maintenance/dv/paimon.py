@@ -186,7 +186,7 @@ class IndexFile:
 
 
 def pack(dvs: Iterable[DeletionVector], bits: int = 32, *, target_size: int = _TARGET_SIZE) -> list[IndexFile]:
-    """DVs as index files of up to ``target_size`` bytes (a larger DV gets one of its own), in the DVs' order. Where a
+    """DVs as index files of up to ``target_size`` bytes (a larger DV gets its own file), in the DVs' order. Where a
     bucket may have only one file, give a target of 2^31 - 1.
 
     Raises

@@ -134,7 +134,7 @@ def _check_bitsets(bucket: _Bucket) -> None:
     chosen = bucket.is_bitset
     counted = _true_counts(bucket.words, bucket.starts[chosen] * 2)
     if counted != bucket.cardinalities[chosen].tolist():
-        raise DamagedDeletionVectorError("a bitset container has another cardinality than in its header")
+        raise DamagedDeletionVectorError("the cardinality of a bitset container differs from its header")
 
 
 def _check_runs(bucket: _Bucket) -> None:
@@ -144,14 +144,14 @@ def _check_runs(bucket: _Bucket) -> None:
     if not counts.all():
         raise DamagedDeletionVectorError("a run container has no runs")
     if ((first >> 16) != (last >> 16)).any():
-        raise DamagedDeletionVectorError("a run reaches beyond its container")
+        raise DamagedDeletionVectorError("a run extends beyond its container")
     # Runs that touch must be one run, unless a container ends between them.
     gap_needed = 1 + ((first[1:] >> 16) == (last[:-1] >> 16))
     if (first[1:] - last[:-1] < gap_needed).any():
         raise DamagedDeletionVectorError("the runs of a container overlap or are not ascending")
     totals = np.add.reduceat(last - first + 1, np.cumsum(counts) - counts)
     if (totals != bucket.cardinalities[bucket.is_run]).any():
-        raise DamagedDeletionVectorError("a run container has another cardinality than in its header")
+        raise DamagedDeletionVectorError("the cardinality of a run container differs from its header")
 
 
 def bitmap_end(data: Bytes, at: int) -> int:

@@ -1,4 +1,4 @@
-"""Little work in this process, the rest on Spark: for whoever asks for the engine ``auto``."""
+"""The engine ``auto``: little work runs in this process, the rest on Spark."""
 
 from __future__ import annotations
 

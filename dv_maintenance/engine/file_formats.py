@@ -1,5 +1,5 @@
 """Readers and writers of file formats, by the format's name. Modules are imported on first use: each of them needs
-libraries of its own.
+other libraries.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def format_of(source: SourceFile) -> FileFormat:
     found = _FORMATS.get(name_of(source))
     if found is None:
         raise RefusedError(
-            f"{source.uri} is a file of the format {source.format}, which is not read by this release",
+            f"{source.uri} is in the format {source.format}, which this release cannot read",
             next_step="read the table with its own engine",
         )
     return found
@@ -83,7 +83,7 @@ def writer_of(name: str) -> NewFormat:
     found = _FORMATS.get(name)
     if found is None or found.writer is None:
         raise RefusedError(
-            f"files of the format {name!r} are not written by this release",
+            f"this release does not write files in the format {name!r}",
             next_step="use a newer release of this tool, or the table's own engine",
         )
     made: NewFormat = _member(found.writer)

@@ -18,7 +18,7 @@ _end: ContextVar[float | None] = ContextVar("end", default=None)
 
 
 class OutOfTimeError(Exception):
-    """The tasks were stopped because their time was over; see :func:`stopped_at`."""
+    """The tasks were stopped because their time was up; see :func:`stopped_at`."""
 
 
 @contextmanager
@@ -42,8 +42,8 @@ def run_all(
     """``run_one`` for each task, ``at_once`` of them at the same time; results in the order of the tasks.
 
     On the first error no further task begins, and ``stop`` is called to end the running ones. Tasks that still finish
-    are passed to ``on_done`` before the error is raised, so that their files are known. The same at the end of
-    :func:`stopped_at`, which is an OutOfTimeError.
+    are passed to ``on_done`` before the error is raised, so that their files are known. The same happens when the time
+    of :func:`stopped_at` is up, with an OutOfTimeError.
     """
     report = on_done or (lambda _: None)
     reported: set[Future[RewriteResult]] = set()

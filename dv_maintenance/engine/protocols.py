@@ -64,7 +64,7 @@ class StoredFile(Protocol):
 
 
 class NewFile(Protocol):
-    """A file being written. Its memory is bounded, whatever the size of the file."""
+    """A file being written. Its memory is bounded, no matter how large the file is."""
 
     def accepts(self, footer: Any, origins: Mapping[str, int]) -> bool:
         """Whether rows of this source may be added to the file. Called before each batch of the source."""
@@ -87,7 +87,7 @@ class NewFile(Protocol):
 
 @runtime_checkable
 class TakesGroups(NewFile, Protocol):
-    """A new file that takes row groups as they are."""
+    """A new file that takes row groups unchanged."""
 
     def takes(self, copies: Copies) -> bool:
         """Whether row groups of a source can be copied into the file."""
@@ -96,7 +96,7 @@ class TakesGroups(NewFile, Protocol):
         """Whether ``size`` more bytes bring the file closer to its target size."""
 
     def copy(self, copies: Copies, number: int) -> bool:
-        """Append a row group of a source, as it is; whether the file has reached its target size."""
+        """Append a row group of a source unchanged; whether the file has reached its target size."""
 
 
 class Format(Protocol):

@@ -49,7 +49,7 @@ def rewrite(
     Every call writes new files. After a failure it deletes them, as far as the storage allows.
 
     on_rows : called with the live rows read so far, after each batch; not for fragments of a Lance table.
-    spare : whether another core is free, asked before each source. Then a thread of its own decodes the source, and
+    spare : whether another core is free, asked before each source. If so, a separate thread decodes the source, and
         memory holds one more row group.
 
     Raises

@@ -18,8 +18,8 @@ __all__ = ["count_rows"]
 
 
 def count_rows(source: SourceFile, storage: Storage) -> int | None:
-    """Rows of one file, deleted ones included; ``None`` for a format that is not read here. Avro files have no footer:
-    the headers of their blocks are read, and the file with them.
+    """Rows of one file, deleted ones included; ``None`` for a format that this package can't read. Avro files have no
+    footer: the headers of their blocks are read, and the file with them.
 
     Raises
     ------

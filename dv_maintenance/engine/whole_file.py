@@ -42,8 +42,8 @@ class WholeReader:
             yield live.batch
 
     def live(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[LiveRows]:
-        """See ``protocols.Reader``. Raises as ``scan.scan``, and DamagedTableError if the file has another number of
-        rows than expected.
+        """See ``protocols.Reader``. Raises as ``scan.scan``, and DamagedTableError if the file has a different number
+        of rows than expected.
         """
         del predicate
         if span.start != 0 or self._shape.deleted(0, self.rows) == self.rows:

@@ -82,7 +82,7 @@ class RollingWriter:
         return self._file is None or (isinstance(self._file, TakesGroups) and self._file.takes(copies))
 
     def copy(self, copies: Copies, number: int, footer: Any, origins: Mapping[str, int]) -> None:
-        """Append a row group of a source, as it is. ``footer``, ``origins``: see :meth:`write`."""
+        """Append a row group of a source unchanged. ``footer``, ``origins``: see :meth:`write`."""
         size = compressed_bytes(footer.row_group(number), range(footer.num_columns))
         file = self._file
         if isinstance(file, TakesGroups) and not (file.accepts(footer, origins) and file.has_room(size)):

@@ -62,7 +62,7 @@ def _count(storage: Storage, path: str, size: int) -> int:
 
     def part(position: int, length: int) -> bytes:
         if position + length > size or length > _MAX_PART:
-            raise DamagedTableError(f"its footer names {length} bytes from byte {position} on, it has {size}")
+            raise DamagedTableError(f"its footer names {length} bytes from byte {position} on, but the file has {size}")
         if position >= start:
             return end[position - start : position - start + length]
         data = storage.get_range(path, position, length)

@@ -52,7 +52,7 @@ def library() -> ModuleType:
     if _numbers(version) < FLOOR:
         least = ".".join(map(str, FLOOR))
         raise RefusedError(
-            f"pylance {version} is too old: {least} is the first that works here, and before 6.0.1 a compaction could "
+            f"pylance {version} is too old: {least} is the oldest that works, and before 6.0.1 a compaction could "
             "bring deleted rows back",
             next_step=_INSTALL,
         )
@@ -140,7 +140,7 @@ def lance_errors(what: str, *, table: str | None = None, version: int | None = N
     DamagedTableError : a file is missing, or is not what it should be.
     StorageError : the storage did not answer.
     RefusedError : the table has something that this release of Lance does not read.
-    ConflictError : the commit lost against another one; nothing was committed.
+    ConflictError : the commit lost to a concurrent one; nothing was committed.
     """
     try:
         yield
@@ -156,7 +156,7 @@ def translated(error: BaseException, what: str, **place: Any) -> DvMaintenanceEr
     """The error that :func:`lance_errors` raises for one of Lance's; ``place``: table and version."""
     text = reason_of(error)
     if _CONFLICT.search(text):
-        return ConflictError(f"{what} lost against another one: {text}", **place)
+        return ConflictError(f"{what} lost to a concurrent commit: {text}", **place)
     if _MISSING.search(text):
         return DamagedTableError(
             f"{what} needs a file that does not exist: {text}",
@@ -164,10 +164,10 @@ def translated(error: BaseException, what: str, **place: Any) -> DvMaintenanceEr
             **place,
         )
     if _CUT.search(text):
-        return DamagedTableError(f"{what} is truncated: a file ends before what it should hold", **place)
+        return DamagedTableError(f"{what} is truncated: a file ends before the data it should hold", **place)
     if _STORAGE.search(text):
         # The text may quote signed URLs or headers: the cause is chained, the message names the kind.
         return StorageError(f"storage failed on {what}: {type(error).__name__}", **place)
     if _REFUSED.search(text):
-        return RefusedError(f"Lance does not read {what}: {text}", next_step="use a newer release of pylance", **place)
+        return RefusedError(f"Lance cannot read {what}: {text}", next_step="use a newer release of pylance", **place)
     return DamagedTableError(f"{what} cannot be read by Lance: {text}", **place)

@@ -1,7 +1,7 @@
 """The time zones in which the stripes of an ORC file were written, which Arrow does not report.
 
 Format: ORC v1 specification. A file ends with its footer, a postscript with the length of the footer, and one byte
-for the length of the postscript; a stripe ends with a footer of its own. Footers are compressed in chunks.
+for the length of the postscript; a stripe ends with its own footer. Footers are compressed in chunks.
 """
 
 from __future__ import annotations

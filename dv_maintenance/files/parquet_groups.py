@@ -1,7 +1,7 @@
 """Row groups of Parquet files as bytes: where their parts are, and their metadata after a move to another file.
 
-What is not named here is kept as it is, to the byte: encodings, statistics, sorting columns, fields of newer writers.
-Field ids are those of parquet.thrift (apache/parquet-format).
+Everything not named here is kept byte for byte: encodings, statistics, sorting columns, fields of newer writers. Field
+ids are those of parquet.thrift (apache/parquet-format).
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ def moved_offset_index(data: bytes, shift: int, pages: Sequence[int]) -> bytes:
     index = Struct.parse(data)
     old = [Struct.parse(item) for item in index.list(_LOCATIONS, STRUCT)]
     if [location.integer(_PAGE_OFFSET) for location in old] != list(pages):
-        raise ThriftError("an offset index names other pages than its column chunk has")
+        raise ThriftError("an offset index does not match the pages of its column chunk")
     locations = []
     for location, offset in zip(old, pages, strict=True):
         location.replace(_PAGE_OFFSET, number(I64, offset + shift))

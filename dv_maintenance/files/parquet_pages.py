@@ -53,7 +53,7 @@ class PageWalk:
         self._size, self._expected, self._dictionary = size, values, dictionary
         self._seen = self._values = 0
         self._at = 0  # where the current page begins
-        self._head = b""  # a header of which the end is missing
+        self._head = b""  # a header whose end is missing
         self._left = 0  # bytes of the current page that have not passed by
         self._crc: int | None = None
         self._sum = 0
@@ -107,7 +107,7 @@ class PageWalk:
 
     def _unfinished(self, length: int) -> int:
         if length >= _LONGEST_HEADER:
-            raise PageError("a page header has no end")
+            raise PageError("a page header does not end")
         return -1
 
     def _header(self, data: bytes) -> int:

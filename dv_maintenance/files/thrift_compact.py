@@ -248,7 +248,7 @@ def _end(data: bytes, at: int, kind: int, depth: int) -> int:
             return at
         kinds, at = (data[at] >> 4, data[at] & 0x0F), at + 1
     else:
-        raise ThriftError(f"there is no type {kind}")
+        raise ThriftError(f"unknown type {kind}")
     # As elements, booleans are a byte each.
     kinds = tuple(_BYTE if each in (_TRUE, _FALSE) else each for each in kinds)
     # Each element takes at least a byte: with a damaged size the loop ends with the bytes.

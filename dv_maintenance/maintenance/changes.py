@@ -49,7 +49,9 @@ def _batches(table: Table, feed: ChangeFeed) -> Iterator[pa.RecordBatch]:
                 yield pa.RecordBatch.from_arrays([*batch.columns, *_change_columns(task, batch)], schema=feed.schema)
     except DamagedTableError as error:
         error.table, error.version = table.uri, version
-        error.next_step = "if a vacuum deleted files of old versions, start at a later version; else restore the file"
+        error.next_step = (
+            "if a vacuum deleted files of old versions, start at a later version; otherwise restore the file"
+        )
         raise
 
 

@@ -62,8 +62,8 @@ CHECKS: Mapping[str, str] = {
     ERASE_WITHIN: "Will deleted rows be gone from storage in time?",
     "small_files": "How many files would merging small ones save?",
     RETENTION: "Does vacuum keep what is out of use long enough for running queries?",
-    "deletion_files": "Do all deletion files exist, and say what the table says where no checksum vouches for them?",
-    "manifest_lag": "Do the symlink manifests say what the table says?",
+    "deletion_files": "Do all deletion files exist and, where they have no checksum, agree with the table?",
+    "manifest_lag": "Do the symlink manifests agree with the table?",
     FSCK: "Are all footers and deletion vectors intact?",
 }
 # The log alone answers these.
@@ -187,7 +187,7 @@ def _unknown(name: str, error: Exception) -> Finding:
 def damaged(snapshot: Snapshot, damage: Sequence[Damage]) -> Finding:
     """The finding of :data:`READABLE` for a version whose files are missing or damaged."""
     numbers = {"version": snapshot.version, "files": snapshot.files.num_rows, "damaged": len(damage)}
-    return Finding(READABLE, "error", f"{_named(damage)}; dvm fsck says what repairs it", numbers, _rows(damage))
+    return Finding(READABLE, "error", f"{_named(damage)}; dvm fsck shows how to repair it", numbers, _rows(damage))
 
 
 def _readable(inspection: _Inspection, state: Health) -> Finding:
@@ -197,7 +197,7 @@ def _readable(inspection: _Inspection, state: Health) -> Finding:
     try:
         damage = inspection.damage()
     except StorageError as error:
-        reason = f"the log can be read; whether all files exist is unknown: {error}"
+        reason = f"the log can be read, but whether all files exist is unknown: {error}"
         return Finding(READABLE, "warn", "; ".join([reason, *state.warnings]), numbers)
     if damage:
         return damaged(snapshot, damage)
@@ -249,7 +249,7 @@ def _oldest_dv(inspection: _Inspection) -> Finding:
     if not oldest.exact:
         reason = (
             f"rows deleted at least {_about(age)} ago are still in live files; "
-            f"older commits were deleted, or are too many to read for a check{crossed}"
+            f"older commits were deleted, or are too many for a check to read{crossed}"
         )
         unsure = severity or ("warn" if limits.on else None)
         return Finding(OLDEST_DV, unsure, reason, {"at_least_seconds": age // 1000}, until=until)
@@ -317,7 +317,7 @@ def _retention(inspection: _Inspection) -> Finding:
     if expired is not None:
         size = sum(max(file.size, 0) for file in expired.files)
         numbers |= {"expired_files": len(expired.files), "reclaimable_bytes": size}
-        found = f"; {len(expired.files)} files ({format_size(size)}) are out of use for longer"
+        found = f"; {len(expired.files)} files ({format_size(size)}) have been out of use for longer"
         if expired.expiring:
             more = sum(each.bytes for each in expired.expiring)
             numbers |= {"expiring_bytes": more}
@@ -377,7 +377,7 @@ def _deletion_files_exist(inspection: _Inspection) -> Finding:
     with_dv = inspection.snapshot.files.num_rows - inspection.snapshot.files["dv_id"].null_count
     numbers = {"version": inspection.snapshot.version, "deletion_files": with_dv, "faults": len(concerned)}
     if concerned:
-        reason = f"{_named(concerned)}; dvm fsck says what repairs it"
+        reason = f"{_named(concerned)}; dvm fsck shows how to repair it"
         return Finding("deletion_files", "error", reason, numbers, _rows(concerned))
     reason = f"the files of all {with_dv} deletion vectors exist, and are large enough; fsck reads their bytes"
     return Finding("deletion_files", None, reason, numbers)
@@ -390,10 +390,8 @@ def _fsck(inspection: _Inspection) -> Finding:
     numbers |= {"bytes": report.bytes, "damaged": len(report.damage)}
     if report.damage:
         ways = " ".join(f"{each.how}{f' ({each.command})' if each.command else ''}" for each in report.remedies[:3])
-        return Finding(
-            FSCK, "error", f"{_named(report.damage)}. What repairs it: {ways}", numbers, _rows(report.damage)
-        )
-    unread = f"; {report.unread} files are of a format that is not read here" if report.unread else ""
+        return Finding(FSCK, "error", f"{_named(report.damage)}. To repair it: {ways}", numbers, _rows(report.damage))
+    unread = f"; {report.unread} files are in a format that this release can't read" if report.unread else ""
     reason = f"{report.footers} footers and {report.dvs} deletion vectors were read and agree with the log{unread}"
     return Finding(FSCK, None, reason, numbers)
 

@@ -1,4 +1,4 @@
-"""Turn a folder of Parquet files into a table: a log is written beside the files, which stay in place."""
+"""Turn a folder of Parquet files into a table: a log is written next to the files, which stay in place."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _find(storage: Storage) -> tuple[list[str], int]:
             raise RefusedError(
                 f"{path} is a link to a folder that holds files",
                 table=storage.uri,
-                next_step="put the folder itself in the place of the link, or remove the link",
+                next_step="replace the link with the folder itself, or remove it",
             )
     if not found:
         raise UsageError(
@@ -142,7 +142,7 @@ def _partition_order(table: Table, paths: Sequence[str]) -> list[str]:
             raise RefusedError(
                 f"{first[1]} is partitioned by {first[0] or 'nothing'}, {path} by {order or 'nothing'}",
                 table=table.uri,
-                next_step="convert folders of one layout, each by itself",
+                next_step="convert folders of different layouts separately",
             )
     return first[0]
 

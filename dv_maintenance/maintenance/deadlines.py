@@ -2,7 +2,7 @@
 
 Deleted rows are in three kinds of files: in live files with a deletion vector (DV), which wait for a purge, in files
 out of use, which wait for a vacuum, and in files that a vacuum set aside in quarantine, which wait for another one. The
-log of file changes (``tables.file_log``) tells them, with the times. A table without it only tells the first kind.
+log of file changes (``tables.file_log``) lists them, with the times. Without it only the first kind is known.
 
 Not counted are files that a compaction replaced before any of their rows was deleted. What was deleted later from the
 compacted file has the same deadline there, and the file that was replaced earlier expires earlier.
@@ -118,7 +118,7 @@ class ToErase:
         if self.forgotten:
             said.append(
                 f"{_count(self.forgotten)} out of use for more than {format_duration(2 * self.erasure.erase_within)}, "
-                "with all rows deleted before, must be vacuumed"
+                "with only rows deleted before that, must be vacuumed"
             )
         return [*said, *self.unknown] or ["no deleted rows are left in storage"]
 
@@ -142,7 +142,7 @@ def to_erase(table: Table, snapshot: Snapshot, policy: Policy, *, now: int) -> T
     """What the table has still to erase at the snapshot; ``None`` without ``Policy.erase_within``.
 
     Reads the log of twice that time, does a dry run of a lite vacuum, and looks for files that should be gone. Files
-    that only a tag, a clone or a pinned version keeps are found as long as the log tells of their removal.
+    that only a tag, a clone or a pinned version keeps are found as long as the log records their removal.
 
     now : epoch milliseconds.
 
@@ -155,7 +155,7 @@ def to_erase(table: Table, snapshot: Snapshot, policy: Policy, *, now: int) -> T
         return None
     has_dv = valid(snapshot.files["dv_id"])
     if not isinstance(table, FileLogTable):
-        silent = f"{table.format} tables don't tell which files out of use hold deleted rows"
+        silent = f"{table.format} tables don't record which files out of use hold deleted rows"
         return ToErase(erasure, _oldest_dv(table, snapshot, erasure, int(has_dv.sum())), unknown=(silent,))
     since = now - 2 * erasure.erase_within
     log = table.file_log(snapshot, since)
@@ -194,7 +194,7 @@ def _live(snapshot: Snapshot, log: FileLog, erasure: Erasure, has_dv: Bools, beg
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Gone:
-    """Files with deleted rows that were removed from the table, as the log tells. One entry per path.
+    """Files with deleted rows that were removed from the table, according to the log. One entry per path.
 
     oldest : when the first of their rows were deleted, epoch milliseconds.
     exact : whether the log goes back that far.

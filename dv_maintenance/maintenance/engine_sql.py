@@ -86,8 +86,7 @@ def engine_sql(
     catalog : the session's name of the table's catalog, or ``catalog.database.table`` if the path does not contain
         them.
 
-    Other writers may commit concurrently. Versions are therefore compared one by one, and only those whose commits
-    move rows.
+    Other writers may commit concurrently, so versions are compared one by one, and only those whose commits move rows.
 
     Raises
     ------
@@ -166,7 +165,7 @@ def _check_meant(table: EngineSqlTable, session: SqlSession, name: EngineName, b
         ) from error
     if found != [expected]:
         raise RefusedError(
-            f"{_spelled(name)} in the Spark session is another table, or at another version",
+            f"{_spelled(name)} in the Spark session is a different table, or at a different version",
             table=table.uri,
             version=before.version,
             next_step="name the catalog that has this table; run again if another writer has just rolled it back",
@@ -207,7 +206,7 @@ def _checked(table: EngineSqlTable, session: SqlSession, name: EngineName, versi
     try:
         return _compare(table, session, name, version)
     except DvMaintenanceError as error:
-        return _Comparison(version, "rows", f"version {version} is not checked: {error.message}")
+        return _Comparison(version, "rows", f"version {version} was not checked: {error.message}")
 
 
 def _compare(table: EngineSqlTable, session: SqlSession, name: EngineName, version: int) -> _Comparison | None:
@@ -232,9 +231,11 @@ def _compare(table: EngineSqlTable, session: SqlSession, name: EngineName, versi
     except RefusedError:  # our reader can't read the files
         return _compare_unread(table, session, name, old, new)
     if not old.schema.equals(new.schema):
-        problem = f"version {version} has other columns than the one before"
+        problem = f"version {version} has different columns from the one before"
     elif prints[0] != prints[1]:
-        problem = f"version {version} does not hold the rows of the one before ({prints[0].rows} and {prints[1].rows})"
+        problem = (
+            f"version {version} does not hold the same rows as the one before ({prints[0].rows} and {prints[1].rows})"
+        )
     return _Comparison(version, "content" if waiting is None else "keys", problem)
 
 
@@ -250,10 +251,12 @@ def _compare_unread(
     try:
         answers = [[tuple(row) for row in session.sql(str(query)).collect()] for query in queries]
     except Exception as error:  # noqa: BLE001 - the job ran: an unknown result is a finding
-        return _Comparison(new.version, "engine", f"version {new.version} is not checked: {_first_line(error)}")
+        return _Comparison(new.version, "engine", f"version {new.version} was not checked: {_first_line(error)}")
     problem = None
     if answers[0] != answers[1] or len(answers[0]) != 1:
-        problem = f"version {new.version} does not hold the rows of the one before, as the engine itself reads them"
+        problem = (
+            f"version {new.version} does not hold the same rows as the one before, as the engine itself reads them"
+        )
     return _Comparison(new.version, "engine", problem)
 
 
@@ -266,7 +269,7 @@ def _waited(table: EngineSqlTable, new: Snapshot, waiting: WaitingRows) -> str |
         return f"version {new.version} has a key twice: one of its rows should have been replaced"
     added = np.setdiff1d(_hashes(table, waiting.added), _hashes(table, waiting.taken))
     lost = len(np.setdiff1d(added, found))
-    return f"version {new.version} lacks {lost} rows that waited to be seen" if lost else None
+    return f"version {new.version} lacks {lost} rows that were waiting for compaction" if lost else None
 
 
 def _hashes(table: Table, tasks: Iterable[ScanTask]) -> Any:

@@ -65,7 +65,7 @@ def chosen_schema(snapshot: Snapshot, columns: Sequence[str] | None, limit: int 
     """The schema of the columns that :func:`read` was asked for, whose errors it raises."""
     schema = snapshot.schema
     if limit is not None and limit < 0:
-        raise UsageError(f"the limit is negative: {limit}", table=snapshot.table, next_step="give a number from 0 up")
+        raise UsageError(f"the limit is negative: {limit}", table=snapshot.table, next_step="give 0 or more")
     if columns is not None:
         unknown = [name for name in columns if name not in schema.names]
         twice = [name for name, times in Counter(columns).items() if times > 1]
@@ -112,7 +112,7 @@ def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str
     try:
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=extension, dir=os.path.dirname(output) or ".")
     except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}", next_step="choose another place") from error
+        raise UsageError(f"cannot write {output}: {error.strerror}", next_step="choose another path") from error
     try:
         with os.fdopen(handle, "wb") as file:
             rows = _WRITERS[extension](schema, batches, file)

@@ -67,7 +67,7 @@ def restore(
     ConflictError, StorageError, UnsupportedFeatureError : see ``Table.commit``.
     """
     if not isinstance(table, RestorableTable):
-        raise RefusedError(f"{table.format} tables can't be restored here", table=table.uri)
+        raise RefusedError(f"{table.format} tables can't be restored by this release", table=table.uri)
     result = table.restore(
         version=version,
         timestamp=timestamp,

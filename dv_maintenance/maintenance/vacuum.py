@@ -43,7 +43,8 @@ class VacuumReport:
         even if none of them had expired.
     quarantine : the folder to which the files were moved instead of being deleted.
     emptied : files of earlier runs that were deleted from the quarantine.
-    expiring : data files inside the retention, by the day on which they can go; ``None`` if the table doesn't tell.
+    expiring : data files inside the retention, by the day on which they can go; ``None`` if the table does not record
+        it.
     """
 
     table: str

@@ -137,7 +137,7 @@ def _checked(snapshot: Snapshot, columns: Sequence[str]) -> tuple[str, ...]:
         elif name in snapshot.partition_columns:
             problem = f"{name!r} is a partition column: it already separates the files"
         elif types.is_nested(type_ := snapshot.schema.field(name).type) or types.is_null(type_):
-            problem = f"column {name!r} of type {type_} has no order"
+            problem = f"column {name!r} of type {type_} cannot be ordered"
     if problem:
         others = [name for name in snapshot.schema.names if name not in snapshot.partition_columns]
         raise UsageError(

@@ -47,7 +47,7 @@ def within_budget(
 
     Except for the first table, nothing starts after ``budget`` seconds. What has started gets ``patience`` seconds
     more. A probe or a call that used the whole budget without an answer counts as failed (StorageError), so that its
-    table does not come first for ever.
+    table does not come first forever.
     """
     deadline = time.monotonic() + budget
     started: dict[int, float] = {}

@@ -73,7 +73,7 @@ class Picture:
         return cls(tuple(bars[:_MOST_BARS]), len(bars), alt, caption, note) if bars else None
 
     def svg(self) -> str:
-        """All the bars, as an image of its own."""
+        """All the bars, as a standalone image."""
         return _svg(self._chosen(len(self.bars)))
 
     def markdown(self) -> str:

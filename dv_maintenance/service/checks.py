@@ -1,7 +1,7 @@
 """The checks of a watched table: which ones it has, and what they found.
 
-Those that need only the log are evaluated by every look at a changed table and by every run that maintained it, so
-that their results are never older than the last of these.
+Every inspection of a changed table, and every run that maintained it, evaluates the checks that need only the log, so
+their results are never older than the last of these.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ PARTITIONS: Final = "partitions"
 # The question that each check answers.
 CHECKS: Mapping[str, str] = {
     **TABLE_CHECKS,
-    PARTITIONS: "Which partitions have work now that the policy asks for?",
+    PARTITIONS: "Which partitions have work due under the policy?",
 }
 _NAMED: Final = 5
 
@@ -72,8 +72,8 @@ _NAMED: Final = 5
 def check_names(watched: WatchedTable) -> list[str]:
     """The checks of a table, in the order of ``CHECKS``: the one for manifests only if the table has that job, the one
     for deletion files unless its format is known to have checksums, the one for deadlines only if the policy has one,
-    the one for partitions only if they can be optimized. Without ``FSCK``, which reads far more than the
-    others and has a schedule of its own.
+    the one for partitions only if they can be optimized. Without ``FSCK``, which reads far more than the others and has
+    its own schedule.
     """
     without = {FSCK} if "manifest" in watched.jobs else {FSCK, "manifest_lag"}
     known = known_format(watched.format)
@@ -146,7 +146,7 @@ def work_left(watched: WatchedTable, snapshot: Snapshot, plan: MaintenancePlan |
     said = [shortened(name) for name in names[:_NAMED]]
     said += [f"{len(names) - _NAMED:,} more"] if len(names) > _NAMED else []
     said += ["files in no partition of the orchestrator"] if None in rows else []
-    reason = f"{len(rows):,} of {count(len(live), 'partition')} with files have work that is due: {', '.join(said)}"
+    reason = f"{len(rows):,} of {count(len(live), 'partition')} with files have work due: {', '.join(said)}"
     listed = [rows[name] for name in (*names, *(key for key in rows if key is None))]
     return Finding(PARTITIONS, "warn", reason, numbers, listed)
 
@@ -161,10 +161,10 @@ def check_opened(watched: WatchedTable, table: Table) -> list[Finding]:
 
 
 class Looks:
-    """Checks of one table at each look, with what the last one found out. Not for several threads at a time.
+    """Checks of one table at each inspection, with what the last one found out. Not thread-safe.
 
-    The age of the oldest deletion vector (DV) is the only answer that needs older commits. A look asks for it again
-    only if a file lost its DV since the last one: other DVs are younger.
+    The age of the oldest deletion vector (DV) is the only answer that needs older commits. It is looked up again only
+    if a file lost its DV since the last inspection: other DVs are younger.
     """
 
     def __init__(self) -> None:

@@ -70,7 +70,7 @@ class RunRequest:
 
 
 def together(requests: Sequence[RunRequest], most: int = SHARED_BY) -> list[tuple[RunRequest, ...]]:
-    """The requests by the run that serves them, in order: vacuums share runs, everything else has a run of its own.
+    """The requests by the run that serves them, in order: vacuums share runs, everything else runs separately.
 
     So does a vacuum that failed before: if it ended the process, it would take the others with it again.
     """
@@ -96,7 +96,7 @@ def key_of(group: Sequence[RunRequest]) -> str:
 def runs_of(inspection: Inspection, last_vacuum: int | None = None) -> list[RunRequest]:
     """The runs that the due work needs, in order.
 
-    A vacuum has a run of its own: a rewrite that fails, or crashes the process, does not prevent it.
+    A vacuum runs separately: a rewrite that fails, or crashes the process, does not prevent it.
 
     last_vacuum : end of the last vacuum, epoch milliseconds. In some formats a vacuum creates no version.
     """

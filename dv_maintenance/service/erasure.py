@@ -52,16 +52,17 @@ def purge_erased_rows(
     last = max(deleted["version_after"], purged.report["version_after"])
     erased |= {"version_after": last, "verified": purged.report["verified"]}
     if since is not None and last == deleted["version_before"]:
-        reason = "No row has such a key. Rows deleted before this run remain in their files: purge_all purges them."
+        reason = (
+            "No row has any of these keys. Rows deleted before this run remain in their files: purge_all purges them."
+        )
         return replace(_outcome(reason, erased, purged), problems=())
     try:
         moment = removable_from(table, watched.policy.retention)
     except RefusedError as error:
-        kept = f"{purged.reason} The old files are kept, with the rows in them: {error.message}."
+        kept = f"{purged.reason} The old files, which still hold the rows, are kept: {error.message}."
         return _outcome(kept, erased, purged)
     reason = (
-        f"{purged.reason} The old files hold the rows until a vacuum, which may delete them from "
-        f"{iso_timestamp(moment)} on."
+        f"{purged.reason} The old files still hold the rows; a vacuum may delete them from {iso_timestamp(moment)} on."
     )
     outcome = _outcome(reason, {**erased, "removable_from": moment}, purged)
     numbers = {name: number for name, number in outcome.numbers.items() if name != "removable_from"}

@@ -51,8 +51,8 @@ class Orchestrator(Protocol):
         """Version and data version of the newest observation. Called from threads."""
 
     def downstream(self, table: WatchedTable, now: int) -> Reads | None:
-        """The reads of the table by its downstream assets; ``None`` if nothing is known of them. Called from threads.
-        ``now``: epoch milliseconds.
+        """The reads of the table by its downstream assets; ``None`` if they are unknown. Called from threads. ``now``:
+        epoch milliseconds.
         """
 
     def partition_keys(self, table: WatchedTable) -> Sequence[str]:

@@ -40,7 +40,7 @@ def check_file(path: str, *, open_tables: bool = False) -> Outcome:
     named = " and ".join(count(number, what) for number, what in ((tables, "table"), (folders, "folder")) if number)
     report: dict[str, Any] = {"file": path, "tables": tables, "folders": folders}
     if not open_tables:
-        return Outcome(f"{path}: {named}, no mistake found. No table was opened.", report=report)
+        return Outcome(f"{path}: {named}, no mistakes found. No table was opened.", report=report)
     opened = [row for config, document in read for row in _opened(config, document)]
     problems = tuple(f"{row['name']}: {row['error']}" for row in opened if row["error"])
     found = count(len(opened), "table")

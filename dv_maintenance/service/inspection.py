@@ -92,7 +92,7 @@ class Seen:
 
     snapshot : set if the inspection read one: at a new version, under new settings, or when time made a run due.
     expired : set if the inspection searched for expired files.
-    kept : the snapshots of earlier looks to build on; ``None``: each is read in full.
+    kept : the snapshots of earlier inspections to build on; ``None``: each is read in full.
     """
 
     snapshot: Snapshot | None = None
@@ -143,7 +143,7 @@ def inspect_table(
 
     ``optimize`` is due when a run is worth its start; see ``meter.decide``. ``vacuum`` is due when the log has enough
     expired files; they are searched every ``vacuum_every``, as files expire without a commit. ``manifest`` is due when
-    the table's files changed after its manifests were written, and never in formats with manifests of their own.
+    the table's files changed after its manifests were written, and never in formats that write their own manifests.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def read_state(body: Any) -> dict[str, Inspection]:
     try:
         return _state_adapter().validate_json(orjson.dumps(body))
     except (ValidationError, TypeError) as error:
-        raise UsageError("the state is not that of a watch", next_step="start without a state") from error
+        raise UsageError("the state was not written by dvm watch", next_step="start without a state") from error
 
 
 def reads_now(entry: WatchedTable, downstream: Downstream = lambda _now: None) -> ReadsNow:
@@ -289,7 +289,7 @@ def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int, see
         why.append(f"{len(expired.files)} files ({format_size(size)}) {out_of_use}")
     # Files that were set aside are deleted by a later vacuum: a quiet table has no other reason for one.
     if policy.quarantine and overdue(table.storage, now - policy.quarantine_retention):
-        why.append(f"files are in quarantine for more than {format_duration(policy.quarantine_retention)}")
+        why.append(f"files have been in quarantine for more than {format_duration(policy.quarantine_retention)}")
     return _with(found, "vacuum", tuple(why))
 
 

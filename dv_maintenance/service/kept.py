@@ -1,7 +1,7 @@
-"""What looks keep from one tick to the next: the last snapshot of each table, in the memory of this process.
+"""What inspections keep from one tick to the next: the last snapshot of each table, in the memory of this process.
 
-A look at a table whose log grew by a few commits builds on the kept snapshot (``tables.looks``). Decisions are never
-kept: health and plan are computed from the snapshot, whatever it was built from. A run knows nothing of this.
+If a table's log grew by a few commits, an inspection builds on the kept snapshot (``tables.looks``). Decisions are
+never kept: health and plan are computed from the snapshot, no matter what it was built from. Runs do not use it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Kept:
 
 
 class KeptSnapshots:
-    """The last snapshots, those that were used least recently forgotten first. Safe to use from several threads.
+    """The last snapshots; the least recently used are dropped first. Thread-safe.
 
     limit : bytes of all; one that needs more than half is not kept.
     clock : seconds.

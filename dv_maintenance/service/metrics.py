@@ -46,7 +46,7 @@ _GAUGES: Final[dict[str, tuple[str, _Value]]] = {
     "dvm_deleted_rows": ("Rows that are deleted, but still in live files.", lambda table, _: table.deleted_rows),
     "dvm_deleted_ratio": ("Share of the rows in live files that are deleted.", lambda table, _: table.deleted_ratio),
     "dvm_oldest_dv_age_seconds": (
-        "Since when rows are deleted that are still in live files, at least; 0 without any.",
+        "Minimum age of the oldest deleted rows that are still in live files; 0 if there are none.",
         _age,
     ),
     "dvm_vacuum_removable_bytes": (
@@ -88,7 +88,7 @@ def exposition(tables: Iterable[LakeTable], now: int | None = None, runs: Iterab
         lines += _head(name, text)
         samples = ((_labels(each), value(each, now)) for each in rows)
         lines += [f"{name}{{{labels}}} {number:.15g}" for labels, number in samples if number is not None]
-    lines += _head("dvm_due", "Whether a run of the job is worth its start.")
+    lines += _head("dvm_due", "Whether the job is due.")
     lines += [
         f'dvm_due{{{_labels(each)},job="{job}"}} {int(job in each.due)}'
         for each in rows
@@ -123,7 +123,7 @@ def publish(text: str, target: str) -> None:
         _write(text, target)
     else:
         raise UsageError(
-            "metrics go to a file .prom or to the http:// address of a push gateway",
+            "metrics go to a .prom file or to the http:// address of a push gateway",
             next_step="name a file in the folder of the node exporter's textfile collector, or a gateway",
         )
 

@@ -1,8 +1,9 @@
 """One run that works through many tables within a window and a budget, on one engine.
 
 Each table is planned first. The steps of all tables then compete for the time; see ``scheduling.allocate``. They run a
-slice at a time: after each slice the time left is measured, and nothing starts that may not finish. What is slower than
-everything before it is stopped in time for a commit, and not committed. A table that fails does not stop the others.
+slice at a time: after each slice the time left is measured, and nothing starts that may not finish. A step that is
+slower than everything before it is stopped in time for a commit, and is not committed. A table that fails does not stop
+the others.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ class NightTable:
     """What became of a table.
 
     outcome : with the reason; ``None`` if it failed.
-    waited_since : epoch milliseconds if work is left for another night that readers have paid for, or a deadline needs;
-        ``None`` if everything due was done, or nothing was.
+    waited_since : epoch milliseconds, if work that readers have paid for, or that a deadline needs, is left for another
+        night; ``None`` if everything due was done, or nothing was.
     """
 
     table: WatchedTable
@@ -190,7 +191,7 @@ class _Planned:
         for each in part:
             if each.id in self.steps:
                 self.waits[each.id] = (
-                    f"Stopped at the end of the time, and not committed: after {minutes(seconds)}, estimated "
+                    f"Stopped when the time was up, and not committed: after {minutes(seconds)}, estimated "
                     f"{minutes(estimated)}."
                 )
 
@@ -372,8 +373,8 @@ class Night:
                 planned.stopped(part, seconds)
                 estimated = minutes(sum(each.seconds for each in part))
                 self.stopped.append(
-                    f"{name}: steps estimated at {estimated} were stopped after {minutes(seconds)}, at the end of the "
-                    "time. Lengthen window or budget, or run 'dvm apply' for this table at another time."
+                    f"{name}: steps estimated at {estimated} were stopped after {minutes(seconds)}, when the time was "
+                    "up. Lengthen window or budget, or run 'dvm apply' for this table at another time."
                 )
                 _log.warning("%s", self.stopped[-1])
                 return True

@@ -38,7 +38,7 @@ class Observation:
     ``due_keys`` : partitions to optimize, see ``partitions.due_keys``.
     ``snapshot`` : set only for a table with ``partitions``, and only if it changed.
     ``findings`` : of the checks that need only the log, if the table or its settings changed, or if a limit was crossed
-        with time; ``None``: those of the last look hold.
+        with time; ``None``: those of the last inspection still hold.
     """
 
     inspection: Inspection
@@ -184,5 +184,5 @@ def _damage(table: Table, snapshot: Snapshot) -> Finding | None:
     try:
         damage = damage_of(table, snapshot, most=FEW)
     except StorageError:
-        return None  # the log can be read: whoever watches it need not have the right to look at files
+        return None  # the log can be read: a process that watches it need not have access to the files
     return damaged(snapshot, damage) if damage else None

@@ -1,7 +1,7 @@
 """Rows of a version, and rows that a range of versions changed: counted, or written to a file, in this process.
 
-A face that shows rows passes a file of its own: :func:`~dv_maintenance.maintenance.read.write_rows` decides how each
-type reads as JSON.
+A face that shows rows passes its own file: :func:`~dv_maintenance.maintenance.read.write_rows` decides how each type
+reads as JSON.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def rows_where(
     columns: Sequence[str] | None = None,
     limit: int | None = None,
 ) -> Outcome:
-    """The live rows for which a condition in Spark SQL is true; else as :func:`rows`.
+    """The live rows for which a condition in Spark SQL is true; otherwise as :func:`rows`.
 
     Raises
     ------

@@ -94,10 +94,10 @@ def reads_of(
     logs: EventLogs = _SHARED,
 ) -> tuple[Reads | None, tuple[str, ...]]:
     """The reads of a table, and warnings. Event logs come first, then downstream assets, then the declared rate, then
-    what was observed for less than a day. ``None``: nothing is known, and the ratio decides.
+    what was observed for less than a day. ``None``: no reads are known, and the ratio decides.
 
     reads_per_day : of the table's policy.
-    downstream : what :func:`downstream_reads` returned; ``None`` where no orchestrator is at hand.
+    downstream : what :func:`downstream_reads` returned; ``None`` without an orchestrator.
     now : epoch milliseconds.
     """
     warnings: list[str] = []
@@ -125,15 +125,15 @@ def _problems(found: SparkReads, reads: Reads | None, now: int) -> Iterator[str]
     if len(found.problems) > _SHOWN:
         yield f"{len(found.problems) - _SHOWN} more such problems"
     if found.until is None:
-        yield "there is no event in them"
+        yield "they contain no events"
     elif now - found.until > _STALE:
         age = format_duration((now - found.until) // _DAY * _DAY)
-        yield f"the last event is {age} old; the mean rate of the time before is assumed since then"
+        yield f"the last event is {age} old; the mean rate before that is assumed since then"
     if reads is None and (unlocated := found.unlocated()):
         names = sorted(unlocated, key=lambda name: -unlocated[name])
         total = sum(unlocated.values())
         more = ", ..." if len(names) > _SHOWN else ""
         yield (
-            f"no scan of this table; the plans of {total} scans do not show where their table is "
+            f"no scans of this table; the plans of {total} scans do not show where their tables are "
             f"({', '.join(names[:_SHOWN])}{more})"
         )

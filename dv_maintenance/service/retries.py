@@ -16,7 +16,7 @@ class Failures:
 
     ``count`` : how many.
     ``ended`` : when the last one ended, epoch milliseconds; 0 without any.
-    ``refusal`` : its error, if the same run would meet it again; ``None``: it may have passed.
+    ``refusal`` : its error, if it would recur in the same run; ``None``: it may have passed.
     ``damage`` : that error is about the table's files, which somebody can restore without a commit.
     """
 
@@ -30,8 +30,8 @@ def next_try(failures: Failures, readable_since: int | None, at_once: int) -> in
     """The earliest time of the next run, epoch milliseconds; 0: now. ``None``: not before the table, its settings or
     the release of this package changes.
 
-    Errors that may pass: ``at_once`` runs, then one after an hour, two hours, four, and so on up to a day. A damaged
-    table waits like that from its first failure, unless the damage was seen to be gone since.
+    Transient errors: ``at_once`` runs, then one after an hour, two hours, four, and so on up to a day. A damaged table
+    waits like that from its first failure, unless the damage was seen to be gone since.
 
     readable_since : since when the newest version can be read, epoch milliseconds; 0: it can't; ``None``: not known.
     """

@@ -75,16 +75,16 @@ class Settings(_Written):
 class Table(Settings):
     """One table."""
 
-    path: str = Field(description="Path or URI; relative ones start at the YAML file's folder.")
+    path: str = Field(description="Path or URI; relative paths start at the YAML file's folder.")
     name: str | None = Field(
-        default=None, description="The table's name, its parts divided by slashes; by default the path's last part."
+        default=None, description="The table's name, its parts separated by slashes; by default the path's last part."
     )
 
 
 class Folder(Settings):
     """Every table below a folder or prefix."""
 
-    path: str = Field(description="Folder or prefix; relative ones start at the YAML file's folder.")
+    path: str = Field(description="Folder or prefix; relative paths start at the YAML file's folder.")
     name: str | None = Field(default=None, description="Prefix of the tables' names.")
     include: Sequence[str] | None = Field(
         default=None, description="Patterns of paths below the folder; all by default."
@@ -93,12 +93,12 @@ class Folder(Settings):
 
 
 class Schedule(_Written):
-    """When all tables are maintained, whatever a sensor found."""
+    """When all tables are maintained, regardless of the sensor."""
 
     cron: str
     vacuum_cron: str | None = Field(
         default=None,
-        description="Vacuums get a job and a schedule of their own, so that no rewrite that fails delays them.",
+        description="Gives vacuums their own job and schedule, so that a failed rewrite never delays them.",
     )
     fsck_cron: str | None = Field(
         default=None,
@@ -127,7 +127,7 @@ class Spark(_Written):
     """The engine that rewrites run on."""
 
     master: str = Field(default="local[*]", description="Spark master, or sc://host:15002 for Spark Connect.")
-    conf: Mapping[str, str] = Field(default_factory=dict, description="Spark settings of a session that is started.")
+    conf: Mapping[str, str] = Field(default_factory=dict, description="Spark settings for the session that it starts.")
     engine: Literal["spark", "local", "auto"] = Field(
         default="spark", description="local: in the run's own process; auto: there if it reads at most 1 GiB of files."
     )
@@ -148,14 +148,14 @@ class Report(_Written):
     """When the report of all tables is refreshed."""
 
     every_seconds: int = Field(
-        default=3600, ge=1, description="The sensor refreshes it if tables changed, at most so often."
+        default=3600, ge=1, description="The sensor refreshes it if tables changed, at most this often."
     )
     metrics: str | None = Field(
         default=None,
         repr=False,
-        description="For Prometheus: a file .prom of the textfile collector, or the URL of a push gateway.",
+        description="For Prometheus: a .prom file for the textfile collector, or the URL of a push gateway.",
     )
-    cron: str | None = Field(default=None, description="A schedule refreshes it then, whatever the sensor found.")
+    cron: str | None = Field(default=None, description="A schedule also refreshes it then, whatever the sensor found.")
     timezone: str = "UTC"
 
 

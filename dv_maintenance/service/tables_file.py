@@ -103,7 +103,7 @@ class _Settings(settings.Settings):
 
 
 class WatchedTable(_Settings):
-    """One table. ``name``: the last part of the path unless given."""
+    """One table. ``name`` defaults to the last part of the path."""
 
     name: str = Field(min_length=1)
     path: str = Field(min_length=1)
@@ -111,7 +111,7 @@ class WatchedTable(_Settings):
 
     @property
     def job_names(self) -> Mapping[Job, str]:
-        """What a face calls the table's jobs, where not by its own rule."""
+        """Names that a face gives to the table's jobs, where they differ from its own rule."""
         return self._job_names
 
     def with_job_names(self, names: Mapping[Job, str]) -> Self:
@@ -354,7 +354,7 @@ def _resolved(value: Any, place: Location, document: Document) -> Any:
         if env is None:
             raise UsageError(
                 f"a template that only Dagster can resolve ({document.where(place)})",
-                next_step="use {{ env.NAME }} in files that other faces read",
+                next_step="use {{ env.NAME }} in files that Airflow or the command line also reads",
             )
         if env[1] not in os.environ:
             raise UsageError(f"environment variable {env[1]} is not set ({document.where(place)})")

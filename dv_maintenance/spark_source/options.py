@@ -73,7 +73,7 @@ class ReadOptions:
 
 def _version(text: str) -> int:
     if not re.fullmatch(r"\d{1,18}", text.strip()):
-        raise UsageError(f"versionAsOf {text!r} is not a version", next_step="give a number from 0 up")
+        raise UsageError(f"versionAsOf {text!r} is not a version", next_step="give 0 or more")
     return int(text)
 
 
@@ -93,7 +93,7 @@ def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise UsageError(f"timeZone {name!r} is not known", next_step="give a name such as Europe/Berlin") from None
+        raise UsageError(f"timeZone {name!r} is unknown", next_step="give a name such as Europe/Berlin") from None
 
 
 def _columns(text: str) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ class Split(InputPartition):
 
 
 class DvDeltaReader(DataSourceReader):
-    """Holds little, as it is sent to every task; ``partitions`` looks the files up."""
+    """Small, because it is sent to every task; ``partitions`` looks up the files."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options

@@ -292,7 +292,7 @@ class Storage(Place):
                     self.access.unlink(staged)
                 raise StorageError(
                     f"{path} could not be written: {error.strerror}",
-                    next_step="check the disk's space and the permissions, then run again",
+                    next_step="check the disk space and the permissions, then run again",
                 ) from error
 
     def create(self, path: str, data: bytes, *, staging: str | None = None) -> None:

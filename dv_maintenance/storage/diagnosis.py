@@ -27,7 +27,7 @@ _SCHEMES: Final = "use a path, or a URI that begins with s3://, gs://, az://, ab
 
 # Statuses without a rule of their own: what to do.
 _STATUS: Final = {
-    "400": "check the bucket's name, the region and the options of the storage",
+    "400": "check the bucket's name, the region and the storage options",
     "401": "check the credentials: they may be wrong or expired",
     "403": "check that these credentials may list, read and, for maintenance, write and delete below the table",
     "404": "check the bucket's or container's name, and the endpoint if there is one",
@@ -38,15 +38,15 @@ _CODES: Final = {
     "AuthorizationHeaderMalformed": _REGION,
     "PermanentRedirect": _REGION,
     "IllegalLocationConstraintException": _REGION,
-    "RequestTimeTooSkewed": "set this machine's clock",
+    "RequestTimeTooSkewed": "correct this machine's clock",
     "ExpiredToken": "the session token is expired: get new credentials",
     "InvalidAccessKeyId": "check the access key and the endpoint: the store does not know the key",
     "SignatureDoesNotMatch": "check the secret key",
 }
 _ERRNO: Final = {
     errno.EROFS: "mount the file system for writing",
-    errno.EACCES: "check the rights of this user on the folder",
-    errno.EPERM: "check the rights of this user on the folder",
+    errno.EACCES: "check the permissions of this user on the folder",
+    errno.EPERM: "check the permissions of this user on the folder",
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space, or raise the quota",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
@@ -120,12 +120,14 @@ def _of_connection(text: str) -> Diagnosis | None:
     if host is None:
         return None
     if "BadScheme" in text or "builder error" in text:
-        return Diagnosis(f"{host} is not reached by TLS", "pass --storage-option allow_http=true if that is meant")
+        return Diagnosis(
+            f"{host} would be reached without TLS", "pass --storage-option allow_http=true if that is intended"
+        )
     for sign, what, step in (
-        ("dns error", f"the host {host} is not known", "check the endpoint's or the account's name, and the network"),
+        ("dns error", f"the host {host} is unknown", "check the endpoint's or the account's name, and the network"),
         ("Connection refused", f"{host} refused the connection", "check the endpoint and its port"),
         ("InvalidContentType", f"{host} does not speak TLS", "write http:// and pass --storage-option allow_http=true"),
-        ("certificate", f"the certificate of {host} is not trusted", "install its authority's certificate"),
+        ("certificate", f"the certificate of {host} is not trusted", "install the certificate of its authority"),
         ("timed out", f"{host} did not answer in time", _USUAL),
         ("TimedOut", f"{host} did not answer in time", _USUAL),
     ):

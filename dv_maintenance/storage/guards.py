@@ -45,7 +45,7 @@ class Fence:
 
         Raises
         ------
-        RefusedError : it is outside the table, or beyond a link.
+        RefusedError : it is outside the table, or reached through a link.
         """
         root, rest = self._below(path)
         if not NO_NAMES.isdisjoint(rest.split("/")):
@@ -53,7 +53,7 @@ class Fence:
         with storage_errors(path):
             link = self._link(root, rest.rpartition("/")[0]) if root else None
         if link is not None:
-            raise self.refused(f"{path} lies beyond {link}, which is a link")
+            raise self.refused(f"{path} leads through {link}, which is a link")
 
     def beyond_link(self, path: str) -> bool:
         """Whether, on local disk, one of the folders between the table's root and ``path`` is a link."""
@@ -64,9 +64,9 @@ class Fence:
 
     def refused(self, problem: str) -> RefusedError:
         return RefusedError(
-            f"nothing is written or deleted there: {problem}",
+            f"refusing to write or delete there: {problem}",
             table=self.uri,
-            next_step="replace the link by the folder itself, or remove the path from the table",
+            next_step="replace the link with the folder itself, or remove the path from the table",
         )
 
     def _below(self, path: str) -> tuple[str, str]:

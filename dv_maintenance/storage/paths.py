@@ -144,4 +144,4 @@ def _refuse_secrets(place: str) -> None:
         problem = "the table's URI contains a query, such as a token"
     else:
         return
-    raise UsageError(problem, table=redacted(place), next_step="leave it out, and give it as a storage option")
+    raise UsageError(problem, table=redacted(place), next_step="remove it, and pass it as a storage option")

@@ -1,4 +1,4 @@
-"""Table formats. ``open_table`` finds out which one lies at a place."""
+"""Table formats. ``open_table`` detects the format of the table at a path."""
 
 from __future__ import annotations
 

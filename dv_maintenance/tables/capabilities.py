@@ -1,7 +1,7 @@
 """What some formats can do beyond ``Table``: ordering, change feeds, restore, downgrade, checkpoints, engine SQL,
 clones to protect, manifests to rename.
 
-Each capability is a protocol of its own, so that a verb can check for it with ``isinstance``.
+Each capability is a separate protocol, so that a verb can check for it with ``isinstance``.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ class RestorableTable(Table, Protocol):
 
         ``vacuums_over``: versions at which vacuums began that have ended, though the history does not record it.
 
-        Raises UsageError (the version does not exist), RefusedError (files of it are missing, a vacuum is at work, or
+        Raises UsageError (the version does not exist), RefusedError (files of it are missing, a vacuum is running, or
         the format forbids it), ConflictError when the race is lost ``max_attempts`` times.
         """
 
@@ -409,7 +409,8 @@ class RenamableManifestsTable(Table, Protocol):
     """A table whose format has two naming schemes for manifests."""
 
     def rename_manifests(self, *, dry_run: bool = False, now: int | None = None) -> RenamedManifests:
-        """Rename all manifests to the new scheme; continue where an interrupted run stopped. Not safe beside writers.
+        """Rename all manifests to the new scheme; continue where an interrupted run stopped. Not safe while writers are
+        active.
 
         ``now``: epoch milliseconds. Raises RefusedError (another process is writing), ConflictError.
         """

@@ -47,9 +47,9 @@ class FileCommit:
 
     timestamp : epoch milliseconds, as in ``HistoryEntry``. The clock of a writer may go back: the order is by version.
     operation : as in ``HistoryEntry``.
-    data_changed : ``False`` for compactions and other commits that leave every answer as it was.
-    ours : whether this package wrote it, in any release; ``None`` where the commit doesn't tell: Lance's library
-        commits rewrites and indices for this package as for others.
+    data_changed : ``False`` for compactions and other commits that change no query result.
+    ours : whether this package wrote it, in any release; ``None`` if the commit does not say: Lance's library commits
+        rewrites and indices for this package as for others.
     """
 
     version: int
@@ -82,8 +82,8 @@ class FileLogTable(Table, Protocol):
     def file_log(self, snapshot: Snapshot, since: int) -> FileLog:
         """The commits after the newest one before ``since`` (epoch milliseconds), up to the snapshot's version.
 
-        Reads nothing that is older, except where only a commit itself tells its time: then a few more. Commits that
-        were cleaned up are left out, see ``FileLog.complete``.
+        Reads nothing that is older, except for a few more commits where only a commit itself records its time. Commits
+        that were cleaned up are left out, see ``FileLog.complete``.
 
         Raises
         ------

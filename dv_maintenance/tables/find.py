@@ -59,7 +59,7 @@ def find_tables(
             seen += len(todo)
             if seen > _MAX_FOLDERS:
                 raise UsageError(
-                    f"more than {_MAX_FOLDERS:,} folders here to look for tables",
+                    f"more than {_MAX_FOLDERS:,} folders here to search for tables",
                     table=storage.uri,
                     next_step="name a folder closer to the tables",
                 )

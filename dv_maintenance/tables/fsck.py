@@ -1,4 +1,4 @@
-"""What a reader of a version opens beside the log: the files that ``fsck`` looks for, and how a format repairs damage.
+"""What a reader of a version opens besides the log: the files that ``fsck`` checks, and how a format repairs damage.
 
 The format says which files are needed, and what its own engine offers. Looking for them, reading them and judging what
 was found is the same for all formats: ``maintenance.fsck``.

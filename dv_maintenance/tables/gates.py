@@ -94,5 +94,5 @@ def wrong(base: Snapshot, what: str) -> VerificationError:
         table=base.table,
         version=base.version,
         done="new files may have been written, nothing was committed",
-        next_step="report this together with the plan; vacuum deletes the files that no commit names",
+        next_step="report this bug and attach the plan; vacuum deletes the files that no commit names",
     )

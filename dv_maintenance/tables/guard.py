@@ -83,7 +83,7 @@ class VacuumGuard:
         """Refuse protected streams for a format whose stream checkpoints can't be read here. Raises RefusedError."""
         if self.streams:
             raise RefusedError(
-                f"checkpoints of streams do not say what they have yet to read of {format_name} tables",
+                f"stream checkpoints do not record what they have yet to read from {format_name} tables",
                 table=table,
                 next_step=next_step,
             )

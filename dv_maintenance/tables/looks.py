@@ -14,7 +14,9 @@ __all__ = ["AdvancingTable"]
 
 @runtime_checkable
 class AdvancingTable(Table, Protocol):
-    """For looks only. Whoever commits or deletes opens the table in full, with ``snapshot``."""
+    """A table that can advance a snapshot. For inspections only: code that commits or deletes reads the table in full,
+    with ``snapshot``.
+    """
 
     def advanced(self, kept: Snapshot, version: int) -> Snapshot | None:
         """The snapshot of ``version`` from an earlier snapshot of this table and what was committed since; ``None`` if

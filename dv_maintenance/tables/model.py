@@ -141,8 +141,8 @@ SINCE = "since"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Since:
-    """How the files of a snapshot follow from those of an earlier one: without the rows of the sorted positions
-    ``gone``, and with others at the end.
+    """How the files of a snapshot follow from those of an earlier one: the rows at the sorted positions ``gone`` are
+    removed, and others are appended.
 
     derived : what was computed from the earlier files.
     """
@@ -243,7 +243,8 @@ class ExpiredFiles:
     """The expired files of a table.
 
     cutoff : epoch milliseconds; every file in ``files`` fell out of use before it.
-    expiring : files inside the retention by the day on which they expire, in order; ``None`` if the table doesn't tell.
+    expiring : files inside the retention by the day on which they expire, in order; ``None`` if the table does not
+        record it.
     """
 
     version: int

@@ -1,4 +1,4 @@
-"""What is at a place without a table: a caller usually meant a neighbour of it, or another verb."""
+"""What exists at a path without a table: the caller usually meant a nearby path, or another verb."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def not_found(storage: Storage, place: str) -> TableNotFoundError:
 
 
 def _there(storage: Storage, place: str) -> tuple[str, str]:
-    """What is there, if anything worth a word; and what to do."""
+    """What exists there, if it is worth mentioning, and what to do."""
     scheme = re.match(r"([a-z0-9]{2,6}):/[^/]", place)
     if scheme:
         return "a local path, since a URI has two slashes", f"write {scheme[1]}://BUCKET/PATH"
@@ -38,15 +38,18 @@ def _there(storage: Storage, place: str) -> tuple[str, str]:
         if os.path.isfile(place):
             return "it is a file", "give the folder that has the table's log"
         if not os.path.exists(place):
-            return "nothing is at this path", "check the path"
+            return "nothing exists at this path", "check the path"
     names, _ = storage.first_names("")
     folders = storage.folders()
     tables = [each for each in folders[:_FOLDERS] if not each.startswith(("_", ".")) and detect(storage, each)]
     if tables:
         shown = ", ".join(tables[:3]) + (", ..." if len(tables) > 3 else "")
-        return f"a folder of tables: {shown}", "give one of them; dvm scan shows all of them, dvm watch those of a file"
+        return (
+            f"a folder of tables: {shown}",
+            "give one of them; dvm scan shows all of them, and dvm watch those listed in a file",
+        )
     if any(name.endswith(".parquet") for name in names):
-        return "a folder of Parquet files", "make a Delta table of it with dvm convert"
+        return "a folder of Parquet files", "turn it into a Delta table with dvm convert"
     if not names and not folders:
-        return "the folder is empty" if storage.is_local else "nothing is below this prefix", "check the path"
+        return "the folder is empty" if storage.is_local else "nothing exists below this prefix", "check the path"
     return "", "check the path, and --storage-option if it is in object storage"

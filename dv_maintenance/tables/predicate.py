@@ -4,7 +4,7 @@ The algebra is small on purpose. A condition that it can't express is ``Unknown`
 that does not fit its column turns its part into ``Unknown``, too. So the answer is never wrong, but sometimes "maybe"
 instead of "no".
 
-SQL's logic has three values: ``NOT`` swaps true and false and keeps null. Therefore each part answers two questions:
+SQL's logic has three values: ``NOT`` swaps true and false and keeps null. Each part therefore answers two questions:
 can it be true for some row, and can it be false for some row? ``NOT`` swaps the answers.
 """
 

@@ -210,7 +210,7 @@ def _return(storage: Storage, paths: Sequence[str], places: Mapping[str, str]) -
                 gone += 1
     except DvMaintenanceError as error:
         error.done = error.done or f"{len(back)} of {len(paths)} files are back"
-        error.next_step = error.next_step or "run again: it goes on with what is left"
+        error.next_step = error.next_step or "run again: it continues with the rest"
         raise
     finally:
         remove_empty_folders(storage, (places[path] for path in paths))

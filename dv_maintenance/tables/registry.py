@@ -1,4 +1,4 @@
-"""The registry of table formats, with all that code outside a format's own folder needs to know about it.
+"""The registry of table formats, with everything that code outside a format's folder needs to know about it.
 
 Those of this package are loaded on first use, from ``tables.NAME``. Another package adds its own with
 :func:`register`, or by an entry point in the group ``dv_maintenance.table_formats`` that names a :class:`TableFormat`.

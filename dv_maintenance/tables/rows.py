@@ -123,7 +123,7 @@ class RowRules:
     identity : columns whose values the table assigns.
     defaults : SQL expressions by column, for inserts that omit the column.
     fixed : columns that can't be assigned, each with the reason.
-    change_data : whether changes have to be recorded in files of their own.
+    change_data : whether changes have to be recorded in separate files.
     row_ids : whether a changed row has to keep its id, see ``row_id_name``.
     """
 

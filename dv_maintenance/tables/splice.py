@@ -1,4 +1,4 @@
-"""One version's files made into the next one's: without the rows of some positions, and with others at the end.
+"""Derives the files of a version from those of the version before: removes the rows at some positions, appends others.
 
 A few files of a million change between two looks. Copying the table's texts would take longer than all else, so
 they stay where they are: the new column refers to the stretches between the rows that are gone.

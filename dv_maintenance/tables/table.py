@@ -22,7 +22,7 @@ __all__ = ["CommitOutcome", "Rebased", "Replacement", "SkippingTable", "Table"]
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One all-or-nothing part of a commit: it replaces logical files by new ones (none if every row was deleted)."""
+    """One all-or-nothing part of a commit: it replaces logical files with new ones (none if every row was deleted)."""
 
     id: str
     partition: str
@@ -59,7 +59,7 @@ class CommitOutcome:
         carried over. They have to be planned again.
     rebased : those of ``committed`` with deletes carried over.
     attempts : put-if-absent attempts, at least 1.
-    versions : committed version by replacement id, if each replacement is a commit of its own.
+    versions : committed version by replacement id, if each replacement is committed separately.
     problems : what failed after the commits, which remain valid.
     moved : logical files whose unchanged DV is stored in another place now.
     """

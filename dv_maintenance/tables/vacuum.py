@@ -69,14 +69,14 @@ def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumR
     _log.info("%s: %d files are out of use at version %d", rules.table, len(files), rules.version)
     refused = guard.refusal(files, *rules.totals(files), rules.unexplained)
     outside = next((file.path for file in files if "://" in file.path), None) if guard.quarantine else None
-    immovable = outside and f"{outside} lies outside of the table's folder, and can't be set aside in it"
+    immovable = outside and f"{outside} lies outside the table's folder, and can't be set aside in it"
     if refused or immovable:
         _log.warning("%s: refused: %s", rules.table, refused or immovable)
     if dry_run:
         return replace(rules.result(files, deleted=0, dry_run=True), refused=refused or immovable)
     guard.check(refused, table=rules.table, version=rules.version)
     if immovable:
-        step = "vacuum without the quarantine; versions kept by the bucket of that place do the same"
+        step = "vacuum without the quarantine; object versions of that bucket do the same"
         raise RefusedError(immovable, table=rules.table, version=rules.version, next_step=step)
     sweep = Sweep(rules.storage, new_batch(now) if guard.quarantine else None)
     if files:
@@ -164,5 +164,5 @@ class Sweep:
         failure.table, failure.version = failure.table or rules.table, failure.version or rules.version
         if self.deleted:
             failure.done = failure.done or self.done(planned)
-        failure.next_step = failure.next_step or "run again: it goes on with what is left"
+        failure.next_step = failure.next_step or "run again: it continues with the rest"
         return failure

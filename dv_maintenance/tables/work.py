@@ -27,7 +27,9 @@ __all__ = [
 
 
 EXACT_INSTANTS = b"dvm:instants"
-"""Metadata of a ``ScanTask``'s schema: that timestamps with a local time zone are in UTC in files that can't tell."""
+"""Metadata of a ``ScanTask``'s schema: that timestamps with a local time zone are in UTC in files that do not name a
+zone.
+"""
 
 
 @dataclass(frozen=True, slots=True)

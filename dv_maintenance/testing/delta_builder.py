@@ -67,7 +67,8 @@ _FEATURE_OF: Final = {
 
 
 class DeltaBuilder:
-    """The only writer of a table; each call commits one version. Not safe beside other writers, unlike ``commit``.
+    """The only writer of a table; each call commits one version. Not safe while other writers are active, unlike
+    ``commit``.
 
     clock : returns the time in epoch milliseconds, for commits and, on local disk, for the modification times of all
         files; a test of retention sets it back.

@@ -29,8 +29,8 @@ _NUMBERED: Final = ("manifest", "partition_code")
 
 
 def check_advanced(table: Table, kept: Snapshot | None) -> Snapshot:
-    """The newest version from ``kept`` where the table can tell it from that, otherwise in full. Raises AssertionError
-    if the two differ in anything but the order of the files.
+    """The newest version, advanced from ``kept`` where the table can, otherwise read in full. Raises AssertionError if
+    the two differ in anything but the order of the files.
     """
     # As a look does, which knows the version.
     full = table.snapshot(table.version())

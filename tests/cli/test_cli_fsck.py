@@ -25,7 +25,7 @@ def table(tmp_path: Path) -> Path:
 def test_a_clean_table(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["fsck", str(table)]) == 0
     said = capsys.readouterr().out
-    assert "Clean: 3 data files and 2 deletion vector files exist with the sizes that the log says" in said
+    assert "Clean: 3 data files and 2 deletion vector files exist, with the sizes in the log" in said
     assert "--deep reads it" in said
     assert cli.main(["fsck", str(table), "--deep", "--json"]) == 0
     body = json.loads(capsys.readouterr().out)
@@ -50,7 +50,7 @@ def test_a_damaged_table(table: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert cli.main(["fsck", str(table), "--deep"]) == 0
     capsys.readouterr()
     assert cli.main(["fsck", str(table), "--version", "6"]) == 5
-    assert "It is an older version" in capsys.readouterr().out
+    assert "This is an older version" in capsys.readouterr().out
 
 
 def test_no_table_is_not_a_damaged_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +70,7 @@ def test_health_and_doctor_look_at_files(table: Path, capsys: pytest.CaptureFixt
     assert cli.main(["health", str(table)]) == 5
     said = capsys.readouterr().out
     assert f"p=b/{gone.name} (p=b): it does not exist. 8 live rows can't be read." in said
-    assert "1 file that readers need is missing or damaged: dvm fsck says what repairs the table" in said
+    assert "1 file that readers need is missing or damaged: dvm fsck shows how to repair the table" in said
     assert cli.main(["health", str(table), "--json"]) == 5
     body = json.loads(capsys.readouterr().out)
     assert [each["fault"] for each in body["storage"]["damage"]] == ["missing"]
@@ -81,7 +81,7 @@ def test_health_and_doctor_look_at_files(table: Path, capsys: pytest.CaptureFixt
     assert cli.main(["doctor", str(table)]) == 5
     said = capsys.readouterr().out
     assert f"p=b/{gone.name} (p=b): it does not exist" in said
-    assert f"dvm fsck {table.as_uri()} says what repairs it" in said
+    assert f"dvm fsck {table.as_uri()} shows how to repair it" in said
     assert "delta table at version 6, with missing or damaged files" in said
 
 
@@ -90,7 +90,7 @@ def test_health_says_what_it_did_not_look_at(
 ) -> None:
     monkeypatch.setattr("dv_maintenance.maintenance.fsck.FEW", 2)
     assert cli.main(["health", str(table)]) == 0
-    assert "its 3 files were not looked for: dvm fsck does" in capsys.readouterr().out
+    assert "its 3 files were not checked: dvm fsck checks them" in capsys.readouterr().out
 
     def denied(_: object, path: str) -> object:
         raise PermissionError(13, "Permission denied", path)

@@ -142,10 +142,10 @@ def test_checkpoint_says_what_it_would_do(table: Path, capsys: pytest.CaptureFix
     assert "A checkpoint of version" in shown
     assert "there is none yet" in shown
     assert "No log file would be deleted without --clean-log" in shown
-    assert "later versions need all that are from before" in dry("--clean-log")
+    assert "later versions need all those from before" in dry("--clean-log")
     cli.main(["checkpoint", str(table)])
     capsys.readouterr()
-    assert "has a checkpoint already: none would be written" in dry()
+    assert "already has a checkpoint: none would be written" in dry()
     assert not list((table / "_delta_log").glob("*.tmp"))
 
 

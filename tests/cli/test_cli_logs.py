@@ -79,7 +79,7 @@ def test_a_vacuum_says_its_batches(table: str, capsys: pytest.CaptureFixture[str
 
 
 def test_no_secret_is_logged(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not of storage options, and not of URLs, whoever wrote the line."""
+    """Neither storage options nor URLs leak secrets, no matter who wrote the line."""
 
     def failing(*_: object, **__: object) -> None:
         logging.getLogger("dv_maintenance.somewhere").warning("GET https://h/t?sig=%s with %s", CANARY, CANARY * 2)

@@ -53,7 +53,7 @@ def test_steps_have_the_reasons_of_their_files(plan: MaintenancePlan) -> None:
     groups = grouped_steps(plan)
     assert {group.title: len(group.steps) for group in groups} == {
         "files with more than 5 % of the rows deleted": 55,
-        "files too small to stay alone": 5,
+        "files too small to keep": 5,
     }
     assert groups[0].steps[0] == plan.steps[0]
     assert {step.id for group in groups for step in group.steps} == {step.id for step in plan.steps}
@@ -66,7 +66,7 @@ def test_a_screen_shows_totals_and_the_first_steps_of_each_reason(
     shown = drawn(plan, monkeypatch)
     assert len(shown.splitlines()) <= 30
     assert "Files: 65 become about 60\n" in shown
-    assert "5 steps: files too small to stay alone\n" in shown
+    assert "5 steps: files too small to keep\n" in shown
     assert "55 steps: files with more than 5 % of the rows deleted\n" in shown
     assert re.search(r"\.\.\. and 5\d more, reading .*: --all shows them\n", shown)
     assert re.search(r"step-\d+ +day=\d+ +1 -> 1 +1 +\d ", shown)

@@ -30,7 +30,7 @@ def lake(tmp_path: Path) -> Path:
 def test_worst_first(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["scan", str(lake), "--limit", "1"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("2 tables: 2 have deletion vectors, 2 have due work")
+    assert out.startswith("2 tables: 2 have deletion vectors, 2 have work due")
     assert "visits" in out
     assert "40.00%" in out
     assert "orders" not in out

@@ -13,13 +13,13 @@ from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 # The command, with T for a table of versions 0 and 1, and what is said.
 WRONG = [
-    ("helth T", "'helth' is not a verb of dvm. Next: did you mean dvm health?"),
-    ("frobnicate T", "'frobnicate' is not a verb of dvm. Next: use one of health, fsck, read"),
+    ("helth T", "unknown verb 'helth'. Next: did you mean dvm health?"),
+    ("frobnicate T", "unknown verb 'frobnicate'. Next: use one of health, fsck, read"),
     ("", "the following arguments are required: VERB"),
     ("health", "the following arguments are required: TABLE"),
     ("health T --verison 1", "unknown option --verison. Next: did you mean --version?"),
     ("health T --key=SECRET", "unknown option --key."),
-    ("health T extra", "1 argument(s) too many"),
+    ("health T extra", "1 unexpected argument(s)"),
     ("health T --version -1", "argument --version: '-1' is not a whole number of at least 0"),
     (
         "health T --version 99",

@@ -192,7 +192,7 @@ def test_every_damage_is_reported_once(place: Place) -> None:
 def test_the_proposed_version_can_be_read(place: Place) -> None:
     place.file("dv").unlink()
     report = place.check()
-    back = [each for each in report.remedies if "version" in each.how and "whose own files exist" in each.how]
+    back = [each for each in report.remedies if "version" in each.how and "whose own files all exist" in each.how]
     back += [each for each in report.remedies if "snapshot" in each.how]
     assert len(back) == 1
     version = int(back[0].loses.rstrip(".").rsplit(" ", 1)[1])
@@ -206,7 +206,7 @@ def test_no_version_is_proposed_that_a_vacuum_took(place: Place) -> None:
     """Without any data file there is no version to go back to."""
     for row in place.table.needed_files(place.table.snapshot()).to_pylist():
         (place.path / row["path"]).unlink(missing_ok=True)
-    assert not any("whose own files exist" in each.how for each in place.check().remedies)
+    assert not any("whose own files all exist" in each.how for each in place.check().remedies)
 
 
 def test_a_log_that_cannot_be_read(place: Place) -> None:
@@ -308,7 +308,7 @@ def test_golden_tables_are_clean(golden: Path) -> None:
 
 
 def test_files_that_later_versions_no_longer_need(tmp_path: Path) -> None:
-    """A table moves on during a look, and a vacuum without retention deletes what the look still seeks."""
+    """A table moves on during a check, and a vacuum without retention deletes files that the check still seeks."""
     table = MemoryTable(tmp_path / "t")
     first, second = table.append("", [1]), table.append("", [2])
     snapshot = table.snapshot()

@@ -1,4 +1,4 @@
-"""A look that builds on the last one: the same in every format, and it reads only what is new."""
+"""An inspection that builds on the last one: same result in every format, and it reads only what is new."""
 
 from __future__ import annotations
 

@@ -186,11 +186,11 @@ def test_long_reasons_are_cut_so_that_they_are_seen() -> None:
 def test_a_vacuum_says_what_went() -> None:
     report = VacuumReport("t", "delta", 7, 9, False, 0, 0, 3, 1, 0, 0, 2048, 4, {"in the current version": 5})
     entries = texts(of_vacuum(report))
-    assert entries["reason"] == "4 files (2 KiB) out of use beyond the retention were deleted: 3 data, 1 DV."
+    assert entries["reason"] == "4 files (2 KiB) out of use for longer than the retention were deleted: 3 data, 1 DV."
     assert (entries["files_deleted"], entries["bytes_deleted"]) == (4, 2048)
     assert entries["kept"] == "5 files: in the current version"
     nothing = VacuumReport("t", "delta", 7, 7, False, 0, 0, 0, 0, 0, 0, 0, 0, {})
-    assert texts(of_vacuum(nothing))["reason"] == "No file was out of use beyond the retention."
+    assert texts(of_vacuum(nothing))["reason"] == "No file has been out of use for longer than the retention."
 
 
 def test_manifests_say_what_they_list() -> None:

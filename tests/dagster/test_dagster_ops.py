@@ -192,7 +192,7 @@ def test_restore_to_a_time(make_table: MakeTable, instance: dg.DagsterInstance) 
     result = run(op, instance, {"timestamp": "2999-01-01T00:00:00Z", "dry_run": True})
     assert logged(result, op.name)["reason"] == "Version 2 would be restored; nothing was changed."
     again = logged(run(op, instance, {"version": 2}), op.name)
-    assert again["reason"] == "There was nothing to do: the table is as in version 2."
+    assert again["reason"] == "There was nothing to do: the table already equals version 2."
 
 
 def test_what_does_not_read_back_as_it_should_fails(
@@ -216,7 +216,7 @@ def test_checkpoint_says_what_it_would_do(make_table: MakeTable, instance: dg.Da
     dry = run(op, instance, {"clean_log": True, "dry_run": True})
     assert re.fullmatch(
         r"A checkpoint of version 2 would be written, with \d live files?: there is none yet, and "
-        r"readers replay 3 commits\. No log file would be deleted: later versions need all that are from before \S+ "
+        r"readers replay 3 commits\. No log file would be deleted: later versions need all those from before \S+ "
         r"Nothing was changed\.",
         logged(dry, op.name)["reason"],
     )

@@ -316,7 +316,7 @@ def test_a_check_says_which_partitions_have_work_now(sales: MakeTable, instance:
     table = sales(partitions=BY_DAY)
     cursor = look(table, instance).cursor
     days = [f"2024-11-0{day}" for day in range(1, 5)]
-    said = f"4 of 5 partitions with files have work that is due: {', '.join(days)}"
+    said = f"4 of 5 partitions with files have work due: {', '.join(days)}"
     assert status(table, instance) == (False, said, days)
     assert optimize(table, instance, span=("2024-11-01", "2024-11-03")).success
     assert status(table, instance)[2] == ["2024-11-04"], "the run says it, without a look"
@@ -327,7 +327,7 @@ def test_a_check_says_which_partitions_have_work_now(sales: MakeTable, instance:
     second = pa.scalar(date(2024, 11, 2))
     DeltaBuilder(table.path).delete(lambda rows: pc.and_(pc.less(rows["id"], 8), pc.equal(rows["day"], second)))
     look(table, instance, cursor)
-    said = "1 of 5 partitions with files have work that is due: 2024-11-02"
+    said = "1 of 5 partitions with files have work due: 2024-11-02"
     assert status(table, instance) == (False, said, ["2024-11-02"])
 
 
@@ -342,8 +342,8 @@ def test_what_is_missing_has_work(sales: MakeTable, instance: dg.DagsterInstance
     table = sales(partitions={**BY_DAY, "start": "2024-10-30"})
     days: set[str | None] = {f"2024-11-0{day}" for day in range(1, 5)}
     found = quiet(table, instance, days)
-    assert found["2024-10-30"] == "Nothing to do: no live file is here."
-    assert found["2024-11-05"] == "Nothing to do: the policy asks for no work here."
+    assert found["2024-10-30"] == "Nothing to do: this partition has no live files."
+    assert found["2024-11-05"] == "Nothing to do: the policy requires no work in this partition."
     assert not days & set(found)
     assert datetime.now(UTC).date().isoformat() not in found, "today is not over"
     look(table, instance)

@@ -130,7 +130,7 @@ def test_dg_dev_keeps_the_last_search(
     assert tables(load()[1]) == {"orders", "returns"}
     break_store(monkeypatch)
     assert tables(load()[1]) == {"orders", "returns"}
-    assert "lake: the folders keep the tables of the last search, if any:" in caplog.text
+    assert "lake: using the tables of the last search, if any:" in caplog.text
 
 
 def test_a_refresh_that_would_not_load_keeps_nothing(load: Load, make: Any, sandbox: DefsFolderSandbox) -> None:

@@ -83,7 +83,7 @@ DAMAGED = {
     "runs overlap": (portable((0, runs(0, 6, (1, 2), (3, 2)))), "runs of a container"),
     "runs touch": (portable((0, runs(0, 4, (1, 1), (3, 1)))), "runs of a container"),
     "runs out of order": (portable((0, runs(0, 2, (9, 0), (3, 0)))), "runs of a container"),
-    "run of another cardinality": (portable((0, runs(0, 4, (1, 2)))), "run container has another"),
+    "run of another cardinality": (portable((0, runs(0, 4, (1, 2)))), "cardinality of a run container differs"),
     "runs cut": (portable((0, runs(0, 2, (1, 0), (9, 0))[:-1])), "truncated"),
 }
 

@@ -128,7 +128,7 @@ def test_nobody_there(connect_packages: None, monkeypatch: pytest.MonkeyPatch) -
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         said = refused(f"sc://127.0.0.1:{port}/;token=hunter2")
-    assert f"no Spark Connect server answers at 127.0.0.1:{port} within 1 seconds" in said
+    assert f"no Spark Connect server answered at 127.0.0.1:{port} within 1 seconds" in said
     assert "hunter2" not in said
 
 

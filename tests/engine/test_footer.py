@@ -1,4 +1,4 @@
-"""Sizes of batches and the worth of dictionaries, as footers tell them."""
+"""Sizes of batches and the worth of dictionaries, derived from footers."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def test_bounds(type_: pa.DataType, values: list[Any], least: Any, greatest: Any
 REFUSED: list[tuple[str, pa.Array, str]] = [
     ("orc", pa.array([{"o": [None, {"f": 1}]}]), "nests rows in rows and in arrays or maps"),
     ("orc", pa.array([[{"o": None}, {"o": {"f": 1}}]]), "nests rows in rows and in arrays or maps"),
-    ("orc", pa.array([datetime(1969, 12, 31, 23, 59, 59, 999000)], pa.timestamp("ms")), "before 1970 with a part"),
+    ("orc", pa.array([datetime(1969, 12, 31, 23, 59, 59, 999000)], pa.timestamp("ms")), "before 1970 with a fraction"),
     ("orc", pa.array([[None, datetime(1900, 1, 1, 0, 0, 0, 1)]], pa.list_(pa.timestamp("us", "UTC"))), "before 1970"),
     ("orc", pa.array([{"t": datetime(1600, 1, 1)}], pa.struct([("t", pa.timestamp("us"))])), "before 1677"),
     ("orc", pa.array([[(1, datetime(9999, 1, 1))]], pa.map_(pa.int32(), pa.timestamp("ms"))), "after 2262"),

@@ -78,7 +78,7 @@ def test_row_groups_that_can_hold_none_are_not_even_read(lake: Any, predicate: P
 
 
 def spoil(path: Any, groups: set[int]) -> None:
-    """Whoever reads these row groups notices."""
+    """Any reader of these row groups notices."""
     metadata = pq.read_metadata(path)
     data = bytearray(path.read_bytes())
     for number in groups:

@@ -68,7 +68,7 @@ def test_any_bytes_are_a_struct_or_an_error(data: bytes) -> None:
         (b"\x15", "cut off"),
         (b"\x18\x05abc\x00", "cut off"),
         (b"\x15\x02\x05\x02\x02\x00", "twice"),
-        (b"\x1e\x00", "no type 14"),
+        (b"\x1e\x00", "unknown type 14"),
         (b"\x15" + b"\xff" * 20, "too many bytes"),
         (b"\x18" + b"\xff" * 20, "too many bytes"),
         (b"\x05\xff\xff\xff\x7f\x00\x00", "is not a field id"),

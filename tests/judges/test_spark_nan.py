@@ -99,7 +99,9 @@ def configured(spark: SparkSession, **settings: Any) -> Iterator[None]:
 
 
 def skipping(spark: SparkSession, relation: str, filters: tuple[str, ...]) -> dict[str, tuple[int, int]]:
-    """By filter how many rows it finds and the sum of their ids, each with a scan of its own, all in one job."""
+    """For each filter, the number of rows it finds and the sum of their ids, each from a separate scan, all in one
+    job.
+    """
     parts = [
         f"SELECT {number} AS n, count(*) AS found, coalesce(sum(id), 0) AS ids FROM {relation} WHERE {each}"
         for number, each in enumerate(filters)

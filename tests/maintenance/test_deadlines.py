@@ -150,7 +150,7 @@ def test_rows_are_gone_only_after_the_vacuum(tmp_path: Path) -> None:
     # Nobody vacuums.
     assert found(28.1) == ("warn", vacuum_by + limit)
     assert found(30.1) == ("error", vacuum_by + limit)
-    forgotten = "1 file out of use for more than 60d, with all rows deleted before, must be vacuumed"
+    forgotten = "1 file out of use for more than 60d, with only rows deleted before that, must be vacuumed"
     assert found(90) == ("error", forgotten + limit)
     table.now += 14 * DAY
     table.vacuum()
@@ -213,7 +213,7 @@ def test_a_quarantine_is_emptied_although_nothing_else_expires(tmp_path: Path) -
     assert (finding.severity, finding.numbers["quarantine_emptied_by"]) == ("warn", iso_timestamp(deleted + 30 * DAY))
     assert inspect_table(table, policy, now=now + 6 * DAY).due == ()
     late = inspect_table(table, policy, now=now + 8 * DAY)
-    assert late.reasons == {"vacuum": ("files are in quarantine for more than 7d",)}
+    assert late.reasons == {"vacuum": ("files have been in quarantine for more than 7d",)}
     assert any(aside.rglob("*.parquet"))
     vacuum(table, now=now + 8 * DAY, guard=policy.guard)
     assert not any(aside.rglob("*.parquet"))

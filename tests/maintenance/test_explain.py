@@ -30,19 +30,19 @@ def test_a_plan_in_words() -> None:
         "- Deleted rows purged: 1,500\n"
         "- Bytes: 513 MiB become about 129 MiB\n"
         "- Cost: 257 MiB read, about 129 MiB written, in 1 task\n"
-        "- The old files stay on disk until a vacuum finds them out of retention.\n"
+        "- The old files stay on disk until their retention has passed and a vacuum deletes them.\n"
         "\n"
         "## Steps, most useful first\n"
         "\n"
         "- **step-1** remove in p=2: every row of 1 file is deleted: nothing to read, nothing to write; "
         "purges 1,000 rows\n"
-        "- **step-2** rewrite in p=1: 1 file with more than 5 % of the rows deleted, 1 file too small to stay alone: "
+        "- **step-2** rewrite in p=1: 1 file with more than 5 % of the rows deleted, 1 file too small to keep: "
         "rewrite into one new file; purges 500 rows; reads 257 MiB, writes about 129 MiB\n"
         "\n"
         "## Left alone\n"
         "\n"
         "- 1 file (256 MiB): no deletion vector, and at least 192 MiB of live rows (`fine`)\n"
-        "- 1 file (200 MiB, 300 deleted rows): beyond the limit of a day: max_tasks is 1 (`later`)\n"
+        "- 1 file (200 MiB, 300 deleted rows): over the daily limit: max_tasks is 1 (`later`)\n"
     )
 
 

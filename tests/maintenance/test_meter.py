@@ -290,7 +290,7 @@ def test_without_reads_the_thresholds_decide_and_the_plan_says_so() -> None:
     shot = snapshot({"deleted_rows": 60_000}, {"deleted_rows": 40_000})
     plan = decided(shot, from_snapshot(shot), None)
     assert [each.path for step in plan.steps for each in step.inputs] == ["f0"]
-    assert plan.basis == "thresholds: nothing is known of the table's reads"
+    assert plan.basis == "thresholds: no reads of the table are known"
     assert is_due(plan, NOW)
     chosen = decided(shot, from_snapshot(shot), 1e-3, policy=Policy(max_deleted_ratio=0.03))
     assert len([each for step in chosen.steps for each in step.inputs]) == 2

@@ -69,7 +69,7 @@ def test_limits_hold_over_a_day(table: MemoryTable) -> None:
     again = decide_for(table, table.snapshot(), policy, now=table.now + 1)
     assert not again.steps
     assert again.left_alone[-1].reason == (
-        "beyond the limit of a day: max_files is 2, of which 2 were spent in the last 24 hours"
+        "over the daily limit: max_files is 2, of which 2 were spent in the last 24 hours"
     )
     tomorrow = decide_for(table, table.snapshot(), policy, now=table.now + DAY + 1)
     assert sum(len(step.inputs) for step in tomorrow.steps) == 1

@@ -247,7 +247,7 @@ def test_limits_take_what_does_the_most_good_per_byte_first() -> None:
     assert groups(everything) == [["most"], ["half"]]
     one = build_plan(table(*files), Policy(max_tasks=1))
     assert groups(one) == [["most"]]
-    assert reasons(one) == {"beyond the limit of a day: max_tasks is 1": 1}
+    assert reasons(one) == {"over the daily limit: max_tasks is 1": 1}
     assert one.left_alone[0].examples == ("half",)
 
 
@@ -258,7 +258,7 @@ def test_what_does_not_fit_makes_room_for_what_does() -> None:
     ]
     plan = build_plan(table(*files), Policy(max_bytes="130MiB"))
     assert groups(plan) == [["a"], ["small"]]
-    assert reasons(plan) == {"beyond the limit of a day: max_bytes is 130 MiB": 1}
+    assert reasons(plan) == {"over the daily limit: max_bytes is 130 MiB": 1}
 
 
 def test_a_file_above_max_bytes_gets_a_run_of_its_own() -> None:
@@ -266,13 +266,13 @@ def test_a_file_above_max_bytes_gets_a_run_of_its_own() -> None:
     large = [file("big", size=500 * MIB, deleted=900, partition="p=1"), file("half", size=301 * MIB, deleted=500)]
     plan = build_plan(table(*large, file("ok", size=MIB, deleted=500, partition="p=2")), Policy(max_bytes="300MiB"))
     assert groups(plan) == [["ok"]]
-    assert reasons(plan) == {"larger than max_bytes, 300 MiB: waits for a day of its own": 2}
+    assert reasons(plan) == {"larger than max_bytes, 300 MiB: waits for a day without other work": 2}
     # Nothing else needs a rewrite: removals cost nothing to read.
     gone = file("gone", deleted=1000, partition="p=3")
     plan = build_plan(table(*large, gone), Policy(max_bytes="300MiB"))
     assert [[each.path for each in step.inputs] for step in plan.steps] == [["gone"], ["big"]]
-    assert plan.steps[1].reason.endswith("; larger than max_bytes, 300 MiB, so a run of its own")
-    assert reasons(plan) == {"larger than max_bytes, 300 MiB: waits for a day of its own": 1}
+    assert plan.steps[1].reason.endswith("; larger than max_bytes, 300 MiB, so it gets its own run")
+    assert reasons(plan) == {"larger than max_bytes, 300 MiB: waits for a day without other work": 1}
     # The other limits hold.
     assert groups(build_plan(table(*large, gone), Policy(max_bytes="300MiB", max_files=1))) == []
 

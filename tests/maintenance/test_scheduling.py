@@ -105,7 +105,7 @@ def test_demand_ahead_checks_every_night():
     calm = demand_ahead(items[:5], nights(540), reserve=EXACT)
     assert calm.feasible
     assert calm.sentence == "Deadlines until 10 Jan need 2 min a night, the window has 9 min."
-    assert demand_ahead([item("a", 5)], nights(540)).sentence == "No deadline is ahead."
+    assert demand_ahead([item("a", 5)], nights(540)).sentence == "No deadlines ahead."
 
 
 def test_items_of_a_table_run_together_and_pay_for_one_start():

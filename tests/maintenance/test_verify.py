@@ -50,7 +50,7 @@ def test_new_files_must_be_there(table: MemoryTable) -> None:
 
 
 def replaced(table: MemoryTable) -> tuple[int, FileKey, OutputFile]:
-    """Replace data-0 as a commit would, and say what was replaced by what."""
+    """Replace data-0 as a commit would, and return the old and the new file."""
     gone = next(key for key in table.keys if key.path == "data-0.json")
     version = table.version()
     step = build_plan(table.snapshot(), purge=True).steps[0]

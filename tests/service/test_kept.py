@@ -1,4 +1,4 @@
-"""What looks keep between two ticks: bounded, forgotten in doubt, read in full once a day."""
+"""What inspections keep between two ticks: it is bounded, dropped in doubt, and read in full once a day."""
 
 from __future__ import annotations
 

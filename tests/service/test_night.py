@@ -207,7 +207,7 @@ def test_what_is_slower_than_everything_before_is_stopped_before_the_end(make: M
     assert {path: path.read_bytes() for path in (tmp_path / "slow").rglob("*") if path.is_file()} == before
     (alert,) = {line for each in found.values() for line in each.outcome.lines["alerts"]}
     assert "steps estimated at 0 s were stopped after" in alert
-    stopped = [each for each in found.values() if "Stopped at the end of the time" in each.outcome.reason]
+    stopped = [each for each in found.values() if "Stopped when the time was up" in each.outcome.reason]
     assert len(stopped) == 1
     assert all(each.error is None and each.waited_since is not None for each in found.values())
 
@@ -240,4 +240,4 @@ def test_steps_committed_before_the_end_stay_committed(tmp_path: Path, monkeypat
     assert found.outcome.numbers["steps"] == 1
     assert found.outcome.numbers["steps_waiting"] == 1
     assert with_dvs(watched) == 1
-    assert "1 step left for another night. Stopped at the end of the time" in found.outcome.reason
+    assert "1 step left for another night. Stopped when the time was up" in found.outcome.reason

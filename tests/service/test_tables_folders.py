@@ -65,7 +65,7 @@ def mixed(tmp_path: Path, pylance: ModuleType) -> Path:
 
 
 def test_tables_of_every_format(mixed: Path, golden: Path) -> None:
-    """With its format, which nobody then has to find out; a branch is not a table of its own."""
+    """With its format, so that it need not be detected again; a branch is not a separate table."""
     assert (mixed / "lake/docs/tree/try/_versions").is_dir()
     (mixed / "tables.yaml").write_text("folders: [{path: lake, jobs: [optimize, manifest]}]")
     found = WatchConfig.load(str(mixed / "tables.yaml")).tables

@@ -127,5 +127,5 @@ def test_a_run_whose_work_somebody_else_did_says_so(table: Table) -> None:
 
     outcome = verbs.optimize(watched, table, Late)
     assert outcome.numbers["steps"] == 0
-    assert outcome.reason.startswith("Nothing to do any more: others committed while this run was at work")
+    assert outcome.reason.startswith("Nothing left to do: while this run was working, other writers")
     assert "the files of 1 planned step" in outcome.reason

@@ -119,7 +119,7 @@ def test_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "    - {path: one, partitions: region}\n    - path: gone\n    - {path: lake/a, policy: {erase_within: 5d}}\n"
     )
     assert cli.main(["check", str(file)]) == 0
-    assert "3 tables and 1 folder, no mistake found. No table was opened." in capsys.readouterr().out
+    assert "3 tables and 1 folder, no mistakes found. No table was opened." in capsys.readouterr().out
     assert cli.main(["check", str(file), "--open", "--json"]) == 1
     opened = {row["name"]: row for row in json.loads(capsys.readouterr().out)["opened"]}
     assert opened.keys() == {"one", "gone", "a", "b"}

@@ -41,7 +41,7 @@ class Watched(Storage):
 
 
 class Process(Generic[T]):
-    """``work``, run on a storage of its own until right before one of its calls, then on from there."""
+    """Runs ``work`` on a separate storage until right before one of its calls, then continues from there."""
 
     def __init__(self, place: str, work: Callable[[Storage], T]) -> None:
         self._stop_at = 0

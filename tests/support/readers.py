@@ -22,7 +22,7 @@ def with_deltalake(table: Path, version: int | None = None) -> pa.Table:
 
 
 def with_polars(table: Path, version: int | None = None) -> pa.Table:
-    """polars' own reader, a vote of its own."""
+    """polars' own reader, an independent vote."""
     import polars as pl
 
     return pl.scan_delta(str(table), version=version).collect().to_arrow()

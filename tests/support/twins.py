@@ -52,7 +52,7 @@ class Twins:
         self.spark.sql(statement.format(t=f"delta.`{self.theirs}`"), **more)
 
     def check_content(self) -> Counter[str]:
-        """The same rows in both, whoever reads them; returned as text."""
+        """Both hold the same rows, no matter which reader is asked; returned as text."""
         wanted = rows_of(with_delta_spark(self.spark, self.theirs).to_pylist())
         assert rows_of(with_delta_spark(self.spark, self.ours).to_pylist()) == wanted
         assert rows_of(row for batch in read(open_table(str(self.ours)))[1] for row in batch.to_pylist()) == wanted

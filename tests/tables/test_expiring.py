@@ -61,7 +61,7 @@ def test_what_is_announced_goes_then(path: str) -> None:
 def test_vacuum_and_check_name_the_day(path: str) -> None:
     outcome = vacuum(open_table(path), dry_run=True)
     (row,) = outcome.tables["can_go_later"]
-    assert outcome.reason.startswith("No file was out of use beyond the retention. 1 more file (")
+    assert outcome.reason.startswith("No file has been out of use for longer than the retention. 1 more file (")
     assert outcome.reason.endswith(f") can go from {row['from']} on.")
     assert outcome.moments["more_can_go_from"] > outcome.moments["out_of_use_before"]
     (each,) = outcome.report["expiring"]

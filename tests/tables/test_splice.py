@@ -1,4 +1,4 @@
-"""Files without some rows and with others at the end, against plain lists."""
+"""Files with some rows removed and others appended, compared with plain lists."""
 
 from __future__ import annotations
 

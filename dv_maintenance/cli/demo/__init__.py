@@ -87,7 +87,7 @@ def _prepare(root: str, folder: str) -> list[str]:
 
     if os.path.exists(folder) and os.listdir(folder):
         if not os.path.exists(os.path.join(folder, _MARK)):
-            raise RefusedError(f"{folder} is not empty, and not from a demo", next_step="choose another --dir")
+            raise RefusedError(f"{folder} is not empty and was not made by a demo", next_step="choose another --dir")
         shutil.rmtree(folder)
     os.makedirs(os.path.join(folder, "dagster"), exist_ok=True)
     write_file(os.path.join(folder, _MARK), "")
@@ -131,7 +131,7 @@ def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui
     after = _states(watched)
     _compare(before, after, watched)
     plans = {name: build_plan(open_table(table.path).snapshot(), table.policy) for name, table in watched.items()}
-    out.note("4/4  Using the tables again, so that there is work in Dagster's page ...")
+    out.note("4/4  Changing the tables again, so that Dagster has work to show ...")
     for name, table in watched.items():
         DEMO_TABLES[name].use(table.path)
     location.look(list(watched))

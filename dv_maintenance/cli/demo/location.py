@@ -187,4 +187,4 @@ def _maintain() -> list[Run]:
         runs += [side.run_request(request) for request in requests]
         if not all(run.success for run in runs):
             return runs
-    raise DvMaintenanceError(f"{_SENSOR} still asks for runs after {_MAX_ROUNDS} rounds")
+    raise DvMaintenanceError(f"{_SENSOR} still requests runs after {_MAX_ROUNDS} rounds")

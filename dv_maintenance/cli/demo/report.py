@@ -88,7 +88,7 @@ class Report:
                 "",
                 f"Manifests for readers without deletion vectors: {self.manifests}",
                 "",
-                "The tables were used since, and have work again:",
+                "The tables have changed since, and need work again:",
                 *(f"  {each.name}: {each.used}; {_due(each.due)}" for each in self.tables),
                 "",
                 f"Open Dagster's page on http://127.0.0.1:3000 with: {self.ui}",
@@ -122,7 +122,7 @@ def _due(found: Inspection) -> str:
     if found.due or found.next_due_at is None:
         return f"due: {', '.join(found.due) or 'nothing'}"
     minutes = max(1, -(-(found.next_due_at - time.time_ns() // 1_000_000) // 60_000))
-    return f"due in {minutes} min, as it was changed just now"
+    return f"due in {minutes} min, because it has just changed"
 
 
 def _rows(each: TableReport) -> list[tuple[str, ...]]:

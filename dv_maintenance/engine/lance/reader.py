@@ -176,7 +176,7 @@ class LanceReader:
             storage = storage if storage.type == wanted else storage.cast(wanted)
         except (pa.ArrowException, NotImplementedError) as error:
             raise RefusedError(
-                f"column {field.name!r} is {array.type} in {self._name()}, which is not read as {field.type} here",
+                f"column {field.name!r} is {array.type} in {self._name()}, which cannot be read as {field.type}",
                 table=self._fragment.dataset,
                 version=self._fragment.version,
                 next_step="leave the column out, or read it with Lance itself",

@@ -94,7 +94,7 @@ def _lance_task(dataset: Any, ids: Sequence[int], task: RewriteTask) -> Any:
     if found != [list(ids)]:
         raise VerificationError(
             f"{task.id}: asked to rewrite the fragments {list(ids)}, Lance would rewrite {found}",
-            next_step="report this together with the plan; the table is unchanged",
+            next_step="report this bug and attach the plan; the table is unchanged",
         )
     return planned[0]
 

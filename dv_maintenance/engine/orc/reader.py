@@ -61,8 +61,8 @@ class OrcStored:
         timestamps = [field.name for field in chosen if _holds(field.type, zoned=False)]
         if timestamps and not range_is_checked():
             raise RefusedError(
-                f"column {timestamps[0]} of {self._uri} holds timestamps, and this release of pyarrow reads those of "
-                "ORC files wrongly before 1677 and after 2262",
+                f"column {timestamps[0]} of {self._uri} holds timestamps, and this release of pyarrow misreads "
+                "timestamps of ORC files before 1677 and after 2262",
                 next_step=f"use pyarrow 26 or newer, or {_LEAVE_OUT}",
             )
         if not timestamps:
@@ -76,7 +76,7 @@ class OrcStored:
             zone = f"the time zone {found}" if found else "a time zone that the file does not name"
             raise RefusedError(
                 f"column {zoned[0]} of {self._uri} holds timestamps with a local time zone, written in {zone}: "
-                "Paimon's writers shift them by that, unless the table has orc.timestamp-ltz.legacy.type=false",
+                "Paimon's writers shift them by its offset, unless the table has orc.timestamp-ltz.legacy.type=false",
                 next_step=_LEAVE_OUT,
             )
 
@@ -95,7 +95,7 @@ class OrcStored:
                     if "out of range for nanosecond" not in str(error):
                         raise
                     raise RefusedError(
-                        f"{self._uri} holds a timestamp before 1677 or after 2262, which is not read from ORC files",
+                        f"{self._uri} holds a timestamp before 1677 or after 2262, which cannot be read from ORC files",
                         next_step=_LEAVE_OUT.replace("it", "the column", 1),
                     ) from error
             if self._shifted and any(_near_epoch(column) for column in batch.columns):

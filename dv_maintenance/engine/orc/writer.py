@@ -60,14 +60,14 @@ class OrcFiles:
         codec = _CODECS.get(task.compression.lower())
         if codec is None:
             raise RefusedError(
-                f"ORC files are not written here with the compression {task.compression!r}",
+                f"this release does not write ORC files with the compression {task.compression!r}",
                 next_step=f"set the table's compression to one of {', '.join(sorted(_CODECS))}",
             )
         self.codec = codec
         self.stored = pa.schema([_stored(field) for field in schema])
         if lost := next((field.name for field in schema if _is_lossy(field.type)), None):
             raise RefusedError(
-                f"column {lost} nests rows in rows and in arrays or maps: Arrow's ORC writer loses such values beside "
+                f"column {lost} nests rows in rows and in arrays or maps: Arrow's ORC writer loses such values next to "
                 "nulls",
                 next_step="let Paimon compact the table, or set its file.format to parquet",
             )
@@ -142,10 +142,10 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
     try:
         found = array if array.type == field.type else array.cast(field.type)
     except pa.ArrowInvalid as error:
-        raise _unwritten(field, "before 1677 or after 2262, which is not read from ORC files") from error
+        raise _unwritten(field, "before 1677 or after 2262, which cannot be read from ORC files") from error
     # Arrow rounds seconds towards zero. Before 1970 the fraction is then negative, which Java takes for damage.
     if any(_is_broken(each) for each in timestamps_in(found)):
-        raise _unwritten(field, "before 1970 with a part of a second, which Arrow does not write as Java reads it")
+        raise _unwritten(field, "before 1970 with a fraction of a second, which Java would not read as Arrow writes it")
     if _has_struct(found.type):
         # Arrow writes null structs of a slice as structs of nulls. A copy has the offset 0, also in its children.
         found = found.take(np.arange(len(found)))
@@ -209,7 +209,7 @@ def _stored(field: pa.Field) -> pa.Field:
     if types.is_struct(kind):
         if not kind.num_fields:
             raise RefusedError(
-                f"column {field.name} holds rows without fields, which are not written to ORC files",
+                f"column {field.name} holds rows without fields, which cannot be written to ORC files",
                 next_step="let Paimon compact the table",
             )
         kind = pa.struct([_stored(child) for child in kind])
@@ -222,7 +222,7 @@ def _stored(field: pa.Field) -> pa.Field:
     elif types.is_timestamp(kind):
         if not range_is_checked():
             raise RefusedError(
-                f"column {field.name} holds timestamps, which this release of pyarrow does not read back",
+                f"column {field.name} holds timestamps, which this release of pyarrow cannot read back",
                 next_step="use pyarrow 26 or newer, or let Paimon compact the table",
             )
         kind = pa.timestamp("ns", kind.tz)

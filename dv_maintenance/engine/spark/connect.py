@@ -54,6 +54,6 @@ def _await_server(url: str) -> None:
             grpc.channel_ready_future(channel).result(timeout=_PATIENCE_SECONDS)
         except grpc.FutureTimeoutError:
             raise RefusedError(
-                f"no Spark Connect server answers at {address.endpoint} within {_PATIENCE_SECONDS} seconds",
-                next_step="check the address, that the server runs, and use_ssl and token in the address",
+                f"no Spark Connect server answered at {address.endpoint} within {_PATIENCE_SECONDS} seconds",
+                next_step="check that the server is running, and the host, port, use_ssl and token in the address",
             ) from None

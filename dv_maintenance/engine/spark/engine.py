@@ -186,7 +186,7 @@ class SparkEngine:
 
 
 def _cores() -> int:
-    """The cores that this process may use, as the JVM counts them; all where the system does not tell."""
+    """The cores that this process may use, as the JVM counts them; all cores if the system does not say."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

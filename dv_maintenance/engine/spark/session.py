@@ -112,7 +112,7 @@ def require_java() -> None:
 @contextmanager
 def worker_python(master: str) -> Iterator[None]:
     """Local workers run this interpreter: PySpark would use the first python3 of the PATH, without our packages. A
-    cluster has settings of its own for its Python.
+    cluster has its own settings for Python.
     """
     if not master.startswith("local") or "PYSPARK_PYTHON" in os.environ:
         yield

@@ -38,7 +38,7 @@ def unpacked(block: bytes, codec: str, limit: int) -> bytes:
                 found = _unsnapped(block, limit)
             case other:
                 raise DamagedTableError(
-                    f"its blocks are compressed with {other!r}, which can't be unpacked here",
+                    f"its blocks are compressed with {other!r}, which this release can't unpack",
                     next_step="set manifest.compression to zstd and let Paimon write the manifests again",
                 )
     except (zlib.error, lzma.LZMAError, pa.ArrowException, EOFError, OSError, MemoryError, ValueError) as error:
@@ -46,7 +46,7 @@ def unpacked(block: bytes, codec: str, limit: int) -> bytes:
             raise
         raise DamagedTableError(f"a block is not valid {codec}: {error}") from error
     if len(found) > limit:
-        raise DamagedTableError("it unpacks to more than any file of Paimon's has")
+        raise DamagedTableError("it unpacks to more than any Paimon file holds")
     return found
 
 
@@ -66,9 +66,9 @@ def _unsnapped(block: bytes, limit: int) -> bytes:
     try:
         size, _ = read_varint(body, 0)
     except (IndexError, OverflowError):
-        raise DamagedTableError("a block of snappy does not say its size") from None
+        raise DamagedTableError("a snappy block does not state its size") from None
     if size > limit:
-        raise DamagedTableError("it unpacks to more than any file of Paimon's has")
+        raise DamagedTableError("it unpacks to more than any Paimon file holds")
     found = bytes(pa.decompress(body, decompressed_size=size, codec="snappy"))
     if struct.pack(">I", zlib.crc32(found)) != checksum:
         raise DamagedTableError("the CRC-32 of a snappy block is wrong")

@@ -47,7 +47,7 @@ _NO_ROWS: Final[_Rows] = np.empty(0, np.int64)
 _GROUP: Final = 2 << 20  # bytes
 # Fewer records are decoded faster one by one.
 _WORTH_IT: Final = 256
-# Arrays with more items are left to the caller: each item is a step of its own.
+# Arrays with more items are left to the caller: each item is a separate step.
 _MOST_ITEMS: Final = 4096
 # Of an array of numbers, so many are passed over before lanes that are gone are left out.
 _ITEMS: Final = 64

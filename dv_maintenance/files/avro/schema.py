@@ -61,8 +61,8 @@ def _parsed(text: bytes) -> Any:
 
 @dataclass(slots=True)
 class _Schema:
-    """Rebuilds a schema from its relevant parts, without references by name (each record gets a name of its own),
-    without logical types, and without anything endless.
+    """Rebuilds a schema from its relevant parts, without references by name (each record gets a unique name), without
+    logical types, and without anything endless.
     """
 
     names: dict[str, Any] = field(default_factory=dict)

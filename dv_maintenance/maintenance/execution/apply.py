@@ -92,10 +92,10 @@ class ApplyReport:
 
 
 class StoppedError(Exception):
-    """The time of the run was over; see ``engine.pool.stopped_at``. ``report``: what was committed before."""
+    """The time of the run was up; see ``engine.pool.stopped_at``. ``report``: what was committed before."""
 
     def __init__(self, report: ApplyReport) -> None:
-        super().__init__(f"{report.table}: stopped at the end of its time")
+        super().__init__(f"{report.table}: stopped when its time was up")
         self.report = report
 
 
@@ -123,7 +123,7 @@ def apply(
     UsageError : the plan is for another table, or contradicts the version that it was made for.
     UnsupportedFeatureError, RefusedError : the table may not be rewritten.
     VerificationError : a rewrite failed its gate; its new files were deleted, nothing of that batch was committed.
-    ConflictError : other writers were faster in every round; it says what was committed and what was not.
+    ConflictError : other writers committed first in every round; it says what was committed and what was not.
     StoppedError : within ``engine.pool.stopped_at``, if the time is over before the rewrites are done.
 
     Errors of the engine and the table pass through. On any error, new files without a commit are deleted. If it is
@@ -156,7 +156,7 @@ def purge(
     on_progress: OnProgress | None = None,
     max_attempts: int = 3,
 ) -> ApplyReport:
-    """Purge every deletion vector, even a single one, and touch no other file.
+    """Purge every deletion vector, whatever the thresholds, and touch no other file.
 
     ``partitions``: only in partitions that match one of these, see ``Policy.partitions``; by default in all. Raises
     the errors of :func:`maintain`.
@@ -220,7 +220,7 @@ class _Run:
             )
             steps, snapshot = [], self._newest(lost)
         raise ConflictError(
-            f"other writers were faster in {self.max_attempts} attempts: {reason}",
+            f"other writers committed first in all {self.max_attempts} attempts: {reason}",
             table=self.table.uri,
             version=snapshot.version,
             done=self._done(lost),

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 NOTHING_COMMITTED: Final = "the new files were deleted, nothing was committed"
 # A commit raises these only if it certainly committed nothing.
 _NOT_COMMITTED = (ConflictError, RefusedError, UsageError, VerificationError)
-_MEND = "report this together with the plan; the table is unchanged"
+_MEND = "report this bug and attach the plan; the table is unchanged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def _rewrite(
     bins = [RewriteBin(step.id, step.partition, _keys(step), plan.order_by) for step in steps]
     tasks = {task.id: task for task in table.rewrite_tasks(snapshot, bins, plan.target_file_size)}
     if list(tasks) != [step.id for step in steps]:
-        raise VerificationError("the table returned other tasks than were requested", next_step=_MEND)
+        raise VerificationError("the table returned tasks other than those requested", next_step=_MEND)
     done: dict[str, RewriteResult] = {}
     reasons = {step.id: step.reason for step in steps}
 
@@ -211,7 +211,7 @@ def _rewrite(
         )
         done.update((result.task_id, result) for result in found)
         if set(done) != set(tasks) or len(found) != len(tasks):
-            raise VerificationError("the engine reports other tasks than it was given")
+            raise VerificationError("the engine reported tasks other than those it was given")
         for step in steps:
             check_result(step, tasks[step.id], done[step.id])
         check_outputs(table.storage, _outputs(done.values()))

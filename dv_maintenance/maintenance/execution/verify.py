@@ -60,7 +60,7 @@ def check_result(step: PlanStep, task: RewriteTask, result: RewriteResult) -> No
 
 
 def check_outputs(storage: Storage, outputs: Sequence[OutputFile]) -> None:
-    """Check that every new file exists, has the reported size, and has a name of its own.
+    """Check that every new file exists, has the reported size, and has a unique name.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Whether the files that readers of a version open are there and intact, and what repairs the table if not."""
+"""Whether the files that readers of a version open exist and are intact, and how to repair the table if not."""
 
 from dv_maintenance.maintenance.fsck.check import FEW, damage_of, fsck
 from dv_maintenance.maintenance.fsck.look import Looked, look

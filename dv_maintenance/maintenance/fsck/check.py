@@ -1,4 +1,4 @@
-"""Check one version of a table, explain each damage, and say what repairs it. Nothing is changed."""
+"""Check one version of a table, explain each fault, and say how to repair it. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["FEW", "damage_of", "fsck"]
 
 FEW: Final = 10_000
-"""So many files take less than a second to look for: verbs and sensors that must be fast look no further."""
+"""Checking this many files takes less than a second: verbs and sensors that must be fast check no more."""
 _ATTEMPTS: Final = 5
 _COPY_BACK: Final = Remedy(
     "Copy each file back to exactly its path, from a backup or, with a versioned bucket, from its earlier object "
@@ -78,12 +78,12 @@ def fsck(
 def damage_of(
     table: Table, snapshot: Snapshot, *, most: int | None = None, kinds: Collection[str] | None = None
 ) -> tuple[Damage, ...] | None:
-    """The quick look at a newest version, without its history: what is missing or has another size.
+    """The quick check of a newest version, without its history: what is missing or has another size.
 
-    most : look only if the version has no more live files.
+    most : check only if the version has no more live files than this.
     kinds : look only for files of these kinds, see ``tables.fsck``.
 
-    ``None``: nothing was looked for. Raises the errors of ``look``.
+    ``None``: nothing was checked. Raises the errors of ``look``.
     """
     if not isinstance(table, FsckTable) or (most is not None and snapshot.files.num_rows > most):
         return None

@@ -1,4 +1,4 @@
-"""The deep look: every data file's footer, and every deletion vector's bytes."""
+"""The deep check: every data file's footer, and every deletion vector's bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ Step = Callable[[int], None]
 
 @dataclass(slots=True)
 class Read:
-    """What was read. ``footers``, ``dvs``: how many. ``unread``: data files of formats that are not read here."""
+    """What was read. ``footers``, ``dvs``: how many. ``unread``: data files in formats that this package does not
+    read.
+    """
 
     footers: int = 0
     dvs: int = 0

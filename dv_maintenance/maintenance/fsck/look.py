@@ -1,4 +1,4 @@
-"""The quick look: whether every file that readers open exists with its size."""
+"""The quick check: whether every file that readers open exists with its size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNKNOWN: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a look found.
+    """What a check found.
 
     needed : schema ``tables.fsck.NEEDED``.
     files : number of files that were looked for, by kind.
@@ -51,7 +51,7 @@ def look(
     Raises
     ------
     DamagedTableError : the log names a file in a way that no reader understands.
-    StorageError : the storage did not answer. That a file may not be looked at does not mean that it is missing.
+    StorageError : the storage did not answer. A file that can't be accessed is not reported as missing.
     """
     needed = table.needed_files(snapshot)
     if kinds is not None:

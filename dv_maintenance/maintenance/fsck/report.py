@@ -52,7 +52,7 @@ class FsckReport:
     footers, dvs : how many were read.
     unread : data files of formats that are not read here; existence and size are all that is known of them.
     files_damaged, live_rows_damaged : live data files whose readers fail, and their live rows; ``None``: unknown.
-    remedies : what repairs the table, the way that loses least first.
+    remedies : ways to repair the table, the one that loses least first.
     """
 
     table: str

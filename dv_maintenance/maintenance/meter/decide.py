@@ -68,7 +68,7 @@ def decide(
     time.
 
     now : epoch milliseconds.
-    reads : ``None``: nothing is known of them.
+    reads : ``None``: they are unknown.
     timeline : ``None``: an upper bound from the snapshot alone, so that the plan has every step that the true timeline
         would justify, and perhaps others.
     deadlines : ``None`` without ``Policy.erase_within``.
@@ -77,7 +77,7 @@ def decide(
     ahead : milliseconds. A file counts as paid for if it will be by then at the present rate: half of the time until
         the next run that is possible, so that a nightly run neither comes a day late nor a day early.
     quiet : milliseconds. A partition that changed within that time waits, until its readers have paid for two rewrites:
-        a run would disturb whoever is writing. For a sensor; a run that has started does not wait any more.
+        a run would disturb the writer. For a sensor; a run that has started no longer waits.
     listed : how many of the files left alone the plan lists one by one.
     examples : how many of them each reason names.
 
@@ -88,7 +88,7 @@ def decide(
     setting = PlanSetting.of(snapshot, policy)
     facts = setting.facts
     if reads is None or "max_deleted_ratio" in policy.model_fields_set:
-        because = "set in the policy" if reads is not None else "nothing is known of the table's reads"
+        because = "set in the policy" if reads is not None else "no reads of the table are known"
         why = _with_deadlines(by_ratio(facts, policy, setting.smallest).why, facts, deadlines, now)
         candidates = Candidates(why, deadlines=deadlines)
         basis = f"thresholds: {because}"

@@ -1,8 +1,8 @@
 """Per file, what its readers have paid that a rewrite would have saved, and what a rewrite costs.
 
-A rewrite is worth its cost once the readers of the file have paid as much as it costs: the rule of ski rental. Whoever
-follows it pays at most twice what a clairvoyant would pay for the file if every payment counts, and at most three times
-with the exception below; see docs/policy-method.md.
+A rewrite is worth its cost once the readers of the file have paid as much as it costs: the rule of ski rental.
+Following it costs at most twice what a clairvoyant would pay for the file if every payment counts, and at most three
+times with the exception below; see docs/policy-method.md.
 """
 
 from __future__ import annotations

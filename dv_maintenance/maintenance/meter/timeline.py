@@ -95,7 +95,7 @@ def timeline(snapshot: Snapshot, log: FileLog) -> Timeline:
     born = int64s(files["modified"]).copy()
     born[in_log] = when[born_in[in_log]]
 
-    # Of files that are older than the log, the first change tells which DV they had before.
+    # For files that are older than the log, the first change shows which DV they had before.
     first_change = np.full(number, len(when), np.int64)
     np.minimum.at(first_change, at, commit)
     first = ~added & ~in_log[at] & (commit == first_change[at])

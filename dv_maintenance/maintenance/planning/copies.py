@@ -26,7 +26,7 @@ _AT_ONCE: Final = 8
 
 def with_copies(table: Table, snapshot: Snapshot, plan: MaintenancePlan) -> MaintenancePlan:
     """The plan, with the row groups that its first steps copy. Only footers and deletion vectors of up to 200 files are
-    read; the other steps do not say. A step whose files can't be read does not say either: ``apply`` has the error.
+    read; the other steps leave it open. So does a step whose files can't be read: ``apply`` raises the error.
     """
     if plan.order_by:
         return plan

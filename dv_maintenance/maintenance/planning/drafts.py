@@ -203,7 +203,7 @@ def _weights(facts: FileFacts, rows: Ints, policy: Policy, target: int) -> Ints:
 
 
 def _files_after(live_bytes: int, target: int) -> int:
-    """A tenth above the target does not justify a file of its own."""
+    """A tenth above the target does not justify another file."""
     return max(1, -(-(10 * live_bytes - target) // (10 * target)))
 
 

@@ -66,7 +66,7 @@ def totals(plan: MaintenancePlan) -> Iterator[str]:
     if copied := copied_groups(steps):
         size = sum(step.cost.bytes_copied for step in steps)
         yield f"- Not decoded: {copied}, {format_size(size)}"
-    yield "- The old files stay on disk until a vacuum finds them out of retention."
+    yield "- The old files stay on disk until their retention has passed and a vacuum deletes them."
 
 
 def _step(step: PlanStep) -> str:

@@ -16,14 +16,14 @@ __all__ = ["StepGroup", "grouped_steps"]
 
 # In the order of step_reason: the strongest first.
 _TITLES: Final[dict[Why, str]] = {
-    "wholly_deleted": "files without a live row: removed, without reading them",
-    "deadline": "files whose deleted rows must go by a day",
+    "wholly_deleted": "files without live rows: removed without being read",
+    "deadline": "files whose deleted rows must go by a deadline",
     "paid": "files whose readers have paid for a rewrite",
-    "along": "files at least half-way there",
+    "along": "files at least halfway to a rewrite",
     "deleted_ratio": "files with more than {percent} of the rows deleted",
     "unknown_rows": "files with a deletion vector but no row count in the log",
     "deletion_vector": "files with a deletion vector",
-    "small": "files too small to stay alone",
+    "small": "files too small to keep",
     "unordered": "files not ordered yet",
     "overlapping": "files in the range of unordered files",
 }

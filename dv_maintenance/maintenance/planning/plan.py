@@ -112,7 +112,7 @@ def plan_candidates(
 
     basis : what the decision is based on, for people.
     listed : how many of the files left alone are listed one by one.
-    examples : how many of them each reason names. Finding the first ones takes a look at nearly all paths of a table.
+    examples : how many of them each reason names. Finding the first ones reads nearly all paths of a table.
 
     Raises
     ------

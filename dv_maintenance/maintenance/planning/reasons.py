@@ -44,16 +44,16 @@ def step_reason(draft: Draft, why: Codes, policy: Policy, candidates: Candidates
     parts = {
         DEADLINE: _deadline(draft, why, candidates.deadlines, counts[DEADLINE]),
         PAID: _paid(draft, why, candidates.metering, counts[PAID]),
-        ALONG: f"{_files(counts[ALONG])} at least half-way there",
+        ALONG: f"{_files(counts[ALONG])} at least halfway to a rewrite",
         RATIO: f"{_files(counts[RATIO])} with more than {percent(policy)} of the rows deleted",
         UNKNOWN: f"{_files(counts[UNKNOWN])} with a deletion vector but no row count in the log",
         DV: f"{_files(counts[DV])} with a deletion vector",
-        SMALL: f"{_files(counts[SMALL])} too small to stay alone",
+        SMALL: f"{_files(counts[SMALL])} too small to keep",
     }
     into = "one new file" if draft.files_after == 1 else f"about {draft.files_after} new files"
     reason = f"{', '.join(part for code, part in parts.items() if counts[code])}: rewrite into {into}"
     if policy.max_bytes is not None and is_above_limit(draft, policy):
-        reason += f"; larger than max_bytes, {format_size(policy.max_bytes)}, so a run of its own"
+        reason += f"; larger than max_bytes, {format_size(policy.max_bytes)}, so it gets its own run"
     return reason
 
 
@@ -85,7 +85,7 @@ def waiting(candidates: Candidates, facts: FileFacts, stay: Bools, policy: Polic
         at = files[days == day]
         most = float(metering.share[at].max())
         found[f"its readers have paid at most {most:.1f} of a rewrite so far, due about {day_of(day * _DAY)}"] = at
-    found["its readers pay nothing for it"] = files[days < 0]
+    found["reads of it cost nothing extra"] = files[days < 0]
     return found
 
 

@@ -35,7 +35,7 @@ def split_stale(plan: MaintenancePlan, snapshot: Snapshot) -> tuple[list[PlanSte
         wrong = next((each for each in step.inputs if live.get(_key(each)) != _facts(each, step.partition)), None)
         if wrong is not None and snapshot.version == plan.version:
             raise UsageError(
-                f"the plan does not match the table: {step.id} names {wrong.path} with other facts than the log",
+                f"the plan does not match the table: {step.id} names {wrong.path} with values that differ from the log",
                 table=snapshot.table,
                 version=snapshot.version,
                 next_step="make a new plan",

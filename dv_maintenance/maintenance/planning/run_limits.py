@@ -42,8 +42,8 @@ NOTHING_SPENT = Spent()
 
 
 def spent_in(log: FileLog, now: int) -> Spent:
-    """What a log says was spent in the 24 hours before ``now``, epoch milliseconds. A rewrite that does not tell whose
-    it is (Lance) counts: limits hold at the risk of waiting for the next day.
+    """What was spent in the 24 hours before ``now`` (epoch milliseconds) according to a log. A rewrite of unknown
+    origin (Lance) counts: at worst, work waits for the next day.
     """
     ours = [
         number
@@ -70,7 +70,7 @@ def within_limits(
     does not fit. A file above ``max_bytes`` gets a run without other rewrites, once nothing else needs a rewrite and
     nothing was spent: otherwise no run would ever take it.
 
-    most : files of the plan, whatever the policy says.
+    most : files of the plan, regardless of the policy.
     """
     limits = {"max_bytes": policy.max_bytes, "max_files": policy.max_files, "max_tasks": policy.max_tasks}
     before = {"max_bytes": spent.bytes, "max_files": spent.files, "max_tasks": spent.tasks}
@@ -97,7 +97,9 @@ def within_limits(
             None,
         )
         if over is None and most is not None and files and files + len(draft.rows) > most:
-            reason = f"beyond the {most:,} files of one plan, left to the next; 'partitions' chooses which come first"
+            reason = (
+                f"beyond the {most:,} files of one plan, left for the next one; 'partitions' chooses which come first"
+            )
             cut.setdefault(reason, []).append(draft.rows)
         elif over is None:
             chosen.append(draft)
@@ -109,7 +111,7 @@ def within_limits(
     if large and room and not spent.bytes and not any(draft.action == "rewrite" for draft in chosen):
         chosen.append(large.pop(0))
     if large:
-        reason = f"larger than max_bytes, {format_size(policy.max_bytes or 0)}: waits for a day of its own"
+        reason = f"larger than max_bytes, {format_size(policy.max_bytes or 0)}: waits for a day without other work"
         cut[reason] = [draft.rows for draft in large]
     return chosen, {reason: np.concatenate(rows) for reason, rows in cut.items()}
 
@@ -124,7 +126,7 @@ def _beyond(name: str, limit: int, spent: int) -> str:
         return format_size(value) if name == "max_bytes" else f"{value}"
 
     already = f", of which {shown(spent)} were spent in the last 24 hours" if spent else ""
-    return f"beyond the limit of a day: {name} is {shown(limit)}{already}"
+    return f"over the daily limit: {name} is {shown(limit)}{already}"
 
 
 def _int64s(values: list[int]) -> pa.Buffer:

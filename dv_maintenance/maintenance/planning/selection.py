@@ -140,7 +140,7 @@ class _Lookup:
 
 
 def _stored(text: str | None, type: pa.DataType) -> Hashable:
-    """The value of a stored text. Writers have spellings of their own: such a text equals only itself."""
+    """The value of a stored text. Writers may use other spellings: such a text equals only itself."""
     try:
         return value_of(text, type)
     except ValueError:

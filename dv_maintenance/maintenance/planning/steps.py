@@ -260,7 +260,7 @@ def check_plan(plan: MaintenancePlan) -> None:
     if len({step.id for step in plan.steps}) < len(plan.steps):
         raise _not_a_plan("two steps share an id")
     if min(numbers) < 0:
-        raise _not_a_plan("it has a negative number where only numbers from 0 up are valid")
+        raise _not_a_plan("it has a negative number where only 0 and above are valid")
 
 
 def _wholly_deleted(each: PlanInput) -> bool:

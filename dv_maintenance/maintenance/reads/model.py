@@ -60,7 +60,7 @@ class Reads:
         """Reads that were seen between ``since`` and ``until``; times need not be sorted.
 
         selective : times of the reads in ``by_partition``, each once although it may have read several partitions; by
-            default every time in ``by_partition`` is a read of its own.
+            default every time in ``by_partition`` is a separate read.
         """
         names = {name: np.sort(each) for name, each in (by_partition or {}).items()}
         if selective is None:

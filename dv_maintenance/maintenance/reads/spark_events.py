@@ -127,7 +127,7 @@ class _Reader:
             with self.storage.open_input(info.path) as source:
                 for text, end in lines(source, suffix if suffix in CODECS else "", file.offset):
                     if time.monotonic() > self.deadline:
-                        file.problem = f"{info.path} is not read to its end yet: its reads are too few"
+                        file.problem = f"{info.path} has not been read to its end yet, so its reads are undercounted"
                         return False
                     try:
                         if text is None or not text.startswith(_AN_EVENT):
@@ -150,7 +150,7 @@ class _Reader:
             if self.now - info.modified > _DAY and not info.path.endswith(".inprogress"):
                 file.problem = f"{info.path} is damaged or incomplete after {file.offset:,} bytes of events"
         if file.damaged and not file.events:
-            file.problem = f"{info.path} is not an event log of Spark"
+            file.problem = f"{info.path} is not a Spark event log"
         elif file.damaged:
             events = f"{file.damaged} damaged event{'s' * (file.damaged > 1)}"
             file.problem = f"{file.problem}; {events}" if file.problem else f"{info.path} has {events}, not counted"

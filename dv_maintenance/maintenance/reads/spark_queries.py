@@ -134,7 +134,7 @@ class Application:
             else:
                 yield from self._ran(event["accumUpdates"])
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError("not an event of Spark's") from error
+            raise ValueError("not a Spark event") from error
 
     def _seen(self, time: int) -> None:
         self.first = time if self.first is None else min(self.first, time)

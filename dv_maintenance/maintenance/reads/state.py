@@ -81,7 +81,7 @@ class SparkReads:
 
 
 def load(storage: Storage, name: str, logs: str) -> SparkReads:
-    """What was known before. A state that is damaged, or of other logs, is not used.
+    """What was known before. A state that is damaged, or that belongs to other logs, is not used.
 
     logs : URI of the logs.
     """
@@ -101,7 +101,7 @@ def load(storage: Storage, name: str, logs: str) -> SparkReads:
             logs={str(key): _log_from_json(log) for key, log in data["logs"].items()},
         )
     except (AttributeError, KeyError, TypeError, ValueError):
-        problem = f"the state {storage.uri_of(name)} is damaged or of other logs: every log was read again"
+        problem = f"the state {storage.uri_of(name)} is damaged or belongs to other logs: every log was read again"
         return SparkReads(state_problem=problem)
 
 

@@ -9,8 +9,8 @@
 No table starves in a feasible setting. Let ``D(k)`` be the work with deadlines (or turns) up to the ``k``-th, and
 ``C(k)`` the room of the windows until then, and let the setting be feasible: ``D(k) <= C(k)`` for each ``k``. Let
 ``c`` be the room of tonight. Steps 1 and 2 run a prefix of ``max(D(k) - (C(k) - c))`` seconds, which is at most ``c``.
-So it fits into tonight, and afterwards the work up to each ``k`` is at most ``C(k) - c``, the room that is left: the
-setting is still feasible. In the last window before a deadline that room is 0, so all work until then is done. By
+It therefore fits into tonight, and afterwards the work up to each ``k`` is at most ``C(k) - c``, the room that is left:
+the setting is still feasible. In the last window before a deadline that room is 0, so all work until then is done. By
 induction none is missed, and a table waits for ``FAIR`` windows at most. The argument has two limits. A step is not
 cut, so a night is not filled to its last second; hence a coming window counts without the longest step. And work that
 arrives later must leave the setting feasible; that is what the windows to spare are for, which ``FAIR`` has as well.
@@ -59,7 +59,7 @@ class Allocation:
 
     demand : of all deadlines that the given nights reach.
     feasible : every deadline can be met, no table has to wait longer than ``FAIR`` windows, no step is too large.
-    alerts : what somebody has to do something about, a sentence each.
+    alerts : what somebody has to act on, one sentence each.
     """
 
     chosen: tuple[Choice, ...]

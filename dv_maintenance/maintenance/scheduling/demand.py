@@ -56,7 +56,7 @@ class Demand:
     def sentence(self) -> str:
         """The same in words."""
         if self.by is None and not self.late:
-            return "No deadline is ahead."
+            return "No deadlines ahead."
         found = []
         if self.by is not None:
             found.append(

@@ -75,5 +75,5 @@ def compare(snapshot: Snapshot, past: Past, policies: Sequence[tuple[str, Policy
     ]
     bound = clairvoyant(trace, prices, target=target, small=small, start=prices.start, retention_days=days)
     known = None if reads is None else f"{reads.per_day(trace.end):.4g} reads a day ({reads.source})"
-    basis = known or "nothing is known of reads: thresholds decide, and readers pay nothing"
+    basis = known or "no reads are known: thresholds decide, and reads cost nothing"
     return Comparison(past, tuple(found), bound, trace.appended, trace.statements, basis)

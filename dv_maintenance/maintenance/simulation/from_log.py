@@ -58,11 +58,11 @@ def past_of(table: Table, snapshot: Snapshot, since: int, reads: Reads) -> Past:
     DamagedTableError, StorageError : as ``file_log``.
     """
     if not isinstance(table, FileLogTable):
-        raise UsageError(f"the log of {table.format} tables does not tell what a commit did to its files")
+        raise UsageError(f"the log of {table.format} tables does not record what a commit did to its files")
     log = table.file_log(snapshot, since)
     if not log.commits:
         raise UsageError(
-            "there is no commit since then", table=table.uri, version=snapshot.version, next_step="go back further"
+            "there are no commits since then", table=table.uri, version=snapshot.version, next_step="go back further"
         )
     first = log.commits[0].timestamp - 1
     start = first if log.base is None else min(first, since)

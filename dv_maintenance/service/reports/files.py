@@ -59,7 +59,7 @@ def of_vacuum(report: VacuumReport) -> Outcome:
         "protected": report.protected,
         "paths": shown(report.paths or ()),
     }
-    refused = f"A run that is not a dry run is refused: {report.refused}"
+    refused = f"A run without dry run would be refused: {report.refused}"
     return Outcome(
         _vacuumed(report, {kind: files for kind, files in kinds.items() if files}),
         numbers,
@@ -75,14 +75,17 @@ def _vacuumed(report: VacuumReport, kinds: dict[str, int]) -> str:
     found = sum(kinds.values()) if report.dry_run else report.deleted
     done = "would be deleted" if report.dry_run else f"{was(found)} {'set aside' if report.quarantine else 'deleted'}"
     each = ", ".join(f"{files:,} {kind}" for kind, files in kinds.items())
-    reason = "No file was out of use beyond the retention."
+    reason = "No file has been out of use for longer than the retention."
     if kinds:
-        reason = f"{count(found, 'file')} ({size(report.bytes)}) out of use beyond the retention {done}: {each}."
+        reason = (
+            f"{count(found, 'file')} ({size(report.bytes)}) out of use for longer than the retention {done}: {each}."
+        )
     if report.quarantine:
         reason += f" The quarantine is {report.quarantine}; 'dvm undelete' puts files back."
     if report.emptied:
         reason += (
-            f" {count(report.emptied, 'file')} {was(report.emptied)} deleted from the quarantine: their time was over."
+            f" {count(report.emptied, 'file')} {was(report.emptied)} deleted from the quarantine: "
+            "their time there was up."
         )
     if report.expiring:
         first, more = report.expiring[0], sum(each.files for each in report.expiring)
@@ -102,7 +105,8 @@ def of_undelete(report: UndeleteReport) -> Outcome:
         details.append(f"{count(found.gone, 'file')} left the quarantine concurrently: a vacuum emptied it")
     if found.files and not found.dry_run:
         details.append(
-            "no version was changed, and the next vacuum removes again what no version needs: restore or protect it"
+            "the versions are unchanged, and the next vacuum removes these files again: first restore or protect a "
+            "version that needs them"
         )
     outcome = of_report(f"{count(found.files, 'file')} ({size(found.bytes)}) {would} put back.", report.to_json())
     left = tuple(f"{count(files, 'file')}: {reason}" for reason, files in kept.items() if files)
@@ -141,7 +145,9 @@ def of_rename(report: RenameReport) -> Outcome:
         reason = "There was nothing to do: all manifests have V2 names."
     elif result.dry_run:
         reason = f"{count(result.renamed, 'manifest')} would be renamed; {result.done:,} have V2 names already."
-        details = ("not safe beside writers, and no reader can open the table until it is done: stop them all first",)
+        details = (
+            "not safe while writers are active, and no reader can open the table until it is done: stop them all first",
+        )
     else:
         reason = (
             f"{count(result.renamed, 'manifest')} {was(result.renamed)} renamed; {result.done:,} had V2 names before."

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 __all__ = ["Look", "of_damage", "of_fsck", "with_look"]
 
 
-_OLD: Final = "It is an older version: a vacuum deletes such files once the retention has passed, as it should."
+_OLD: Final = "This is an older version: a vacuum deletes such files once the retention has passed, as intended."
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A quick look at a table's files.
+    """A quick check of a table's files.
 
-    damage : ``None``: nothing was looked for.
+    damage : ``None``: nothing was checked.
     error : why not; ``None``: they are too many for a verb that must be fast.
     """
 
@@ -37,11 +37,11 @@ def with_look(outcome: Outcome, files: int, look: Look) -> Outcome:
     warnings: tuple[str, ...] = ()
     if damage:
         said = f"{count(len(damage), 'file')} that readers need {_is(len(damage))} missing or damaged"
-        warnings = (f"{said}: dvm fsck says what repairs the table",)
+        warnings = (f"{said}: dvm fsck shows how to repair the table",)
     elif look.error is not None:
         warnings = (f"whether all files exist is unknown: {look.error}",)
     elif look.damage is None and files:
-        warnings = (f"its {files:,} files were not looked for: dvm fsck does",)
+        warnings = (f"its {files:,} files were not checked: dvm fsck checks them",)
     if not warnings:
         return replace(outcome, report=_with_warnings(outcome.report, (), looked=look.damage is not None, damage=()))
     lines = {**outcome.lines, "warnings": (*outcome.lines.get("warnings", ()), *warnings)}
@@ -61,8 +61,8 @@ def _is(number: int) -> str:
 
 
 def of_fsck(report: FsckReport, *, old: bool = False) -> Outcome:
-    """The damage file by file, then what repairs it, the way that loses least first. ``old``: the version is not the
-    newest, and whoever cleans the table may delete its files.
+    """The damage file by file, then how to repair it, starting with the way that loses least. ``old``: the version is
+    not the newest, and a vacuum may delete its files.
     """
     numbers = {
         "version": report.version,
@@ -74,7 +74,10 @@ def of_fsck(report: FsckReport, *, old: bool = False) -> Outcome:
         "files_damaged": report.files_damaged,
         "live_rows_damaged": report.live_rows_damaged,
     }
-    unread = f"{count(report.unread, 'data file')} of a format that is not read here: only existence and size are known"
+    unread = (
+        f"{count(report.unread, 'data file')} in a format that this release can't read: "
+        "checked only for existence and size"
+    )
     return Outcome(
         _damaged(report) if report.damage else _clean(report),
         {name: number for name, number in numbers.items() if number is not None},
@@ -86,7 +89,7 @@ def of_fsck(report: FsckReport, *, old: bool = False) -> Outcome:
 
 
 def of_damage(damage: Damage) -> str:
-    """One line: the file, what is wrong with it, whom it concerns."""
+    """One line: the file, what is wrong with it, and who is affected."""
     where = f" ({_partitions(damage.partitions)})" if damage.partitions else ""
     since = "" if damage.since is None else f" Needed since version {damage.since}."
     return f"{damage.path or damage.uri}{where}: {damage.reason}. {damage.effect}{since}"
@@ -114,7 +117,7 @@ def _clean(report: FsckReport) -> str:
     if not report.files:
         return "Clean: the table has no files."
     named = found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
-    there = f"Clean: {named} exist with the sizes that the log says ({size(report.bytes)})."
+    there = f"Clean: {named} exist, with the sizes in the log ({size(report.bytes)})."
     if not report.deep:
         return f"{there} Their content was not read: --deep reads it."
     read = f"{count(report.footers, 'footer')} and {count(report.dvs, 'deletion vector')}"

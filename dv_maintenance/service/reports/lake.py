@@ -72,8 +72,8 @@ def _summary(totals: dict[str, Any]) -> str:
     unreadable = totals["unreadable_tables"]
     parts = [
         f"{totals['tables_with_dvs']:,} have deletion vectors",
-        f"{totals['due_tables']:,} have due work",
-        f"a vacuum of all would free {size(totals['removable_bytes'])} now",
+        f"{totals['due_tables']:,} have work due",
+        f"vacuuming all of them would free {size(totals['removable_bytes'])} now",
     ]
     broken = f" {unreadable:,} can't be read." if unreadable else ""
     return f"{count(totals['tables'], 'table')}: {', '.join(parts)}.{broken}"

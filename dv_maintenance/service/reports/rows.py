@@ -35,7 +35,7 @@ def _reason(report: DmlReport) -> str:
     if report.dry_run:
         return f"{_rows(report.rows_deleted)} would be deleted; nothing was changed."
     if report.version_after == report.version_before or not done:
-        return "There are no such rows."
+        return "No rows match."
     whole = f"{count(report.files_removed, 'file')} {was(report.files_removed)} removed whole"
     reason = f"{', '.join(done)}: {whole}, {report.dvs_added:,} got a deletion vector."
     return f"{reason} The rows' bytes remain until a purge and a vacuum." if deleted else reason

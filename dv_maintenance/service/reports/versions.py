@@ -23,7 +23,7 @@ _CHECKED: Final = {
     "keys": "rows of {} compared with the version before, except for keys whose rows waited for compaction: each "
     "of these exists once",
     "engine": "rows of {} compared with the version before by the engine itself",
-    "rows": "rows of {} counted: their files can't be read here",
+    "rows": "rows of {} counted: this release can't read their files",
     "files": "every live file and deletion vector exists",
 }
 
@@ -31,7 +31,7 @@ _CHECKED: Final = {
 def of_restore(report: RestoreReport) -> Outcome:
     result = report.result
     if result.version_after == result.version_before and not result.dry_run:
-        reason = f"There was nothing to do: the table is as in version {result.restored:,}."
+        reason = f"There was nothing to do: the table already equals version {result.restored:,}."
         return replace(of_report(reason, report.to_json()), problems=report.problems)
     if result.dry_run:
         reason = f"Version {result.restored:,} would be restored; nothing was changed."
@@ -73,7 +73,7 @@ def of_checkpoint(report: CheckpointReport) -> Outcome:
 def _planned_checkpoint(report: CheckpointReport) -> Outcome:
     result = report.result
     if result.present:
-        writes = f"Version {result.version:,} has a checkpoint already: none would be written"
+        writes = f"Version {result.version:,} already has a checkpoint: none would be written"
     else:
         since = result.version - (-1 if result.last is None else result.last)
         last = "there is none yet" if result.last is None else f"the last one is of version {result.last:,}"
@@ -85,9 +85,9 @@ def _planned_checkpoint(report: CheckpointReport) -> Outcome:
         deletes = "No log file would be deleted without --clean-log (clean_log in a run config)"
     elif result.log_files_expired:
         files, first = count(result.log_files_expired, "log file"), result.first_version
-        deletes = f"{files} would be deleted: versions before {first:,} could not be read any more"
+        deletes = f"{files} would be deleted: versions before {first:,} could no longer be read"
     else:
-        deletes = f"No log file would be deleted: later versions need all that are from before {iso(result.cutoff)}"
+        deletes = f"No log file would be deleted: later versions need all those from before {iso(result.cutoff)}"
     outcome = of_report(f"{writes}. {deletes}. Nothing was changed.", report.to_json())
     numbers = {name: each for name, each in outcome.numbers.items() if name not in {"cutoff", "last"}}
     return replace(outcome, numbers=numbers, moments={} if result.cutoff is None else {"cutoff": result.cutoff})
@@ -95,7 +95,7 @@ def _planned_checkpoint(report: CheckpointReport) -> Outcome:
 
 def of_convert(report: ConvertReport) -> Outcome:
     if report.version is not None and not report.converted:
-        reason = f"There was nothing to do: it is a {report.format} table already."
+        reason = f"There was nothing to do: it is already a {report.format} table."
         return of_report(reason, report.to_json())
     what = f"{count(report.files, 'Parquet file')} ({count(report.rows, 'row')}, {size(report.bytes)})"
     if report.converted:

@@ -62,8 +62,8 @@ def of_plan(plan: MaintenancePlan) -> Outcome:
 def of_run(plan: MaintenancePlan | None, report: ApplyReport | None, after: Health, *, per_partition: bool) -> Outcome:
     """What an optimize did, and the table's health afterwards.
 
-    ``None`` as report: there was nothing to plan for. ``per_partition``: only what all partitions share, as each has
-    an :func:`of_partition` of its own.
+    ``None`` as report: there was nothing to plan for. ``per_partition``: only what all partitions share, since each has
+    its own :func:`of_partition`.
     """
     table = known({"table_deleted_ratio": rounded(after.counts.deleted_ratio)}) if per_partition else {}
     if plan is None or report is None:
@@ -157,7 +157,7 @@ def _lost(plan: MaintenancePlan, report: ApplyReport) -> str | None:
     if report.steps or not plan.steps:
         return None
     steps = count(len(plan.steps), "planned step")
-    return f"Nothing to do any more: others committed while this run was at work, and replaced the files of {steps}."
+    return f"Nothing left to do: while this run was working, other writers replaced the files of {steps}."
 
 
 def _why(plan: MaintenancePlan) -> str:
@@ -186,12 +186,12 @@ def of_apply(plan: MaintenancePlan, report: ApplyReport) -> Outcome:
         reason = f"{count(out, 'file')} {was(out)} rewritten as {new:,}{without}."
         if carried:
             details.append(
-                f"{count(carried, 'row')} that others deleted concurrently are deleted in the new files, "
-                "for a later purge"
+                f"{count(carried, 'row')} that others deleted concurrently are also deleted in the new files; "
+                "a later purge removes them"
             )
         details.append(f"cost: {_cost_line(steps, plan.policy.prices)}")
         if report.verified:
-            details.append("verified: no query returns anything else than before")
+            details.append("verified: every query returns what it did before")
     more = len(steps) - _DONE_SHOWN
     rows = tuple(_done(step) for step in steps[:_DONE_SHOWN])
     if more > 0:
@@ -227,7 +227,7 @@ def of_downgrade(report: DowngradeReport) -> Outcome:
     elif report.waits_until is not None:
         reason = f"Not finished: run it again after {iso(report.waits_until)}."
     else:
-        reason = "Not finished: the first step that is not done comes next."
+        reason = "Not finished: run it again to continue with the first step that is not done."
     rows = tuple(
         {"step": each.name, "state": _STATES[each.state], "what it does": each.explanation} for each in report.steps
     )

@@ -64,8 +64,8 @@ def optimize(
     keys : only in these partitions; without keys, in all: the outcome then has those that were worked on.
     downstream : returns the reads by downstream assets, if an orchestrator knows them.
     changes : policy keys for this run, in place of the policy's.
-    missing_ok : accept partitions in ``changes`` that no live file has; ``keys`` may always be such.
-    purge : purge every deletion vector, even a single one.
+    missing_ok : accept partitions in ``changes`` without live files; ``keys`` may always lack them.
+    purge : purge every deletion vector, whatever the thresholds.
     dry_run : only make the plan.
 
     Raises

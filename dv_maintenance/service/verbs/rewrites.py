@@ -67,7 +67,7 @@ def purge(
     missing_ok: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Outcome:
-    """Purge every deletion vector, even a single one.
+    """Purge every deletion vector, whatever the thresholds.
 
     partitions : only there, as in ``Policy.partitions``.
     missing_ok : accept partitions that no live file has.
@@ -146,14 +146,14 @@ def apply_plan(
 
 
 def warn_missing(snapshot: Snapshot, policy: Policy) -> None:
-    """A policy serves many runs: its partitions may appear later, or have gone."""
+    """A policy serves many runs: its partitions may appear later, or may be gone already."""
     missing = missing_partitions(snapshot, policy, ok=True)
     if missing:
         _log.warning("%s: of the policy's partitions, %s", snapshot.table, no_live_file(missing))
 
 
 def missing_partitions(snapshot: Snapshot, policy: Policy, *, ok: bool) -> tuple[str, ...]:
-    """Chosen partitions that no live file has. Raises UsageError if there are any and that is not ok."""
+    """Chosen partitions that no live file has. Raises UsageError if there are any and ``missing_ok`` is not set."""
     if not policy.partitions:
         return ()
     live = snapshot.files["partition"].unique().to_pylist()

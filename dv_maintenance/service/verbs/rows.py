@@ -75,7 +75,7 @@ def update_rows(
 
 
 def merge_rows(table: Table, engine: EngineOf, source: str, on: str, clauses: Sequence[str]) -> Outcome:
-    """MERGE. ``source``: a table, or Parquet, CSV or JSON; ``clauses``: each from its WHEN on, without that word.
+    """MERGE. ``source``: a table, or Parquet, CSV or JSON; ``clauses``: each without its leading WHEN.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Verbs that only read: the health of a table, whether its files are there and intact, what a policy would do, its
+"""Verbs that only read: the health of a table, whether its files exist and are intact, what a policy would do, its
 history. None starts an engine.
 """
 
@@ -48,7 +48,7 @@ def report_table(
 def health(table: Table, version: int | None = None, policy: Policy | None = None) -> Outcome:
     """Files, deletion vectors and rows, in total and by partition, and the deadlines of the policy, if it has any.
 
-    version : ``None``: the newest one. What is to be erased is only known of that, and only its files are looked for.
+    version : ``None``: the newest one. Only that version has deadlines, and only its files are checked.
     """
     snapshot = table.snapshot(version)
     state = of_state(measure(snapshot))
@@ -61,7 +61,7 @@ def health(table: Table, version: int | None = None, policy: Policy | None = Non
 
 
 def look(table: Table) -> Outcome:
-    """Whether the newest version can be read: its log, and whether its files exist, unless they are very many. Raises
+    """Whether the newest version can be read: its log, and whether its files exist, unless there are very many. Raises
     the errors of reading the log.
     """
     snapshot = table.snapshot()
@@ -86,7 +86,8 @@ def fsck(
     deep: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Outcome:
-    """Whether every file that readers need is there, and with ``deep`` intact. What is not is the outcome's ``damage``.
+    """Whether every file that readers need exists and, with ``deep``, is intact. The outcome's ``damage`` lists the
+    faults.
     Raises the errors of ``maintenance.fsck``.
     """
     from dv_maintenance.maintenance.fsck import fsck as check

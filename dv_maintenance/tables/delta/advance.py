@@ -1,8 +1,8 @@
 """The newest version from one that was read before, and the commits since.
 
-This serves looks, never a commit: see ``tables.looks``. It trusts nothing that costs little to check: the version that
-it begins with must still have the same commit file and the same checkpoint, and a newer checkpoint must hold as many
-files as the commits lead to. In doubt the answer is ``None``, and the caller reads the whole log.
+This serves inspections, never a commit: see ``tables.looks``. It trusts nothing that costs little to check: the version
+that it begins with must still have the same commit file and the same checkpoint, and a newer checkpoint must hold as
+many files as the commits lead to. In doubt the answer is ``None``, and the caller reads the whole log.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _Live:
 
 
 def advanced(storage: Storage, kept: DeltaSnapshot, version: int) -> DeltaSnapshot | None:
-    """The snapshot of ``version``, from an earlier one; ``None`` if only the whole log can tell.
+    """The snapshot of ``version``, from an earlier one; ``None`` if that takes the whole log.
 
     Its files may be in another order than a replay's.
     """
@@ -114,7 +114,7 @@ def advanced(storage: Storage, kept: DeltaSnapshot, version: int) -> DeltaSnapsh
 
 @no_collection()
 def _advanced(storage: Storage, kept: DeltaSnapshot, version: int) -> DeltaSnapshot:
-    # A version with warnings was read in another way than most, or has files that can't be told apart.
+    # A version with warnings was read in an unusual way, or has files that can't be distinguished.
     if kept.warnings or not kept.segment.commit or version < kept.version:
         raise _DoubtError
     files = segment(storage, version)

@@ -68,7 +68,7 @@ _NO_REWRITE: Final = {
 
 # Features that forbid row changes. A DELETE writes no data file: it repeats the adds of files with larger DVs.
 _NO_DELETE: Final = dict.fromkeys(
-    ("icebergCompatV1", "icebergCompatV2", "icebergCompatV3"), "Iceberg readers do not know deletion vectors"
+    ("icebergCompatV1", "icebergCompatV2", "icebergCompatV3"), "Iceberg readers do not support deletion vectors"
 )
 _NO_NEW_ROWS: Final = {
     **_NO_DELETE,
@@ -111,7 +111,7 @@ def check_readable(protocol: Protocol, *, table: str) -> None:
     unknown = protocol.features("reader") - _READABLE
     if unknown:
         raise _unsupported(
-            "the table needs features that cannot be read here",
+            "the table needs features that this release can't read",
             unknown,
             table,
             _NEWER,
@@ -139,7 +139,7 @@ def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
     unknown = features - _UNDERSTOOD
     if unknown:
         raise _unsupported(
-            f"the table has features that are unknown here, so {operation} does not touch it",
+            f"the table has features unknown to this release, so {operation} leaves it alone",
             unknown,
             table,
             _NEWER,
@@ -153,10 +153,10 @@ def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
             features=tuple(sorted(unfit)),
             table=table,
             version=snapshot.version,
-            next_step="vacuum works; to rewrite it run OPTIMIZE or REORG in delta-spark, which 'dvm engine-sql' does "
-            "and checks"
+            next_step="vacuum still works; to rewrite it run OPTIMIZE or REORG in delta-spark, which 'dvm "
+            "engine-sql' does and checks"
             if operation == "rewrite"
-            else f"vacuum works; for the {operation} use the engine that wrote the table",
+            else f"vacuum still works; for the {operation} use the engine that wrote the table",
         )
     if operation in {"delete", "update", "merge"}:
         _check_not_append_only(snapshot, operation)
@@ -218,8 +218,8 @@ def _check_not_uniform(snapshot: DeltaSnapshot) -> None:
             "would not see the rewritten files",
             table=snapshot.table,
             version=snapshot.version,
-            next_step="vacuum works; to rewrite it run OPTIMIZE or REORG in delta-spark, which 'dvm engine-sql' does "
-            "and checks",
+            next_step="vacuum still works; to rewrite it run OPTIMIZE or REORG in delta-spark, which 'dvm "
+            "engine-sql' does and checks",
         )
 
 
@@ -238,7 +238,7 @@ def _check_manifest(snapshot: DeltaSnapshot) -> None:
 def _check_version(kind: str, version: int, newest: int, table: str) -> None:
     if not 1 <= version <= newest:
         raise UnsupportedFeatureError(
-            f"the table needs {kind} version {version}, known are 1 to {newest}",
+            f"the table needs {kind} version {version}, but this release knows 1 to {newest}",
             features=(f"{kind} version {version}",),
             table=table,
             next_step=_NEWER,

@@ -1,4 +1,4 @@
-"""Files that readers of a Delta table open beside the log, and what repairs the table if one of them is gone.
+"""Files that readers of a Delta table open besides the log, and how to repair the table if one is missing.
 
 Protocol: Add File, Deletion Vector Descriptor Schema. Checkpoints, sidecars and commits were read for the snapshot.
 """
@@ -79,7 +79,7 @@ def remedies(
     if back_to is not None:
         found.append(
             Remedy(
-                f"Restore version {back_to}, which does not need the damaged files and whose own files exist.",
+                f"Restore version {back_to}, which needs none of the damaged files and whose own files all exist.",
                 f"dvm restore {storage.uri} --version {back_to}",
                 f"What was committed after version {back_to}.",
             )
@@ -87,8 +87,8 @@ def remedies(
     if snapshot.partition_columns:
         found.append(
             Remedy(
-                "Write the partitions concerned again from their source, with replaceWhere on the partition columns: "
-                "it reads no old file.",
+                "Rewrite the affected partitions from their source, with replaceWhere on the partition columns, which "
+                "reads no old files.",
                 None,
                 "What the source no longer has.",
             )
@@ -96,7 +96,7 @@ def remedies(
     if DATA in kinds:
         found.append(
             Remedy(
-                "On Databricks, take the missing data files out of the log; look at it with DRY RUN first.",
+                "On Databricks, remove the missing data files from the log; preview it with DRY RUN first.",
                 f"FSCK REPAIR TABLE delta.`{storage.uri}` DRY RUN",
                 "The rows of these files.",
             )

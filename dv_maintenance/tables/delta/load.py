@@ -150,11 +150,11 @@ def replayed(
 def _other_ways(files: LogSegment) -> Iterator[tuple[dict[str, Any], str]]:
     """Other log files for the same version, and the warnings about the files that were skipped."""
     if files.compacted:
-        yield {"compacted": False}, "a compacted log file is damaged, the commits that it sums up were read"
+        yield {"compacted": False}, "a compacted log file is damaged; the commits that it sums up were read instead"
     if files.checkpoint_version is None:
         return
     below = {"checkpoint_below": files.checkpoint_version}
-    damaged = f"the checkpoint of version {files.checkpoint_version} is damaged, older files were read"
+    damaged = f"the checkpoint of version {files.checkpoint_version} is damaged; older files were read instead"
     yield below, damaged
     yield {**below, "compacted": False}, damaged
 

@@ -104,7 +104,7 @@ def check_cleanable(manifest: Manifest, table: str) -> None:
     check_readable(manifest, table)
     check_writer_flags(manifest, table)
     if (manifest.reader_flags | manifest.writer_flags) & _MANAGED_BLOBS:
-        raise _unsupported(_MANAGED_BLOBS, manifest, table, "cleaned up", "writer")
+        raise _unsupported(_MANAGED_BLOBS, manifest, table, "clean up", "writer")
 
 
 def _unsupported(
@@ -113,7 +113,7 @@ def _unsupported(
     names = flag_names(flags)
     numbers = ", ".join(str(1 << bit) for bit in range(flags.bit_length()) if flags >> bit & 1)
     return UnsupportedFeatureError(
-        f"the table needs features that cannot be {done} here: {', '.join(names)} ({kind} flags {numbers})",
+        f"the table needs features that this release can't {done}: {', '.join(names)} ({kind} flags {numbers})",
         features=names,
         table=table,
         version=manifest.version,

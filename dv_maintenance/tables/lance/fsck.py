@@ -1,4 +1,4 @@
-"""Files that readers of a Lance table open beside the manifest, and what repairs the table if one of them is gone.
+"""Files that readers of a Lance table open besides the manifest, and how to repair the table if one is missing.
 
 A manifest does not name the files of an index, only their folder. Without them every filter or search on the index's
 column fails, while other scans succeed (measured with pylance 14).
@@ -112,7 +112,7 @@ def remedies(
     if back_to is not None and set(kinds) - {INDEX}:
         found.append(
             Remedy(
-                f"Restore version {back_to}, which does not need the damaged files and whose own files exist.",
+                f"Restore version {back_to}, which needs none of the damaged files and whose own files all exist.",
                 f"lance.dataset({storage.uri!r}, version={back_to}).restore()",
                 f"What was committed after version {back_to}.",
             )

@@ -254,7 +254,7 @@ class LanceTable:
             raise UsageError(
                 f"there is no branch {name!r}",
                 table=self.uri,
-                next_step=f"use one of {', '.join(known)}" if known else "use the table itself, it has no branches",
+                next_step=f"use one of {', '.join(known)}" if known else "use the table itself, which has no branches",
             )
         place = self._root()
         return LanceTable(Storage(place.uri_of(known[name].path), place.options), self.protected)

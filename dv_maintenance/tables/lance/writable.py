@@ -10,7 +10,7 @@ from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 
 __all__ = ["check_writable", "refused"]
 
-_NEW_ROWS: Final = "new rows of Lance tables are not written by this tool"
+_NEW_ROWS: Final = "this tool does not write new rows to Lance tables"
 _SHARED: Final = "a data file is part of more than one fragment, so the fragment of a row is ambiguous"
 _INSTEAD: Final = {
     "update": (_NEW_ROWS, "dataset.update()"),
@@ -42,7 +42,7 @@ def refused(snapshot: LanceSnapshot, operation: str) -> RefusedError:
     """The error of a refused operation, with the call of Lance to use instead."""
     why, instead = _INSTEAD[operation]
     return RefusedError(
-        f"no {operation} here: {why}",
+        f"no {operation} of this table: {why}",
         table=snapshot.table,
         version=snapshot.version,
         next_step=f"use Lance itself: {instead}",

@@ -1,4 +1,4 @@
-"""Table options that decide how a table is read, and tables that cannot be read here.
+"""Table options that decide how a table is read, and tables that this package can't read.
 
 Source: CoreOptions of Paimon 2.1. Options that change what a reader sees are named below; all others only change how
 data is written.
@@ -125,7 +125,7 @@ def check_rows_readable(schema: Schema, table: str, version: int) -> None:
         raise RefusedError(reason, table=table, version=version, next_step=_NEXT)
     blobs = [each.name for each in schema.fields if each.type.root == "BLOB"]
     vectors = [each.name for each in schema.fields if each.type.root == "VECTOR"]
-    kinds = ((blobs, "blobs, which are files of their own"), (vectors, "vectors"))
+    kinds = ((blobs, "blobs in separate files"), (vectors, "vectors"))
     for names, what in kinds:
         if names:
             raise _columns_refused(names, what, table, version)

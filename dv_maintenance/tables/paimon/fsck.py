@@ -1,4 +1,4 @@
-"""Files that readers of a Paimon table open beside its manifests, and what repairs the table if one of them is gone.
+"""Files that readers of a Paimon table open besides its manifests, and how to repair the table if one is missing.
 
 Manifests, their lists and the index manifest were read for the snapshot. Names of extra files (file indexes) are not
 kept in a snapshot and not looked for.
@@ -74,7 +74,8 @@ def remedies(kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
     if back_to is not None:
         found.append(
             Remedy(
-                f"Roll back to snapshot {back_to}, which does not need the damaged files and whose own files exist.",
+                f"Roll back to snapshot {back_to}, which needs none of the damaged files and whose own files "
+                "all exist.",
                 f"CALL sys.rollback(table => 'DATABASE.TABLE', version => '{back_to}')",
                 f"What was committed after snapshot {back_to}.",
             )
@@ -82,7 +83,7 @@ def remedies(kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
     if DATA in kinds or WAITING in kinds:
         found.append(
             Remedy(
-                "Let Paimon take missing data files out of its manifests; look at it with dry_run => true first.",
+                "Let Paimon remove missing data files from its manifests; preview it with dry_run => true first.",
                 "CALL sys.remove_unexisting_files(table => 'DATABASE.TABLE', dry_run => true)",
                 "The rows of these files.",
             )

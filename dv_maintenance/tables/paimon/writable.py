@@ -53,14 +53,14 @@ def refused(snapshot: PaimonSnapshot, operation: str, reason: str = "") -> Refus
     """The refusal, with the reason and the alternative."""
     keeps = operation == "rewrite" and snapshot.options.data_evolution
     return RefusedError(
-        f"no {operation} here: {reason or _WHOLE[operation]}",
+        f"no {operation} of this table: {reason or _WHOLE[operation]}",
         table=snapshot.table,
         version=snapshot.version,
         next_step=f"{_NEXT[operation]}{_MATERIALIZE if keeps else ''}",
     )
 
 
-_NO_NEW_ROWS: Final = "new rows of Paimon tables are not written by this tool"
+_NO_NEW_ROWS: Final = "this tool does not write new rows to Paimon tables"
 _WHOLE: Final = {
     "update": _NO_NEW_ROWS,
     "merge": _NO_NEW_ROWS,
@@ -88,10 +88,10 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
         yield f"a rewrite would have to update its indexes ({', '.join(sorted(kinds))})"
     for column in snapshot.table_schema.fields:
         if what := next(filter(None, map(_unwritten, parts_of(column.type))), None):
-            yield f"the column {column.name} holds {what}, which are not written here"
+            yield f"the column {column.name} holds {what}, which this tool does not write"
     if operation == "rewrite" and format_of(snapshot) not in WRITTEN:
         yield (
-            f"new files of the table must be {format_of(snapshot)}, but only Parquet and ORC are written here "
+            f"new files of the table must be {format_of(snapshot)}, but this tool writes only Parquet and ORC "
             "(file.format)"
         )
     if operation == "delete" and not options.deletion_vectors:

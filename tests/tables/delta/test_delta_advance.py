@@ -1,4 +1,4 @@
-"""A look that builds on an earlier one decides as a look that reads the whole log, or says that it can't."""
+"""An inspection that builds on an earlier one decides like one that reads the whole log, or says that it can't."""
 
 from __future__ import annotations
 

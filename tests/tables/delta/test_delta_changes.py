@@ -325,7 +325,9 @@ def test_a_schema_that_does_not_hold_for_all_versions_is_refused(
 def test_a_schema_in_between_counts_too(builder: DeltaBuilder, place: str) -> None:
     set_schema(builder, ("id", "long", True), ("more", "string", True))
     set_schema(builder, ("id", "long", True))
-    with pytest.raises(RefusedError, match="schema of version 2 does not fit that of version 3: column more is gone"):
+    with pytest.raises(
+        RefusedError, match="schema of version 2 is incompatible with that of version 3: column more is gone"
+    ):
         read_changes(open_table(place), 1)
     assert seen(place, 3) == []
 

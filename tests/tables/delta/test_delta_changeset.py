@@ -1,4 +1,4 @@
-"""Commits that change rows, raced by others: no change lost, none made to rows that nobody looked at."""
+"""Commits that change rows, raced by others: no change is lost, and none is made to rows that were never read."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_old_vacuums_see_the_files_of_the_checkpoint(builder: DeltaBuilder, plac
 
 @pytest.mark.parametrize("truncate", [False, True])
 def test_every_step_can_be_the_last_of_a_run(builder: DeltaBuilder, place: str, truncate: bool) -> None:
-    """Each step in a run of its own, as after a crash; the states in front of it stay done."""
+    """Each step in a separate run, as after a crash; the steps before it stay done."""
     names = TRUNCATE if truncate else FAST
     late = load_snapshot(builder.storage).timestamp + 2 * DAY if truncate else None
     for _ in names:
@@ -255,7 +255,7 @@ def test_a_truncation_that_broke_off_goes_on(builder: DeltaBuilder, place: str) 
 
 
 def test_protection_goes_with_the_history(builder: DeltaBuilder, place: str) -> None:
-    """First the fast way, later the other one, for writers that know no checkpointProtection."""
+    """First the fast way, later the other one, for writers that do not know checkpointProtection."""
     protected = run(place).version_after
     report = run(place, truncate_history=True)
     assert (report.finished, report.taken) == (False, ())

@@ -210,7 +210,7 @@ def test_links_to_folders_are_named(log: RawLog, tmp_path: Path) -> None:
     place = Path(log.storage.local("_delta_log"))
     (place / "loop").symlink_to(place)
     assert load_snapshot(log.storage).warnings == (
-        "_delta_log/loop is a link to a folder: nothing is written or deleted in it",
+        "_delta_log/loop is a link to a folder: dvm neither writes nor deletes in it",
     )
     (place / "00000000000000000002.json").symlink_to(tmp_path)
     with pytest.raises(DamagedTableError, match=r"2\.json is a link to a folder, where a file of the log should be"):

@@ -163,7 +163,7 @@ def test_a_vacuum_that_is_not_in_the_log_is_undone(tmp_path: Path) -> None:
         outcomes.add((snapshot.version, begun.error.done))
     assert outcomes == {
         (2, None),
-        (4, "version 3 restored version 1, version 4 took that back: the table is as it was at version 2"),
+        (4, "version 3 restored version 1, version 4 reverted that: the table is as it was at version 2"),
     }
 
 
@@ -202,10 +202,10 @@ def test_a_vacuum_without_end_is_waited_for(tmp_path: Path) -> None:
     table = make(tmp_path)
     start = commit_info_only(table.storage, "VACUUM START", {}, {})
     for dry_run in (True, False):
-        with pytest.raises(RefusedError, match="a vacuum is at work") as caught:
+        with pytest.raises(RefusedError, match="a running vacuum may be deleting") as caught:
             restore(table.storage, version=1, dry_run=dry_run)
         assert f"--vacuum-over {start}" in str(caught.value)
-    with pytest.raises(RefusedError, match="a vacuum is at work"):
+    with pytest.raises(RefusedError, match="a running vacuum may be deleting"):
         restore(table.storage, version=1, vacuums_over=[start - 1])
     assert restore(table.storage, version=1, vacuums_over=[start]).version_after == start + 1
 
@@ -336,4 +336,4 @@ def test_files_that_go_while_they_become_a_table(tmp_path: Path) -> None:
             assert lost(folder) == set()
             assert load_snapshot(Storage(str(folder))).files["path"].to_pylist() == ["0.parquet"]
         outcomes.add(begun.error.done if isinstance(begun.error, RefusedError) else type(begun.error))
-    assert "version 0 made a table of all of them, version 1 removed these again: it holds the others" in outcomes
+    assert "version 0 made a table of all of them; version 1 removed these again and holds the others" in outcomes

@@ -129,7 +129,7 @@ def test_what_a_stream_has_yet_to_read_stays(table: LogWriter, tmp_path: Path) -
     report = vacuum(open_table(str(table.path)), now=NOW, guard=VacuumGuard(streams=(place,)))
     # Version 2 is read, and what it took out may be, as a change.
     assert table.files() == wanted[1] | wanted[2] | wanted[3] | wanted[4]
-    assert report.protected == (f"for the stream {place}, which goes on at version 2: 6 files",)
+    assert report.protected == (f"for the stream {place}, which continues at version 2: 6 files",)
     later = checkpoint(tmp_path / "d", table, [(4, False)], 1)
     run(table, streams=(later,))
     assert table.files() == wanted[3] | wanted[4]
@@ -155,7 +155,7 @@ def test_a_stream_whose_commits_are_gone_stops_it(table: LogWriter, tmp_path: Pa
     write_checkpoint(table.storage, load_snapshot(table.storage, 3))
     for version in range(3):
         (table.path / f"_delta_log/{version:020d}.json").unlink()
-    with pytest.raises(RefusedError, match="goes on at version 1, whose commit is no longer in the log"):
+    with pytest.raises(RefusedError, match="continues at version 1, whose commit is no longer in the log"):
         run(table, streams=(place,))
 
 

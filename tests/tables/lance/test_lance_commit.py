@@ -154,7 +154,7 @@ def test_a_race_that_is_always_lost_is_told(place: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(commit._Commit, "_commit_by_lance", lost)
     monkeypatch.setattr(commit._Commit, "_commit_by_us", lost)
     before = {path.name for path in Path(place, "data").iterdir()}
-    with pytest.raises(ConflictError, match="lost 200 attempts against other writers") as caught:
+    with pytest.raises(ConflictError, match="lost all 200 attempts to other writers") as caught:
         purge(open_table(place), LocalEngine())
     assert "nothing was committed" in str(caught.value)
     assert {path.name for path in Path(place, "data").iterdir()} == before

@@ -125,7 +125,7 @@ def test_limits(eventful: Path) -> None:
     whole = table.history()
     for limit in (0, 1, 2, 14, 15, 99):
         assert table.history(limit) == whole[:limit]
-    with pytest.raises(UsageError, match="limit of -1"):
+    with pytest.raises(UsageError, match="limit is negative: -1"):
         table.history(-1)
     for wrong in (-2, 16):
         with pytest.raises(UsageError, match=f"no version {wrong}"):

@@ -1,4 +1,4 @@
-"""V1 manifests get V2 names, also where a run was interrupted, and not beside writers."""
+"""V1 manifests get V2 names, even after an interrupted run, but not while writers are active."""
 
 from __future__ import annotations
 
@@ -171,13 +171,13 @@ def test_the_verb(
     assert main(["rename-manifests", str(place), "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert "13 manifests would be renamed" in said
-    assert "not safe beside writers" in said
+    assert "not safe while writers are active" in said
     assert main(["rename-manifests", str(place), "--json"]) == 0
     body = json.loads(capsys.readouterr().out)
     assert (body["format"], body["version"], body["renamed"], body["done"]) == ("lance", 13, 13, 0)
     assert main(["rename-manifests", str(place)]) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert main(["rename-manifests", "--help"]) == 0
-    assert "NOT SAFE beside writers" in capsys.readouterr().out
+    assert "NOT SAFE while writers" in " ".join(capsys.readouterr().out.split())
     assert main(["rename-manifests", str(golden_copy("delta/table-with-dv-small"))]) == 3
     assert "only one naming scheme" in capsys.readouterr().err

@@ -140,7 +140,7 @@ def test_a_pinned_version_stays(table: Path, pylance: ModuleType) -> None:
 
 
 def test_tags_and_branches_stay(table: Path, pylance: ModuleType) -> None:
-    """As the table itself knows them: nobody has to name them."""
+    """The table itself knows them, so they need not be named."""
     dataset = pylance.dataset(str(table))
     dataset.tags.create("audit", 2)
     opened(table).vacuum(guard=ASIDE)

@@ -133,6 +133,6 @@ def test_a_value_that_can_not_be_written_leaves_no_file(tmp_path: Path) -> None:
     values = [{"id": each, "t": datetime(1960, 1, 1, 0, 0, 0, 1000 * each)} for each in range(3)]
     table.delete({table.append(values): [0]})
     before = set(table.path.rglob("*"))
-    with pytest.raises(RefusedError, match="part of a second"):
+    with pytest.raises(RefusedError, match="fraction of a second"):
         purge(open_table(str(table.path)), LocalEngine())
     assert set(table.path.rglob("*")) == before

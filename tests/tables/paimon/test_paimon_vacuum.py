@@ -624,7 +624,7 @@ def test_what_is_not_known(table: Lake, kind: str, change: str) -> None:
     if change == "number":
         table.vacuum()
     else:
-        stopped(table, UnsupportedFeatureError, f"{name}: it has a field _NEW that is unknown")
+        stopped(table, UnsupportedFeatureError, f"{name}: it has a field _NEW that this release does not know")
 
 
 @pytest.mark.parametrize("path", ["snapshot/snapshot-1", "snapshot/snapshot-4", "tag/tag-t"])
@@ -640,7 +640,7 @@ def test_fields_of_snapshots_that_are_not_known(table: Lake, path: str) -> None:
 def test_gaps_and_hints_without_snapshots(table: Lake) -> None:
     body = (table.path / "snapshot/snapshot-2").read_bytes()
     (table.path / "snapshot/snapshot-2").unlink()
-    stopped(table, DamagedTableError, "snapshot/snapshot-2 is missing between others")
+    stopped(table, DamagedTableError, "snapshot/snapshot-2 is missing, which leaves a gap")
     (table.path / "snapshot/snapshot-2").write_bytes(body)
     for path in table.path.glob("snapshot/snapshot-*"):
         path.unlink()
@@ -676,7 +676,7 @@ def test_options_that_stop_it(table: Lake, options: dict[str, str], match: str) 
 
 
 def test_changelogs_of_a_branch_keep_their_files(table: Lake) -> None:
-    """As an expiry leaves them: without the lists that nobody needs any more."""
+    """As an expiry leaves them: without the lists that are no longer needed."""
     branch = table.lakes["b"]
     delta = table.body("snapshot/snapshot-2")["deltaManifestList"]
     body: dict[str, Any] = {"version": 1, "id": 1, "schemaId": 0, "timeMillis": 1, "commitKind": "APPEND"}

@@ -118,7 +118,7 @@ def lost_replacements(replacements: Sequence[Replacement], base: Container[FileK
     for replacement in replacements:
         for key in replacement.inputs:
             if key not in base:
-                lost[replacement.id] = f"{key.path} was no longer live, with the DV it was planned with"
+                lost[replacement.id] = f"{key.path} was no longer live with the DV it was planned with"
                 break
             if FileKey(since.identify(key.path), key.dv_id) in since.gone:
                 lost[replacement.id] = f"another writer removed {key.path} or changed its DV"

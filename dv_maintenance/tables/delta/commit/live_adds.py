@@ -82,7 +82,7 @@ def live_adds(storage: Storage, base: DeltaSnapshot, deleted: Sequence[DeletedRo
 
 
 def shrunk(live: LiveAdd, rows: int | None, descriptor: DvDescriptor) -> Action:
-    """The next add of a file of ``rows`` rows (``None``: its statistics tell) that gets a larger DV.
+    """The next add of a file of ``rows`` rows (``None``: see its statistics) that gets a larger DV.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def _wide(stats: str | None, rows: int | None, path: str) -> str:
     try:
         body = json.loads(stats or "{}", parse_float=_verbatim, parse_int=_verbatim)
     except json.JSONDecodeError:
-        body = {}  # what can't be read helps nobody
+        body = {}  # unreadable statistics are of no use
     if not isinstance(body, dict):
         body = {}
     if "numRecords" not in body:

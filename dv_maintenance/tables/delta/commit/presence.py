@@ -55,7 +55,7 @@ def presence_of(storage: Storage, files: Iterable[LiveFile], *, data: bool = Tru
     with ThreadPoolExecutor(_HEAD_THREADS) as pool:
         found = dict(zip(paths, pool.map(lambda path: _head(storage, path), paths), strict=True))
     wrong = {
-        path: f"{path} has {info.size} bytes, where the log says {'' if path in exact else 'at least '}"
+        path: f"{path} has {info.size} bytes, but the log says {'' if path in exact else 'at least '}"
         f"{exact.get(path, least.get(path))}"
         for path, info in found.items()
         if info is not None and (info.size != exact[path] if path in exact else info.size < least[path])

@@ -70,8 +70,8 @@ def publish(
 
     Raises
     ------
-    ConflictError : other writers were faster in every attempt, or commits since ``base`` were cleaned up; or a vacuum
-        began since then with so short a retention that it may delete the commit's new files.
+    ConflictError : other writers committed first in every attempt, or commits since ``base`` were cleaned up; or a
+        vacuum began since then with so short a retention that it may delete the commit's new files.
     StorageError : the storage kept failing; says so if the commit may still have happened.
     UnsupportedFeatureError, RefusedError : the table may not be written, or no longer.
     """
@@ -153,7 +153,7 @@ class _Rules(Rules[Draft]):
 
     def defeat(self, attempts: int) -> ConflictError:
         return ConflictError(
-            f"other writers were faster in all of {attempts} attempts, the last one for version"
+            f"other writers committed first in all {attempts} attempts, the last one for version"
             f" {self.since.version + 1}",
             table=self.storage.uri,
             version=self.since.version,

@@ -1,6 +1,6 @@
 """Carry concurrent deletes over to a rewrite: its new files get deletion vectors (DVs), and it can be committed.
 
-Only the rows that are live now count, whoever deleted the others. If the DV of an input grew, the added rows are
+Only the rows that are live now count, no matter who deleted the others. If the DV of an input grew, the added rows are
 deleted from the outputs; if an input was removed, all of its rows are. Whether these rows live on elsewhere does not
 matter. A rewrite is lost in four cases: rows returned that it did not copy; another rewrite moved an input's rows, so
 that both would have done the same work; the table does not allow DVs; the position of each row in the outputs is

@@ -212,7 +212,7 @@ def _verify(
 def _taken(base: DeltaSnapshot, what: str) -> DamagedTableError:
     """Not a VerificationError: after one of those new files are deleted, and this one is somebody's live file."""
     return DamagedTableError(
-        what, table=base.table, version=base.version, next_step="report this together with the plan"
+        what, table=base.table, version=base.version, next_step="report this bug and attach the plan"
     )
 
 

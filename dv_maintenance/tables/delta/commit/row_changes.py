@@ -248,7 +248,7 @@ class _Commit:
             raise _Conflict(f"another writer rewrote {each.key.path}")
         add = since.current.get(path)
         if self.name != "DELETE" and (add is None or each.positions is None):
-            raise _Conflict(f"another writer deleted rows of {each.key.path} that are changed here")
+            raise _Conflict(f"another writer deleted rows of {each.key.path} that this operation changes")
         if add is None:
             return None  # no rows of it are left; where they were copied to, `reads` has looked
         now = LiveAdd.of(add)
@@ -266,7 +266,7 @@ class _Commit:
             if now is before:
                 raise self._wrong(f"{each.key.path}: rows to delete were deleted when it was read")
             if self.name != "DELETE":
-                raise _Conflict(f"another writer deleted rows of {each.key.path} that are changed here")
+                raise _Conflict(f"another writer deleted rows of {each.key.path} that this operation changes")
         if not fresh:
             return None
         deleted = taken | fresh

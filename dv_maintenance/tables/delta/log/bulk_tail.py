@@ -54,7 +54,7 @@ class _Read:
     commit: list[Any] = field(default_factory=list)
 
     def take(self, pieces: Sequence[_Piece]) -> bool:
-        """Take in these lines. ``False`` if only the reference can tell what they say."""
+        """Take in these lines. ``False`` if only the reference can interpret them."""
         found = parse_columns(b"\n".join(piece.text for piece in pieces), self.wanted)
         if found is None:
             return self._take_slowly(pieces)

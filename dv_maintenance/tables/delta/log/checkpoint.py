@@ -1,6 +1,6 @@
 """Read a checkpoint: classic, multi-part, or v2 with its sidecars (protocol: Checkpoints).
 
-Whatever a checkpoint's file is called, it may hold any action, sidecar references included, so all kinds are read by
+Whatever a checkpoint's file is called, it may hold any action, sidecar references included, so all kinds are read in
 one way: bulk actions as Arrow tables of the asked-for columns, the few others as dicts.
 """
 

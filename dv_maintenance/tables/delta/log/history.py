@@ -35,7 +35,7 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
     TableNotFoundError, DamagedTableError : as ``log.latest_version``, or a commit cannot be read.
     """
     if limit is not None and limit < 0:
-        raise UsageError(f"a limit of {limit} makes no sense", next_step="give 0 or more")
+        raise UsageError(f"the limit is negative: {limit}", next_step="give 0 or more")
     files = commit_files(storage)[0][::-1][:limit]
     return [_entry(file, actions) for file, actions in read_commits(storage, files)]
 

@@ -2,7 +2,7 @@
 
 Arrow parses lines that have the fields of the protocol and nothing else. Everything about which its parser and a
 careful reader could differ is left to the caller: other fields, other types, text that is not UTF-8, two actions in a
-line, partition values that are null (Arrow does not tell them from missing ones).
+line, partition values that are null (Arrow does not distinguish them from missing ones).
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def delete_before(storage: Storage, listed: LogFiles, version: int) -> int:
             storage.delete(doomed[start : start + _BATCH])
     except StorageError as error:
         error.table = storage.uri
-        error.done = f"the log's files of versions before {version} may be deleted in part; newer ones are as before"
+        error.done = f"the log's files of versions before {version} may be partly deleted; newer ones are unchanged"
         raise
     return len(doomed)
 

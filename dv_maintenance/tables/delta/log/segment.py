@@ -183,7 +183,7 @@ def segment(
         )
     if not compacted:
         listing.compacted.clear()
-    linked = (f"{path} is a link to a folder: nothing is written or deleted in it" for path in listing.links)
+    linked = (f"{path} is a link to a folder: dvm neither writes nor deletes in it" for path in listing.links)
     own = listing.commits.get(wanted)
     return LogSegment(
         version=wanted,
@@ -294,7 +294,7 @@ def _get(storage: Storage, path: str) -> bytes:
         return storage.get(path)
     except FileNotFoundError:
         raise DamagedTableError(
-            f"{path} vanished while the log was read",
+            f"{path} disappeared while the log was being read",
             table=storage.uri,
             next_step="run again; if it is still missing, restore it from a backup",
         ) from None
@@ -339,7 +339,7 @@ def _list(storage: Storage, start: int | None) -> _Listing:
                 raise DamagedTableError(
                     f"{info.path} is a link to a folder, where a file of the log should be",
                     table=storage.uri,
-                    next_step="replace the link by the file itself, or move the link out of the log",
+                    next_step="replace the link with the file itself, or move the link out of the log",
                 )
             listing.links.append(info.path)
         elif match := _COMMIT.fullmatch(name):

@@ -1,4 +1,6 @@
-"""What the JSON actions of commits say, newest first wins: action by action, the reference of ``bulk_tail``."""
+"""What the JSON actions of commits say, read action by action; the newest action wins. The reference for
+``bulk_tail``.
+"""
 
 from __future__ import annotations
 

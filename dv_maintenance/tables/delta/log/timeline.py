@@ -57,7 +57,9 @@ def version_at(storage: Storage, snapshot: DeltaSnapshot, timestamp: int) -> int
         raise UsageError(
             f"the log does not go back to {_iso(timestamp)}",
             table=storage.uri,
-            next_step="name a version" if oldest is None else f"give a time from {_iso(oldest)}, its oldest commit, on",
+            next_step="name a version"
+            if oldest is None
+            else f"give a time from {_iso(oldest)}, its oldest commit, or later",
         )
     return found
 

@@ -108,7 +108,7 @@ def _commits(storage: Storage, first: int, last: int | None) -> tuple[list[Commi
     if missing:
         available = 1 + next(version for version in range(newest, -1, -1) if version not in present)
         raise UsageError(
-            f"version {missing[0]} is no longer in the log: its changes can't be determined any more",
+            f"version {missing[0]} is no longer in the log: its changes can no longer be determined",
             table=storage.uri,
             version=newest,
             next_step=f"start from version {available}, the first that still exists",
@@ -260,9 +260,11 @@ def _check_schema(metadata: Metadata, end: _Head, storage: Storage, version: int
     )
     if problem is None:
         return
-    parts = "only later ones have the schema of the last" if version == first else f"read up to {version - 1} first"
+    parts = (
+        "only later versions have the schema of the last one" if version == first else f"read up to {version - 1} first"
+    )
     raise RefusedError(
-        f"the schema of version {version} does not fit that of version {end.version}: {problem}",
+        f"the schema of version {version} is incompatible with that of version {end.version}: {problem}",
         table=storage.uri,
         version=version,
         next_step=f"request fewer versions at once: {parts}",
@@ -308,7 +310,7 @@ class _Reader:
         self.match_by = "id" if column_mapping_mode(metadata) == "id" else "name"
         if taken := sorted(set(CHANGE_COLUMNS.names) & set(self.schema.names)):
             raise RefusedError(
-                f"the table has a column {taken[0]}, a name that the change feed uses for a column of its own",
+                f"the table has a column {taken[0]}, a name that the change feed uses itself",
                 table=storage.uri,
                 next_step="rename the column",
             )
@@ -375,7 +377,7 @@ class _Reader:
         return DeletionVector.empty() if ref is None else load(ref, self.storage.get_range, rows=rows)
 
     def _count(self, file: LiveFile) -> int:
-        """Physical rows by the file's own footer, where no statistics tell."""
+        """Physical rows by the file's own footer, if no statistics have them."""
         try:
             with self.storage.open_input(self.storage.path_of(RawName(file.path))) as data:
                 return int(read_footer(data).num_rows)

@@ -79,7 +79,7 @@ def files_table(adds: pa.Table, metadata: Metadata) -> pa.Table:
     columns = {
         "path": adds["path"],
         "partition": partition_names(adds["partitionValues"], partition_columns(metadata)),
-        # One chunk each: whoever computes with them needs no copy.
+        # One chunk each, so that computing with them needs no copy.
         "size": pa.chunked_array([combined(sizes(adds))]),
         "physical_rows": pa.chunked_array([combined(adds["numRecords"])]),
         "deleted_rows": deleted_rows(adds),

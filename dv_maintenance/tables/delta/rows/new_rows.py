@@ -1,4 +1,4 @@
-"""New rows of a table: what they must be like, and how they become files."""
+"""New rows of a table: the rules that they must satisfy, and how they become files."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def row_rules(snapshot: DeltaSnapshot) -> RowRules:
 
 
 def _fields(struct: Mapping[str, Any], parent: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """Fields and those of structs in them. Fields of a struct that may be null itself bind nobody here: Delta allows
-    none that are NOT NULL below.
+    """Fields and those of structs in them. Fields of a struct that may itself be null impose no rule: Delta allows none
+    that are NOT NULL below.
     """
     for field in struct["fields"]:
         path = (*parent, field["name"])

@@ -1,4 +1,4 @@
-"""What files were ordered by: a tag of each ``add``, which deletes that give the file a deletion vector carry on."""
+"""What files were ordered by: a tag of each ``add``, kept by deletes that give the file a deletion vector."""
 
 from __future__ import annotations
 

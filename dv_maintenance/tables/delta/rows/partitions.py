@@ -1,7 +1,7 @@
 """Partition values of a Delta log: the text that is stored, and constants for a reader.
 
 Files are in one partition here only if their stored text is the same. Writers spell one value in several ways, and what
-a text means may be the reader's to say: a timestamp without a zone is one of the session's zone to delta-spark
+a text means may depend on the reader: a timestamp without a zone is one of the session's zone to delta-spark
 (``spark.databricks.delta.write.utcTimestampPartitionValues`` = false writes them). Rewritten files keep the text, so no
 two texts ever become one. An empty string is null (protocol: Partition Value Serialization).
 """

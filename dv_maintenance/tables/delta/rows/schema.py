@@ -1,7 +1,7 @@
 """The table's schema as Arrow: under the names users see, and as data files hold it.
 
 A Delta schema is JSON in the log (protocol: Schema Serialization Format), so nothing about it is taken for granted:
-what breaks the format is a damaged table, what the format may have grown since is refused.
+what breaks the format is reported as damage, and what newer formats may have added is refused.
 """
 
 from __future__ import annotations

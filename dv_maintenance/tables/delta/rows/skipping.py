@@ -61,7 +61,7 @@ def may_match(storage: Storage, snapshot: DeltaSnapshot, predicate: Predicate) -
     codes, by_partition = _partition_bounds(snapshot, wanted)
     possible = [may_be_true(bound, _lookup(known)) for known in by_partition]
     kept = np.array(possible, np.bool_)[codes]
-    # A file that is live twice has other statistics beside each of its DVs: a path does not tell which.
+    # A file that is live twice has other statistics with each of its DVs: a path does not identify them.
     if stored and kept.any() and not snapshot.duplicate_paths:
         left = np.flatnonzero(kept)
         for row, text in zip(left.tolist(), _statistics(storage, snapshot, left), strict=True):
@@ -156,7 +156,7 @@ def stats_bounds(stats: Mapping[str, Any], column: StatsColumn) -> Bounds:
 def _statistics(storage: Storage, snapshot: DeltaSnapshot, rows: Any) -> Iterator[str | None]:
     """The JSON of the statistics of these rows of ``snapshot.files``."""
     adds = replay(storage, snapshot.segment, adds=("path", "stats")).adds
-    # By path, as nobody promises that a log read twice has its files in one order.
+    # By path, because a log read twice may list its files in a different order.
     chosen = pc.index_in(snapshot.files["path"].take(int32s(rows)), value_set=adds["path"])
     for start in range(0, len(chosen), _BATCH):
         yield from adds["stats"].take(chosen.slice(start, _BATCH)).to_pylist()

@@ -1,4 +1,4 @@
-"""Which vacuums are at work on a table according to its log: a ``VACUUM START`` without a ``VACUUM END``.
+"""Which vacuums are running on a table according to its log: a ``VACUUM START`` without a ``VACUUM END``.
 
 Vacuums of this package commit the START before their last check of what is needed, and the END after their last delete.
 So they can't delete the files of a commit that names files which were not live right before, on two conditions: no

@@ -80,7 +80,7 @@ def _version(storage: Storage, snapshot: DeltaSnapshot, version: int, elsewhere:
     except DvMaintenanceError as error:
         raise _refused(
             snapshot,
-            f"version {version} is to be protected, and can't be read: {error.message}",
+            f"version {version} is to be protected, but can't be read: {error.message}",
             "take it out of the protected versions (protected_versions, --protect-version) if it is given up",
         ) from error
     return paths_of(storage, old.files["path"], elsewhere) | dv_paths(storage, old.files, elsewhere)
@@ -165,13 +165,13 @@ def _stream(storage: Storage, snapshot: DeltaSnapshot, place: str, elsewhere: se
     """The reason, and the files that the stream may read; with a change feed also removed files."""
     at = stream_offset(Storage(place, storage.options), snapshot.metadata.id)
     if at is None:
-        return f"for the stream {place}, which has not begun", set()
+        return f"for the stream {place}, which has not started", set()
     files = [file for file in commit_files(storage)[0] if file.end >= at.version]
     wanted = at.version + 1 if at.initial else max(at.version, 0)
     if at.version >= 0 and wanted <= snapshot.version and (not files or min(file.start for file in files) > wanted):
         raise _refused(
             snapshot,
-            f"the stream {place} goes on at version {at.version}, whose commit is no longer in the log",
+            f"the stream {place} continues at version {at.version}, whose commit is no longer in the log",
             "start that stream with a new checkpoint, and remove the old one (protected_streams, --protect-stream)",
         )
     found = _version(storage, snapshot, at.version, elsewhere) if at.initial else set()
@@ -184,7 +184,7 @@ def _stream(storage: Storage, snapshot: DeltaSnapshot, place: str, elsewhere: se
     )
     for body in bodies:
         found |= _named(storage, body, elsewhere)
-    where = f"goes on at version {at.version}" if at.version >= 0 else "has not finished a batch yet"
+    where = f"continues at version {at.version}" if at.version >= 0 else "has not finished a batch yet"
     return f"for the stream {place}, which {where}", found
 
 

@@ -335,8 +335,8 @@ def _check_retention(snapshot: DeltaSnapshot, requested: int, own: int, allow_sh
 
         raise RefusedError(
             f"a retention of {format_duration(requested)} is shorter than the table's own {format_duration(own)} "
-            f"({RETENTION}): running writers would lose files that they are about to commit, running readers and time "
-            "travel files that they still read",
+            f"({RETENTION}): running writers would lose files that they are about to commit, and readers and time "
+            "travel would lose files that they still need",
             table=snapshot.table,
             version=snapshot.version,
             next_step=f"give at least {format_duration(own)}, lower the table property, or, if nothing else uses the "
@@ -355,8 +355,8 @@ def _scope(snapshot: DeltaSnapshot) -> Scope:
 
 
 def _stat(storage: Storage, paths: Sequence[str], seen: Mapping[str, FileInfo]) -> Iterator[FileInfo]:
-    """Sizes and times of files. ``seen``: of those that a listing told. Skips missing files, links and files behind
-    links: whoever created a link may still use its target.
+    """Sizes and times of files. ``seen``: those known from a listing. Skips missing files, links and files reached
+    through links: whatever created a link may still use its target.
     """
     if storage.is_local:
         # Not Storage.head: twenty times as fast, and it does not follow links.

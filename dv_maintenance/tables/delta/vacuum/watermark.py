@@ -82,7 +82,7 @@ def removed_files(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark) ->
             "would never delete their files",
             table=snapshot.table,
             version=snapshot.version,
-            next_step="run a full vacuum once; lite ones can go on from there",
+            next_step="run a full vacuum once; lite ones can continue from there",
         )
     paths: set[str] = set()
     for file, actions in read_commits(storage, [mark.commits[version] for version in range(first, mark.settled + 1)]):

@@ -120,7 +120,7 @@ def _check_presence_after(storage: Storage, files: Sequence[LiveFile]) -> None:
         table=storage.uri,
         version=version,
         done="version 0 made a table of all of them"
-        + ("" if version is None else f", version {version} removed these again: it holds the others"),
+        + ("" if version is None else f"; version {version} removed these again and holds the others"),
         next_step="find out who writes to this folder; then delete its _delta_log and convert again, or keep the table",
     )
 
@@ -132,7 +132,7 @@ def _check_names(storage: Storage, schema: pa.Schema) -> None:
         if not name or _FORBIDDEN.search(name):
             problem = f"a column may not be called {name!r}"
         elif name.lower() in folded:
-            problem = f"two columns are called {name!r} but for upper and lower case"
+            problem = f"two columns are called {name!r} except for upper and lower case"
         if problem:
             raise RefusedError(problem, table=storage.uri, next_step="rename it in the files first")
         folded.add(name.lower())

@@ -130,7 +130,7 @@ class _State:
             ("purge", "rewrite every file with a deletion vector", lambda: gone or self.purged),
             (
                 "protect",
-                "list the deletion vector files of older versions as removed, for vacuums that know no such files",
+                "list the deletion vector files of older versions as removed, for vacuums that do not know such files",
                 lambda: gone or not self.unlisted,
             ),
         ]
@@ -141,7 +141,7 @@ class _State:
                 ("fence", "write a checkpoint after the last trace of them", lambda: gone or self.fence is not None),
                 (
                     "wait",
-                    f"until that checkpoint is {wait} old ({_WAIT}): what began before it is over by then",
+                    f"wait until that checkpoint is {wait} old ({_WAIT}): what started before it has ended by then",
                     lambda: gone or self.now >= self.ready_at,
                 ),
                 (
@@ -149,7 +149,7 @@ class _State:
                     "delete the history before it: time travel ends there",
                     lambda: gone or self.listed.oldest >= (self.fence or 0),
                 ),
-                ("drop", f"take {' and '.join(sorted(self.to_drop)) or _FEATURE} out of the protocol", lambda: gone),
+                ("drop", f"remove {' and '.join(sorted(self.to_drop)) or _FEATURE} from the protocol", lambda: gone),
             ]
         return [
             *steps,
@@ -160,7 +160,7 @@ class _State:
             ),
             (
                 "drop",
-                f"take {_FEATURE} out of the protocol; {_PROTECTION}, which writers must know, keeps the checkpoints",
+                f"remove {_FEATURE} from the protocol; {_PROTECTION}, which writers must know, keeps the checkpoints",
                 lambda: gone,
             ),
             ("seal", "write the first checkpoint under the new protocol", lambda: self.sealed),

@@ -63,7 +63,9 @@ def write_manifests(storage: Storage, snapshot: DeltaSnapshot) -> ManifestResult
         storage.delete(stale)
     except StorageError as error:
         error.table, error.version = storage.uri, snapshot.version
-        error.done = f"{written} of {len(manifests)} manifests were written, the next one perhaps; others are as before"
+        error.done = (
+            f"{written} of {len(manifests)} manifests were written, and perhaps the next one; the others are unchanged"
+        )
         error.next_step = "run again: until then readers of manifests see files of different versions"
         raise
     remove_empty_folders(storage, stale, below=_ROOT)

@@ -215,7 +215,7 @@ class _Restore:
         if found:
             first = found[0]
             raise self._refused(
-                f"a vacuum is at work, which may be deleting its files: VACUUM START at version {first.version} (by "
+                f"a running vacuum may be deleting its files: VACUUM START at version {first.version} (by "
                 f"{first.engine}) has no VACUUM END",
                 f"restore after that vacuum ends; if it was killed before its end, add --vacuum-over {first.version}",
             )
@@ -318,7 +318,7 @@ def _check_presence_after(work: _Restore, version: int) -> None:
         problem,
         table=work.storage.uri,
         version=version,
-        done=f"{committed}, version {undone} took that back: the table is as it was at version {before}",
+        done=f"{committed}, version {undone} reverted that: the table is as it was at version {before}",
         next_step="stop every vacuum of the table; then restore a newer version, or copy the files back from a backup "
         "first",
     )

@@ -1,4 +1,4 @@
-"""What a restored table is like: decisions only, no storage.
+"""What a restored table looks like: decisions only, no storage.
 
 Content comes back from the old version: files, schema, properties. What describes the log itself stays as it is now:
 the protocol never loses a feature, identity columns and column ids never hand out a value twice, in-commit timestamps
@@ -17,7 +17,7 @@ from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRIT
 
 __all__ = ["restored_domains", "restored_metadata", "restored_protocol", "unrestorable"]
 
-# Properties that tell how the log has to be read or written, not what the table holds.
+# Properties that say how the log has to be read or written, not what the table holds.
 _OF_THE_LOG: Final = (
     "delta.enableInCommitTimestamps",
     "delta.inCommitTimestampEnablementTimestamp",

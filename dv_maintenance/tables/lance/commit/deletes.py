@@ -69,7 +69,7 @@ def commit_deletes(
     """
     if changes.added or changes.change_files:
         raise VerificationError(
-            "Lance tables accept only deletions here, not new rows",
+            "this release commits only deletions to Lance tables, not new rows",
             table=base.table,
             version=base.version,
             next_step="report this",
@@ -178,7 +178,7 @@ class _Commit:
             self._discard(new)
             if lost.by_contention:
                 raise ConflictError(
-                    f"other writers were faster {max_attempts} times: {lost}",
+                    f"other writers committed first in all {max_attempts} attempts: {lost}",
                     table=self.base.table,
                     version=self.base.version,
                 ) from lost.__cause__

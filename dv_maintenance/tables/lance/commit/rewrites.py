@@ -165,7 +165,7 @@ class _Commit(Rules[_Sources]):
         return version
 
     def defeat(self, attempts: int) -> _LostError:
-        return _LostError(f"lost {attempts} attempts against other writers")
+        return _LostError(f"lost all {attempts} attempts to other writers")
 
     def _sources(self, now: LanceSnapshot) -> _Sources:
         """In the table's order, which is the order of their rows in the new fragments."""
@@ -188,7 +188,7 @@ class _Commit(Rules[_Sources]):
         if all(new is not None for _, new in sources):
             return None
         if all(new is None for _, new in sources):
-            return "none of the fragments is there any more"
+            return "none of the fragments exists any more"
         changes = changes_since(self.storage, self.base.version)
         if len(changes.commits) != now.version - self.base.version and changes.version == now.version:
             return "fragments are gone, and so are the versions that would say why"

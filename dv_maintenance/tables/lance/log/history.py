@@ -39,7 +39,7 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
     TableNotFoundError, RefusedError, DamagedTableError : as ``versions.all_versions``, or a manifest cannot be read.
     """
     if limit is not None and limit < 0:
-        raise UsageError(f"a limit of {limit} makes no sense", next_step="give 0 or more")
+        raise UsageError(f"the limit is negative: {limit}", next_step="give 0 or more")
     files = all_versions(storage)[::-1]
     wanted = files if limit is None else files[:limit]
     found: list[HistoryEntry] = []

@@ -99,7 +99,7 @@ def retention_of(manifest: Manifest, table: str, asked: int | None, *, allow_sho
         source = OLDER_THAN if OLDER_THAN in manifest.config else "Lance's default"
         raise RefusedError(
             f"a retention of {format_duration(asked)} is shorter than the table's own {format_duration(own)} "
-            f"({source}): running readers and time travel would lose versions that they still read",
+            f"({source}): readers and time travel would lose versions that they still read",
             table=table,
             version=manifest.version,
             next_step=f"give at least {format_duration(own)}, lower {OLDER_THAN} in the table's config, or, if nothing "

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LanceReturning"]
 
-NAMING: Final = "the table's manifests have another naming scheme by now"
+NAMING: Final = "the table's manifests now have another naming scheme"
 NEWER: Final = "of a version that the table does not have yet: the table was recreated"
 LACKING: Final = "of a version whose files are gone"
 UNREADABLE: Final = "of a version whose manifest can't be read"
@@ -62,7 +62,7 @@ class LanceReturning:
                     table=self.storage.uri,
                     version=file.version,
                     done=f"{len(paths)} files were restored",
-                    next_step="let the next vacuum delete that version again; run no vacuum beside undelete",
+                    next_step="let the next vacuum delete that version again; do not run vacuum during undelete",
                 )
 
 

@@ -308,7 +308,7 @@ class _Cleanup:
             check_no_overlays(fragments, manifest, storage.uri)
             if any(_has_external(record) for record in records):
                 raise UnsupportedFeatureError(
-                    "the table has row ids or row versions in files of their own, which cannot be cleaned up here",
+                    "the table has row ids or row versions in separate files, which this release can't clean up",
                     features=("external row id sequences",),
                     table=storage.uri,
                     version=manifest.version,

@@ -6,10 +6,10 @@ both naming schemes, possibly both names of one version with the same bytes; the
 dataset, and Lance refuses to open a folder with both naming schemes (seen with pylance 14). Nor does it notice a
 commit of the last minute.
 
-Renaming is not safe beside writers, and no reader can open the table until it has finished. A writer that still uses
-the old names commits a version under its V1 name, and Lance does not prevent another writer from committing the same
-version under its V2 name. No check proves that no writer is active. Two cheap checks are made: the run is refused after
-a commit within the last minute, and it ends with a search for manifests that were committed concurrently.
+Renaming is not safe while writers are active, and no reader can open the table until it has finished. A writer that
+still uses the old names commits a version under its V1 name, and Lance does not prevent another writer from committing
+the same version under its V2 name. No check proves that no writer is active. Two cheap checks are made: the run is
+refused after a commit within the last minute, and it ends with a search for manifests that were committed concurrently.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def rename_manifests(storage: Storage, *, dry_run: bool = False, now: int | None
     quiet = (time.time_ns() // 1_000_000 if now is None else now) - manifest.timestamp
     if quiet < QUIET:
         raise RefusedError(
-            f"version {newest.version} was committed less than a minute ago: a writer may be active, and renaming is "
-            "not safe beside writers",
+            f"version {newest.version} was committed less than a minute ago: a writer may be active, and renaming "
+            "is not safe then",
             table=storage.uri,
             version=newest.version,
             next_step="stop all writers, wait a minute, then run again",

@@ -43,7 +43,7 @@ def commit_deletes(
     ConflictError, StorageError, DamagedTableError, UnsupportedFeatureError, RefusedError : see ``publish``.
     """
     if changes.added or changes.change_files:
-        raise _wrong(base, "only deletions can be committed here, not new rows")
+        raise _wrong(base, "this release commits only deletions to Paimon tables, not new rows")
     if not changes.deleted:
         return ChangesOutcome(None, 0)
     layout = table_layout(place)

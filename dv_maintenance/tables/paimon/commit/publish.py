@@ -1,10 +1,10 @@
-"""Commits to a Paimon table: new files first, then a snapshot under a number that nobody else has.
+"""Commits to a Paimon table: new files first, then a snapshot under a number not yet taken.
 
 Protocol: commits of Paimon's specification. A snapshot names manifests of all before it (base) and of what is new
-(delta), and the whole index. Who is too late with its number looks at the newest snapshot and decides again. Here the
-snapshot is put in place by an atomic create, so that two of ours never share a number. Paimon's own writers on a local
-disk look whether it is there and then rename: between the two steps they could put theirs over ours, so ours is read
-back.
+(delta), and the whole index. A writer that is too late with its number reads the newest snapshot and decides again.
+Here the snapshot is put in place by an atomic create, so that two of ours never share a number. Paimon's own writers on
+a local disk look whether it is there and then rename: between the two steps they could put theirs over ours, so ours is
+read back.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Compose = Callable[[PaimonSnapshot], Draft | None]
 def publish(
     place: Storage, base: PaimonSnapshot, compose: Compose, *, writes: str, max_attempts: int = 10
 ) -> Published[Draft]:
-    """Commit what ``compose`` says of the newest snapshot, ``base`` at first if nobody has committed since.
+    """Commit what ``compose`` returns for the newest snapshot, at first ``base`` if there is no newer one.
 
     ``writes``: the operation that the table is checked for, again on every snapshot of others. Files of attempts that
     failed are deleted again.
@@ -85,7 +85,7 @@ def publish(
 @dataclass(slots=True)
 class _Rules(Rules[Draft]):
     """One commit in progress. Its outcome is settled by reading the snapshot back, not by the history: a snapshot may
-    have expired before anybody looks for it there.
+    have expired before it is looked up there.
     """
 
     place: Storage
@@ -140,7 +140,7 @@ class _Rules(Rules[Draft]):
 
     def defeat(self, attempts: int) -> ConflictError:
         return ConflictError(
-            f"other writers were faster in all of {attempts} attempts",
+            f"other writers committed first in all {attempts} attempts",
             table=self.base.table,
             version=self.base.version,
             done=_NOTHING,
@@ -179,7 +179,7 @@ class _Rules(Rules[Draft]):
             try:
                 return storage.get(path) == body
             except FileNotFoundError as error:
-                raise self._unsure(path, "it was there and is gone") from error
+                raise self._unsure(path, "it existed and is gone") from error
         except StorageError as error:
             failure = error
         try:
@@ -194,7 +194,7 @@ class _Rules(Rules[Draft]):
             return True
         if failure is not None:
             raise self._unsure(path, str(failure)) from failure
-        raise self._unsure(path, "another writer put its own snapshot over ours")
+        raise self._unsure(path, "another writer overwrote our snapshot")
 
     def _unsure(self, path: str, why: str) -> StorageError:
         error = StorageError(

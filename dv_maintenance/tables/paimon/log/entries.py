@@ -1,6 +1,6 @@
 """Entries of manifests as they are written: those that take files out repeat what put them in, field by field.
 
-A file's identity is most of its entry, and releases have added fields to it: what takes it out is therefore the very
+A file's identity is most of its entry, and releases have added fields to it. What takes it out is therefore the very
 record that put it in, written by the schema that one was found with.
 """
 

@@ -60,7 +60,7 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
     TableNotFoundError, DamagedTableError, UnsupportedFeatureError, RefusedError : as ``snapshot.load_snapshot``.
     """
     if limit is not None and limit < 0:
-        raise UsageError(f"the limit {limit} is negative", next_step="give 0 or more")
+        raise UsageError(f"the limit is negative: {limit}", next_step="give 0 or more")
     reader = SnapshotReader.of(storage)
     versions = all_versions(reader.layout)[::-1]
     wanted = versions if limit is None else versions[:limit]

@@ -44,7 +44,7 @@ class Schema:
 
 
 def _marked(field: pa.Field, type: DataType) -> pa.Field:
-    """Arrow's types do not tell a CHAR, which Spark pads."""
+    """Arrow's types do not identify a CHAR, which Spark pads."""
     if type.root == "CHAR":
         limited = f"char({type.precision or 1})"
     elif any(part.root == "CHAR" for part in parts_of(type)):

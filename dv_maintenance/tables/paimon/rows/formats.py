@@ -35,7 +35,7 @@ _CODECS: Final = {
 }
 _IDS: Final = (2**31 - 1) // 4
 _DEPTHS: Final = 1024
-# Of ORC files: those whose footers are unpacked here, where they tell the time zone of timestamps.
+# For ORC files: those whose footers are unpacked here, because they name the time zone of timestamps.
 _OPEN: Final = ("none", "zlib", "zstd")
 
 
@@ -98,7 +98,7 @@ def codec_of(snapshot: PaimonSnapshot) -> str:
         )
     if requested not in known:
         raise RefusedError(
-            f"the table requests the compression {requested!r}, which can't be written to {kind} files here",
+            f"the table requests the compression {requested!r}, which this release can't write to {kind} files",
             table=snapshot.table,
             version=snapshot.version,
             next_step=f"set {_COMPRESSION} to one of {', '.join(sorted(known))}",

@@ -168,7 +168,7 @@ def _date(days: int) -> str:
     try:
         return (_EPOCH + timedelta(days=days)).date().isoformat()
     except OverflowError:
-        raise DamagedTableError(f"day {days} is in no calendar") from None
+        raise DamagedTableError(f"day {days} is outside the calendar") from None
 
 
 def _clock(millis: int, nanos: int, digits: int) -> str:

@@ -134,7 +134,7 @@ def _plain(text: str) -> DataType:
 
 def _unknown(text: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
-        f"the table has a column of the type {text[:100]!r}, which is unknown here",
+        f"the table has a column of the type {text[:100]!r}, which this release does not know",
         features=(f"type {text[:100]}",),
         next_step="use a newer release of this tool, or Paimon itself",
     )

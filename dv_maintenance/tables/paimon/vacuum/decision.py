@@ -445,7 +445,7 @@ class Plan:
                 raise MovedError(self.conflict(f"{newest.path}, its newest snapshot, vanished"))
             raise DamagedTableError(
                 f"{file.folder}/{file.name}, which the newest snapshot needs, does not exist: nothing is deleted "
-                "before the cause is known",
+                "until the cause is known",
                 table=self.layout.uri,
                 version=newest.id,
                 next_step="restore the file, or roll the table back; CALL sys.remove_unexisting_files gives it up",

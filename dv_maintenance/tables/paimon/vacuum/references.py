@@ -447,7 +447,7 @@ def _records(data: bytes, wanted: Wanted, known: Wanted, kind: str) -> Iterator[
     """
     if unknown := unknown_texts(writer_schema(data), known):
         raise UnsupportedFeatureError(
-            f"it has a field {unknown[0][:100]} that is unknown here and may name files",
+            f"it has a field {unknown[0][:100]} that this release does not know and that may name files",
             features=tuple(each[:100] for each in unknown),
             next_step="use a newer release of this tool, or CALL sys.expire_snapshots and sys.remove_orphan_files",
         )

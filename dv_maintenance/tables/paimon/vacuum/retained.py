@@ -189,7 +189,7 @@ def _check_no_gap(layout: Layout, branch: Branch) -> None:
     if again != ids:
         raise _VanishedError(f"its snapshots changed from {ids[0]}..{ids[-1]}")
     raise DamagedTableError(
-        f"{layout.snapshot(missing)} is missing between others",
+        f"{layout.snapshot(missing)} is missing, which leaves a gap",
         table=layout.uri,
         version=branch.newest,
         next_step="remove the snapshots before the gap with CALL sys.repair_earliest_snapshot, or restore the missing",
@@ -307,7 +307,7 @@ def _document(layout: Layout, path: str) -> tuple[Document, bytes]:
     unknown = [key for key, value in document.body.items() if key not in _KNOWN and _may_name_files(value)]
     if unknown:
         raise UnsupportedFeatureError(
-            f"{path} has a field {unknown[0][:100]!r} that is unknown here and may name files",
+            f"{path} has a field {unknown[0][:100]!r} that this release does not know and that may name files",
             features=tuple(each[:100] for each in unknown),
             table=layout.uri,
             next_step="use a newer release of this tool, or CALL sys.expire_snapshots and sys.remove_orphan_files",

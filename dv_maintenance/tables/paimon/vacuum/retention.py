@@ -123,7 +123,7 @@ def retention_of(options: Mapping[str, str], table: str, requested: int | None, 
         source = _TIME if _TIME in options else "Paimon's default"
         raise RefusedError(
             f"a retention of {format_duration(requested)} is shorter than the table's own {format_duration(own)} "
-            f"({source}): running readers and time travel would lose snapshots that they still read",
+            f"({source}): readers and time travel would lose snapshots that they still read",
             table=table,
             next_step=f"give at least {format_duration(own)}, lower {_TIME} of the table, or, if nothing else uses the "
             "table now, allow a short retention explicitly",

@@ -88,7 +88,7 @@ class PaimonReturning:
                     table=layout.uri,
                     version=file.number,
                     done=f"{len(paths)} files were restored",
-                    next_step="let the next vacuum delete that snapshot again; run no vacuum beside undelete",
+                    next_step="let the next vacuum delete that snapshot again; do not run vacuum during undelete",
                 )
 
 

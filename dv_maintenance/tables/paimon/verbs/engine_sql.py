@@ -76,7 +76,7 @@ def name_of(layout: Layout, settings: Mapping[str, str], wanted: str | None) -> 
     UsageError : ``wanted`` has another form.
     """
     if layout.branch is not None:
-        raise RefusedError("a branch is not maintained through Spark's procedures here", table=layout.uri)
+        raise RefusedError("this tool does not maintain branches through Spark's procedures", table=layout.uri)
     catalogs = {
         key.removeprefix(_PREFIX): settings.get(f"{key}.warehouse", "")
         for key, value in settings.items()
@@ -114,7 +114,9 @@ def name_of(layout: Layout, settings: Mapping[str, str], wanted: str | None) -> 
     database, table = parts[1:] if len(parts) == 3 else (unquote(match[2]), unquote(match[3])) if match else ("", "")
     for name in (catalog, database, table):
         if not _NAME.fullmatch(name):
-            raise RefusedError(f"the name {name[:100]!r} is not allowed in SQL here", table=layout.uri)
+            raise RefusedError(
+                f"the name {name[:100]!r} is not allowed in the SQL that this tool runs", table=layout.uri
+            )
     return EngineName(_quoted(catalog), _quoted(database), _quoted(table))
 
 
