@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.work import RewriteTask
 
-__all__ = ["codec_bytes", "codec_of_sources"]
+__all__ = ["codec_bytes", "codec_of_sources", "codec_options"]
 
 # Arrow's name in metadata -> ``RewriteTask.compression``. Not LZO, nor the first LZ4, which Arrow calls UNKNOWN:
 # readers disagree about their bytes.
@@ -27,6 +27,13 @@ _NAMES: Final = {
     "LZ4": "lz4",
 }
 _NONE: Final = "none"
+# As in Java's writers. Arrow's own default, 9, takes six times the CPU time for 0.4 % fewer bytes.
+_LEVELS: Final = {"GZIP": 6}
+
+
+def codec_options(codec: str) -> dict[str, Any]:
+    """Of Arrow's writer, for a codec by its name there."""
+    return {"compression": codec, "compression_level": _LEVELS.get(codec.upper())}
 
 
 def codec_bytes(footer: Any, groups: Iterable[int]) -> Counter[str]:
