@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dv_maintenance.engine.ahead import read_ahead
 from dv_maintenance.engine.file_formats import rewriter_of
 from dv_maintenance.engine.parquet.calendars import CalendarKeys, readers_use_keys
+from dv_maintenance.engine.parquet.codecs import codec_of_sources
 from dv_maintenance.engine.parquet.footer import BATCH_BYTES, compressed_bytes
 from dv_maintenance.engine.parquet.reader import SourceReader
 from dv_maintenance.engine.rows.ordering import Ordering
@@ -68,11 +69,12 @@ def rewrite(
     rows: list[int] = []
     purged: list[int] = []
     bytes_read = live = groups = groups_copied = bytes_copied = 0
+    task, footers = codec_of_sources(task, storage)
     writer = RollingWriter(task, schema.remove_metadata(), storage)
     try:
         with _sink(task, scan, writer, storage) as write:
             for source in scan.sources:
-                with open_source(source, scan, storage) as reader:
+                with open_source(source, scan, storage, footers.get(source.uri)) as reader:
                     footer, origins = _encodings(reader)
                     groups += 0 if footer is None else footer.num_row_groups
                     copies = writer.examine(source, reader)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.engine.file_formats import format_of
 from dv_maintenance.storage import Storage
@@ -33,8 +33,9 @@ def scan(task: ScanTask, storage_options: Mapping[str, str] | None = None) -> It
 
 
 @contextmanager
-def open_source(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[Reader]:
-    """Open a source and its DV, and check both against each other and the log.
+def open_source(source: SourceFile, task: ScanTask, storage: Storage, footer: Any = None) -> Iterator[Reader]:
+    """Open a source and its DV, and check both against each other and the log. ``footer``: of a Parquet file, if it was
+    read already.
 
     Raises
     ------
@@ -45,6 +46,12 @@ def open_source(source: SourceFile, task: ScanTask, storage: Storage) -> Iterato
 
         with open_parts(source, task, storage, open_source) as together:
             yield together
+        return
+    if footer is not None:
+        from dv_maintenance.engine.parquet.reader import open_parquet
+
+        with open_parquet(source, task, storage, footer) as opened:
+            yield opened
         return
     with format_of(source).open()(source, task, storage) as reader:
         yield reader

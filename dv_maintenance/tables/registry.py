@@ -74,6 +74,7 @@ class TableFormat:
     kind : the asset kind that Dagster's page has an icon for.
     commits : folder in which a commit is created by put-if-absent, "" for the table's root. `dvm doctor` tests a store
         there.
+    compression : whether its tables leave a choice of compression, see ``Policy.compression``.
     size_property : table property that says how large a data file should be, ``None`` where there is none.
     extra : extra of this package that has what the format needs, ``None`` where it needs nothing.
     """
@@ -89,6 +90,7 @@ class TableFormat:
     dv_checksums: bool = True
     kind: str | None = None
     commits: str = ""
+    compression: bool = False
     size_property: str | None = None
     extra: str | None = None
 

@@ -120,8 +120,12 @@ class Table(Protocol):
         ``columns``.
         """
 
-    def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
-        """One task per bin, with the same id."""
+    def rewrite_tasks(
+        self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int, compression: str | None = None
+    ) -> list[RewriteTask]:
+        """One task per bin, with the same id. ``compression``: of new files, if the table itself does not name one; see
+        ``Policy.compression``.
+        """
 
     def commit(
         self,

@@ -203,7 +203,9 @@ class RewriteTask:
     stats_columns : leaf columns, as tuples of field names, whose statistics the result reports.
     order_by : fields of the scan's schema, see ``RewriteBin``.
     format : of the new files, ``parquet`` or ``orc``.
-    compression_required : whether the table itself names ``compression``, so that no file may have another one.
+    compression : codec of new files, by the engines' name.
+    compression_required : whether the table or the policy names ``compression``, so that no file may have another one.
+        If not, it is the default: new files get the codec of most of the sources' bytes.
     bytes_have_order : whether the table's readers order bytes as Parquet does, unsigned. If not, columns of bytes get
         no bounds, and no dictionary that readers may take for complete.
     """

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection
 import pytest
 
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
+from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.maintenance.deadlines import Waiting, to_erase
 from dv_maintenance.maintenance.execution.apply import apply, maintain, purge
 from dv_maintenance.maintenance.health import health
@@ -28,6 +29,7 @@ from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.tables.model import OldestDv, partition_name
+from dv_maintenance.tables.registry import known_format
 from dv_maintenance.testing.backends import TableBackend
 from dv_maintenance.testing.file_logs import check_windows
 from dv_maintenance.testing.history import InterferingEngine, TableHistory
@@ -308,6 +310,25 @@ class TableContract:
         wanted = {"p=a": (2, 1), "p=b": (1, 1)} if "partitions" in table.backend.supports else {"": (3, 1)}
         assert {step.partition: (step.files_removed, step.files_added) for step in report.steps} == wanted
         assert table.live_dvs() == 0
+        assert table.read() == table.expected()
+
+    def test_the_policy_names_the_compression(self, table: TableHistory) -> None:
+        """Where the format leaves a choice. Where it leaves none, a policy that chooses is refused by name."""
+        policy = Policy(compression="gzip")  # no format's default
+        known = known_format(table.table.format)
+        if known is None:
+            pytest.skip(f"the registry does not know {table.table.format}")
+        if not known.compression:
+            with pytest.raises(UsageError, match=f"{known.name} tables leave no choice of compression"):
+                maintain(table.table, table.backend.engine(), policy)
+            assert table.table.version() == table.version
+            return
+        assert maintain(table.table, table.backend.engine(), policy).verified
+        storage = table.table.storage
+        for path in table.table.snapshot().files["path"].to_pylist():
+            with storage.open_input(table.table.path_of(path)) as file:
+                group = read_footer(file).row_group(0)
+            assert {group.column(leaf).compression for leaf in range(group.num_columns)} == {"GZIP"}, path
         assert table.read() == table.expected()
 
     # -- plans -----------------------------------------------------------------------------------------------------

@@ -205,7 +205,9 @@ class MemoryTable:
         files = self._versions[snapshot.version].files
         return [ScanTask((self._source(key, snapshot.version),), _SCHEMA) for key in files]
 
-    def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
+    def rewrite_tasks(
+        self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int, compression: str | None = None
+    ) -> list[RewriteTask]:
         return [
             RewriteTask(
                 id=each.id,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from test_plan import MIB, file, table
 
-from dv_maintenance.maintenance.planning.explain import explain
+from dv_maintenance.maintenance.planning.explain import explain, recoded
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.planning.steps import Recoding
 
 
 def test_a_plan_in_words() -> None:
@@ -55,3 +56,17 @@ def test_a_long_plan_is_cut_but_counted() -> None:
 
 def test_nothing_to_do() -> None:
     assert "Nothing to do." in explain(build_plan(table(file("fine")), purge=True))
+
+
+def test_what_another_codec_changes() -> None:
+    changes = [
+        Recoding("snappy", "zstd", 100 * MIB, 70 * MIB),
+        Recoding("zstd", "none", 10 * MIB, 20 * MIB),
+        Recoding("snappy", "zstd", 300 * MIB, 210 * MIB),
+        Recoding("gzip", "zstd", 1000, 1001),
+    ]
+    assert list(recoded(changes)) == [
+        "zstd instead of gzip: about the same size",
+        "zstd instead of snappy: about 30 % smaller, 120 MiB",
+        "no compression instead of zstd: about 100 % larger, 10 MiB",
+    ]

@@ -16,6 +16,7 @@ def test_a_policy_from_yaml(tmp_path: Path) -> None:
         """
         max_deleted_ratio: 0.2
         target_file_size: 512MiB
+        compression: ZSTD
         max_bytes: 1073741824
         retention: 168h
         partitions: [{day: 2026-01-01, shop: 3}, day=2026-01-02/shop=a%2Fb, {shop: null}]
@@ -23,6 +24,7 @@ def test_a_policy_from_yaml(tmp_path: Path) -> None:
     )
     policy = Policy.load(str(tmp_path / "policy.yaml"))
     assert policy.target_file_size == 512 << 20
+    assert policy.compression == "zstd"
     assert policy.max_bytes == 1 << 30
     assert policy.retention == 7 * 24 * 3600 * 1000
     assert policy.partitions == (
@@ -48,6 +50,8 @@ def test_an_empty_file_is_the_default_policy(tmp_path: Path) -> None:
         ("max_bytes: 3 bananas", "max_bytes: not a size: '3 bananas'"),
         ("retention: soon", "retention: not a duration: 'soon'"),
         ("retention: -1h", "retention"),
+        ("compression: zst", r"compression: not a codec: 'zst'; did you mean zstd\? .*line 1"),
+        ("compression: lz4", "compression: not a codec: 'lz4'; use one of none, snappy, gzip, zstd"),
         ("partitions:\n- day", "partitions.0: not a partition: 'day'.*line 2"),
         ("partitions: [{}]", "partitions.0"),
         ("max_deleted_ratio: .nan", "max_deleted_ratio"),

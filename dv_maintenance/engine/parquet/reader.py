@@ -44,10 +44,12 @@ class SourceReader:
     projection : onto the task's schema.
     """
 
-    def __init__(self, file: pa.NativeFile, source: SourceFile, task: ScanTask, storage: Storage) -> None:
+    def __init__(
+        self, file: pa.NativeFile, source: SourceFile, task: ScanTask, storage: Storage, footer: Any = None
+    ) -> None:
         self._uri = source.uri
         self.file = file
-        parquet = _open(file)
+        parquet = _open(file, footer)
         self.footer: Any = parquet.metadata
         self.rows: int = self.footer.num_rows
         self.size: int = file.size()
@@ -88,8 +90,12 @@ class SourceReader:
 
     def untouched(self, number: int) -> bool:
         """Whether no row of a row group is deleted."""
-        first = self._firsts[number]
-        return not self._shape.deleted(first, first + self.footer.row_group(number).num_rows)
+        return self.live_rows(number) == self._firsts[number + 1] - self._firsts[number]
+
+    def live_rows(self, number: int) -> int:
+        """Rows of a row group that are not deleted."""
+        first, stop = self._firsts[number : number + 2]
+        return stop - first - self._shape.deleted(first, stop)
 
     def values(self, number: int, leaves: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """All rows of some leaves of a row group, as they are stored."""
@@ -162,13 +168,13 @@ class SourceReader:
 
 
 @contextmanager
-def open_parquet(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[SourceReader]:
-    """Open a Parquet file and its DV. Raises as :func:`scan` does."""
+def open_parquet(source: SourceFile, task: ScanTask, storage: Storage, footer: Any = None) -> Iterator[SourceReader]:
+    """Open a Parquet file and its DV. ``footer``: if it was read already. Raises as :func:`scan` does."""
     with reading(source.uri):
         file = storage.open_input(source.uri)
     with file:
         with reading(source.uri):
-            reader = SourceReader(file, source, task, storage)
+            reader = SourceReader(file, source, task, storage, footer)
         yield reader
 
 

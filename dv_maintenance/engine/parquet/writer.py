@@ -15,6 +15,7 @@ from pyarrow import types
 
 from dv_maintenance.engine.faults import reading, writing
 from dv_maintenance.engine.parquet.calendars import PROLEPTIC, CalendarKeys, readers_use_keys
+from dv_maintenance.engine.parquet.codecs import codec_options
 from dv_maintenance.engine.parquet.dictionaries import decoded_bytes, repetitive_texts
 from dv_maintenance.engine.parquet.footer import dictionary_pays
 from dv_maintenance.engine.parquet.output import ParquetOutput
@@ -124,11 +125,11 @@ class ParquetFile:
             files.schema,
             files.layout,
             bytes_have_order=files.task.bytes_have_order,
-            compression=files.codec,
             use_dictionary=repetitive or False,
             store_schema=False,
             store_decimal_as_integer=True,
             write_page_index=True,
+            **codec_options(files.codec),
         )
         self._copied: list[tuple[int, GroupCopy, CopiedGroup]] = []
         self._by_value: dict[tuple[int, int], ChunkStats] = {}

@@ -183,7 +183,8 @@ def _rewrite(
     if not steps:
         return {}
     bins = [RewriteBin(step.id, step.partition, _keys(step), plan.order_by) for step in steps]
-    tasks = {task.id: task for task in table.rewrite_tasks(snapshot, bins, plan.target_file_size)}
+    wanted = table.rewrite_tasks(snapshot, bins, plan.target_file_size, plan.policy.compression)
+    tasks = {task.id: task for task in wanted}
     if list(tasks) != [step.id for step in steps]:
         raise VerificationError("the table returned tasks other than those requested", next_step=_MEND)
     done: dict[str, RewriteResult] = {}

@@ -5,8 +5,9 @@ what the plan says.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 
-from dv_maintenance.maintenance.planning.steps import LeftAlone, MaintenancePlan, PlanStep
+from dv_maintenance.maintenance.planning.steps import LeftAlone, MaintenancePlan, PlanStep, Recoding
 from dv_maintenance.units import format_size
 
 __all__ = ["explain", "left_alone_line", "totals"]
@@ -66,6 +67,8 @@ def totals(plan: MaintenancePlan) -> Iterator[str]:
     if copied := copied_groups(steps):
         size = sum(step.cost.bytes_copied for step in steps)
         yield f"- Not decoded: {copied}, {format_size(size)}"
+    for text in recoded(each for step in steps for each in step.recoded):
+        yield f"- Compression: {text}"
     yield "- The old files stay on disk until their retention has passed and a vacuum deletes them."
 
 
@@ -76,7 +79,8 @@ def _step(step: PlanStep) -> str:
     )
     purged = f"; purges {_count(step.expected.rows_purged, 'row')}" if step.expected.rows_purged else ""
     copied = f"; {text}" if (text := copied_groups([step])) else ""
-    return f"- **{step.id}** {step.action}{where}: {step.reason}{purged}{cost}{copied}"
+    codecs = "".join(f"; {each}" for each in recoded(step.recoded))
+    return f"- **{step.id}** {step.action}{where}: {step.reason}{purged}{cost}{copied}{codecs}"
 
 
 def copied_groups(steps: Iterable[PlanStep]) -> str:
@@ -86,6 +90,24 @@ def copied_groups(steps: Iterable[PlanStep]) -> str:
     if not groups:
         return ""
     return f"{sum(cost.row_groups_copied for cost in costs):,} of {_count(groups, 'row group')} copied"
+
+
+def recoded(changes: Iterable[Recoding]) -> Iterator[str]:
+    """What each change of codec does to the size, all changes between the same two codecs together."""
+    for (source, target), each in groupby(sorted(changes, key=_codecs), _codecs):
+        sizes = [(one.bytes_before, one.bytes_after) for one in each]
+        before, after = (sum(column) for column in zip(*sizes, strict=True))
+        share = round(100 * abs(before - after) / max(before, 1))
+        by = f"{share} % {'smaller' if after < before else 'larger'}, {format_size(abs(before - after))}"
+        yield f"{_named(target)} instead of {_named(source)}: about {by if share else 'the same size'}"
+
+
+def _codecs(change: Recoding) -> tuple[str, str]:
+    return change.source, change.target
+
+
+def _named(codec: str) -> str:
+    return "no compression" if codec == "none" else codec
 
 
 def left_alone_line(each: LeftAlone) -> str:

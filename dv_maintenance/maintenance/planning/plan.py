@@ -21,7 +21,7 @@ from dv_maintenance.maintenance.planning.candidates import DEADLINE, KEEP, WHYS,
 from dv_maintenance.maintenance.planning.deadlines import NEVER
 from dv_maintenance.maintenance.planning.drafts import Draft, draft_steps, positions
 from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints, file_facts, partition_mask
-from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
+from dv_maintenance.maintenance.planning.policy import Policy, check_compression, target_file_size
 from dv_maintenance.maintenance.planning.reasons import expected, kept_reasons, step_reason, waiting
 from dv_maintenance.maintenance.planning.run_limits import MOST_FILES, NOTHING_SPENT, Spent, within_limits
 from dv_maintenance.maintenance.planning.selection import select
@@ -65,9 +65,11 @@ class PlanSetting:
     @classmethod
     def of(cls, snapshot: Snapshot, policy: Policy | None) -> PlanSetting:
         """Raises UsageError (the table's property of the target size is not a size; a partition of the policy can't
-        exist) and DamagedTableError (the log's numbers contradict each other).
+        exist; the format leaves no choice of compression) and DamagedTableError (the log's numbers contradict each
+        other).
         """
         policy = policy or Policy()
+        check_compression(policy, snapshot)
         target = target_file_size(policy, snapshot)
         smallest = target * 3 // 4 if policy.min_file_size is None else policy.min_file_size
         facts = file_facts(snapshot)

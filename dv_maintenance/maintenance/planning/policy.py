@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, Any
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import pyarrow.compute as pc
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
@@ -20,13 +21,13 @@ from dv_maintenance.maintenance.planning.deadlines import Erasure, too_short
 from dv_maintenance.maintenance.planning.limits import CheckLimits
 from dv_maintenance.tables.guard import QUARANTINE_RETENTION, VacuumGuard
 from dv_maintenance.tables.model import parse_partition
-from dv_maintenance.tables.registry import formats
+from dv_maintenance.tables.registry import formats, known_format
 from dv_maintenance.units import parse_size
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["DEFAULT_TARGET_FILE_SIZE", "PartitionFilter", "Policy", "target_file_size"]
+__all__ = ["DEFAULT_TARGET_FILE_SIZE", "PartitionFilter", "Policy", "check_compression", "target_file_size"]
 
 DEFAULT_TARGET_FILE_SIZE = 256 << 20
 
@@ -60,6 +61,20 @@ PartitionFilter = Annotated[
 ]
 
 
+Codec = Literal["none", "snappy", "gzip", "zstd"]
+"""Codecs that every reader of Parquet files knows. Without a level, because Arrow's writer of ORC files takes none."""
+
+
+def _codec(value: Any) -> Any:
+    """The codec in lower case. Raises ValueError that names the nearest one."""
+    name, known = str(value).strip().lower(), get_args(Codec)
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        meant = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
+        raise ValueError(f"not a codec: {value!r}; {meant}")
+    return name
+
+
 class Policy(BaseModel):
     """Thresholds, limits and selections of one table's maintenance.
 
@@ -77,6 +92,9 @@ class Policy(BaseModel):
     min_file_size: Size | None = Field(default=None, ge=0)
     """A file with fewer *live* bytes is small. ``None``: three quarters of the target, so that the files of one run are
     not small in the next."""
+    compression: Annotated[Codec, BeforeValidator(_codec, json_schema_input_type=Codec)] | None = None
+    """Codec of new files where the table's own property names none. ``None``: that of the files that are rewritten. It
+    makes no file due for a rewrite."""
     min_input_files: int = Field(default=2, ge=2, strict=True)
     """Small files without anything to purge are merged where at least this many fit into one new file."""
     max_bytes: Size | None = Field(default=None, gt=0)
@@ -188,6 +206,20 @@ class Policy(BaseModel):
                 raise UsageError(f"not an assignment: {assignment!r}", next_step="write key=value")
             values[key.strip()] = parse_yaml(text, source=f"--set {assignment}").data
         return validate(type(self), Document(values, "command line"), what="policy")
+
+
+def check_compression(policy: Policy, snapshot: Snapshot) -> None:
+    """Raises UsageError if the policy names a compression, and tables of the format leave no choice."""
+    if policy.compression is None:
+        return
+    known = known_format(snapshot.format)
+    if known is not None and not known.compression:
+        raise UsageError(
+            f"{known.name} tables leave no choice of compression, and the policy names {policy.compression}",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step="leave out the policy's compression for this table",
+        )
 
 
 def target_file_size(policy: Policy, snapshot: Snapshot) -> int:

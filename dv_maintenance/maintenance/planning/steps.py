@@ -23,6 +23,7 @@ __all__ = [
     "Metered",
     "PlanInput",
     "PlanStep",
+    "Recoding",
     "Why",
     "check_plan",
 ]
@@ -118,11 +119,30 @@ class Metered:
 
 
 @dataclass(frozen=True, slots=True)
+class Recoding:
+    """Live rows that a step moves from files in one codec to files in another one.
+
+    source, target : the codecs; ``none``: no compression.
+    bytes_before : compressed bytes of the rows, in their files.
+    bytes_after : in the new files, as far as a sample of the rows tells.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    source: str
+    target: str
+    bytes_before: int
+    bytes_after: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlanStep:
     """One all-or-nothing replacement: the live rows of ``inputs`` move to new files.
 
     All inputs belong to one partition, named as by ``partition_name``. If they have no live rows, nothing is read or
     written (``remove``).
+
+    recoded : what changes its codec, if the footers of the files were read.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -135,6 +155,7 @@ class PlanStep:
     expected: Effect
     cost: Cost
     metered: Metered | None = None
+    recoded: tuple[Recoding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.maintenance.meter.of_table import decide_for
-from dv_maintenance.maintenance.planning.copies import with_copies
 from dv_maintenance.maintenance.planning.explain import explain
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.planning.previews import previewed
 from dv_maintenance.maintenance.planning.selection import no_live_file, refuse_missing, select
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.service.progress import progress_log
@@ -55,7 +55,7 @@ def apply(
     listed = KEPT_LISTED if dry_run else KEPT_SHOWN
     made = decide_for(table, snapshot, policy, listed=listed) if plan is None else MaintenancePlan.load(plan)
     if dry_run:
-        return planned_only(with_copies(table, snapshot, made) if plan is None else made)
+        return planned_only(previewed(table, snapshot, made) if plan is None else made)
     return apply_plan(table, engine, made, on_progress, snapshot)
 
 

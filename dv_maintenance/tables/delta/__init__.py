@@ -15,5 +15,6 @@ FORMAT = TableFormat(
     commits="_delta_log",
     symlink_manifests=True,
     kind="deltalake",
+    compression=True,
     size_property="delta.targetFileSize",
 )

@@ -160,10 +160,12 @@ class DeltaTable:
 
         return scan_tasks(self.storage, _delta(snapshot), columns)
 
-    def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
+    def rewrite_tasks(
+        self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int, compression: str | None = None
+    ) -> list[RewriteTask]:
         from dv_maintenance.tables.delta.rows.tasks import rewrite_tasks
 
-        return rewrite_tasks(self.storage, _delta(snapshot), bins, target_bytes)
+        return rewrite_tasks(self.storage, _delta(snapshot), bins, target_bytes, compression)
 
     def commit(
         self,

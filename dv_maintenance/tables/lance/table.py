@@ -143,7 +143,9 @@ class LanceTable:
             self.storage, cast("LanceSnapshot", base), changes, operation=operation, max_attempts=max_attempts
         )
 
-    def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
+    def rewrite_tasks(
+        self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int, compression: str | None = None
+    ) -> list[RewriteTask]:
         from dv_maintenance.tables.lance.rows.tasks import rewrite_tasks
 
         return rewrite_tasks(self.storage, cast("LanceSnapshot", snapshot), bins, target_bytes)

@@ -16,6 +16,7 @@ FORMAT = TableFormat(
     dv_codecs={"paimon": "dv_maintenance.dv.paimon:read"},
     commits="snapshot",
     kind="paimon",
+    compression=True,
     size_property="target-file-size",
     extra="paimon",
 )

@@ -122,10 +122,12 @@ class PaimonTable:
 
         return check_writable(cast("PaimonSnapshot", snapshot), operation)
 
-    def rewrite_tasks(self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int) -> list[RewriteTask]:
+    def rewrite_tasks(
+        self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int, compression: str | None = None
+    ) -> list[RewriteTask]:
         from dv_maintenance.tables.paimon.rows.rewrite_tasks import rewrite_tasks
 
-        return rewrite_tasks(self.layout, cast("PaimonSnapshot", snapshot), bins, target_bytes)
+        return rewrite_tasks(self.layout, cast("PaimonSnapshot", snapshot), bins, target_bytes, compression)
 
     def commit(
         self,

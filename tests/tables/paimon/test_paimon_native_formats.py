@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from paimon_writer import PaimonWriter
 from pyarrow import orc
@@ -16,7 +17,8 @@ from test_paimon_formats import ROW, add
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.maintenance.execution.apply import maintain, purge
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 
@@ -73,6 +75,41 @@ def test_the_codec_of_the_table(tmp_path: Path) -> None:
     purged(table, "orc", [{"id": each, "v": "v"} for each in range(3)])
     [file] = live(table.path)
     assert orc.ORCFile(file).compression == "ZLIB"
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "policy", "expected"),
+    [
+        ("parquet", None, "snappy", "SNAPPY"),
+        ("parquet", None, None, "ZSTD"),
+        ("parquet", "gzip", "snappy", "GZIP"),
+        ("orc", None, "none", "UNCOMPRESSED"),
+        ("orc", "zlib", "none", "ZLIB"),
+    ],
+)
+def test_the_option_comes_before_the_policy(
+    tmp_path: Path, kind: str, option: str | None, policy: str | None, expected: str
+) -> None:
+    named = {} if option is None else {"file.compression": option}
+    table = PaimonWriter(tmp_path / "t", options={**DV, "file.format": kind, **named})
+    values = [{"id": each, "v": "v"} for each in range(3)]
+    table.delete({table.append(values) if kind == "parquet" else add(table, kind, values): [0]})
+    report = maintain(open_table(str(table.path)), LocalEngine(), Policy.from_mapping({"compression": policy}))
+    assert report.verified
+    [file] = live(table.path)
+    if kind == "parquet":
+        assert pq.read_metadata(file).row_group(0).column(0).compression == expected
+    else:
+        assert orc.ORCFile(file).compression == expected
+    assert rows(table.path) == values[1:]
+
+
+def test_a_policy_that_orc_files_can_not_follow(tmp_path: Path) -> None:
+    table = PaimonWriter(tmp_path / "t", options={**DV, "file.format": "orc"})
+    table.delete({add(table, "orc", [{"id": each, "v": "v"} for each in range(3)]): [0]})
+    with pytest.raises(RefusedError, match="the policy requests the compression 'gzip'") as refused:
+        maintain(open_table(str(table.path)), LocalEngine(), Policy(compression="gzip"))
+    assert "the policy's compression" in (refused.value.next_step or "")
 
 
 def test_ids_of_columns_in_orc_files(tmp_path: Path) -> None:

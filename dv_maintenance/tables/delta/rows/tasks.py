@@ -48,8 +48,7 @@ _SOURCE_COLUMNS: Final = ["path", "partition", "size", "physical_rows", "dv_id",
 _ROW_COLUMNS: Final = ["base_row_id", "default_row_commit_version"]
 _BATCH: Final = 65_536  # rows that are Python objects at a time
 
-# Spark's default: maintenance should not change the codec. A table property selects zstd (a third fewer bytes for a
-# fifth more CPU).
+# Spark's default is for sources that don't show another one. zstd takes a third fewer bytes for a fifth more CPU.
 _CODEC: Final = "delta.parquet.compression.codec"
 _DEFAULT_CODEC: Final = "snappy"
 # Spark's names for codecs, as Arrow calls them.
@@ -94,9 +93,14 @@ def stored_sources(storage: Storage, snapshot: DeltaSnapshot) -> Iterator[Source
 
 
 def rewrite_tasks(
-    storage: Storage, snapshot: DeltaSnapshot, bins: Sequence[RewriteBin], target_bytes: int
+    storage: Storage,
+    snapshot: DeltaSnapshot,
+    bins: Sequence[RewriteBin],
+    target_bytes: int,
+    wanted_compression: str | None = None,
 ) -> list[RewriteTask]:
-    """One task per bin, under its id.
+    """One task per bin, under its id. ``wanted_compression``: of new files, unless the table's property names another
+    one.
 
     Raises
     ------
@@ -106,7 +110,7 @@ def rewrite_tasks(
     """
     metadata = snapshot.metadata
     schema, match_by = file_schema(snapshot.protocol, metadata), _match_by(metadata)
-    codec, stats = compression(metadata), stats_columns(metadata)
+    codec, stats = compression(metadata, wanted_compression), stats_columns(metadata)
     live = _live_inputs(storage, snapshot, bins)
     return [
         RewriteTask(
@@ -117,7 +121,7 @@ def rewrite_tasks(
             compression=codec,
             stats_columns=stats,
             order_by=tuple(physical_name(snapshot.schema.field(name)) for name in wanted.order_by),
-            compression_required=_CODEC in metadata.configuration,
+            compression_required=_CODEC in metadata.configuration or wanted_compression is not None,
         )
         for wanted in bins
     ]
@@ -156,8 +160,9 @@ def _match_by(metadata: Metadata) -> str:
     return "id" if column_mapping_mode(metadata) == "id" else "name"
 
 
-def compression(metadata: Metadata) -> str:
-    codec = metadata.configuration.get(_CODEC, _DEFAULT_CODEC)
+def compression(metadata: Metadata, wanted: str | None = None) -> str:
+    """Of new files: the table's property, else ``wanted``, else the default. Raises RefusedError."""
+    codec = metadata.configuration.get(_CODEC, wanted or _DEFAULT_CODEC)
     if codec.lower() not in _CODECS:
         raise RefusedError(
             f"the table requires the Parquet compression {codec!r}, which can't be written here",

@@ -74,16 +74,19 @@ def _with_id(name: str, type: pa.DataType, id: int) -> pa.Field:
     return pa.field(name, type, metadata={"paimon.id": str(id)})
 
 
-def codec_of(snapshot: PaimonSnapshot) -> str:
-    """The compression of new files, by its name in engines.
+def codec_of(snapshot: PaimonSnapshot, wanted: str | None = None) -> str:
+    """The compression of new files, by its name in engines: the table's option, else ``wanted``, else zstd, which is
+    what Paimon's own writers take without the option.
 
     Raises
     ------
     RefusedError : the compression can't be written, or files with it can't be read again.
     """
     kind = format_of(snapshot)
-    requested = snapshot.properties.get(_COMPRESSION, "zstd").strip().lower()
+    requested = snapshot.properties.get(_COMPRESSION, wanted or "zstd").strip().lower()
     known = _CODECS[kind]
+    policy = wanted is not None and _COMPRESSION not in snapshot.properties
+    who, what = ("the policy", "the policy's compression") if policy else ("the table", _COMPRESSION)
     if (
         kind == "orc"
         and requested in known
@@ -91,17 +94,17 @@ def codec_of(snapshot: PaimonSnapshot) -> str:
         and _column(snapshot, "TIMESTAMP", "TIMESTAMP_LTZ")
     ):
         raise RefusedError(
-            f"the table requests ORC files with {requested}, but the time zone of their timestamps can't be read",
+            f"{who} requests ORC files with {requested}, but the time zone of their timestamps can't be read",
             table=snapshot.table,
             version=snapshot.version,
-            next_step=f"set {_COMPRESSION} to one of {', '.join(_OPEN)}",
+            next_step=f"set {what} to one of {', '.join(_OPEN)}",
         )
     if requested not in known:
         raise RefusedError(
-            f"the table requests the compression {requested!r}, which this release can't write to {kind} files",
+            f"{who} requests the compression {requested!r}, which this release can't write to {kind} files",
             table=snapshot.table,
             version=snapshot.version,
-            next_step=f"set {_COMPRESSION} to one of {', '.join(sorted(known))}",
+            next_step=f"set {what} to one of {', '.join(sorted(known))}",
         )
     return known[requested]
 

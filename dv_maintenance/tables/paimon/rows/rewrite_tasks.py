@@ -25,18 +25,23 @@ __all__ = ["rewrite_tasks"]
 
 
 def rewrite_tasks(
-    layout: Layout, snapshot: PaimonSnapshot, bins: Sequence[RewriteBin], target_bytes: int
+    layout: Layout,
+    snapshot: PaimonSnapshot,
+    bins: Sequence[RewriteBin],
+    target_bytes: int,
+    compression: str | None = None,
 ) -> list[RewriteTask]:
     """One task per bin, with its id. New files have the columns of the newest schema, partition columns included.
+    ``compression``: theirs, unless the table's option names another one.
 
     Raises
     ------
     UsageError : a bin names a file twice, or one that is not live in the snapshot, or one of another partition.
-    RefusedError : the table asks for a compression that we can't write, or has files that we can't read, or whose
-        timestamps would be others in files of its own format; or the folder of a bucket is a link.
+    RefusedError : the table or the policy asks for a compression that we can't write; the table has files that we can't
+        read, or whose timestamps would be others in files of its own format; or the folder of a bucket is a link.
     UnsupportedFeatureError : a column's type was another one when a file was written.
     """
-    kind, codec, stats = format_of(snapshot), codec_of(snapshot), stats_columns(snapshot.table_schema)
+    kind, codec, stats = format_of(snapshot), codec_of(snapshot, compression), stats_columns(snapshot.table_schema)
     schemas = {snapshot.table_schema.id: snapshot.table_schema}
     found = _sources(layout, snapshot, bins, schemas)
     live = {source.key: (row["partition"], (row, source)) for row, source in found}
