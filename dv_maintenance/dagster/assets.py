@@ -17,7 +17,7 @@ from typing import Any
 import dagster as dg
 from packaging.version import Version
 
-from dv_maintenance.dagster import metadata, naming, partitions
+from dv_maintenance.dagster import metadata, naming, nodes, partitions
 from dv_maintenance.dagster.at_work import at_work, working_on
 from dv_maintenance.dagster.checks import checked_after
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
@@ -25,7 +25,7 @@ from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.observed import observed_before
 from dv_maintenance.dagster.resources import engine_of
-from dv_maintenance.dagster.run_config import DRY_RUN, ManifestRun, OptimizeRun, VacuumRun, fields_of
+from dv_maintenance.dagster.run_config import DRY_RUN, ManifestRun, OptimizeRun, VacuumRun
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import verbs
 from dv_maintenance.service.checks import PARTITIONS, due_plan
@@ -47,7 +47,7 @@ __all__ = ["GROUP", "build_dv_assets"]
 
 GROUP = "dv_maintenance"
 # The resource that rewrites run on: a SparkResource, or another one with a `spark_session`.
-_SPARK = "spark"
+_SPARK = frozenset({"spark"})
 # Partitions that an observation or a run over the whole table records: up to half a minute with SQLite.
 _MAX_RECORDED = 1000
 # Dagster's tag of a run for one partition; a run over a range has none.
@@ -65,7 +65,7 @@ def build_dv_assets(tables: Iterable[WatchedTable], *, group_name: str = GROUP) 
     the location has one of that key already.
     """
     with warnings.catch_warnings():
-        # `multi_observable_source_asset` accepts specs with owners, unlike the older decorator.
+        # Of assets that are observed only.
         warnings.simplefilter("ignore", dg.BetaWarning)
         return [asset for table in tables for asset in _assets(table, group_name)]
 
@@ -95,7 +95,7 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         kinds=_kinds(table.format),
     )
 
-    def observe(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
+    def observe(context: dg.AssetExecutionContext, _: Any) -> Iterator[dg.ObserveResult]:
         with in_dagster_terms(context), shown_in(context.log):
             opened = verbs.opened(table)
             snapshot = opened.snapshot()
@@ -108,10 +108,7 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
             data_version=dg.DataVersion(str(report.data_version)),
         )
 
-    made: dg.AssetsDefinition = dg.multi_observable_source_asset(name=naming.op_name(table, "observe"), specs=[spec])(
-        observe
-    )
-    return made
+    return nodes.observable(observe, name=naming.op_name(table, "observe"), spec=spec)
 
 
 def _keep_in_step(context: dg.AssetExecutionContext, table: WatchedTable, opened: Table, snapshot: Snapshot) -> None:
@@ -141,15 +138,7 @@ def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
             f"optimized or had nothing to do at least once; which have work now, the table says: {status}."
         )
 
-    @dg.multi_asset(
-        name=naming.op_name(table, "optimize"),
-        specs=[_spec(table, "optimize", group, description)],
-        pool=naming.pool(table),
-        config_schema=fields_of(OptimizeRun),
-        required_resource_keys={_SPARK},
-        backfill_policy=partitions.backfill_policy(table),
-    )
-    def optimize(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+    def optimize(context: dg.AssetExecutionContext, _: Any) -> Iterator[dg.MaterializeResult[None]]:
         config = OptimizeRun(**context.op_execution_context.op_config)
         keys = _chosen(context)
         if keys and _PARTITION_TAG not in context.run.tags:
@@ -193,7 +182,15 @@ def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
             data_version=dg.DataVersion(str(outcome.numbers["version"])),
         )
 
-    return optimize
+    return nodes.materializable(
+        optimize,
+        name=naming.op_name(table, "optimize"),
+        spec=_spec(table, "optimize", group, description),
+        pool=naming.pool(table),
+        config=OptimizeRun,
+        resources=_SPARK,
+        backfill_policy=partitions.backfill_policy(table),
+    )
 
 
 def _chosen(context: dg.AssetExecutionContext) -> list[str]:
@@ -204,13 +201,7 @@ def _chosen(context: dg.AssetExecutionContext) -> list[str]:
 def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     description = f"Deletes data and deletion vector files of {table.name} that no version inside the retention needs."
 
-    @dg.multi_asset(
-        name=naming.op_name(table, "vacuum"),
-        specs=[_spec(table, "vacuum", group, description)],
-        pool=naming.pool(table),
-        config_schema=fields_of(VacuumRun),
-    )
-    def vacuum(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+    def vacuum(context: dg.AssetExecutionContext, _: Any) -> Iterator[dg.MaterializeResult[None]]:
         config = VacuumRun(**context.op_execution_context.op_config)
         key = naming.table_key(table)
         with in_dagster_terms(context), shown_in(context.log):
@@ -233,7 +224,13 @@ def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         checked_after(context.op_execution_context, table, opened)
         yield dg.MaterializeResult(metadata=metadata.render(outcome))
 
-    return vacuum
+    return nodes.materializable(
+        vacuum,
+        name=naming.op_name(table, "vacuum"),
+        spec=_spec(table, "vacuum", group, description),
+        pool=naming.pool(table),
+        config=VacuumRun,
+    )
 
 
 def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
@@ -242,14 +239,7 @@ def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         "are purged first."
     )
 
-    @dg.multi_asset(
-        name=naming.op_name(table, "manifest"),
-        specs=[_spec(table, "manifest", group, description)],
-        pool=naming.pool(table),
-        config_schema=fields_of(ManifestRun),
-        required_resource_keys={_SPARK},
-    )
-    def manifest(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+    def manifest(context: dg.AssetExecutionContext, _: Any) -> Iterator[dg.MaterializeResult[None]]:
         config = ManifestRun(**context.op_execution_context.op_config)
         with in_dagster_terms(context), shown_in(context.log):
             opened = verbs.opened(table)
@@ -260,7 +250,14 @@ def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         checked_after(context.op_execution_context, table, opened)
         yield dg.MaterializeResult(metadata=metadata.render(outcome))
 
-    return manifest
+    return nodes.materializable(
+        manifest,
+        name=naming.op_name(table, "manifest"),
+        spec=_spec(table, "manifest", group, description),
+        pool=naming.pool(table),
+        config=ManifestRun,
+        resources=_SPARK,
+    )
 
 
 def _about(table: WatchedTable) -> dict[str, Any]:

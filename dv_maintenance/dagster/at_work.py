@@ -46,6 +46,8 @@ def at_work(instance: dg.DagsterInstance) -> dict[str, str]:
 
 def working_on(table: WatchedTable, found: Mapping[str, str]) -> str | None:
     """The run or backfill of :func:`at_work` that maintains a table."""
+    if not found:
+        return None  # a tick asks for each of its tables
     assets = (naming.job_key(table, job).to_user_string() for job in JOBS)
     names = (*assets, *(naming.op_name(table, what) for what in (*JOBS, *_OPS)))
     return next((found[name] for name in names if name in found), None)

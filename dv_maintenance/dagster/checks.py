@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import dagster as dg
 
-from dv_maintenance.dagster import naming
+from dv_maintenance.dagster import naming, nodes
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.errors import redacted
 from dv_maintenance.service.checks import (
@@ -93,11 +93,12 @@ def _of(table: WatchedTable, finding: Finding) -> dict[str, Any]:
 
 
 def _checks(table: WatchedTable) -> dg.AssetChecksDefinition:
-    jobs = naming.job_keys(table, table.jobs)
+    key = naming.table_key(table)
+    jobs = [dg.AssetDep(job) for job in naming.job_keys(table, table.jobs)]
     specs = [
         dg.AssetCheckSpec(
             name=name,
-            asset=naming.table_key(table),
+            asset=key,
             description=CHECKS[name],
             additional_deps=jobs,
             blocking=False,
@@ -105,30 +106,21 @@ def _checks(table: WatchedTable) -> dg.AssetChecksDefinition:
         for name in check_names(table)
     ]
 
-    @dg.multi_asset_check(
-        name=naming.op_name(table, "checks"),
-        specs=specs,
-        can_subset=True,
-        description="Compares the newest version with the limits of the policy, without Spark.",
-    )
-    def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+    def checks(context: dg.AssetCheckExecutionContext, _: Any) -> Iterator[dg.AssetCheckResult]:
         asked = [key.name for key in context.selected_asset_check_keys]
         for finding in check(table, asked, _downstream(context.op_execution_context, table)):
             if finding.check == READABLE and finding.severity is not None:
                 context.log.warning("%s: %s", table.name, finding.reason)
             yield check_result(table, finding)
 
-    return checks
+    description = "Compares the newest version with the limits of the policy, without Spark."
+    return nodes.checks(checks, name=naming.op_name(table, "checks"), specs=specs, description=description)
 
 
 def _fsck(table: WatchedTable) -> dg.AssetChecksDefinition:
-    @dg.multi_asset_check(
-        name=naming.op_name(table, FSCK),
-        specs=[dg.AssetCheckSpec(name=FSCK, asset=naming.table_key(table), description=CHECKS[FSCK], blocking=False)],
-        can_subset=True,
-        description="Reads every data file's footer and every deletion vector, without Spark. Repairs nothing.",
-    )
-    def fsck(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+    spec = dg.AssetCheckSpec(name=FSCK, asset=naming.table_key(table), description=CHECKS[FSCK], blocking=False)
+
+    def fsck(context: dg.AssetCheckExecutionContext, _: Any) -> Iterator[dg.AssetCheckResult]:
         # Whoever observes a table on its page gets all its checks, and did not ask for this one.
         if context.job_def.asset_layer.selected_asset_keys:
             context.log.info("%s: fsck reads every file, and only runs by itself", table.name)
@@ -136,4 +128,5 @@ def _fsck(table: WatchedTable) -> dg.AssetChecksDefinition:
         for finding in check(table, [FSCK]):
             yield check_result(table, finding)
 
-    return fsck
+    description = "Reads every data file's footer and every deletion vector, without Spark. Repairs nothing."
+    return nodes.checks(fsck, name=naming.op_name(table, FSCK), specs=[spec], description=description)

@@ -5,13 +5,12 @@ Every field has a default, so that sensors, schedules and backfills need no conf
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of fields.
 
-from functools import cache
 from typing import Any, Final
 
 import dagster as dg
 from pydantic import Field
 
-__all__ = ["DRY_RUN", "ManifestRun", "OptimizeRun", "VacuumRun", "fields_of"]
+__all__ = ["DRY_RUN", "ManifestRun", "OptimizeRun", "VacuumRun"]
 
 DRY_RUN: Final = "dry_run"
 """The metadata entry that a dry run's observation has."""
@@ -85,9 +84,3 @@ class ManifestRun(dg.Config):
     """Whether one run writes."""
 
     dry_run: bool = Field(default=False, description=_DRY_RUN)
-
-
-@cache
-def fields_of(config: type[dg.Config]) -> dict[str, dg.Field]:
-    """The fields of an op's config: Dagster would infer them again for the op of each table, which takes long."""
-    return config.to_fields_dict()

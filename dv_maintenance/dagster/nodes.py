@@ -1,0 +1,111 @@
+"""The definitions of a table's assets and checks, each with an op of its own.
+
+They are what ``dg.multi_asset`` and ``dg.multi_asset_check`` would make. These infer inputs, types and config schema
+from the function that they decorate, for the op of each table again, which takes three times as long. All ops of a kind
+have the same, and differ in names, keys and texts only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+import dagster as dg
+
+__all__ = ["checks", "materializable", "observable"]
+
+# The work of an op: its context, and its inputs, none of which has a value.
+Compute = Callable[[Any, Mapping[str, Any]], Iterator[Any]]
+
+_IN: Final = dg.In(dg.Nothing)
+_CHECK: Final = dg.Out(Any, is_required=False)
+
+
+def materializable(
+    compute: Compute,
+    *,
+    name: str,
+    spec: dg.AssetSpec,
+    pool: str,
+    config: type[dg.Config],
+    resources: frozenset[str] = frozenset(),
+    backfill_policy: dg.BackfillPolicy | None = None,
+) -> dg.AssetsDefinition:
+    """An asset that an op of this name makes."""
+    ins = _ins(dep.asset_key for dep in spec.deps)
+    output, out = _out(spec)
+    op = dg.OpDefinition(
+        compute,
+        name,
+        ins=dict.fromkeys(ins, _IN),
+        outs={output: out},
+        config_schema=_schema(config),
+        required_resource_keys=resources,
+        pool=pool,
+    )
+    return dg.AssetsDefinition(
+        node_def=op,
+        keys_by_input_name=ins,
+        keys_by_output_name={output: spec.key},
+        specs=[spec],
+        backfill_policy=backfill_policy,
+    )
+
+
+def observable(compute: Compute, *, name: str, spec: dg.AssetSpec) -> dg.AssetsDefinition:
+    """An asset that is made elsewhere, and that an op of this name observes."""
+    output, out = _out(spec)
+    op = dg.OpDefinition(compute, name, outs={output: out}, config_schema=_schema(None))
+    return dg.AssetsDefinition(
+        node_def=op, keys_by_output_name={output: spec.key}, specs=[spec], execution_type=_observation()
+    )
+
+
+def checks(
+    compute: Compute, *, name: str, description: str, specs: Sequence[dg.AssetCheckSpec]
+) -> dg.AssetChecksDefinition:
+    """Checks that one op of this name evaluates, any of them."""
+    keys = dict.fromkeys(spec.asset_key for spec in specs)
+    keys |= dict.fromkeys(dep.asset_key for spec in specs for dep in spec.additional_deps)
+    ins = _ins(keys)
+    outputs = {spec.get_python_identifier(): spec for spec in specs}
+    op = dg.OpDefinition(
+        compute,
+        name,
+        ins=dict.fromkeys(ins, _IN),
+        outs=dict.fromkeys(outputs, _CHECK),
+        description=description,
+        config_schema=_schema(None),
+    )
+    made: dg.AssetChecksDefinition = dg.AssetChecksDefinition.create(
+        keys_by_input_name=ins, node_def=op, check_specs_by_output_name=outputs, can_subset=True
+    )
+    return made
+
+
+def _ins(keys: Iterable[dg.AssetKey]) -> dict[str, dg.AssetKey]:
+    """By the names that Dagster gives to inputs of these keys."""
+    return {"_".join(key.path).replace("-", "_").replace(".", "_"): key for key in keys}
+
+
+def _out(spec: dg.AssetSpec) -> tuple[str, dg.Out]:
+    out = dg.Out(dg.Nothing, description=spec.description, is_required=not spec.skippable, metadata=spec.metadata)
+    return spec.key.to_python_identifier(), out
+
+
+@cache
+def _schema(config: type[dg.Config] | None) -> Any:
+    """The config schema of an op with these fields, or with none."""
+    fields = {} if config is None else config.to_fields_dict()
+    return dg.OpDefinition(_nothing, "op", config_schema=fields).config_schema
+
+
+@cache
+def _observation() -> Any:
+    """What makes an asset an observed one. Its name is no public one, so it is taken from an asset of Dagster's own."""
+    made: dg.AssetsDefinition = dg.multi_observable_source_asset(name="op", specs=[dg.AssetSpec("asset")])(_nothing)
+    return made.execution_type
+
+
+def _nothing() -> None: ...
