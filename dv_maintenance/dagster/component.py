@@ -103,7 +103,7 @@ class DvMaintainedTables(_Listing):
     name: str = Field(
         default="dv_maintenance", description="Name of the job; names of the sensor and the schedule begin with it."
     )
-    defaults: Settings | None = Field(default=None, description="Settings of every table that has none of its own.")
+    defaults: Settings | None = Field(default=None, description="Settings of every table that does not set its own.")
     tables: list[Table] | None = None
     folders: list[Folder] | None = None
     schedule: Schedule | None = None
