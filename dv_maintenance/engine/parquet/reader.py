@@ -31,6 +31,8 @@ __all__ = ["SourceReader", "open_parquet"]
 # A row group's wanted columns are fetched whole up to this size; beyond it each column is read through a buffer.
 _WHOLE_BYTES = 32 << 20
 _LEAST_BUFFER = 64 << 10
+# From an object store each read is a request. From local disk a larger buffer gains no time.
+_MOST_LOCAL_BUFFER = 1 << 20
 
 
 class SourceReader:
@@ -57,6 +59,7 @@ class SourceReader:
         self._shape = RowShape(parquet.schema_arrow, self.rows, source, task, storage, calendar=calendar)
         self.projection = self._shape.projection
         self.purged: int = self._shape.purged
+        self._on_disk = storage.on_disk(source.uri)
         buffer_bytes = self._buffer_bytes()
         self._parquet = _open(file, self.footer, buffer_bytes) if buffer_bytes else parquet
         self._for_rows = self._parquet
@@ -164,7 +167,8 @@ class SourceReader:
         groups = (self.footer.row_group(group) for group in range(self.footer.num_row_groups))
         if max((compressed_bytes(group, leaves) for group in groups), default=0) <= _WHOLE_BYTES:
             return 0
-        return max(_LEAST_BUFFER, _WHOLE_BYTES // len(leaves))
+        most = _MOST_LOCAL_BUFFER if self._on_disk else _WHOLE_BYTES
+        return max(_LEAST_BUFFER, min(most, _WHOLE_BYTES // len(leaves)))
 
 
 @contextmanager
