@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from dv_maintenance import __version__
 from dv_maintenance.cli.values import duration, instant, names, natural, pair, partition_types, share
@@ -31,7 +31,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     UsageError : a verb, an option or a value is unknown or missing.
     SystemExit : after ``--help`` and ``--version``.
     """
-    args, unknown = _parser().parse_known_args(argv)
+    args, unknown = _parser(argv[0] if argv else None).parse_known_args(argv)
     if unknown:
         # A misspelled --storage-option may hold a secret: quote options, never values.
         options = [word.split("=", 1)[0] for word in unknown if word.startswith("-")]
@@ -66,7 +66,24 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{verb[1]!r} is not a verb of dvm", next_step=step)
 
 
-def _parser() -> _Parser:
+_Options = Callable[[_Parser], None]
+
+
+class _Verb(NamedTuple):
+    """``path``: module and function that serve it. ``options``: each function adds some."""
+
+    path: str
+    summary: str
+    options: tuple[_Options, ...]
+
+
+_VERBS: dict[str, _Verb] = {}
+
+
+def _parser(word: str | None) -> _Parser:
+    """``word``: the first one. If it is a verb, only that one gets its options: those of all verbs take a tenth of
+    the time of a short one.
+    """
     parser = _Parser(
         prog="dvm",
         description="Purge deletion vectors, vacuum expired files and write manifests for merge-on-read tables.",
@@ -75,265 +92,67 @@ def _parser() -> _Parser:
     )
     parser.add_argument("--version", action="version", version=f"dvm {__version__}")
     verbs = parser.add_subparsers(dest="verb_name", metavar="VERB", required=True)
-
-    json_option, table, access, policy = _json_option(), _table(), _access(), _policy()
-
-    def verb(name: str, path: str, summary: str, *parents: _Parser) -> argparse.ArgumentParser:
-        made = verbs.add_parser(name, help=summary, description=summary, parents=[json_option, *parents])
+    for name in [word] if word in _VERBS else _VERBS:
+        path, summary, options = _VERBS[name]
+        made = verbs.add_parser(name, help=summary, description=summary)
         made.set_defaults(verb_path=path, usage=made.format_usage)
-        return made
-
-    health = verb(
-        "health", "verbs:health", "Deletion vectors, files and rows, in total and per partition", table, access, policy
-    )
-    health.add_argument("--version", type=natural, metavar="N", help="an older version")
-
-    fsck = verb(
-        "fsck",
-        "verbs:fsck",
-        "Look for every file that readers need; say what is damaged and how to repair it",
-        table,
-        access,
-    )
-    fsck.add_argument("--deep", action="store_true", help="also read every data file's footer and deletion vector")
-    fsck.add_argument("--version", type=natural, metavar="N", help="an older version")
-
-    read = verb("read", "rows:read", "The live rows of a table, deletion vectors applied", table, access)
-    read.add_argument("--version", type=natural, metavar="N", help="an older version")
-    read.add_argument("--columns", type=names, metavar="A,B", help="only these, in this order")
-    read.add_argument("--limit", type=natural, metavar="N", help="at most so many rows")
-    read.add_argument("--where", metavar="SQL", help="only rows for which this is true: a condition in Spark SQL")
-    _rows_output(read)
-
-    plan = verb("plan", "verbs:plan", "What a policy would do, and why; changes nothing", table, access, policy)
-    plan.add_argument("-o", "--output", metavar="FILE", help="write the plan there, for 'dvm apply --plan'")
-    _plan_view(plan)
-
-    apply = verb("apply", "verbs:apply", "Plan by a policy and rewrite files; or run a plan", table, access, policy)
-    apply.add_argument("--plan", metavar="FILE", help="run this plan instead of making one")
-    apply.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
-    _plan_view(apply)
-
-    purge = verb("purge", "verbs:purge", "Purge every deletion vector, even a single one", table, access)
-    _partitions(purge)
-
-    vacuum = verb("vacuum", "verbs:vacuum", "Delete files that no version inside the retention needs", table, access)
-    vacuum.add_argument("--retention", type=duration, metavar="168h", help="overrides the table's own property")
-    vacuum.add_argument("--dry-run", action="store_true", help="list what would be deleted; change nothing")
-    vacuum.add_argument("--lite", action="store_true", help="use the log alone, without listing the table")
-    vacuum.add_argument(
-        "--allow-short-retention",
-        action="store_true",
-        help="accept a --retention below the table's property: running readers and time travel may break",
-    )
-
-    vacuum.add_argument(
-        "--protect",
-        action="append",
-        default=[],
-        metavar="URI",
-        help="a shallow clone, which the table does not know: keep the files that it needs (repeatable; Delta, Lance)",
-    )
-    vacuum.add_argument(
-        "--clones-under",
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="find shallow clones of the table in this folder and protect them (repeatable; Delta, Lance)",
-    )
-    vacuum.add_argument(
-        "--protect-version",
-        type=natural,
-        action="append",
-        default=[],
-        metavar="N",
-        help="keep this version readable, whatever its age (repeatable)",
-    )
-    vacuum.add_argument(
-        "--protect-stream",
-        action="append",
-        default=[],
-        metavar="URI",
-        help="the checkpoint folder of a streaming reader: keep what it has not read yet (repeatable; Delta)",
-    )
-    vacuum.add_argument(
-        "--max-deleted-share",
-        type=share,
-        metavar="0.5",
-        help="refuse to delete a larger share of files or bytes (default: half, of what history does not know); 1: any",
-    )
-
-    vacuum.add_argument(
-        "--quarantine", action="store_true", help="set files aside below the table instead of deleting them"
-    )
-    vacuum.add_argument(
-        "--quarantine-retention",
-        type=duration,
-        default=7 * 86_400_000,
-        metavar="7d",
-        help="delete what earlier runs set aside after this time (default: 7d)",
-    )
-
-    undelete = verb("undelete", "verbs:undelete", "Put back files that vacuums set aside (--quarantine)", table, access)
-    undelete.add_argument("--since", type=instant, metavar="T", help="only from vacuums since this time, ISO 8601")
-    undelete.add_argument("--until", type=instant, metavar="T", help="only from vacuums up to this time, ISO 8601")
-    undelete.add_argument("--dry-run", action="store_true", help="count what would be put back; change nothing")
-
-    manifest = verb(
-        "manifest", "verbs:manifest", "Symlink manifests for readers without deletion vectors", table, access
-    )
-    manifest.add_argument("--purge-first", action="store_true", help="purge deletion vectors if there are any")
-
-    simulate = verb(
-        "simulate", "verbs:simulate", "What the table's past would have cost under policies; changes nothing", access
-    )
-    simulate.add_argument("table", metavar="TABLE|TABLES.yaml", help="path or URI, or a file of tables")
-    simulate.add_argument(
-        "--since", type=duration, default=30 * 86_400_000, metavar="30d", help="how far to go back (default: 30d)"
-    )
-    simulate.add_argument("--policy", action="append", default=[], metavar="FILE", help="a policy in YAML (repeatable)")
-    simulate.add_argument(
-        "--set", type=pair, action="append", default=[], dest="overrides", metavar="K=V", help="in all of them"
-    )
-    simulate.add_argument("-o", "--output", metavar="FILE.svg", help="write the costs as a picture")
-
-    history = verb(
-        "history", "verbs:history", "Commits, newest first, and their effect on deletion vectors", table, access
-    )
-    history.add_argument("--limit", type=natural, metavar="N", help="only the newest N")
-
-    watch = verb("watch", "verbs:watch", "Inspect many tables: what changed and what is due", access)
-    watch.add_argument("tables", metavar="TABLES.yaml", help="their file, or that of a Dagster component")
-    watch.add_argument("--once", action="store_true", help="inspect once (a Dagster sensor watches continuously)")
-
-    scan = verb(
-        "scan", "verbs:scan", "Every table below a folder, the worst first: DVs, files, due work", access, policy
-    )
-    scan.add_argument("root", metavar="ROOT|TABLES.yaml", help="a folder or prefix, or a file of tables")
-    scan.add_argument("--sort", choices=_ORDERS, default="worst", help="the order (default: %(default)s)")
-    scan.add_argument("--limit", type=natural, metavar="N", help="show only the first N; totals count every table")
-    scan.add_argument(
-        "--metrics", metavar="FILE.prom|URL", help="also for Prometheus: a textfile collector's file, or a push gateway"
-    )
-
-    check = verb("check", "verbs:check", "Check a tables file, or that of a Dagster component, key by key", access)
-    check.add_argument("file", metavar="FILE", help="tables.yaml or defs.yaml")
-    check.add_argument("--open", action="store_true", help="also list its folders and open every table")
-
-    doctor = verb("doctor", "doctor:doctor", "Check Java, packages and storage; say how to get what is missing", access)
-    doctor.add_argument("table", nargs="?", metavar="TABLE", help="also check that this table can be read")
-    doctor.add_argument(
-        "--try-writing",
-        action="store_true",
-        help="also put an object into the table's store twice, which must fail, and delete it",
-    )
-
-    demo = verb("demo", "demo:demo", "Build tables with deletion vectors, maintain them and compare", access)
-    demo.add_argument("--rows", type=natural, default=3_000_000, metavar="N", help="default: %(default)s")
-    demo.add_argument("--dir", default="demo", metavar="PATH", help="where to build it (default: %(default)s)")
-
-    changes = verb("changes", "rows:changes", "Rows that each version inserted, deleted or updated", table, access)
-    changes.add_argument("--from", type=natural, required=True, dest="first", metavar="V", help="the first version")
-    changes.add_argument("--to", type=natural, dest="last", metavar="V", help="the last version (default: newest)")
-    _rows_output(changes)
-
-    restore = verb("restore", "verbs:restore", "Make an older version the newest", table, access)
-    point = restore.add_mutually_exclusive_group(required=True)
-    point.add_argument("--version", type=natural, metavar="N", help="that version")
-    point.add_argument("--timestamp", type=instant, metavar="T", help="the newest version at that time, ISO 8601")
-    restore.add_argument("--dry-run", action="store_true", help="show what would change; change nothing")
-    restore.add_argument(
-        "--vacuum-over",
-        type=natural,
-        action="append",
-        default=[],
-        metavar="N",
-        help="the vacuum that began with version N was killed before its VACUUM END (repeatable)",
-    )
-
-    downgrade = verb("downgrade", "verbs:downgrade", "Make the table readable without deletion vectors", table, access)
-    downgrade.add_argument(
-        "--truncate-history", action="store_true", help="finally delete the history, for old writers too (takes a day)"
-    )
-    downgrade.add_argument("--dry-run", action="store_true", help="show each step and its state; change nothing")
-
-    checkpoint = verb("checkpoint", "verbs:checkpoint", "Write a checkpoint of the log", table, access)
-    checkpoint.add_argument("--clean-log", action="store_true", help="delete log files beyond the log retention")
-    checkpoint.add_argument("--dry-run", action="store_true", help="say what would be written and deleted")
-
-    rename = verb(
-        "rename-manifests",
-        "verbs:rename_manifests",
-        "Lance: V2 names for manifests that have V1 names. NOT SAFE beside writers: stop them all first",
-        table,
-        access,
-    )
-    rename.add_argument("--dry-run", action="store_true", help="count what would be renamed; change nothing")
-
-    delete = verb("delete", "verbs:delete", "Delete rows by deletion vectors", table, access)
-    delete.add_argument("--where", metavar="SQL", help="a condition in Spark SQL")
-    delete.add_argument("--keys", metavar="PATH", help="keys to delete: a table, or Parquet, CSV or JSON; with --on")
-    delete.add_argument("--on", type=names, default=[], metavar="A,B", help="the key columns, named alike in both")
-    delete.add_argument("--dry-run", action="store_true", help="count the rows; change nothing")
-
-    update = verb(
-        "update", "verbs:update", "Update rows: new files replace what deletion vectors delete", table, access
-    )
-    update.add_argument(
-        "--set",
-        type=pair,
-        action="append",
-        required=True,
-        metavar="COL=SQL",
-        help="column and value (repeatable)",
-    )
-    update.add_argument("--where", metavar="SQL", help="a condition in Spark SQL; every row without one")
-
-    merge = verb("merge", "verbs:merge", "Update, delete and insert rows by a source", table, access)
-    merge.add_argument("--using", required=True, metavar="PATH", help="the source: a table, or Parquet, CSV or JSON")
-    merge.add_argument("--on", required=True, metavar="SQL", help="which rows match: target.id = source.id")
-    merge.add_argument(
-        "--when",
-        action="append",
-        required=True,
-        metavar="CLAUSE",
-        help="MATCHED [AND ...] THEN UPDATE SET *, ... (repeatable; the first that applies wins)",
-    )
-
-    engine_sql = verb(
-        "engine-sql",
-        "verbs:engine_sql",
-        "Maintenance by the table's own engine, checked by dvm's reader",
-        table,
-        access,
-    )
-    engine_sql.add_argument("job", choices=("optimize", "purge", "vacuum"), help="what to run on the whole table")
-    engine_sql.add_argument(
-        "--catalog", metavar="NAME", help="the session's catalog that has a Paimon table, or catalog.database.table"
-    )
-    engine_sql.add_argument(
-        "--spark-conf", type=pair, action="append", default=[], metavar="K=V", help="Spark setting (repeatable)"
-    )
-
-    convert = verb("convert", "verbs:convert", "Turn a folder of Parquet files into a table", table, access)
-    convert.add_argument(
-        "--partition-by",
-        type=partition_types,
-        metavar="SQL",
-        help="types of the folders' columns: 'day DATE, n INT'",
-    )
-    convert.add_argument("--dry-run", action="store_true", help="read every footer; write nothing")
-
-    zorder = verb("zorder", "verbs:zorder", "Order files by columns, so that filters on them skip more", table, access)
-    zorder.add_argument("--columns", type=names, required=True, metavar="A,B", help="the columns of the Z-curve")
-    _partitions(zorder)
-    zorder.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
-    zorder.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
-    _plan_view(zorder)
+        for add in options:
+            add(made)
     return parser
 
 
-def _rows_output(verb: argparse.ArgumentParser) -> None:
+def _verb(summary: str, *shared: _Options, module: str = "verbs") -> Callable[[_Options], _Options]:
+    """The verb of the function's name, which the function of that name in ``module`` serves. Its options come after
+    the shared ones.
+    """
+
+    def known(own: _Options) -> _Options:
+        _VERBS[own.__name__.replace("_", "-")] = _Verb(f"{module}:{own.__name__}", summary, (_output, *shared, own))
+        return own
+
+    return known
+
+
+# -- options that verbs share ------------------------------------------------------------------------------------------
+
+
+def _output(verb: _Parser) -> None:
+    verb.add_argument("--json", action="store_true", help="print exactly one JSON document on stdout")
+    verb.add_argument("-v", "--verbose", action="count", default=0, help="log progress on stderr; -vv: in detail")
+
+
+def _table(verb: _Parser) -> None:
+    verb.add_argument("table", metavar="TABLE", help="path or URI")
+
+
+def _access(verb: _Parser) -> None:
+    # Every verb accepts these, so that a script can pass the same options to all. Spark starts only where it is needed.
+    verb.add_argument("--format", metavar="NAME", help="detected unless given")
+    verb.add_argument("--engine", choices=ENGINES, default="spark", help="default: %(default)s")
+    verb.add_argument(
+        "--storage-option",
+        type=pair,
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="for object storage (repeatable)",
+    )
+
+
+def _policy(verb: _Parser) -> None:
+    verb.add_argument("--policy", metavar="FILE", help="policy in YAML; without it, the defaults apply")
+    verb.add_argument(
+        "--set",
+        type=pair,
+        action="append",
+        default=[],
+        dest="overrides",
+        metavar="K=V",
+        help="override (repeatable)",
+    )
+
+
+def _rows_output(verb: _Parser) -> None:
     verb.add_argument("-o", "--output", metavar="FILE", help=".parquet, .csv, .arrow or .jsonl")
     verb.add_argument(
         "--as",
@@ -343,12 +162,12 @@ def _rows_output(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def _plan_view(verb: argparse.ArgumentParser) -> None:
+def _plan_view(verb: _Parser) -> None:
     verb.add_argument("--all", action="store_true", help="every step of the plan, not only those that fit on a screen")
     verb.add_argument("--markdown", action="store_true", help="the plan as Markdown, as files and pipes get it")
 
 
-def _partitions(verb: argparse.ArgumentParser) -> None:
+def _partitions(verb: _Parser) -> None:
     verb.add_argument(
         "--partition",
         action="append",
@@ -359,45 +178,276 @@ def _partitions(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--missing-ok", action="store_true", help="accept partitions that no live file has")
 
 
-def _json_option() -> _Parser:
-    parser = _Parser(add_help=False)
-    parser.add_argument("--json", action="store_true", help="print exactly one JSON document on stdout")
-    parser.add_argument("-v", "--verbose", action="count", default=0, help="log progress on stderr; -vv: in detail")
-    return parser
+# -- verbs, in the order of the help -----------------------------------------------------------------------------------
 
 
-def _table() -> _Parser:
-    parser = _Parser(add_help=False)
-    parser.add_argument("table", metavar="TABLE", help="path or URI")
-    return parser
+@_verb("Deletion vectors, files and rows, in total and per partition", _table, _access, _policy)
+def health(verb: _Parser) -> None:
+    verb.add_argument("--version", type=natural, metavar="N", help="an older version")
 
 
-def _access() -> _Parser:
-    # Every verb accepts these, so that a script can pass the same options to all. Spark starts only where it is needed.
-    parser = _Parser(add_help=False)
-    parser.add_argument("--format", metavar="NAME", help="detected unless given")
-    parser.add_argument("--engine", choices=ENGINES, default="spark", help="default: %(default)s")
-    parser.add_argument(
-        "--storage-option",
-        type=pair,
+@_verb("Look for every file that readers need; say what is damaged and how to repair it", _table, _access)
+def fsck(verb: _Parser) -> None:
+    verb.add_argument("--deep", action="store_true", help="also read every data file's footer and deletion vector")
+    verb.add_argument("--version", type=natural, metavar="N", help="an older version")
+
+
+@_verb("The live rows of a table, deletion vectors applied", _table, _access, module="rows")
+def read(verb: _Parser) -> None:
+    verb.add_argument("--version", type=natural, metavar="N", help="an older version")
+    verb.add_argument("--columns", type=names, metavar="A,B", help="only these, in this order")
+    verb.add_argument("--limit", type=natural, metavar="N", help="at most so many rows")
+    verb.add_argument("--where", metavar="SQL", help="only rows for which this is true: a condition in Spark SQL")
+    _rows_output(verb)
+
+
+@_verb("What a policy would do, and why; changes nothing", _table, _access, _policy)
+def plan(verb: _Parser) -> None:
+    verb.add_argument("-o", "--output", metavar="FILE", help="write the plan there, for 'dvm apply --plan'")
+    _plan_view(verb)
+
+
+@_verb("Plan by a policy and rewrite files; or run a plan", _table, _access, _policy)
+def apply(verb: _Parser) -> None:
+    verb.add_argument("--plan", metavar="FILE", help="run this plan instead of making one")
+    verb.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
+    _plan_view(verb)
+
+
+@_verb("Purge every deletion vector, even a single one", _table, _access)
+def purge(verb: _Parser) -> None:
+    _partitions(verb)
+
+
+@_verb("Delete files that no version inside the retention needs", _table, _access)
+def vacuum(verb: _Parser) -> None:
+    verb.add_argument("--retention", type=duration, metavar="168h", help="overrides the table's own property")
+    verb.add_argument("--dry-run", action="store_true", help="list what would be deleted; change nothing")
+    verb.add_argument("--lite", action="store_true", help="use the log alone, without listing the table")
+    verb.add_argument(
+        "--allow-short-retention",
+        action="store_true",
+        help="accept a --retention below the table's property: running readers and time travel may break",
+    )
+    verb.add_argument(
+        "--protect",
         action="append",
         default=[],
-        metavar="K=V",
-        help="for object storage (repeatable)",
+        metavar="URI",
+        help="a shallow clone, which the table does not know: keep the files that it needs (repeatable; Delta, Lance)",
     )
-    return parser
+    verb.add_argument(
+        "--clones-under",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="find shallow clones of the table in this folder and protect them (repeatable; Delta, Lance)",
+    )
+    verb.add_argument(
+        "--protect-version",
+        type=natural,
+        action="append",
+        default=[],
+        metavar="N",
+        help="keep this version readable, whatever its age (repeatable)",
+    )
+    verb.add_argument(
+        "--protect-stream",
+        action="append",
+        default=[],
+        metavar="URI",
+        help="the checkpoint folder of a streaming reader: keep what it has not read yet (repeatable; Delta)",
+    )
+    verb.add_argument(
+        "--max-deleted-share",
+        type=share,
+        metavar="0.5",
+        help="refuse to delete a larger share of files or bytes (default: half, of what history does not know); 1: any",
+    )
+    verb.add_argument(
+        "--quarantine", action="store_true", help="set files aside below the table instead of deleting them"
+    )
+    verb.add_argument(
+        "--quarantine-retention",
+        type=duration,
+        default=7 * 86_400_000,
+        metavar="7d",
+        help="delete what earlier runs set aside after this time (default: 7d)",
+    )
 
 
-def _policy() -> _Parser:
-    parser = _Parser(add_help=False)
-    parser.add_argument("--policy", metavar="FILE", help="policy in YAML; without it, the defaults apply")
-    parser.add_argument(
+@_verb("Put back files that vacuums set aside (--quarantine)", _table, _access)
+def undelete(verb: _Parser) -> None:
+    verb.add_argument("--since", type=instant, metavar="T", help="only from vacuums since this time, ISO 8601")
+    verb.add_argument("--until", type=instant, metavar="T", help="only from vacuums up to this time, ISO 8601")
+    verb.add_argument("--dry-run", action="store_true", help="count what would be put back; change nothing")
+
+
+@_verb("Symlink manifests for readers without deletion vectors", _table, _access)
+def manifest(verb: _Parser) -> None:
+    verb.add_argument("--purge-first", action="store_true", help="purge deletion vectors if there are any")
+
+
+@_verb("What the table's past would have cost under policies; changes nothing", _access)
+def simulate(verb: _Parser) -> None:
+    verb.add_argument("table", metavar="TABLE|TABLES.yaml", help="path or URI, or a file of tables")
+    verb.add_argument(
+        "--since", type=duration, default=30 * 86_400_000, metavar="30d", help="how far to go back (default: 30d)"
+    )
+    verb.add_argument("--policy", action="append", default=[], metavar="FILE", help="a policy in YAML (repeatable)")
+    verb.add_argument(
+        "--set", type=pair, action="append", default=[], dest="overrides", metavar="K=V", help="in all of them"
+    )
+    verb.add_argument("-o", "--output", metavar="FILE.svg", help="write the costs as a picture")
+
+
+@_verb("Commits, newest first, and their effect on deletion vectors", _table, _access)
+def history(verb: _Parser) -> None:
+    verb.add_argument("--limit", type=natural, metavar="N", help="only the newest N")
+
+
+@_verb("Inspect many tables: what changed and what is due", _access)
+def watch(verb: _Parser) -> None:
+    verb.add_argument("tables", metavar="TABLES.yaml", help="their file, or that of a Dagster component")
+    verb.add_argument("--once", action="store_true", help="inspect once (a Dagster sensor watches continuously)")
+
+
+@_verb("Every table below a folder, the worst first: DVs, files, due work", _access, _policy)
+def scan(verb: _Parser) -> None:
+    verb.add_argument("root", metavar="ROOT|TABLES.yaml", help="a folder or prefix, or a file of tables")
+    verb.add_argument("--sort", choices=_ORDERS, default="worst", help="the order (default: %(default)s)")
+    verb.add_argument("--limit", type=natural, metavar="N", help="show only the first N; totals count every table")
+    verb.add_argument(
+        "--metrics", metavar="FILE.prom|URL", help="also for Prometheus: a textfile collector's file, or a push gateway"
+    )
+
+
+@_verb("Check a tables file, or that of a Dagster component, key by key", _access)
+def check(verb: _Parser) -> None:
+    verb.add_argument("file", metavar="FILE", help="tables.yaml or defs.yaml")
+    verb.add_argument("--open", action="store_true", help="also list its folders and open every table")
+
+
+@_verb("Check Java, packages and storage; say how to get what is missing", _access, module="doctor")
+def doctor(verb: _Parser) -> None:
+    verb.add_argument("table", nargs="?", metavar="TABLE", help="also check that this table can be read")
+    verb.add_argument(
+        "--try-writing",
+        action="store_true",
+        help="also put an object into the table's store twice, which must fail, and delete it",
+    )
+
+
+@_verb("Build tables with deletion vectors, maintain them and compare", _access, module="demo")
+def demo(verb: _Parser) -> None:
+    verb.add_argument("--rows", type=natural, default=3_000_000, metavar="N", help="default: %(default)s")
+    verb.add_argument("--dir", default="demo", metavar="PATH", help="where to build it (default: %(default)s)")
+
+
+@_verb("Rows that each version inserted, deleted or updated", _table, _access, module="rows")
+def changes(verb: _Parser) -> None:
+    verb.add_argument("--from", type=natural, required=True, dest="first", metavar="V", help="the first version")
+    verb.add_argument("--to", type=natural, dest="last", metavar="V", help="the last version (default: newest)")
+    _rows_output(verb)
+
+
+@_verb("Make an older version the newest", _table, _access)
+def restore(verb: _Parser) -> None:
+    point = verb.add_mutually_exclusive_group(required=True)
+    point.add_argument("--version", type=natural, metavar="N", help="that version")
+    point.add_argument("--timestamp", type=instant, metavar="T", help="the newest version at that time, ISO 8601")
+    verb.add_argument("--dry-run", action="store_true", help="show what would change; change nothing")
+    verb.add_argument(
+        "--vacuum-over",
+        type=natural,
+        action="append",
+        default=[],
+        metavar="N",
+        help="the vacuum that began with version N was killed before its VACUUM END (repeatable)",
+    )
+
+
+@_verb("Make the table readable without deletion vectors", _table, _access)
+def downgrade(verb: _Parser) -> None:
+    verb.add_argument(
+        "--truncate-history", action="store_true", help="finally delete the history, for old writers too (takes a day)"
+    )
+    verb.add_argument("--dry-run", action="store_true", help="show each step and its state; change nothing")
+
+
+@_verb("Write a checkpoint of the log", _table, _access)
+def checkpoint(verb: _Parser) -> None:
+    verb.add_argument("--clean-log", action="store_true", help="delete log files beyond the log retention")
+    verb.add_argument("--dry-run", action="store_true", help="say what would be written and deleted")
+
+
+@_verb(
+    "Lance: V2 names for manifests that have V1 names. NOT SAFE beside writers: stop them all first", _table, _access
+)
+def rename_manifests(verb: _Parser) -> None:
+    verb.add_argument("--dry-run", action="store_true", help="count what would be renamed; change nothing")
+
+
+@_verb("Delete rows by deletion vectors", _table, _access)
+def delete(verb: _Parser) -> None:
+    verb.add_argument("--where", metavar="SQL", help="a condition in Spark SQL")
+    verb.add_argument("--keys", metavar="PATH", help="keys to delete: a table, or Parquet, CSV or JSON; with --on")
+    verb.add_argument("--on", type=names, default=[], metavar="A,B", help="the key columns, named alike in both")
+    verb.add_argument("--dry-run", action="store_true", help="count the rows; change nothing")
+
+
+@_verb("Update rows: new files replace what deletion vectors delete", _table, _access)
+def update(verb: _Parser) -> None:
+    verb.add_argument(
         "--set",
         type=pair,
         action="append",
-        default=[],
-        dest="overrides",
-        metavar="K=V",
-        help="override (repeatable)",
+        required=True,
+        metavar="COL=SQL",
+        help="column and value (repeatable)",
     )
-    return parser
+    verb.add_argument("--where", metavar="SQL", help="a condition in Spark SQL; every row without one")
+
+
+@_verb("Update, delete and insert rows by a source", _table, _access)
+def merge(verb: _Parser) -> None:
+    verb.add_argument("--using", required=True, metavar="PATH", help="the source: a table, or Parquet, CSV or JSON")
+    verb.add_argument("--on", required=True, metavar="SQL", help="which rows match: target.id = source.id")
+    verb.add_argument(
+        "--when",
+        action="append",
+        required=True,
+        metavar="CLAUSE",
+        help="MATCHED [AND ...] THEN UPDATE SET *, ... (repeatable; the first that applies wins)",
+    )
+
+
+@_verb("Maintenance by the table's own engine, checked by dvm's reader", _table, _access)
+def engine_sql(verb: _Parser) -> None:
+    verb.add_argument("job", choices=("optimize", "purge", "vacuum"), help="what to run on the whole table")
+    verb.add_argument(
+        "--catalog", metavar="NAME", help="the session's catalog that has a Paimon table, or catalog.database.table"
+    )
+    verb.add_argument(
+        "--spark-conf", type=pair, action="append", default=[], metavar="K=V", help="Spark setting (repeatable)"
+    )
+
+
+@_verb("Turn a folder of Parquet files into a table", _table, _access)
+def convert(verb: _Parser) -> None:
+    verb.add_argument(
+        "--partition-by",
+        type=partition_types,
+        metavar="SQL",
+        help="types of the folders' columns: 'day DATE, n INT'",
+    )
+    verb.add_argument("--dry-run", action="store_true", help="read every footer; write nothing")
+
+
+@_verb("Order files by columns, so that filters on them skip more", _table, _access)
+def zorder(verb: _Parser) -> None:
+    verb.add_argument("--columns", type=names, required=True, metavar="A,B", help="the columns of the Z-curve")
+    _partitions(verb)
+    verb.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
+    verb.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
+    _plan_view(verb)
