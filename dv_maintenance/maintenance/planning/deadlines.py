@@ -20,8 +20,10 @@ from dv_maintenance.units import format_duration
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.facts import Bools, Ints
     from dv_maintenance.maintenance.planning.policy import Policy
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.table import Table
 
-__all__ = ["MARGIN", "Erasure", "too_short"]
+__all__ = ["MARGIN", "Erasure", "erasure_of", "too_short"]
 
 MARGIN: Final = 2 * 86_400_000
 """What must be left when a purge is due: two nightly windows, milliseconds. One of them may be missed."""
@@ -104,6 +106,21 @@ class Erasure:
             f"{format_duration(self.erase_within)} - {format_duration(self.retention)} retention - "
             f"{format_duration(self.vacuum_every)} vacuum{quarantine}"
         )
+
+
+def erasure_of(table: Table, snapshot: Snapshot, policy: Policy) -> Erasure | None:
+    """The steps of an erasure under the retention in force: the policy's or, without one, the table's. ``None`` without
+    ``erase_within``.
+
+    Raises
+    ------
+    UsageError : the steps after a purge alone take too long.
+    RefusedError : the table's property of the retention is invalid.
+    """
+    if policy.erase_within is None:
+        return None
+    retention = table.retention(snapshot) if policy.retention is None else policy.retention
+    return Erasure.of(policy, retention, table=snapshot.table)
 
 
 def too_short(erasure: Erasure) -> tuple[str, str] | None:
