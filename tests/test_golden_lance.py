@@ -18,7 +18,8 @@ from support.places import GOLDEN
 from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DamagedDeletionVectorError
-from dv_maintenance.maintenance.execution.apply import ApplyReport, maintain, purge
+from dv_maintenance.maintenance.execution.apply import maintain, purge
+from dv_maintenance.maintenance.execution.report import ApplyReport
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table

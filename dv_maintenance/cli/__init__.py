@@ -64,9 +64,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _start_fast() -> None:
     """Collect garbage rarely, and not at exit: objects that imports create live until then, and searching them again
-    and again takes a tenth of a short command's time. Nor search all installed packages for plugins of pydantic.
+    and again takes a tenth of a short command's time. Nor search all installed packages for plugins of pydantic. Nor
+    start NumPy's threads for linear algebra, of which there is none here: they wait for work by asking for it in a
+    loop, for longer than a short command takes. Must precede the import of NumPy.
     """
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(100_000, 50, 50)
     atexit.register(gc.freeze)
 

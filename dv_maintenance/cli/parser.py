@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from dv_maintenance import __version__
 from dv_maintenance.cli.values import duration, instant, names, natural, pair, partition_types, share
@@ -31,11 +31,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     UsageError : a verb, an option or a value is unknown or missing.
     SystemExit : after ``--help`` and ``--version``.
     """
-    args, unknown = _parser().parse_known_args(argv)
+    args, unknown = _parser(argv[0] if argv else None).parse_known_args(argv)
     if unknown:
         # A misspelled --storage-option may hold a secret: quote options, never values.
         options = [word.split("=", 1)[0] for word in unknown if word.startswith("-")]
-        what = f"unknown option {options[0]}" if options else f"{len(unknown)} unexpected argument(s)"
+        what = f"unknown option {options[0]}" if options else " unexpected argument(s)"
         near = get_close_matches(options[0], re.findall(r"--[a-z-]+", args.usage()), n=1) if options else []
         step = f"did you mean {near[0]}? 'dvm {args.verb_name} --help' lists all" if near else None
         raise UsageError(what, next_step=step or f"see 'dvm {args.verb_name} --help'")
@@ -63,10 +63,27 @@ class _Parser(argparse.ArgumentParser):
         known = re.findall(r"[a-z-]+", verb[2])
         near = get_close_matches(verb[1], known, n=1)
         step = f"did you mean dvm {near[0]}?" if near else f"use one of {', '.join(known)}"
-        raise UsageError(f"unknown verb {verb[1]!r}", next_step=step)
+        raise UsageError("unknown verb ", next_step=step)
 
 
-def _parser() -> _Parser:
+_Options = Callable[[_Parser], None]
+
+
+class _Verb(NamedTuple):
+    """``path``: module and function that serve it. ``options``: each function adds some."""
+
+    path: str
+    summary: str
+    options: tuple[_Options, ...]
+
+
+_VERBS: dict[str, _Verb] = {}
+
+
+def _parser(word: str | None) -> _Parser:
+    """``word``: the first one. If it is a verb, only that one gets its options: those of all verbs take a tenth of
+    the time of a short one.
+    """
     parser = _Parser(
         prog="dvm",
         description="Purge deletion vectors, vacuum expired files and write manifests for merge-on-read tables.",
@@ -75,299 +92,67 @@ def _parser() -> _Parser:
     )
     parser.add_argument("--version", action="version", version=f"dvm {__version__}")
     verbs = parser.add_subparsers(dest="verb_name", metavar="VERB", required=True)
-
-    json_option, table, access, policy = _json_option(), _table(), _access(), _policy()
-
-    def verb(name: str, path: str, summary: str, *parents: _Parser) -> argparse.ArgumentParser:
-        made = verbs.add_parser(name, help=summary, description=summary, parents=[json_option, *parents])
+    for name in [word] if word in _VERBS else _VERBS:
+        path, summary, options = _VERBS[name]
+        made = verbs.add_parser(name, help=summary, description=summary)
         made.set_defaults(verb_path=path, usage=made.format_usage)
-        return made
+        for add in options:
+            add(made)
+    return parser
 
-    health = verb(
-        "health",
-        "verbs:health",
-        "Show deletion vectors, files and rows, in total and per partition",
-        table,
-        access,
-        policy,
-    )
-    health.add_argument("--version", type=natural, metavar="N", help="read an older version")
 
-    fsck = verb(
-        "fsck",
-        "verbs:fsck",
-        "Check every file that readers need; show what is damaged and how to repair it",
-        table,
-        access,
-    )
-    fsck.add_argument("--deep", action="store_true", help="also read every data file's footer and deletion vector")
-    fsck.add_argument("--version", type=natural, metavar="N", help="read an older version")
+def _verb(summary: str, *shared: _Options, module: str = "verbs") -> Callable[[_Options], _Options]:
+    """The verb of the function's name, which the function of that name in ``module`` serves. Its options come after
+    the shared ones.
+    """
 
-    read = verb("read", "rows:read", "Print the live rows of a table, with deletion vectors applied", table, access)
-    read.add_argument("--version", type=natural, metavar="N", help="read an older version")
-    read.add_argument("--columns", type=names, metavar="A,B", help="only these columns, in this order")
-    read.add_argument("--limit", type=natural, metavar="N", help="at most this many rows")
-    read.add_argument("--where", metavar="SQL", help="only rows that match this Spark SQL condition")
-    _rows_output(read)
+    def known(own: _Options) -> _Options:
+        _VERBS[own.__name__.replace("_", "-")] = _Verb(f"{module}:{own.__name__}", summary, (_output, *shared, own))
+        return own
 
-    plan = verb("plan", "verbs:plan", "Show what a policy would do, and why; change nothing", table, access, policy)
-    plan.add_argument("-o", "--output", metavar="FILE", help="write the plan to this file, for 'dvm apply --plan'")
-    _plan_view(plan)
+    return known
 
-    apply = verb(
-        "apply", "verbs:apply", "Plan by a policy and rewrite files, or run a saved plan", table, access, policy
-    )
-    apply.add_argument("--plan", metavar="FILE", help="run this plan instead of making one")
-    apply.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
-    _plan_view(apply)
 
-    purge = verb("purge", "verbs:purge", "Purge every deletion vector, whatever the policy's thresholds", table, access)
-    _partitions(purge)
+# -- options that verbs share ------------------------------------------------------------------------------------------
 
-    vacuum = verb("vacuum", "verbs:vacuum", "Delete files that no version inside the retention needs", table, access)
-    vacuum.add_argument("--retention", type=duration, metavar="168h", help="overrides the table's own property")
-    vacuum.add_argument("--dry-run", action="store_true", help="list what would be deleted; change nothing")
-    vacuum.add_argument("--lite", action="store_true", help="read only the log, without listing the table")
-    vacuum.add_argument(
-        "--allow-short-retention",
-        action="store_true",
-        help="accept a --retention below the table's property: running readers and time travel may break",
-    )
 
-    vacuum.add_argument(
-        "--protect",
+def _output(verb: _Parser) -> None:
+    verb.add_argument("--json", action="store_true", help="print exactly one JSON document on stdout")
+    verb.add_argument("-v", "--verbose", action="count", default=0, help="log progress on stderr; -vv: in detail")
+
+
+def _table(verb: _Parser) -> None:
+    verb.add_argument("table", metavar="TABLE", help="path or URI")
+
+
+def _access(verb: _Parser) -> None:
+    # Every verb accepts these, so that a script can pass the same options to all. Spark starts only where it is needed.
+    verb.add_argument("--format", metavar="NAME", help="table format (default: detected)")
+    verb.add_argument("--engine", choices=ENGINES, default="spark", help="default: %(default)s")
+    verb.add_argument(
+        "--storage-option",
+        type=pair,
         action="append",
         default=[],
-        metavar="URI",
-        help="a shallow clone whose files must stay: the table does not know its clones (repeatable; Delta, Lance)",
-    )
-    vacuum.add_argument(
-        "--clones-under",
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="find shallow clones of the table in this folder and protect them (repeatable; Delta, Lance)",
-    )
-    vacuum.add_argument(
-        "--protect-version",
-        type=natural,
-        action="append",
-        default=[],
-        metavar="N",
-        help="keep this version readable, whatever its age (repeatable)",
-    )
-    vacuum.add_argument(
-        "--protect-stream",
-        action="append",
-        default=[],
-        metavar="URI",
-        help="the checkpoint folder of a streaming reader: keep what it has not read yet (repeatable; Delta)",
-    )
-    vacuum.add_argument(
-        "--max-deleted-share",
-        type=share,
-        metavar="0.5",
-        help="refuse to delete more than this share of files or bytes; 1 allows any (default: 0.5 of unknown files)",
+        metavar="K=V",
+        help="for object storage (repeatable)",
     )
 
-    vacuum.add_argument(
-        "--quarantine", action="store_true", help="set files aside in a folder of the table instead of deleting them"
-    )
-    vacuum.add_argument(
-        "--quarantine-retention",
-        type=duration,
-        default=7 * 86_400_000,
-        metavar="7d",
-        help="delete what earlier runs set aside after this time (default: 7d)",
-    )
 
-    undelete = verb("undelete", "verbs:undelete", "Put back files that vacuums set aside (--quarantine)", table, access)
-    undelete.add_argument("--since", type=instant, metavar="T", help="only from vacuums since this time, ISO 8601")
-    undelete.add_argument("--until", type=instant, metavar="T", help="only from vacuums up to this time, ISO 8601")
-    undelete.add_argument("--dry-run", action="store_true", help="count what would be put back; change nothing")
-
-    manifest = verb(
-        "manifest",
-        "verbs:manifest",
-        "Write symlink manifests for readers that do not support deletion vectors",
-        table,
-        access,
-    )
-    manifest.add_argument("--purge-first", action="store_true", help="purge deletion vectors if there are any")
-
-    simulate = verb(
-        "simulate",
-        "verbs:simulate",
-        "Show what the table's past would have cost under other policies; change nothing",
-        access,
-    )
-    simulate.add_argument("table", metavar="TABLE|TABLES.yaml", help="path or URI, or a file of tables")
-    simulate.add_argument(
-        "--since", type=duration, default=30 * 86_400_000, metavar="30d", help="how far to go back (default: 30d)"
-    )
-    simulate.add_argument("--policy", action="append", default=[], metavar="FILE", help="a policy in YAML (repeatable)")
-    simulate.add_argument(
+def _policy(verb: _Parser) -> None:
+    verb.add_argument("--policy", metavar="FILE", help="policy in YAML; without it, the defaults apply")
+    verb.add_argument(
         "--set",
         type=pair,
         action="append",
         default=[],
         dest="overrides",
         metavar="K=V",
-        help="set a key in all of these policies (repeatable)",
-    )
-    simulate.add_argument("-o", "--output", metavar="FILE.svg", help="draw the costs as a picture")
-
-    history = verb(
-        "history", "verbs:history", "List commits, newest first, and their effect on deletion vectors", table, access
-    )
-    history.add_argument("--limit", type=natural, metavar="N", help="only the newest N")
-
-    watch = verb("watch", "verbs:watch", "Inspect many tables: show what changed and what is due", access)
-    watch.add_argument(
-        "tables", metavar="TABLES.yaml", help="a file of tables, or the defs.yaml of a Dagster component"
-    )
-    watch.add_argument("--once", action="store_true", help="inspect once (a Dagster sensor watches continuously)")
-
-    scan = verb(
-        "scan", "verbs:scan", "List every table below a folder, worst first: DVs, files, due work", access, policy
-    )
-    scan.add_argument("root", metavar="ROOT|TABLES.yaml", help="a folder or prefix, or a file of tables")
-    scan.add_argument("--sort", choices=_ORDERS, default="worst", help="the order (default: %(default)s)")
-    scan.add_argument("--limit", type=natural, metavar="N", help="show only the first N; totals count every table")
-    scan.add_argument(
-        "--metrics", metavar="FILE.prom|URL", help="also for Prometheus: a textfile collector's file, or a push gateway"
+        help="override (repeatable)",
     )
 
-    check = verb(
-        "check", "verbs:check", "Check a file of tables or the defs.yaml of a Dagster component, key by key", access
-    )
-    check.add_argument("file", metavar="FILE", help="tables.yaml or defs.yaml")
-    check.add_argument("--open", action="store_true", help="also list its folders and open every table")
 
-    doctor = verb(
-        "doctor", "doctor:doctor", "Check Java, packages and storage; show how to get what is missing", access
-    )
-    doctor.add_argument("table", nargs="?", metavar="TABLE", help="also check that this table can be read")
-    doctor.add_argument(
-        "--try-writing",
-        action="store_true",
-        help="also write one object to the table's store twice (the second write must fail), then delete it",
-    )
-
-    demo = verb("demo", "demo:demo", "Build tables with deletion vectors, maintain them and compare", access)
-    demo.add_argument("--rows", type=natural, default=3_000_000, metavar="N", help="default: %(default)s")
-    demo.add_argument("--dir", default="demo", metavar="PATH", help="where to build it (default: %(default)s)")
-
-    changes = verb(
-        "changes", "rows:changes", "List the rows that each version inserted, deleted or updated", table, access
-    )
-    changes.add_argument("--from", type=natural, required=True, dest="first", metavar="V", help="the first version")
-    changes.add_argument("--to", type=natural, dest="last", metavar="V", help="the last version (default: newest)")
-    _rows_output(changes)
-
-    restore = verb("restore", "verbs:restore", "Make an older version the newest", table, access)
-    point = restore.add_mutually_exclusive_group(required=True)
-    point.add_argument("--version", type=natural, metavar="N", help="the version to restore")
-    point.add_argument(
-        "--timestamp", type=instant, metavar="T", help="restore the newest version at that time, ISO 8601"
-    )
-    restore.add_argument("--dry-run", action="store_true", help="show what would change; change nothing")
-    restore.add_argument(
-        "--vacuum-over",
-        type=natural,
-        action="append",
-        default=[],
-        metavar="N",
-        help="the vacuum that began with version N was killed before its VACUUM END (repeatable)",
-    )
-
-    downgrade = verb("downgrade", "verbs:downgrade", "Make the table readable without deletion vectors", table, access)
-    downgrade.add_argument(
-        "--truncate-history",
-        action="store_true",
-        help="finally delete the history, so that old writers work too (takes a day)",
-    )
-    downgrade.add_argument("--dry-run", action="store_true", help="show each step and its state; change nothing")
-
-    checkpoint = verb("checkpoint", "verbs:checkpoint", "Write a checkpoint of the log", table, access)
-    checkpoint.add_argument("--clean-log", action="store_true", help="delete log files beyond the log retention")
-    checkpoint.add_argument(
-        "--dry-run", action="store_true", help="show what would be written and deleted; change nothing"
-    )
-
-    rename = verb(
-        "rename-manifests",
-        "verbs:rename_manifests",
-        "Lance: rename V1 manifests to V2 names. NOT SAFE while writers are active: stop them all first",
-        table,
-        access,
-    )
-    rename.add_argument("--dry-run", action="store_true", help="count what would be renamed; change nothing")
-
-    delete = verb("delete", "verbs:delete", "Delete rows, using deletion vectors", table, access)
-    delete.add_argument("--where", metavar="SQL", help="a condition in Spark SQL")
-    delete.add_argument("--keys", metavar="PATH", help="keys to delete: a table, or Parquet, CSV or JSON; needs --on")
-    delete.add_argument("--on", type=names, default=[], metavar="A,B", help="the key columns, named the same in both")
-    delete.add_argument("--dry-run", action="store_true", help="count the rows; change nothing")
-
-    update = verb(
-        "update", "verbs:update", "Update rows: mark them deleted, and write them again to new files", table, access
-    )
-    update.add_argument(
-        "--set",
-        type=pair,
-        action="append",
-        required=True,
-        metavar="COL=SQL",
-        help="column and value (repeatable)",
-    )
-    update.add_argument("--where", metavar="SQL", help="a condition in Spark SQL (default: every row)")
-
-    merge = verb("merge", "verbs:merge", "Update, delete and insert rows from a source", table, access)
-    merge.add_argument("--using", required=True, metavar="PATH", help="the source: a table, or Parquet, CSV or JSON")
-    merge.add_argument("--on", required=True, metavar="SQL", help="which rows match, such as target.id = source.id")
-    merge.add_argument(
-        "--when",
-        action="append",
-        required=True,
-        metavar="CLAUSE",
-        help="MATCHED [AND ...] THEN UPDATE SET *, ... (repeatable; the first that applies wins)",
-    )
-
-    engine_sql = verb(
-        "engine-sql",
-        "verbs:engine_sql",
-        "Run maintenance in the table's own engine, and check it with dvm's reader",
-        table,
-        access,
-    )
-    engine_sql.add_argument("job", choices=("optimize", "purge", "vacuum"), help="what to run on the whole table")
-    engine_sql.add_argument(
-        "--catalog", metavar="NAME", help="the session's catalog with the Paimon table, or catalog.database.table"
-    )
-    engine_sql.add_argument(
-        "--spark-conf", type=pair, action="append", default=[], metavar="K=V", help="Spark setting (repeatable)"
-    )
-
-    convert = verb("convert", "verbs:convert", "Turn a folder of Parquet files into a table", table, access)
-    convert.add_argument(
-        "--partition-by",
-        type=partition_types,
-        metavar="SQL",
-        help="types of the folders' columns: 'day DATE, n INT'",
-    )
-    convert.add_argument("--dry-run", action="store_true", help="read every footer; write nothing")
-
-    zorder = verb("zorder", "verbs:zorder", "Order files by columns, so that filters on them skip more", table, access)
-    zorder.add_argument("--columns", type=names, required=True, metavar="A,B", help="the columns of the Z-curve")
-    _partitions(zorder)
-    zorder.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
-    zorder.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
-    _plan_view(zorder)
-    return parser
-
-
-def _rows_output(verb: argparse.ArgumentParser) -> None:
+def _rows_output(verb: _Parser) -> None:
     verb.add_argument("-o", "--output", metavar="FILE", help=".parquet, .csv, .arrow or .jsonl")
     verb.add_argument(
         "--as",
@@ -377,7 +162,7 @@ def _rows_output(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def _plan_view(verb: argparse.ArgumentParser) -> None:
+def _plan_view(verb: _Parser) -> None:
     verb.add_argument(
         "--all", action="store_true", help="show every step of the plan, even if they fill more than a screen"
     )
@@ -386,7 +171,7 @@ def _plan_view(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def _partitions(verb: argparse.ArgumentParser) -> None:
+def _partitions(verb: _Parser) -> None:
     verb.add_argument(
         "--partition",
         action="append",
@@ -397,45 +182,286 @@ def _partitions(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--missing-ok", action="store_true", help="accept partitions without live files")
 
 
-def _json_option() -> _Parser:
-    parser = _Parser(add_help=False)
-    parser.add_argument("--json", action="store_true", help="print exactly one JSON document on stdout")
-    parser.add_argument("-v", "--verbose", action="count", default=0, help="log progress on stderr; -vv: in detail")
-    return parser
+# -- verbs, in the order of the help -----------------------------------------------------------------------------------
 
 
-def _table() -> _Parser:
-    parser = _Parser(add_help=False)
-    parser.add_argument("table", metavar="TABLE", help="path or URI")
-    return parser
+@_verb("Show deletion vectors, files and rows, in total and per partition", _table, _access, _policy)
+def health(verb: _Parser) -> None:
+    verb.add_argument("--version", type=natural, metavar="N", help="read an older version")
 
 
-def _access() -> _Parser:
-    # Every verb accepts these, so that a script can pass the same options to all. Spark starts only where it is needed.
-    parser = _Parser(add_help=False)
-    parser.add_argument("--format", metavar="NAME", help="table format (default: detected)")
-    parser.add_argument("--engine", choices=ENGINES, default="spark", help="default: %(default)s")
-    parser.add_argument(
-        "--storage-option",
-        type=pair,
+@_verb("Check every file that readers need; show what is damaged and how to repair it", _table, _access)
+def fsck(verb: _Parser) -> None:
+    verb.add_argument("--deep", action="store_true", help="also read every data file's footer and deletion vector")
+    verb.add_argument("--version", type=natural, metavar="N", help="read an older version")
+
+
+@_verb("Print the live rows of a table, with deletion vectors applied", _table, _access, module="rows")
+def read(verb: _Parser) -> None:
+    verb.add_argument("--version", type=natural, metavar="N", help="read an older version")
+    verb.add_argument("--columns", type=names, metavar="A,B", help="only these columns, in this order")
+    verb.add_argument("--limit", type=natural, metavar="N", help="at most this many rows")
+    verb.add_argument("--where", metavar="SQL", help="only rows that match this Spark SQL condition")
+    _rows_output(verb)
+
+
+@_verb("Show what a policy would do, and why; change nothing", _table, _access, _policy)
+def plan(verb: _Parser) -> None:
+    verb.add_argument("-o", "--output", metavar="FILE", help="write the plan to this file, for 'dvm apply --plan'")
+    _plan_view(verb)
+
+
+@_verb("Plan by a policy and rewrite files, or run a saved plan", _table, _access, _policy)
+def apply(verb: _Parser) -> None:
+    verb.add_argument("--plan", metavar="FILE", help="run this plan instead of making one")
+    verb.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
+    _plan_view(verb)
+
+
+@_verb("Purge every deletion vector, whatever the policy's thresholds", _table, _access)
+def purge(verb: _Parser) -> None:
+    _partitions(verb)
+
+
+@_verb("Delete files that no version inside the retention needs", _table, _access)
+def vacuum(verb: _Parser) -> None:
+    verb.add_argument("--retention", type=duration, metavar="168h", help="overrides the table's own property")
+    verb.add_argument("--dry-run", action="store_true", help="list what would be deleted; change nothing")
+    verb.add_argument("--lite", action="store_true", help="read only the log, without listing the table")
+    verb.add_argument(
+        "--allow-short-retention",
+        action="store_true",
+        help="accept a --retention below the table's property: running readers and time travel may break",
+    )
+    verb.add_argument(
+        "--protect",
         action="append",
         default=[],
-        metavar="K=V",
-        help="for object storage (repeatable)",
+        metavar="URI",
+        help="a shallow clone whose files must stay: the table does not know its clones (repeatable; Delta, Lance)",
     )
-    return parser
+    verb.add_argument(
+        "--clones-under",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="find shallow clones of the table in this folder and protect them (repeatable; Delta, Lance)",
+    )
+    verb.add_argument(
+        "--protect-version",
+        type=natural,
+        action="append",
+        default=[],
+        metavar="N",
+        help="keep this version readable, whatever its age (repeatable)",
+    )
+    verb.add_argument(
+        "--protect-stream",
+        action="append",
+        default=[],
+        metavar="URI",
+        help="the checkpoint folder of a streaming reader: keep what it has not read yet (repeatable; Delta)",
+    )
+    verb.add_argument(
+        "--max-deleted-share",
+        type=share,
+        metavar="0.5",
+        help="refuse to delete more than this share of files or bytes; 1 allows any (default: 0.5 of unknown files)",
+    )
+    verb.add_argument(
+        "--quarantine", action="store_true", help="set files aside in a folder of the table instead of deleting them"
+    )
+    verb.add_argument(
+        "--quarantine-retention",
+        type=duration,
+        default=7 * 86_400_000,
+        metavar="7d",
+        help="delete what earlier runs set aside after this time (default: 7d)",
+    )
 
 
-def _policy() -> _Parser:
-    parser = _Parser(add_help=False)
-    parser.add_argument("--policy", metavar="FILE", help="policy in YAML; without it, the defaults apply")
-    parser.add_argument(
+@_verb("Put back files that vacuums set aside (--quarantine)", _table, _access)
+def undelete(verb: _Parser) -> None:
+    verb.add_argument("--since", type=instant, metavar="T", help="only from vacuums since this time, ISO 8601")
+    verb.add_argument("--until", type=instant, metavar="T", help="only from vacuums up to this time, ISO 8601")
+    verb.add_argument("--dry-run", action="store_true", help="count what would be put back; change nothing")
+
+
+@_verb("Write symlink manifests for readers that do not support deletion vectors", _table, _access)
+def manifest(verb: _Parser) -> None:
+    verb.add_argument("--purge-first", action="store_true", help="purge deletion vectors if there are any")
+
+
+@_verb("Show what the table's past would have cost under other policies; change nothing", _access)
+def simulate(verb: _Parser) -> None:
+    verb.add_argument("table", metavar="TABLE|TABLES.yaml", help="path or URI, or a file of tables")
+    verb.add_argument(
+        "--since", type=duration, default=30 * 86_400_000, metavar="30d", help="how far to go back (default: 30d)"
+    )
+    verb.add_argument("--policy", action="append", default=[], metavar="FILE", help="a policy in YAML (repeatable)")
+    verb.add_argument(
         "--set",
         type=pair,
         action="append",
         default=[],
         dest="overrides",
         metavar="K=V",
-        help="override (repeatable)",
+        help="set a key in all of these policies (repeatable)",
     )
-    return parser
+    verb.add_argument("-o", "--output", metavar="FILE.svg", help="draw the costs as a picture")
+
+
+@_verb("List commits, newest first, and their effect on deletion vectors", _table, _access)
+def history(verb: _Parser) -> None:
+    verb.add_argument("--limit", type=natural, metavar="N", help="only the newest N")
+
+
+@_verb("Inspect many tables: show what changed and what is due", _access)
+def watch(verb: _Parser) -> None:
+    verb.add_argument("tables", metavar="TABLES.yaml", help="a file of tables, or the defs.yaml of a Dagster component")
+    verb.add_argument("--once", action="store_true", help="inspect once (a Dagster sensor watches continuously)")
+
+
+@_verb("List every table below a folder, worst first: DVs, files, due work", _access, _policy)
+def scan(verb: _Parser) -> None:
+    verb.add_argument("root", metavar="ROOT|TABLES.yaml", help="a folder or prefix, or a file of tables")
+    verb.add_argument("--sort", choices=_ORDERS, default="worst", help="the order (default: %(default)s)")
+    verb.add_argument("--limit", type=natural, metavar="N", help="show only the first N; totals count every table")
+    verb.add_argument(
+        "--metrics", metavar="FILE.prom|URL", help="also for Prometheus: a textfile collector's file, or a push gateway"
+    )
+
+
+@_verb("Check a file of tables or the defs.yaml of a Dagster component, key by key", _access)
+def check(verb: _Parser) -> None:
+    verb.add_argument("file", metavar="FILE", help="tables.yaml or defs.yaml")
+    verb.add_argument("--open", action="store_true", help="also list its folders and open every table")
+
+
+@_verb("Check Java, packages and storage; show how to get what is missing", _access, module="doctor")
+def doctor(verb: _Parser) -> None:
+    verb.add_argument("table", nargs="?", metavar="TABLE", help="also check that this table can be read")
+    verb.add_argument(
+        "--try-writing",
+        action="store_true",
+        help="also write one object to the table's store twice (the second write must fail), then delete it",
+    )
+
+
+@_verb("Build tables with deletion vectors, maintain them and compare", _access, module="demo")
+def demo(verb: _Parser) -> None:
+    verb.add_argument("--rows", type=natural, default=3_000_000, metavar="N", help="default: %(default)s")
+    verb.add_argument("--dir", default="demo", metavar="PATH", help="where to build it (default: %(default)s)")
+
+
+@_verb("List the rows that each version inserted, deleted or updated", _table, _access, module="rows")
+def changes(verb: _Parser) -> None:
+    verb.add_argument("--from", type=natural, required=True, dest="first", metavar="V", help="the first version")
+    verb.add_argument("--to", type=natural, dest="last", metavar="V", help="the last version (default: newest)")
+    _rows_output(verb)
+
+
+@_verb("Make an older version the newest", _table, _access)
+def restore(verb: _Parser) -> None:
+    point = verb.add_mutually_exclusive_group(required=True)
+    point.add_argument("--version", type=natural, metavar="N", help="the version to restore")
+    point.add_argument(
+        "--timestamp", type=instant, metavar="T", help="restore the newest version at that time, ISO 8601"
+    )
+    verb.add_argument("--dry-run", action="store_true", help="show what would change; change nothing")
+    verb.add_argument(
+        "--vacuum-over",
+        type=natural,
+        action="append",
+        default=[],
+        metavar="N",
+        help="the vacuum that began with version N was killed before its VACUUM END (repeatable)",
+    )
+
+
+@_verb("Make the table readable without deletion vectors", _table, _access)
+def downgrade(verb: _Parser) -> None:
+    verb.add_argument(
+        "--truncate-history",
+        action="store_true",
+        help="finally delete the history, so that old writers work too (takes a day)",
+    )
+    verb.add_argument("--dry-run", action="store_true", help="show each step and its state; change nothing")
+
+
+@_verb("Write a checkpoint of the log", _table, _access)
+def checkpoint(verb: _Parser) -> None:
+    verb.add_argument("--clean-log", action="store_true", help="delete log files beyond the log retention")
+    verb.add_argument("--dry-run", action="store_true", help="show what would be written and deleted; change nothing")
+
+
+@_verb(
+    "Lance: rename V1 manifests to V2 names. NOT SAFE while writers are active: stop them all first", _table, _access
+)
+def rename_manifests(verb: _Parser) -> None:
+    verb.add_argument("--dry-run", action="store_true", help="count what would be renamed; change nothing")
+
+
+@_verb("Delete rows, using deletion vectors", _table, _access)
+def delete(verb: _Parser) -> None:
+    verb.add_argument("--where", metavar="SQL", help="a condition in Spark SQL")
+    verb.add_argument("--keys", metavar="PATH", help="keys to delete: a table, or Parquet, CSV or JSON; needs --on")
+    verb.add_argument("--on", type=names, default=[], metavar="A,B", help="the key columns, named the same in both")
+    verb.add_argument("--dry-run", action="store_true", help="count the rows; change nothing")
+
+
+@_verb("Update rows: mark them deleted, and write them again to new files", _table, _access)
+def update(verb: _Parser) -> None:
+    verb.add_argument(
+        "--set",
+        type=pair,
+        action="append",
+        required=True,
+        metavar="COL=SQL",
+        help="column and value (repeatable)",
+    )
+    verb.add_argument("--where", metavar="SQL", help="a condition in Spark SQL (default: every row)")
+
+
+@_verb("Update, delete and insert rows from a source", _table, _access)
+def merge(verb: _Parser) -> None:
+    verb.add_argument("--using", required=True, metavar="PATH", help="the source: a table, or Parquet, CSV or JSON")
+    verb.add_argument("--on", required=True, metavar="SQL", help="which rows match, such as target.id = source.id")
+    verb.add_argument(
+        "--when",
+        action="append",
+        required=True,
+        metavar="CLAUSE",
+        help="MATCHED [AND ...] THEN UPDATE SET *, ... (repeatable; the first that applies wins)",
+    )
+
+
+@_verb("Run maintenance in the table's own engine, and check it with dvm's reader", _table, _access)
+def engine_sql(verb: _Parser) -> None:
+    verb.add_argument("job", choices=("optimize", "purge", "vacuum"), help="what to run on the whole table")
+    verb.add_argument(
+        "--catalog", metavar="NAME", help="the session's catalog with the Paimon table, or catalog.database.table"
+    )
+    verb.add_argument(
+        "--spark-conf", type=pair, action="append", default=[], metavar="K=V", help="Spark setting (repeatable)"
+    )
+
+
+@_verb("Turn a folder of Parquet files into a table", _table, _access)
+def convert(verb: _Parser) -> None:
+    verb.add_argument(
+        "--partition-by",
+        type=partition_types,
+        metavar="SQL",
+        help="types of the folders' columns: 'day DATE, n INT'",
+    )
+    verb.add_argument("--dry-run", action="store_true", help="read every footer; write nothing")
+
+
+@_verb("Order files by columns, so that filters on them skip more", _table, _access)
+def zorder(verb: _Parser) -> None:
+    verb.add_argument("--columns", type=names, required=True, metavar="A,B", help="the columns of the Z-curve")
+    _partitions(verb)
+    verb.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
+    verb.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
+    _plan_view(verb)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dv_maintenance.tables.work import RewriteResult, RewriteTask
+if TYPE_CHECKING:
+    from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
 __all__ = ["OutOfTimeError", "run_all", "stopped_at"]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import struct
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +26,8 @@ class RowCounts:
     """A number for each task, in a temporary file that processes of this machine share."""
 
     def __init__(self, tasks: int) -> None:
+        import tempfile
+
         self._handle, self.path = tempfile.mkstemp(prefix="dvm-rows-")
         os.ftruncate(self._handle, tasks * _NUMBER.size)
 

@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.execution.apply import ApplyReport, maintain, purge
+    from dv_maintenance.maintenance.execution.apply import maintain, purge
+    from dv_maintenance.maintenance.execution.report import ApplyReport
     from dv_maintenance.maintenance.health import Health
     from dv_maintenance.maintenance.planning.plan import build_plan
     from dv_maintenance.maintenance.planning.policy import Policy
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ApplyReport": "execution.apply",
+    "ApplyReport": "execution.report",
     "Health": "health",
     "MaintenancePlan": "planning.steps",
     "Policy": "planning.policy",

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.maintenance.meter.timeline import timeline
-from dv_maintenance.maintenance.planning.deadlines import MARGIN, NEVER, Erasure
+from dv_maintenance.maintenance.planning.deadlines import MARGIN, NEVER, Erasure, erasure_of
 from dv_maintenance.maintenance.planning.facts import int64s, valid
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables.file_log import FileLogTable
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["ToErase", "Waiting", "erasure_of", "to_erase"]
+__all__ = ["ToErase", "Waiting", "to_erase"]
 
 # Files out of use whose existence is checked one by one: those that are late, oldest first.
 _LOOKED_FOR: Final = 1000
@@ -123,21 +123,6 @@ class ToErase:
         return [*said, *self.unknown] or ["no deleted rows are left in storage"]
 
 
-def erasure_of(table: Table, snapshot: Snapshot, policy: Policy) -> Erasure | None:
-    """The steps of an erasure under the retention in force: the policy's or, without one, the table's. ``None`` without
-    ``erase_within``.
-
-    Raises
-    ------
-    UsageError : the steps after a purge alone take too long.
-    RefusedError : the table's property of the retention is invalid.
-    """
-    if policy.erase_within is None:
-        return None
-    retention = table.retention(snapshot) if policy.retention is None else policy.retention
-    return policy.erasure(retention, table=snapshot.table)
-
-
 def to_erase(table: Table, snapshot: Snapshot, policy: Policy, *, now: int) -> ToErase | None:
     """What the table has still to erase at the snapshot; ``None`` without ``Policy.erase_within``.
 
@@ -148,7 +133,7 @@ def to_erase(table: Table, snapshot: Snapshot, policy: Policy, *, now: int) -> T
 
     Raises
     ------
-    The errors of :func:`erasure_of` and of reading the log.
+    The errors of ``erasure_of`` and of reading the log.
     """
     erasure = erasure_of(table, snapshot, policy)
     if erasure is None:

@@ -10,7 +10,7 @@ they touch are repeated, the others are committed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +21,17 @@ from pyarrow import types
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.maintenance.execution.apply import apply
 from dv_maintenance.maintenance.planning.facts import file_facts, partition_mask
+from dv_maintenance.maintenance.planning.left_alone import left_alone
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.planning.selection import select
-from dv_maintenance.maintenance.planning.steps import Cost, Effect, LeftAlone, MaintenancePlan, PlanInput, PlanStep, Why
+from dv_maintenance.maintenance.planning.steps import Cost, Effect, MaintenancePlan, PlanInput, PlanStep, Why
 from dv_maintenance.tables.capabilities import OrderableTable
 from dv_maintenance.units import format_size
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.maintenance.execution.apply import ApplyReport, OnProgress
+    from dv_maintenance.maintenance.execution.apply import OnProgress
+    from dv_maintenance.maintenance.execution.report import ApplyReport
     from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.rows import ColumnBounds
@@ -41,7 +43,6 @@ __all__ = ["plan_zorder", "zorder"]
 _MAX_COLUMNS: Final = 16
 # One task orders the rows of so many new files: more files skip better, but keep one worker busy for longer.
 _FILES_PER_STEP: Final = 32
-_EXAMPLES: Final = 5
 _WHYS: Final[tuple[Why, ...]] = ("unordered", "overlapping", "deleted_ratio")
 
 
@@ -119,7 +120,9 @@ def plan_zorder(
         target_file_size=target,
         policy=policy,
         steps=tuple(steps),
-        left_alone=tuple(_left_alone(reason, mask, snapshot, facts) for reason, mask in left.items() if mask.any()),
+        left_alone=tuple(
+            left_alone(reason, np.flatnonzero(mask), snapshot, facts) for reason, mask in left.items() if mask.any()
+        ),
         order_by=names,
     )
 
@@ -215,16 +218,4 @@ def _step(
             bytes_after=live,
         ),
         cost=Cost(bytes_read=int(facts.size[rows].sum()), bytes_written=live, files_read=len(rows)),
-    )
-
-
-def _left_alone(reason: str, mask: Bools, snapshot: Snapshot, facts: FileFacts) -> LeftAlone:
-    rows = np.flatnonzero(mask)
-    paths: list[Any] = snapshot.files["path"].take(pa.array(rows)).to_pylist()
-    return LeftAlone(
-        reason=reason,
-        files=len(rows),
-        size_bytes=int(facts.size[rows].sum()),
-        deleted_rows=int(facts.deleted[rows].sum()),
-        examples=tuple(sorted(paths)[:_EXAMPLES]),
     )

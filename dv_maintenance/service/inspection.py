@@ -19,11 +19,11 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from dv_maintenance import __version__
 from dv_maintenance.errors import DvMaintenanceError, UsageError
-from dv_maintenance.maintenance.deadlines import erasure_of
 from dv_maintenance.maintenance.health import Health, health
 from dv_maintenance.maintenance.manifest import files_changed, manifests_written
 from dv_maintenance.maintenance.meter.decide import is_due
 from dv_maintenance.maintenance.meter.of_table import due_for
+from dv_maintenance.maintenance.planning.deadlines import erasure_of
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.service.kept import KeptSnapshots

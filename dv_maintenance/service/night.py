@@ -34,7 +34,7 @@ from dv_maintenance.service.verbs.state import opened
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.maintenance.execution.apply import ApplyReport
+    from dv_maintenance.maintenance.execution.report import ApplyReport
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep
     from dv_maintenance.maintenance.reads.model import Reads
     from dv_maintenance.service.engines import EngineOf

@@ -17,7 +17,7 @@ from dv_maintenance.maintenance.planning.selection import check_value, select
 from dv_maintenance.tables.model import NULL_PARTITION, parse_partition, partition_name, value_name
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.execution.apply import StepReport
+    from dv_maintenance.maintenance.execution.report import StepReport
     from dv_maintenance.maintenance.health import Counts, Health
     from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan

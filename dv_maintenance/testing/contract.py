@@ -20,6 +20,7 @@ from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageEr
 from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.maintenance.deadlines import Waiting, to_erase
 from dv_maintenance.maintenance.execution.apply import apply, maintain, purge
+from dv_maintenance.maintenance.execution.report import nothing_to_purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.manifest import write_manifests
 from dv_maintenance.maintenance.planning.plan import build_plan
@@ -254,6 +255,13 @@ class TableContract:
         run(table.table, table.backend.engine())
         assert table.table.version() == table.version
         assert (table.live_files(), table.stored()) == (keys, stored)
+
+    def test_without_dvs_a_purge_reports_what_its_plan_would(self, table: TableHistory) -> None:
+        engine = table.backend.engine()
+        assert nothing_to_purge(table.table.snapshot()) is None
+        purge(table.table, engine)
+        newest = table.table.snapshot()
+        assert nothing_to_purge(newest) == apply(table.table, engine, build_plan(newest, purge=True), snapshot=newest)
 
     def test_a_null_partition_is_one_like_others(self, table: TableHistory) -> None:
         require(table.backend, "partitions")

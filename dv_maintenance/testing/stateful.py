@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError
-from dv_maintenance.maintenance.execution.apply import ApplyReport, apply, maintain, purge
+from dv_maintenance.maintenance.execution.apply import apply, maintain, purge
+from dv_maintenance.maintenance.execution.report import ApplyReport
 from dv_maintenance.maintenance.manifest import write_manifests
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy

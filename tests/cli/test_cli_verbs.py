@@ -97,17 +97,55 @@ def test_golden_tables_are_planned_or_refused(dvm: Dvm, golden: Path, name: str,
     assert ("error" in body) == (code != 0)
 
 
-def test_health_starts_nothing_heavy(table: Path) -> None:
+# Each takes a fifth of a short verb's time or more, or brings what does.
+HEAVY = {
+    *("pyspark", "pandas", "dagster", "pydantic", "rich", "yaml", "pyarrow.parquet", "pyarrow.fs", "obstore", "ssl"),
+    *("email", "importlib.metadata", "tempfile", "hashlib"),
+    *("dv_maintenance.tables.capabilities", "dv_maintenance.tables.work", "dv_maintenance.maintenance.planning.plan"),
+    *("dv_maintenance.maintenance.execution.apply", "dv_maintenance.engine.rewrite"),
+}
+
+
+@pytest.mark.parametrize("verb", ["health", "purge"])
+def test_a_verb_with_nothing_to_do_imports_nothing_heavy(verb: str, tmp_path: Path) -> None:
+    """Nor does naming the engine that it would need."""
+    builder = DeltaBuilder(str(tmp_path / "t")).create(SCHEMA)
+    builder.append(pa.table({"id": [1], "day": ["a"]}, SCHEMA))
     script = (
         "import sys; from dv_maintenance.cli import main\n"
-        f"assert main(['health', {str(table)!r}, '--json']) == 0\n"
-        "heavy = {'pyspark', 'pandas', 'dagster', 'pydantic', 'rich', 'yaml', 'pyarrow.parquet', 'pyarrow.fs',\n"
-        "         'obstore', 'ssl', 'email', 'dv_maintenance.tables.capabilities'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
+        f"assert main([{verb!r}, {str(tmp_path / 't')!r}, '--json']) == 0\n"
         "from dv_maintenance.engine.spark import SparkEngine\n"
-        "assert 'dv_maintenance.engine.rewrite' not in sys.modules"
+        f"assert not (heavy := {HEAVY!r} & set(sys.modules)), heavy"
     )
     subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_plan_without_a_deadline_imports_no_vacuum(table: Path) -> None:
+    script = (
+        "import sys; from dv_maintenance.cli import main\n"
+        f"assert main(['plan', {str(table)!r}, '--json']) == 0\n"
+        "heavy = {'dv_maintenance.maintenance.vacuum', 'dv_maintenance.tables.capabilities'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize(("given", "threads"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")])
+def test_numpy_starts_no_threads_for_linear_algebra(given: dict[str, str], threads: str, table: Path) -> None:
+    """It reads the variable when it is imported, so that has to come later. The user's own setting stands."""
+    script = (
+        "import os, sys; from dv_maintenance import cli\n"
+        "start = cli._start_fast\n"
+        "def watched():\n"
+        "    assert 'numpy' not in sys.modules\n"
+        "    start()\n"
+        "cli._start_fast = watched\n"
+        f"sys.argv = ['dvm', 'health', {str(table)!r}]\n"
+        "assert cli.main() == 0\n"
+        f"assert os.environ['OPENBLAS_NUM_THREADS'] == {threads!r} and 'numpy' in sys.modules"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "OPENBLAS_NUM_THREADS"} | given
+    subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL, env=environment)
 
 
 @pytest.mark.slow

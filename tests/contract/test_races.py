@@ -15,7 +15,8 @@ from support.readers import with_deltalake
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import ConflictError
-from dv_maintenance.maintenance.execution.apply import ApplyReport, maintain, purge
+from dv_maintenance.maintenance.execution.apply import maintain, purge
+from dv_maintenance.maintenance.execution.report import ApplyReport
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.table import Table
 from dv_maintenance.testing.backends import DeltaBackend

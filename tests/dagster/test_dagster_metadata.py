@@ -14,7 +14,8 @@ import pytest
 
 from dv_maintenance.dagster import metadata
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.maintenance.execution.apply import StepReport, apply
+from dv_maintenance.maintenance.execution.apply import apply
+from dv_maintenance.maintenance.execution.report import StepReport
 from dv_maintenance.maintenance.health import Counts, Health, PartitionHealth, health, total
 from dv_maintenance.maintenance.manifest import ManifestReport
 from dv_maintenance.maintenance.planning.plan import build_plan

@@ -17,10 +17,9 @@ from dv_maintenance.maintenance.deadlines import to_erase
 from dv_maintenance.maintenance.execution.apply import maintain
 from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.maintenance.meter.of_table import decide_for
-from dv_maintenance.maintenance.planning.deadlines import Erasure
+from dv_maintenance.maintenance.planning.deadlines import NEVER, Erasure
 from dv_maintenance.maintenance.planning.limits import Severity
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.planning.reasons import NEVER
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.service.verbs.state import health, plan

@@ -14,13 +14,14 @@ from dv_maintenance.maintenance.meter.measure import DAY, measure
 from dv_maintenance.maintenance.meter.prices import Prices
 from dv_maintenance.maintenance.meter.timeline import Timeline, from_snapshot, timeline
 from dv_maintenance.maintenance.planning.candidates import Deadlines
+from dv_maintenance.maintenance.planning.deadlines import NEVER
 from dv_maintenance.maintenance.planning.facts import file_facts
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.planning.reasons import NEVER, day_of
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.reads.model import Reads
 from dv_maintenance.tables.file_log import FILE_CHANGES, FileCommit, FileLog
 from dv_maintenance.tables.model import FILES_SCHEMA, Snapshot
+from dv_maintenance.units import day_of
 
 GB = 10**9
 NOW = 20_000 * DAY

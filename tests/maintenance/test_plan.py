@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dv_maintenance.errors import DamagedTableError, UsageError
+from dv_maintenance.maintenance.execution.report import nothing_to_purge
 from dv_maintenance.maintenance.planning.explain import explain
 from dv_maintenance.maintenance.planning.plan import MaintenancePlan, build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
@@ -29,11 +30,14 @@ def file(path: str, size: int = 256 * MIB, rows: int | None = 1000, deleted: int
 
 
 def table(
-    *files: Mapping[str, Any], properties: Mapping[str, str] | None = None, partitioned: bool = False
+    *files: Mapping[str, Any],
+    properties: Mapping[str, str] | None = None,
+    partitioned: bool = False,
+    format: str = "memory",
 ) -> Snapshot:
     return Snapshot(
         table="file:///t",
-        format="memory",
+        format=format,
         version=7,
         timestamp=0,
         schema=pa.schema([("p", pa.string())]),
@@ -300,13 +304,26 @@ def test_a_second_run_finds_nothing_left_to_do() -> None:
 
 def test_the_target_size_comes_from_the_policy_then_the_table() -> None:
     dirty = file("a", deleted=500)
-    assert build_plan(table(dirty)).target_file_size == 256 * MIB
-    assert build_plan(table(dirty, properties={"delta.targetFileSize": "64mb"})).target_file_size == 64 * MIB
-    assert build_plan(table(dirty, properties={"target-file-size": "1048576"})).target_file_size == MIB
-    chosen = Policy(target_file_size="1GiB")
-    assert build_plan(table(dirty, properties={"delta.targetFileSize": "64mb"}), chosen).target_file_size == 1024 * MIB
+
+    def target(format: str, policy: Policy | None = None, **properties: str) -> int:
+        return build_plan(table(dirty, properties=properties, format=format), policy).target_file_size
+
+    megabytes: dict[str, str] = {"delta.targetFileSize": "64mb", "target-file-size": "1048576"}
+    assert target("delta") == 256 * MIB
+    assert target("delta", **megabytes) == 64 * MIB
+    assert target("paimon", **megabytes) == MIB
+    assert target("lance", **megabytes) == 256 * MIB
+    assert target("delta", Policy(target_file_size="1GiB"), **megabytes) == 1024 * MIB
     with pytest.raises(UsageError, match=r"delta\.targetFileSize: not a size"):
-        build_plan(table(dirty, properties={"delta.targetFileSize": "a lot"}))
+        target("delta", **{"delta.targetFileSize": "a lot"})
+
+
+@pytest.mark.parametrize("files", [0, 1, 9])
+def test_without_dvs_a_purge_leaves_alone_what_its_plan_would(files: int) -> None:
+    clean = table(*(file(f"{9 - number}") for number in range(files)))
+    report = nothing_to_purge(clean)
+    assert report is not None
+    assert report.left_alone == build_plan(clean, purge=True).left_alone
 
 
 def test_a_file_above_the_target_becomes_several() -> None:

@@ -12,13 +12,12 @@ import pytest
 
 from dv_maintenance.errors import StorageError, UsageError
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.planning.reasons import day_of
 from dv_maintenance.service import lake as service_lake
 from dv_maintenance.service.lake import ORDERS, LakeTable, in_folder, rank, scan
 from dv_maintenance.service.reports.lake import of_lake
 from dv_maintenance.storage import Storage
 from dv_maintenance.testing.delta_builder import DeltaBuilder
-from dv_maintenance.units import format_size
+from dv_maintenance.units import day_of, format_size
 
 SCHEMA = pa.schema([("id", pa.int64())])
 DAY = 86_400_000

@@ -13,6 +13,7 @@ import pytest
 from dv_maintenance.cli.render import text
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import UsageError
+from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.service import reading, verbs
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.policies import load
@@ -48,6 +49,17 @@ def test_a_purge_has_its_plan_its_steps_and_its_numbers(table: Table) -> None:
     assert [row["partition"] for row in outcome.tables["plan"]] == ["shop=a"]
     assert [(row["files"], row["rows purged"]) for row in outcome.tables["rewrites"]] == [("1 -> 1", 5)]
     assert verbs.purge(table, LocalEngine).reason == "There was nothing to do."
+
+
+def test_a_purge_of_nothing_says_what_its_plan_would_and_starts_no_engine(table: Table) -> None:
+    verbs.purge(table, LocalEngine)
+    snapshot = table.snapshot()
+    planned = verbs.apply_plan(table, LocalEngine, build_plan(snapshot, purge=True), None, snapshot)
+    assert verbs.purge(table, no_engine) == replace(planned, texts={})
+
+
+def no_engine() -> LocalEngine:
+    raise AssertionError("there is no work")
 
 
 def test_a_job_that_is_not_due_says_so(table: Table) -> None:

@@ -13,7 +13,7 @@ from dv_maintenance.service.text import percent
 if TYPE_CHECKING:
     from dv_maintenance.cli.demo.location import Run
     from dv_maintenance.cli.demo.state import State
-    from dv_maintenance.maintenance.planning.steps import LeftAlone
+    from dv_maintenance.maintenance.planning.left_alone import LeftAlone
     from dv_maintenance.service.inspection import Inspection
 
 __all__ = ["Report", "TableReport"]

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -290,6 +289,8 @@ def _zones() -> dict[str, _Zone]:
     """By zone name: how much later its switches are than those of UTC, what is added to the difference of the
     calendars, and the switches after 1582.
     """
+    from importlib.resources import files
+
     body = json.loads(files("dv_maintenance.engine.parquet").joinpath("legacy_zones.json").read_text())
     return {name: (raw, local, later) for raw, local, later, names in body["zones"] for name in names}
 

@@ -10,85 +10,32 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from dv_maintenance.engine import slots_of
 from dv_maintenance.engine.pool import OutOfTimeError
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, UsageError, VerificationError
 from dv_maintenance.maintenance.execution.batches import Pace, largest_share, next_batch, removals_first, work_of
+from dv_maintenance.maintenance.execution.report import ApplyReport, StepReport
 from dv_maintenance.maintenance.execution.round import NOTHING_COMMITTED, Committed, run_round
 from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.revalidate import plan_again, refresh, split_stale
-from dv_maintenance.maintenance.planning.steps import LeftAlone, MaintenancePlan, PlanStep, check_plan
+from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep, check_plan
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["ApplyReport", "StepReport", "StoppedError", "apply", "maintain", "purge"]
+__all__ = ["StoppedError", "apply", "maintain", "purge"]
 
 _log = logging.getLogger(__name__)
 
 # Called with the number of finished rewrites and the number of all rewrites.
 OnProgress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class StepReport:
-    """One committed step.
-
-    version : the version whose commit contains it.
-    attempts : commit attempts, including those of the steps that it replaces.
-    rows_carried : rows that others deleted while the step ran. Deletion vectors of the new files delete them again,
-        for a later purge.
-    seconds : time of its work in the engine.
-    row_groups, row_groups_copied, bytes_copied : row groups of the Parquet files read, and those of them that were
-        copied without being decoded.
-    """
-
-    id: str
-    action: str
-    partition: str
-    reason: str
-    version: int
-    files_removed: int
-    files_added: int
-    dvs_removed: int
-    rows_purged: int
-    rows_carried: int
-    bytes_in: int
-    bytes_out: int
-    attempts: int
-    seconds: float
-    row_groups: int = 0
-    row_groups_copied: int = 0
-    bytes_copied: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyReport:
-    """The result of a run. If there was nothing to do, it has no steps and one version, and is verified.
-
-    verified : every version committed by this run was read back, and differs from its predecessor by exactly the files
-        replaced.
-    problems : what reading back found otherwise. No further batch is begun after that.
-    """
-
-    table: str
-    format: str
-    version_before: int
-    version_after: int
-    steps: tuple[StepReport, ...]
-    verified: bool
-    problems: tuple[str, ...]
-    left_alone: tuple[LeftAlone, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class StoppedError(Exception):

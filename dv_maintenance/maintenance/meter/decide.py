@@ -25,7 +25,8 @@ from dv_maintenance.maintenance.planning.candidates import (
 )
 from dv_maintenance.maintenance.planning.deadlines import NEVER, Deadlines
 from dv_maintenance.maintenance.planning.facts import partition_mask
-from dv_maintenance.maintenance.planning.plan import EXAMPLES, PlanSetting, plan_candidates
+from dv_maintenance.maintenance.planning.left_alone import EXAMPLES
+from dv_maintenance.maintenance.planning.plan import PlanSetting, plan_candidates
 from dv_maintenance.maintenance.planning.run_limits import NOTHING_SPENT, Spent
 
 if TYPE_CHECKING:

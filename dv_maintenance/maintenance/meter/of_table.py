@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from dv_maintenance.maintenance.deadlines import erasure_of
 from dv_maintenance.maintenance.meter.decide import QUIET, decide, is_due
 from dv_maintenance.maintenance.meter.measure import DAY
 from dv_maintenance.maintenance.meter.timeline import Timeline, from_snapshot, timeline
+from dv_maintenance.maintenance.planning.deadlines import erasure_of
 from dv_maintenance.maintenance.planning.facts import int64s, valid
-from dv_maintenance.maintenance.planning.plan import EXAMPLES
+from dv_maintenance.maintenance.planning.left_alone import EXAMPLES
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.run_limits import NOTHING_SPENT, Spent, spent_in
 from dv_maintenance.maintenance.reads.model import Reads

@@ -16,8 +16,11 @@ from dv_maintenance.units import day_of, format_duration
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.facts import Bools, Ints
+    from dv_maintenance.maintenance.planning.policy import Policy
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.table import Table
 
-__all__ = ["MARGIN", "NEVER", "Deadlines", "Erasure", "too_short"]
+__all__ = ["MARGIN", "NEVER", "Deadlines", "Erasure", "erasure_of", "too_short"]
 
 NEVER: Final = int(np.iinfo(np.int64).max)
 """A time that does not come, epoch milliseconds."""
@@ -91,6 +94,21 @@ class Erasure:
             f"{format_duration(self.erase_within)} - {format_duration(self.retention)} retention - "
             f"{format_duration(self.vacuum_every)} vacuum{quarantine}"
         )
+
+
+def erasure_of(table: Table, snapshot: Snapshot, policy: Policy) -> Erasure | None:
+    """The steps of an erasure under the retention in force: the policy's or, without one, the table's. ``None`` without
+    ``erase_within``.
+
+    Raises
+    ------
+    UsageError : the steps after a purge alone take too long.
+    RefusedError : the table's property of the retention is invalid.
+    """
+    if policy.erase_within is None:
+        return None
+    retention = table.retention(snapshot) if policy.retention is None else policy.retention
+    return policy.erasure(retention, table=snapshot.table)
 
 
 def too_short(erasure: Erasure) -> tuple[str, str] | None:

@@ -6,9 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from dv_maintenance.maintenance.planning.steps import LeftAlone, MaintenancePlan, PlanStep, Recoding
 from dv_maintenance.units import format_size
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.planning.left_alone import LeftAlone
+    from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep, Recoding
 
 __all__ = ["explain", "left_alone_line", "totals"]
 

@@ -13,14 +13,13 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from dv_maintenance.files.arrays import bools, taken
+from dv_maintenance.files.arrays import taken
 from dv_maintenance.maintenance.planning.candidates import DEADLINE, KEEP, WHYS, Candidates, Codes, by_ratio, every_dv
 from dv_maintenance.maintenance.planning.deadlines import NEVER
 from dv_maintenance.maintenance.planning.drafts import Draft, draft_steps, positions
 from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints, file_facts, partition_mask
+from dv_maintenance.maintenance.planning.left_alone import EXAMPLES, NO_DV, left_alone
 from dv_maintenance.maintenance.planning.policy import Policy, check_compression, target_file_size
 from dv_maintenance.maintenance.planning.reasons import expected, kept_reasons, step_reason, waiting
 from dv_maintenance.maintenance.planning.run_limits import MOST_FILES, NOTHING_SPENT, Spent, within_limits
@@ -29,7 +28,6 @@ from dv_maintenance.maintenance.planning.steps import (
     Cost,
     Effect,
     KeptFile,
-    LeftAlone,
     MaintenancePlan,
     Metered,
     PlanInput,
@@ -41,11 +39,9 @@ from dv_maintenance.units import format_size
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["EXAMPLES", "MaintenancePlan", "PlanSetting", "PlanStep", "build_plan", "plan_candidates"]
+__all__ = ["MaintenancePlan", "PlanSetting", "PlanStep", "build_plan", "plan_candidates"]
 
 _log = logging.getLogger(__name__)
-
-EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +130,7 @@ def plan_candidates(
     big = f"at least {format_size(setting.smallest)} of live rows"
     few = f"small, but fewer than {policy.min_input_files} such files fit into a new one of {format_size(target)}"
     left = {
-        "no deletion vector" if purge else f"no deletion vector, and {big}": positions(stay & ~facts.has_dv),
+        NO_DV if purge else f"no deletion vector, and {big}": positions(stay & ~facts.has_dv),
         **waiting(candidates, facts, stay, policy, big),
         few: drafts.few,
         "small, but larger than all files that would join it: waits for more of them": drafts.large,
@@ -151,7 +147,7 @@ def plan_candidates(
         policy=policy,
         steps=tuple(_steps(chosen, setting, why, candidates)),
         left_alone=tuple(
-            _left_alone(reason, rows, snapshot, facts, examples) for reason, rows in left.items() if len(rows)
+            left_alone(reason, rows, snapshot, facts, examples) for reason, rows in left.items() if len(rows)
         ),
         basis=basis,
         kept=kept,
@@ -278,27 +274,3 @@ def _kept(
         for path, size, deleted, reason, at in zip(*columns, strict=True)
     )
     return kept, len(rows) - len(kept)
-
-
-def _left_alone(reason: str, rows: Ints, snapshot: Snapshot, facts: FileFacts, examples: int) -> LeftAlone:
-    return LeftAlone(
-        reason=reason,
-        files=len(rows),
-        size_bytes=int(facts.size[rows].sum()),
-        deleted_rows=int(facts.deleted[rows].sum()),
-        examples=_first_paths(snapshot, rows, examples) if examples else (),
-    )
-
-
-def _first_paths(snapshot: Snapshot, rows: Ints, most: int) -> tuple[str, ...]:
-    """The first paths of these files by name, chunk by chunk: often they are nearly all files of a table."""
-    mask = np.zeros(snapshot.files.num_rows, np.bool_)
-    mask[rows] = True
-    first: list[str] = []
-    begin = 0
-    for chunk in snapshot.files["path"].chunks:
-        paths = pa.table({"path": chunk.filter(bools(mask[begin : begin + len(chunk)]))})
-        begin += len(chunk)
-        found = pc.select_k_unstable(paths, min(most, len(paths)), sort_keys=[("path", "ascending")])
-        first = sorted([*first, *paths["path"].take(found).to_pylist()])[:most]
-    return tuple(first)

@@ -21,7 +21,7 @@ from dv_maintenance.maintenance.planning.deadlines import Erasure, too_short
 from dv_maintenance.maintenance.planning.limits import CheckLimits
 from dv_maintenance.tables.guard import QUARANTINE_RETENTION, VacuumGuard
 from dv_maintenance.tables.model import parse_partition
-from dv_maintenance.tables.registry import formats, known_format
+from dv_maintenance.tables.registry import known_format
 from dv_maintenance.units import parse_size
 
 if TYPE_CHECKING:
@@ -232,23 +232,23 @@ def target_file_size(policy: Policy, snapshot: Snapshot) -> int:
     if policy.target_file_size is not None:
         return policy.target_file_size
     # The only setting of a policy that depends on the table.
-    wanted = {each.size_property for each in formats()}
-    for name in sorted(snapshot.properties):
-        if name in wanted:
-            try:
-                size = parse_size(snapshot.properties[name])
-            except ValueError as error:
-                size, problem = 0, str(error)
-            else:
-                problem = "it must be above 0"
-            if size <= 0:
-                raise UsageError(
-                    f"table property {name}: {problem}",
-                    table=snapshot.table,
-                    version=snapshot.version,
-                    next_step="correct the property, or set target_file_size in the policy",
-                )
-            return size
+    own = known_format(snapshot.format)
+    name = None if own is None else own.size_property
+    if name is not None and name in snapshot.properties:
+        try:
+            size = parse_size(snapshot.properties[name])
+        except ValueError as error:
+            size, problem = 0, str(error)
+        else:
+            problem = "it must be above 0"
+        if size <= 0:
+            raise UsageError(
+                f"table property {name}: {problem}",
+                table=snapshot.table,
+                version=snapshot.version,
+                next_step="correct the property, or set target_file_size in the policy",
+            )
+        return size
     return _bytes_of_rows(snapshot) or DEFAULT_TARGET_FILE_SIZE
 
 

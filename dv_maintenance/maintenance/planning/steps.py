@@ -11,6 +11,7 @@ import orjson
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from dv_maintenance.errors import UsageError
+from dv_maintenance.maintenance.planning.left_alone import LeftAlone
 from dv_maintenance.maintenance.planning.policy import Policy
 
 __all__ = [
@@ -156,19 +157,6 @@ class PlanStep:
     cost: Cost
     metered: Metered | None = None
     recoded: tuple[Recoding, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LeftAlone:
-    """Files that are left unchanged for the same reason; ``examples`` has the first few paths."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
-
-    reason: str
-    files: int
-    size_bytes: int
-    deleted_rows: int
-    examples: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

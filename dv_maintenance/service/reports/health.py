@@ -17,7 +17,7 @@ from dv_maintenance.tables.model import partition_name
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.deadlines import ToErase
-    from dv_maintenance.maintenance.execution.apply import StepReport
+    from dv_maintenance.maintenance.execution.report import StepReport
     from dv_maintenance.maintenance.health import Counts, Health, PartitionHealth
     from dv_maintenance.service.inspection import Inspection
     from dv_maintenance.tables.model import Snapshot

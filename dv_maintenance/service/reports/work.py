@@ -15,12 +15,22 @@ from dv_maintenance.units import day_of
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.downgrade import DowngradeReport
-    from dv_maintenance.maintenance.execution.apply import ApplyReport, StepReport
+    from dv_maintenance.maintenance.execution.report import ApplyReport, StepReport
     from dv_maintenance.maintenance.health import Counts, Health
     from dv_maintenance.maintenance.meter.prices import Prices
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 
-__all__ = ["KEPT_LISTED", "KEPT_SHOWN", "of_apply", "of_downgrade", "of_partition", "of_plan", "of_run", "work_numbers"]
+__all__ = [
+    "KEPT_LISTED",
+    "KEPT_SHOWN",
+    "of_apply",
+    "of_downgrade",
+    "of_nothing",
+    "of_partition",
+    "of_plan",
+    "of_run",
+    "work_numbers",
+]
 
 # Pages show a table in full, however long.
 _PLANNED_SHOWN: Final = 10
@@ -29,6 +39,7 @@ KEPT_LISTED: Final = 10_000
 """Files left alone that the JSON of a plan lists one by one."""
 KEPT_SHOWN: Final = 10
 """Files left alone that are shown one by one, those due first."""
+_NOTHING: Final = "There was nothing to do."
 _STATES: Final = {"done": "done", "due": "next", "waiting": "waits", "later": ""}
 
 
@@ -126,16 +137,16 @@ def work_numbers(steps: Sequence[StepReport]) -> dict[str, Number]:
     }
 
 
-def cost_numbers(steps: Sequence[StepReport], prices: Prices) -> dict[str, Number]:
-    """What the steps cost: measured seconds of their tasks, the CPU seconds that the policy's prices expect, bytes of
-    data files read and written, and those of them that were copied without being decoded.
+def cost_numbers(steps: Sequence[StepReport], prices: Prices | None) -> dict[str, Number]:
+    """What the steps cost: measured seconds of their tasks, the CPU seconds that the policy's prices expect (``None``:
+    no steps), bytes of data files read and written, and those of them that were copied without being decoded.
     """
     read, written, copied = (
         sum(getattr(step, name) for step in steps) for name in ("bytes_in", "bytes_out", "bytes_copied")
     )
     return {
         "work_seconds": round(sum(step.seconds for step in steps), 2),
-        "priced_seconds": round(prices.rewriting(read, written, copied), 2),
+        "priced_seconds": 0.0 if prices is None else round(prices.rewriting(read, written, copied), 2),
         "bytes_read": read,
         "bytes_written": written,
         "bytes_copied": copied,
@@ -175,7 +186,7 @@ def _why(plan: MaintenancePlan) -> str:
 def of_apply(plan: MaintenancePlan, report: ApplyReport) -> Outcome:
     """What running a plan did, step by step."""
     steps = report.steps
-    reason = "There was nothing to do."
+    reason = _NOTHING
     details = []
     if steps:
         out, new, purged, carried = (
@@ -196,16 +207,27 @@ def of_apply(plan: MaintenancePlan, report: ApplyReport) -> Outcome:
     rows = tuple(_done(step) for step in steps[:_DONE_SHOWN])
     if more > 0:
         details.insert(0, f"{count(more, 'more step')} not shown")
-    planned, outcome = of_plan(plan), of_report(reason, report.to_json())
-    cost = cost_numbers(steps, plan.policy.prices)
+    planned = of_plan(plan)
     return replace(
-        outcome,
-        numbers={**outcome.numbers, **work_numbers(steps), "priced_seconds": cost["priced_seconds"]},
-        report={**outcome.report, "cost": cost},
+        _of_steps(reason, report, plan.policy.prices),
         tables={**planned.tables, **({"rewrites": rows} if rows else {})},
         texts=planned.texts,
         details=tuple(details),
         problems=report.problems,
+    )
+
+
+def of_nothing(report: ApplyReport) -> Outcome:
+    """What a run did for which nothing was planned."""
+    return _of_steps(_NOTHING, report, None)
+
+
+def _of_steps(reason: str, report: ApplyReport, prices: Prices | None) -> Outcome:
+    outcome, cost = of_report(reason, report.to_json()), cost_numbers(report.steps, prices)
+    return replace(
+        outcome,
+        numbers={**outcome.numbers, **work_numbers(report.steps), "priced_seconds": cost["priced_seconds"]},
+        report={**outcome.report, "cost": cost},
     )
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dv_maintenance.service.verbs.files import manifest, rename_manifests, undelete, vacuum
     from dv_maintenance.service.verbs.jobs import nothing_due, optimize, vacuum_by_policy
-    from dv_maintenance.service.verbs.rewrites import apply, apply_plan, downgrade, purge, zorder
+    from dv_maintenance.service.verbs.purging import purge
+    from dv_maintenance.service.verbs.rewrites import apply, apply_plan, downgrade, zorder
     from dv_maintenance.service.verbs.rows import delete_rows, merge_rows, update_rows
     from dv_maintenance.service.verbs.simulation import simulate, simulate_tables, simulate_watched
     from dv_maintenance.service.verbs.state import fsck, health, history, look, opened, plan, report_table
@@ -67,7 +68,7 @@ _HOMES = {
     "opened": "state",
     "optimize": "jobs",
     "plan": "state",
-    "purge": "rewrites",
+    "purge": "purging",
     "rename_manifests": "files",
     "report_table": "state",
     "restore": "versions",

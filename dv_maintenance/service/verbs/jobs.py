@@ -25,7 +25,7 @@ from dv_maintenance.service.verbs.rewrites import missing_partitions, planned_on
 from dv_maintenance.tables.model import parse_partition
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.execution.apply import StepReport
+    from dv_maintenance.maintenance.execution.report import StepReport
     from dv_maintenance.maintenance.planning.partitioning import Partitioning
     from dv_maintenance.service.engines import EngineOf
     from dv_maintenance.service.inspection import Downstream

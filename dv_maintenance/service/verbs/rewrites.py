@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["apply", "apply_plan", "downgrade", "missing_partitions", "planned_only", "purge", "warn_missing", "zorder"]
+__all__ = [
+    "apply",
+    "apply_plan",
+    "downgrade",
+    "missing_partitions",
+    "planned_only",
+    "purge_planned",
+    "warn_missing",
+    "zorder",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -59,27 +68,18 @@ def apply(
     return apply_plan(table, engine, made, on_progress, snapshot)
 
 
-def purge(
+def purge_planned(
     table: Table,
     engine: EngineOf,
-    partitions: Iterable[Mapping[str, str | None] | str] = (),
+    partitions: Iterable[Mapping[str, str | None] | str],
     *,
-    missing_ok: bool = False,
-    on_progress: OnProgress | None = None,
+    missing_ok: bool,
+    on_progress: OnProgress | None,
+    snapshot: Snapshot | None,
 ) -> Outcome:
-    """Purge every deletion vector, whatever the thresholds.
-
-    partitions : only there, as in ``Policy.partitions``.
-    missing_ok : accept partitions that no live file has.
-
-    Raises
-    ------
-    UsageError : a value does not have the type of its partition column, or a partition has no live file.
-
-    The errors of :func:`apply` pass through.
-    """
+    """See ``purging.purge``. ``snapshot``: the newest version, if it was just read."""
     policy = Policy.from_mapping({"partitions": list(partitions)}, "the selection")
-    snapshot = table.snapshot()
+    snapshot = snapshot or table.snapshot()
     missing = missing_partitions(snapshot, policy, ok=missing_ok)
     table.check_writable(snapshot, "rewrite")
     plan = build_plan(snapshot, policy, purge=True)
@@ -97,8 +97,8 @@ def zorder(
     dry_run: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Outcome:
-    """Order files by columns. ``partitions``, ``missing_ok``: as in :func:`purge`. Raises the errors of
-    ``maintenance.zorder``, :func:`purge` and ``apply``.
+    """Order files by columns. ``partitions``, ``missing_ok``: as in ``purge``. Raises the errors of
+    ``maintenance.zorder``, ``purge`` and ``apply``.
     """
     from dv_maintenance.maintenance.zorder import plan_zorder
 

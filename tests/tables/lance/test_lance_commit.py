@@ -13,7 +13,8 @@ import pytest
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import ConflictError, RefusedError, UnsupportedFeatureError
-from dv_maintenance.maintenance.execution.apply import ApplyReport, apply, purge
+from dv_maintenance.maintenance.execution.apply import apply, purge
+from dv_maintenance.maintenance.execution.report import ApplyReport
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.tables import open_table

@@ -1,0 +1,59 @@
+"""Files that a plan leaves alone, by reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.files.arrays import bools
+
+if TYPE_CHECKING:
+    from dv_maintenance.maintenance.planning.facts import FileFacts, Ints
+    from dv_maintenance.tables.model import Snapshot
+
+__all__ = ["EXAMPLES", "NO_DV", "LeftAlone", "left_alone"]
+
+EXAMPLES: Final = 5
+NO_DV: Final = "no deletion vector"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """Files that are left unchanged for the same reason; ``examples`` has the first few paths."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "strict": True}
+
+    reason: str
+    files: int
+    size_bytes: int
+    deleted_rows: int
+    examples: tuple[str, ...]
+
+
+def left_alone(reason: str, rows: Ints, snapshot: Snapshot, facts: FileFacts, examples: int = EXAMPLES) -> LeftAlone:
+    """The files in these rows of the snapshot."""
+    return LeftAlone(
+        reason=reason,
+        files=len(rows),
+        size_bytes=int(facts.size[rows].sum()),
+        deleted_rows=int(facts.deleted[rows].sum()),
+        examples=_first_paths(snapshot, rows, examples) if examples else (),
+    )
+
+
+def _first_paths(snapshot: Snapshot, rows: Ints, most: int) -> tuple[str, ...]:
+    """The first paths of these files by name, chunk by chunk: often they are nearly all files of a table."""
+    mask = np.zeros(snapshot.files.num_rows, np.bool_)
+    mask[rows] = True
+    first: list[str] = []
+    begin = 0
+    for chunk in snapshot.files["path"].chunks:
+        paths = pa.table({"path": chunk.filter(bools(mask[begin : begin + len(chunk)]))})
+        begin += len(chunk)
+        found = pc.select_k_unstable(paths, min(most, len(paths)), sort_keys=[("path", "ascending")])
+        first = sorted([*first, *paths["path"].take(found).to_pylist()])[:most]
+    return tuple(first)
