@@ -35,7 +35,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if unknown:
         # A misspelled --storage-option may hold a secret: quote options, never values.
         options = [word.split("=", 1)[0] for word in unknown if word.startswith("-")]
-        what = f"unknown option {options[0]}" if options else " unexpected argument(s)"
+        what = f"unknown option {options[0]}" if options else f"{len(unknown)} unexpected argument(s)"
         near = get_close_matches(options[0], re.findall(r"--[a-z-]+", args.usage()), n=1) if options else []
         step = f"did you mean {near[0]}? 'dvm {args.verb_name} --help' lists all" if near else None
         raise UsageError(what, next_step=step or f"see 'dvm {args.verb_name} --help'")
@@ -63,7 +63,7 @@ class _Parser(argparse.ArgumentParser):
         known = re.findall(r"[a-z-]+", verb[2])
         near = get_close_matches(verb[1], known, n=1)
         step = f"did you mean dvm {near[0]}?" if near else f"use one of {', '.join(known)}"
-        raise UsageError("unknown verb ", next_step=step)
+        raise UsageError(f"unknown verb {verb[1]!r}", next_step=step)
 
 
 _Options = Callable[[_Parser], None]

@@ -136,7 +136,7 @@ def _by_words(data: Any, starts: Any, lengths: Any) -> Any:
     padded[: len(data)] = data
     # The eight bytes from each place on.
     eights = np.ndarray(len(data) + 1, "<u8", padded, strides=(1,))
-    found = lengths.astype(np.uint64)
+    found = _mixed(lengths.astype(np.uint64))  # or a length could cancel a byte
     rows: Any = slice(None)  # with bytes left
     rest = lengths
     for done in range(0, min(int(lengths.max()), _LONG), 8):

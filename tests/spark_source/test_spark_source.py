@@ -252,7 +252,7 @@ def test_large_files_are_cut_and_small_ones_packed(orders: DeltaBuilder, load: L
         ({"timestampAsOf": "2040-01-01"}, "after the newest version"),
         ({"timestampAsOf": "1999-01-01"}, "does not go back"),
         ({"timestampAsOf": "yesterday"}, "is not a time"),
-        ({"timestampAsOf": "2026-01-02", "timeZone": "Nowhere/Else"}, "is not known"),
+        ({"timestampAsOf": "2026-01-02", "timeZone": "Nowhere/Else"}, "is unknown"),
         ({"columns": "id, nope"}, "no column 'nope'"),
         ({"columns": "id, id"}, "named twice"),
         ({"columns": " "}, "names no column"),
