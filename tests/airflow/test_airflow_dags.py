@@ -132,4 +132,5 @@ def test_one_dag_for_all_errors_secrets_sessions_and_backfills(
     assert (settings["spark.ui.enabled"], settings["spark.driver.bindAddress"]) == ("false", "127.0.0.1")
     three = [f"2026-02-{day:02}T00:00:00+00:00" for day in (3, 4, 5)]
     assert json.loads(backfill) == [True, None, three], "a DAG for backfills has no run of its own"
-    assert unclear.startswith("UsageError count_only must be true or false, not 'yes'"), "it counted as false, and rows were deleted"
+    refused = "UsageError count_only must be true or false, not 'yes'"
+    assert unclear.startswith(refused), "it counted as false, and rows were deleted"
