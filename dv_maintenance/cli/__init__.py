@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 # Not "run it again": an UPDATE that was committed before the interruption would apply twice.
-_STANDS = "commits made before this stand; none is half done"
+_STANDS = "earlier commits stand; no commit is half done"
 _ONLY_THE_REST = "dvm history TABLE lists them; run the command again only for what is left"
 
 
@@ -63,10 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _start_fast() -> None:
-    """Collect garbage rarely, and not at exit: objects that imports create live until then, and searching them again
-    and again takes a tenth of a short command's time. Nor search all installed packages for plugins of pydantic. Nor
-    start NumPy's threads for linear algebra, of which there is none here: they wait for work by asking for it in a
-    loop, for longer than a short command takes. Must precede the import of NumPy.
+    """Settings of a process that runs one short command. To be called before NumPy is imported.
+
+    Garbage is collected rarely, and not at exit: what imports create lives until then, and searching it again and again
+    takes a tenth of the time. Pydantic does not search all installed packages for plugins. NumPy starts no threads for
+    linear algebra, which nothing here uses: they would poll for work longer than a short command runs.
     """
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

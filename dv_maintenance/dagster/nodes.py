@@ -1,8 +1,8 @@
-"""The definitions of a table's assets and checks, each with an op of its own.
+"""The definitions of a table's assets and checks, one op for each.
 
-They are what ``dg.multi_asset`` and ``dg.multi_asset_check`` would make. These infer inputs, types and config schema
-from the function that they decorate, for the op of each table again, which takes three times as long. All ops of a kind
-have the same, and differ in names, keys and texts only.
+They are what ``dg.multi_asset`` and ``dg.multi_asset_check`` would make. The decorators infer inputs,
+types and config schema from a function, again for each table, and take three times as long. Ops of one kind differ only
+in names, keys and texts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import dagster as dg
 
 __all__ = ["checks", "materializable", "observable"]
 
-# The work of an op: its context, and its inputs, none of which has a value.
+# The work of an op, from its context and its inputs, which carry no values.
 Compute = Callable[[Any, Mapping[str, Any]], Iterator[Any]]
 
 _IN: Final = dg.In(dg.Nothing)
@@ -103,7 +103,7 @@ def _schema(config: type[dg.Config] | None) -> Any:
 
 @cache
 def _observation() -> Any:
-    """What makes an asset an observed one. Its name is no public one, so it is taken from an asset of Dagster's own."""
+    """The execution type of observed assets. Dagster does not export it: it is read from an asset."""
     made: dg.AssetsDefinition = dg.multi_observable_source_asset(name="op", specs=[dg.AssetSpec("asset")])(_nothing)
     return made.execution_type
 

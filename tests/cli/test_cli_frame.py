@@ -129,7 +129,7 @@ def test_interrupting_says_what_stands(monkeypatch: pytest.MonkeyPatch, capsys: 
     stop = KeyboardInterrupt()
     again = "Next: dvm history TABLE lists them; run the command again only for what is left"
     fail_with(stop, monkeypatch)
-    stands = "Done so far: commits made before this stand; none is half done"
+    stands = "Done so far: earlier commits stand; no commit is half done"
     assert run(capsys, "health", "t") == (130, "", f"dvm: interrupted. {stands}. {again}\n")
     stop.add_note("2 steps were committed in version 7; not committed: step-3")
     done = "Done so far: 2 steps were committed in version 7; not committed: step-3"
