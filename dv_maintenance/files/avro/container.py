@@ -150,10 +150,10 @@ class _Stream:
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._left = memoryview(b"")
-        self._told = 0
+        self._position = 0
 
     def tell(self) -> int:
-        return self._told
+        return self._position
 
     def read(self, size: int) -> bytes:
         parts: list[memoryview] = []
@@ -165,7 +165,7 @@ class _Stream:
                 self._left = memoryview(piece)
             parts.append(self._left[:size])
             size -= len(parts[-1])
-            self._told += len(parts[-1])
+            self._position += len(parts[-1])
             self._left = self._left[len(parts[-1]) :]
         return b"".join(parts)
 

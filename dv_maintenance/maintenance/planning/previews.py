@@ -33,8 +33,8 @@ _AT_ONCE: Final = 8
 
 def previewed(table: Table, snapshot: Snapshot, plan: MaintenancePlan) -> MaintenancePlan:
     """The plan, with the row groups that its first steps copy, and what they save where they change the codec. Footers
-    and deletion vectors of up to 200 files are read; the other steps do not say. For each pair of codecs, one sample of
-    a few MiB is encoded in both. A step whose files can't be read does not say either: ``apply`` has the error.
+    and deletion vectors of up to 200 files are read; the other steps leave it open. For each pair of codecs, one sample
+    of a few MiB is encoded in both. A step whose files can't be read also leaves it open: ``apply`` raises the error.
     """
     if plan.order_by:
         return plan
@@ -52,13 +52,13 @@ def previewed(table: Table, snapshot: Snapshot, plan: MaintenancePlan) -> Mainte
     except DvMaintenanceError:
         return plan
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        looked = pool.map(lambda task: _looked_into(task, table), tasks)
-        seen = [(task, found) for task, found in zip(tasks, looked, strict=True) if found is not None]
+        found = pool.map(lambda task: _preview_of(task, table), tasks)
+        seen = [(task, each) for task, each in zip(tasks, found, strict=True) if each is not None]
     ratios, known = _ratios(seen, table), {task.id: found for task, found in seen}
-    return replace(plan, steps=tuple(_told(step, known.get(step.id), ratios) for step in plan.steps))
+    return replace(plan, steps=tuple(_with_preview(step, known.get(step.id), ratios) for step in plan.steps))
 
 
-def _looked_into(task: RewriteTask, table: Table) -> Preview | None:
+def _preview_of(task: RewriteTask, table: Table) -> Preview | None:
     from dv_maintenance.engine.parquet.preview import preview
 
     try:
@@ -90,7 +90,7 @@ def _ratios(seen: Iterable[tuple[RewriteTask, Preview]], table: Table) -> Ratios
     return ratios
 
 
-def _told(step: PlanStep, found: Preview | None, ratios: Ratios) -> PlanStep:
+def _with_preview(step: PlanStep, found: Preview | None, ratios: Ratios) -> PlanStep:
     if found is None:
         return step
     recoded = tuple(
