@@ -80,6 +80,7 @@ def deleted(
 
 
 def check(pylance: ModuleType, spark: SparkSession, folder: Path, seed: int, predicates: int, deletes: int) -> None:
+    print(f"seed {seed}")
     random, count, place = Random(seed), Count(), folder / "made"
     make(pylance, spark, place, random)
     # Handed over once, in a session of no special settings.
@@ -101,6 +102,18 @@ def check(pylance: ModuleType, spark: SparkSession, folder: Path, seed: int, pre
         with session_with(spark, settings(random)):
             deleted(pylance, spark, place, folder / f"t{number}", rows, a_condition(), count)
     count.check(seed)
+
+
+def test_a_constant_that_spark_cannot_compute(pylance: ModuleType, spark: SparkSession, tmp_path: Path) -> None:
+    """No row needs its value, but Spark computes it while it plans a DELETE."""
+    count, place = Count(), tmp_path / "made"
+    make(pylance, spark, place, Random(17))
+    rows = read_by_pylance(pylance, spark, place)
+    judged = Judged(spark, LanceTable(Storage(str(place))), lambda: rows, count)
+    keeps = {"spark.sql.ansi.enabled": "true", "spark.sql.legacy.decimal.retainFractionDigitsOnTruncate": "true"}
+    with session_with(spark, keeps):
+        judged.check(["id >= 0 OR wide <=> 12345678901234567890123456789012345678BD"], "")
+    assert (count.errors, count.differences) == (1, [])
 
 
 def test_some_conditions_on_lance(pylance: ModuleType, spark: SparkSession, tmp_path: Path) -> None:
