@@ -13,6 +13,7 @@ import pytest
 from aged import DAY, age, clock, own_files, rows
 
 from dv_maintenance.cli import main
+from dv_maintenance.errors import ConflictError
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.guard import VacuumGuard
@@ -99,6 +100,38 @@ def test_a_version_without_its_files_stays_aside(table: Path, pylance: ModuleTyp
     assert opened(table).undelete().held == {}
     assert versions(pylance, table) == {1, 2, 3, 4, 5}
     assert len(rows(pylance, table, 1)) == 100
+
+
+def test_a_vacuum_takes_versions_that_were_just_put_back(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the last listing and the read of a manifest. Without it a version is gone: no file is missed."""
+    opened(table).vacuum(guard=ASIDE)
+    before, real, taken = files(table), Storage.get, []
+
+    def get(storage: Storage, path: str) -> bytes:
+        if path.startswith("_versions/") and path not in before and (table / path).exists():
+            (table / path).unlink()
+            taken.append(path)
+        return real(storage, path)
+
+    monkeypatch.setattr(Storage, "get", get)
+    assert opened(table).undelete().files > 8
+    assert len(taken) == 4
+    assert files(table) & set(taken) == set()
+
+
+def test_a_vacuum_takes_files_of_versions_that_were_just_put_back(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(table).vacuum(guard=ASIDE)
+    real = returning.LanceReturning.settle
+
+    def settle(rules: returning.LanceReturning, paths: list[str]) -> None:
+        for path in paths:
+            if path.startswith("_deletions/"):
+                (table / path).unlink()
+        real(rules, paths)
+
+    monkeypatch.setattr(returning.LanceReturning, "settle", settle)
+    with pytest.raises(ConflictError, match="version 4 was restored, but a concurrent vacuum deleted"):
+        opened(table).undelete()
 
 
 def test_manifests_that_would_break_the_table_stay_aside(

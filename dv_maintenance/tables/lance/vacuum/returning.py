@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import ConflictError, DvMaintenanceError
 from dv_maintenance.tables.lance.layout import DATA, DELETIONS
+from dv_maintenance.tables.lance.log.history import manifests
 from dv_maintenance.tables.lance.log.manifest import Manifest, parse_fragment
 from dv_maintenance.tables.lance.log.versions import VERSIONS, VersionFile, all_versions, read_manifest, version_file
 from dv_maintenance.tables.lance.vacuum.expired import FOLDERS, INDICES
@@ -50,17 +51,20 @@ class LanceReturning:
         return (0, 0) if file is None else (1, -file.version)
 
     def settle(self, paths: Sequence[str]) -> None:
-        """Check that no concurrent vacuum deleted files of the restored versions. Raises ConflictError."""
+        """Check that no concurrent vacuum deleted files of the restored versions that still exist. Raises
+        ConflictError.
+        """
         files = [file for path in paths if (file := _version(path)) is not None]
         if not files:
             return
         there = {info.path for folder in FOLDERS for info in self.storage.list(folder)}
-        for file in files:
-            if file.path in there and not _has_all(read_manifest(self.storage, file), there):
+        # A vacuum may take a manifest at any time, also one that was just listed: then its version is gone, too.
+        for manifest in manifests(self.storage, [file for file in files if file.path in there], 1):
+            if not _has_all(manifest, there):
                 raise ConflictError(
-                    f"version {file.version} was restored, but a concurrent vacuum deleted some of its files",
+                    f"version {manifest.version} was restored, but a concurrent vacuum deleted some of its files",
                     table=self.storage.uri,
-                    version=file.version,
+                    version=manifest.version,
                     done=f"{len(paths)} files were restored",
                     next_step="let the next vacuum delete that version again; do not run vacuum during undelete",
                 )
