@@ -6,6 +6,7 @@ starts only if there is something to rewrite. The commit protects the table, no 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -94,8 +95,8 @@ class _Rewrites(OnSpark, _Table):
     def _on_engine(self, context: Any, on: _On) -> Outcome:
         return self.on_engine(context, lambda engine: self.work(on, engine))
 
-    def work(self, on: _On, engine: EngineOf) -> Outcome:
-        raise NotImplementedError
+    @abstractmethod
+    def work(self, on: _On, engine: EngineOf) -> Outcome: ...
 
 
 class DvOptimizeOperator(_Rewrites):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -131,14 +132,14 @@ class _Watch(BaseEventTrigger):
         if store is not None:
             await store.aset(_STATE, {"cursor": Cursor(states).to_json(), "fired": dict(fired)})
 
-    def _tables(self, options: Mapping[str, str]) -> list[WatchedTable]:
-        raise NotImplementedError
+    @abstractmethod
+    def _tables(self, options: Mapping[str, str]) -> list[WatchedTable]: ...
 
-    def _event(self, found: list[dict[str, Any]]) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _event(self, found: list[dict[str, Any]]) -> dict[str, Any]: ...
 
-    def _name(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def _name(self) -> str: ...
 
 
 class DvTrigger(_Watch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
@@ -12,11 +13,11 @@ from dv_maintenance.testing.faults import Fault
 __all__ = ["DISK", "LOCAL_STORE", "REMOTE", "Errors"]
 
 
-class Errors:
+class Errors(ABC):
     """The errors of one kind of storage."""
 
-    def of(self, fault: Fault) -> Exception:
-        raise NotImplementedError
+    @abstractmethod
+    def of(self, fault: Fault) -> Exception: ...
 
 
 class _Disk(Errors):
