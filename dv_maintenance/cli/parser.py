@@ -141,6 +141,10 @@ def _access(verb: _Parser) -> None:
 
 def _policy(verb: _Parser) -> None:
     verb.add_argument("--policy", metavar="FILE", help="policy in YAML; without it, the defaults apply")
+    _overrides(verb, "override (repeatable)")
+
+
+def _overrides(verb: _Parser, help: str) -> None:
     verb.add_argument(
         "--set",
         type=pair,
@@ -148,7 +152,7 @@ def _policy(verb: _Parser) -> None:
         default=[],
         dest="overrides",
         metavar="K=V",
-        help="override (repeatable)",
+        help=help,
     )
 
 
@@ -299,15 +303,7 @@ def simulate(verb: _Parser) -> None:
         "--since", type=duration, default=30 * 86_400_000, metavar="30d", help="how far to go back (default: 30d)"
     )
     verb.add_argument("--policy", action="append", default=[], metavar="FILE", help="a policy in YAML (repeatable)")
-    verb.add_argument(
-        "--set",
-        type=pair,
-        action="append",
-        default=[],
-        dest="overrides",
-        metavar="K=V",
-        help="set a key in all of these policies (repeatable)",
-    )
+    _overrides(verb, "set a key in all of these policies (repeatable)")
     verb.add_argument("-o", "--output", metavar="FILE.svg", help="draw the costs as a picture")
 
 

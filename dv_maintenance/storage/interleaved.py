@@ -17,20 +17,20 @@ _PATIENCE: Final = 0.1  # seconds after which a waiting thread looks whether any
 
 
 class _Item(Generic[T]):
-    __slots__ = ("error", "value")
+    __slots__ = ("value",)
 
-    def __init__(self, value: T | None, error: BaseException | None = None) -> None:
-        self.value, self.error = value, error
+    def __init__(self, value: T) -> None:
+        self.value = value
 
 
 def interleaved(sources: Sequence[Iterable[T]], threads: int) -> Iterator[T]:
     """What the sources yield, in any order, each source read by a thread. Memory is bounded: threads wait for the
     caller. The first error of a source is raised here, and ends the others.
     """
-    found: Queue[_Item[T] | None] = Queue(_AHEAD * threads)
+    found: Queue[_Item[T] | BaseException | None] = Queue(_AHEAD * threads)
     stopped = Event()
 
-    def put(item: _Item[T] | None) -> None:
+    def put(item: _Item[T] | BaseException | None) -> None:
         while not stopped.is_set():
             with suppress(Full):
                 found.put(item, timeout=_PATIENCE)
@@ -43,7 +43,7 @@ def interleaved(sources: Sequence[Iterable[T]], threads: int) -> Iterator[T]:
                 if stopped.is_set():
                     return
         except BaseException as error:  # noqa: BLE001 - raised where the caller waits
-            put(_Item(None, error))
+            put(error)
         else:
             put(None)
 
@@ -56,10 +56,10 @@ def interleaved(sources: Sequence[Iterable[T]], threads: int) -> Iterator[T]:
                 item = found.get()
                 if item is None:
                     left -= 1
-                elif item.error is not None:
-                    raise item.error
+                elif isinstance(item, _Item):
+                    yield item.value
                 else:
-                    yield item.value  # type: ignore[misc]
+                    raise item
         finally:
             stopped.set()
             pool.shutdown(cancel_futures=True)

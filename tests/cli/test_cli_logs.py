@@ -58,11 +58,11 @@ def test_a_lost_attempt_says_why(
 ) -> None:
     real, lost = Storage.create, []
 
-    def create(storage: Storage, path: str, *rest: object, **options: object) -> object:
+    def create(storage: Storage, path: str, data: bytes, *, staging: str | None = None) -> None:
         if "_delta_log" in path and not lost:
             lost.append(path)
             raise FileExistsAlreadyError(path)
-        return real(storage, path, *rest, **options)  # type: ignore[arg-type]
+        real(storage, path, data, staging=staging)
 
     monkeypatch.setattr(Storage, "create", create)
     said = purge(table, capsys, "-v")

@@ -59,7 +59,7 @@ def test_a_purge_of_nothing_says_what_its_plan_would_and_starts_no_engine(table:
 
 
 def no_engine() -> LocalEngine:
-    raise AssertionError("there is no work")
+    raise AssertionError("no engine is needed: no work is due")
 
 
 def test_a_job_that_is_not_due_says_so(table: Table) -> None:
