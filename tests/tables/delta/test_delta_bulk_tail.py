@@ -275,6 +275,20 @@ def test_large_logs_are_read_by_columns(tmp_path: Path, monkeypatch: pytest.Monk
     assert load_snapshot(log.storage).files.num_rows == 4000
 
 
+def test_after_a_checkpoint_smaller_commits_are_read_by_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those are parsed while the checkpoint is decoded."""
+    log = RawLog(tmp_path)
+    log.start(add("a"), add("b"))
+    log.commit(1, remove("a"), *(add(f"part-{number:03d}-{'x' * 200}.parquet") for number in range(60)))
+    expected = load_snapshot(log.storage).files
+    log.parquet(f"{0:020d}.checkpoint.parquet", PROTOCOL, metadata(), add("a"), add("b"))
+    log.put("_last_checkpoint", '{"version":0,"size":4}')
+    monkeypatch.setattr(replay, "read_commits", None)
+    assert load_snapshot(log.storage).files.equals(expected)
+
+
 def test_a_large_commit_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts end anywhere, even before the first line does."""
     log = RawLog(tmp_path)

@@ -47,6 +47,9 @@ _ALL_REMOVE: Final = tuple(REMOVE_TYPES)
 # Bytes of a commit, on average, from which on columns are faster. Of many small commits most actions are superseded by
 # later ones, and never become columns in a dict of the last.
 BULK: int = 1 << 18
+# After a checkpoint, smaller commits become columns, too: few of their actions are superseded, and Arrow parses them
+# without Python's lock while the checkpoint is decoded.
+_BULK_AFTER_CHECKPOINT: Final = 1 / 16
 # Batches, after which the memory of those before goes back to the system.
 _RELEASED: Final = 16
 TOMBSTONE_COLUMNS: Final = ("path", "deletionVector", "deletionTimestamp", "size", "dataChange")
@@ -174,7 +177,8 @@ def replay(storage: Storage, segment: LogSegment, *, adds: Sequence[str] = (), r
 def _newer(
     storage: Storage, commits: Sequence[CommitFile], adds: Sequence[str], removes: Sequence[str], *, keyed: bool
 ) -> Newer:
-    if commits and sum(file.size for file in commits) >= BULK * len(commits):
+    enough = BULK * (_BULK_AFTER_CHECKPOINT if keyed else 1)
+    if commits and sum(file.size for file in commits) >= enough * len(commits):
         from dv_maintenance.tables.delta.log.bulk_tail import bulk_tail
 
         found = bulk_tail(storage, commits, adds, removes, keyed=keyed)
