@@ -50,8 +50,8 @@ def rewrite(
     Every call writes new files. After a failure it deletes them, as far as the storage allows.
 
     on_rows : called with the live rows read so far, after each batch; not for fragments of a Lance table.
-    spare : whether another core is free, asked before each source. If so, a separate thread decodes the source, and
-        memory holds one more row group.
+    spare : whether another core is free, asked after each batch. If so, a separate thread decodes the rest of the
+        source, and memory holds one more row group.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def rewrite(
                     footer, origins = _encodings(reader)
                     groups += 0 if footer is None else footer.num_row_groups
                     copies = writer.examine(source, reader)
-                    with closing(_units(reader, writer, copies, ahead=spare())) as units:
+                    with closing(_units(reader, writer, copies, spare)) as units:
                         for unit in units:
                             if isinstance(unit, int):
                                 assert copies is not None, "a row group to be copied is one of them"
@@ -122,12 +122,15 @@ def rewrite(
 
 
 def _units(
-    reader: Reader, writer: RollingWriter, copies: Copies | None, *, ahead: bool
+    reader: Reader, writer: RollingWriter, copies: Copies | None, spare: Callable[[], bool]
 ) -> Generator[pa.RecordBatch | int, None, None]:
     """The live rows of a source in its order; instead of them the number of each row group to be copied."""
     if copies is None or not isinstance(reader, SourceReader):
         batches = reader.batches()
-        yield from read_ahead(batches) if ahead else batches
+        for batch in batches:
+            yield batch
+            if spare():
+                yield from read_ahead(batches)
     else:
         # Copying reads the same file, which only one thread may use.
         yield from reader.units(lambda number: number in copies.numbers and writer.takes(copies))

@@ -16,6 +16,7 @@ from dv_maintenance.engine.ahead import read_ahead
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DamagedTableError
 
+DELETED = [0, 699, 701, *range(1400, 2100), 4999]
 ROWS = pa.table({"id": pa.array(range(5000)), "text": [f"{row % 7}" for row in range(5000)]})
 
 
@@ -74,28 +75,49 @@ def test_nobody_reads_once_it_is_closed() -> None:
 @pytest.mark.parametrize("tasks", [1, 2])
 def test_a_task_gets_a_second_thread_if_one_is_free(lake: Any, monkeypatch: pytest.MonkeyPatch, tasks: int) -> None:
     used = []
-    all_asked = threading.Barrier(tasks)
+    all_decoded = threading.Barrier(tasks)
 
     def counted(items: Iterator[Any]) -> Iterator[Any]:
         used.append(threading.current_thread().name)
         return read_ahead(items)
 
-    def units(*args: Any, **ahead: bool) -> Any:
-        all_asked.wait(10)  # so that none is done before the other has asked for a free core
-        return usual(*args, **ahead)
+    def units(*args: Any) -> Any:
+        yield from usual(*args)
+        all_decoded.wait(10)  # so that none is done, and leaves a core free, while the other still decodes
 
     usual = rewriting._units
     monkeypatch.setattr(rewriting, "read_ahead", counted)
     monkeypatch.setattr(rewriting, "_units", units)
     source = lake.write(ROWS, row_group_size=700)
-    deleted = [0, 699, 701, *range(1400, 2100), 4999]
-    task = lake.task([replace(source, dv=lake.dv(deleted))], ROWS.schema)
+    task = lake.task([replace(source, dv=lake.dv(DELETED))], ROWS.schema)
     wanted = [replace(task, id=f"{number}") for number in range(tasks)]
     results = LocalEngine(threads=2).run(wanted)
     assert len(used) == (1 if tasks == 1 else 0)
     for result in results:
-        assert (result.rows_written, result.rows_purged) == (5000 - len(deleted), len(deleted))
-    kept = ROWS.filter(pa.array([row not in set(deleted) for row in range(5000)]))
+        assert (result.rows_written, result.rows_purged) == (5000 - len(DELETED), len(DELETED))
+    check_outputs(lake)
+
+
+@pytest.mark.parametrize("busy", [0, 1, 3, 100])
+def test_a_core_may_become_free_in_the_middle_of_a_source(lake: Any, busy: int) -> None:
+    """``busy``: batches until then."""
+    answers: list[bool] = []
+
+    def spare() -> bool:
+        answers.append(len(answers) >= busy)
+        return answers[-1]
+
+    source = lake.write(ROWS, row_group_size=700)
+    task = lake.task([replace(source, dv=lake.dv(DELETED))], ROWS.schema)
+    result = rewriting.rewrite(task, spare=spare)
+    assert result.rows_written == 5000 - len(DELETED)
+    assert len(answers) == min(busy + 1, 7)  # nobody asks once a thread reads ahead
+    check_outputs(lake)
+
+
+def check_outputs(lake: Any) -> None:
+    kept = ROWS.filter(pa.array([row not in set(DELETED) for row in range(5000)]))
+    assert lake.outputs()
     for path in lake.outputs():
         assert pq.read_table(path).equals(kept)
 
