@@ -9,7 +9,7 @@ __all__ = ["FORMAT"]
 FORMAT = TableFormat(
     name="paimon",
     title="Paimon",
-    # No folder name is unique to Paimon. A schema file is, with or without snapshots.
+    # No folder name is unique to Paimon, but its schema files are. A table without snapshots has one, too.
     marker="schema",
     marker_file=r"schema-\d+",
     open=at_root("dv_maintenance.tables.paimon.table:PaimonTable"),

@@ -1,7 +1,7 @@
-"""Table options that decide how a table is read, and tables that this package can't read.
+"""Table options that decide how a table is read, and checks that refuse tables which this package can't read.
 
-Source: CoreOptions of Paimon 2.1. Options that change what a reader sees are named below; all others only change how
-data is written.
+Source: CoreOptions of Paimon 2.1. The options that change what a reader sees are named below. All other options only
+change how data is written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dv_maintenance.tables.paimon.rows.types import DataType
 __all__ = ["POSTPONE_BUCKET", "Options", "check_known_kind", "check_nanoseconds", "check_rows_readable", "delete_ratio"]
 
 POSTPONE_BUCKET: Final = -2
-"""Bucket of rows that readers do not see until a compaction moves them to a real bucket."""
+"""Bucket number of rows that readers do not see until a compaction moves them to a real bucket."""
 
 _NEXT: Final = "read it with Paimon itself, for example through its Spark connector"
 _KINDS: Final = frozenset({"table", "materialized-table"})
@@ -53,10 +53,10 @@ class Options:
 
     @property
     def hides_level_0(self) -> bool:
-        """Whether a batch reader skips level 0, and reads the files above it one by one, without merging.
+        """Whether a batch reader skips level 0, and reads the files above it without merging.
 
-        With deletion vectors, these name every replaced row, whatever the merge engine is. With first-row, only the
-        first row of a key gets above level 0.
+        With deletion vectors, these name every replaced row above level 0, whatever the merge engine is. With the merge
+        engine first-row, only the first row of a key gets above level 0.
         """
         if self.deletion_vectors:
             return self.primary_key and not self.flag("deletion-vectors.merge-on-read")
@@ -73,8 +73,8 @@ class Options:
 
 
 def delete_ratio(options: Options) -> float:
-    """The share of deleted rows above which Paimon's own compaction picks a file of an append table. An invalid option
-    counts as the default.
+    """The share of deleted rows above which Paimon's own compaction picks a file of an append table. If the option is
+    invalid, the default applies.
     """
     try:
         found = float(options.values.get("compaction.delete-ratio-threshold", _DELETE_RATIO))
@@ -84,11 +84,11 @@ def delete_ratio(options: Options) -> float:
 
 
 def check_known_kind(schema: Schema, table: str) -> None:
-    """Refuse a table of a kind that has no snapshots of files.
+    """Refuse a table of a kind that keeps no snapshots of its files.
 
     Raises
     ------
-    UnsupportedFeatureError : names the kind.
+    UnsupportedFeatureError : the message names the kind.
     """
     kind = schema.options.get("type", "table").strip().lower()
     if kind not in _KINDS:
@@ -100,11 +100,11 @@ def check_known_kind(schema: Schema, table: str) -> None:
 
 
 def check_rows_readable(schema: Schema, table: str, version: int) -> None:
-    """Refuse tables whose rows are not simply the rows of their files without those that deletion vectors name.
+    """Refuse tables whose live rows are not simply the rows of their files minus those that deletion vectors name.
 
     Raises
     ------
-    RefusedError : with the reason.
+    RefusedError : the message has the reason.
     """
     options = Options(schema.options, bool(schema.primary_keys))
     reason = None
@@ -112,11 +112,11 @@ def check_rows_readable(schema: Schema, table: str, version: int) -> None:
         reason = (
             "its level 0 is merged on read (deletion-vectors.merge-on-read), which this release does not support"
             if options.deletion_vectors
-            else "without deletion vectors the files of a primary-key table are merged on read, which this "
+            else "without deletion vectors, the files of a primary-key table are merged on read, which this "
             "release does not support"
         )
     elif found := next((name for name in _OTHER_READS if options.primary_key and options.flag(name)), None):
-        reason = f"a primary-key table with {found} is read in another way, which this release does not support"
+        reason = f"a primary-key table with {found} is read differently, which this release does not support"
     elif schema.options.get("scan.fallback-branch"):
         reason = "missing partitions are read from another branch (scan.fallback-branch)"
     elif options.flag("query-auth.enabled"):
@@ -132,12 +132,12 @@ def check_rows_readable(schema: Schema, table: str, version: int) -> None:
 
 
 def check_nanoseconds(schema: Schema, file_format: str, table: str, version: int) -> None:
-    """Refuse nanosecond columns that would lose precision. Parquet stores them as INT96, which is read to the
-    microsecond, and Avro has no nanoseconds. Partition values are read to the microsecond, too.
+    """Refuse nanosecond columns that would lose precision. Parquet stores them as INT96, which is read with microsecond
+    precision, and Avro has no nanoseconds. Partition values are read with microsecond precision, too.
 
     Raises
     ------
-    RefusedError : names the columns.
+    RefusedError : the message names the columns.
     """
     exact = [
         each.name

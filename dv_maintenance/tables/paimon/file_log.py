@@ -1,7 +1,7 @@
-"""What each snapshot of a Paimon table did to the live files (``FileLogTable.file_log``).
+"""How each snapshot of a Paimon table changed the live files (``FileLogTable.file_log``).
 
-Walks from the snapshot backwards. Its live files are known; the delta of each commit, taken back, gives those of the
-commit before. Deletion vectors (DVs) come from comparing index manifests, which are whole states.
+Walks backwards from a snapshot with known live files. Undoing the delta of each commit gives the live files of its
+predecessor. Changes of deletion vectors (DVs) follow from comparing index manifests, which hold the whole state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["file_log"]
 
-# Snapshots in memory at once, with all their DVs.
+# Number of snapshots in memory at once, with all their DVs.
 _BATCH: Final = 16
 
 # Partition, bucket and name of a data file.
@@ -47,7 +47,7 @@ class _Version:
     """A commit.
 
     delta : its entries.
-    dvs : of the files that it changed, and of those whose DV it changed: the DVs before and after.
+    dvs : DVs before and after the commit, for each file that it changed and each file whose DV it changed.
     """
 
     file: SnapshotFile
@@ -57,7 +57,7 @@ class _Version:
 
 
 def file_log(storage: Storage, snapshot: PaimonSnapshot, since: int) -> FileLog:
-    """See ``FileLogTable.file_log``. A snapshot whose predecessor has expired is left out: its new deletion vectors are
+    """See ``FileLogTable.file_log``. Omits a snapshot if its predecessor has expired: its new deletion vectors are
     unknown.
     """
     layout = table_layout(storage)
@@ -82,8 +82,8 @@ def file_log(storage: Storage, snapshot: PaimonSnapshot, since: int) -> FileLog:
 
 
 def _chain(layout: Layout, newest: SnapshotFile, since: int) -> list[SnapshotFile | None]:
-    """The snapshot, and some before it without a gap up to the newest one before ``since``, newest first. ``None``
-    stands for the state before the first snapshot.
+    """The snapshot and some of its predecessors without a gap, newest first. The chain ends at the first one found that
+    is older than ``since``. ``None`` stands for the state before the first snapshot.
     """
 
     def read(version: int) -> SnapshotFile | None:
@@ -108,12 +108,12 @@ def _chain(layout: Layout, newest: SnapshotFile, since: int) -> list[SnapshotFil
 
 
 def _versions(reader: SnapshotReader, chain: Sequence[SnapshotFile | None]) -> list[_Version]:
-    """The commits of a chain, but for the last of it, which the one before is compared with."""
+    """The commits of a chain, except its last element, which only serves for comparison."""
     layout, partitions, options = reader.layout, reader.partitions, reader.options
     files = [file for file in chain if file is not None]
     indices = {file.index_manifest: file for file in files}
 
-    # Side by side; partitions are numbered by one thread.
+    # Threads read side by side, each with its own numbers of partitions. Only this thread translates them.
     def delta(file: SnapshotFile) -> tuple[pa.Table, Partitions]:
         own = Partitions(partitions.fields, partitions.options)
         return delta_entries(layout, file, own), own
@@ -129,7 +129,7 @@ def _versions(reader: SnapshotReader, chain: Sequence[SnapshotFile | None]) -> l
     read = in_parallel(layout.storage, files[: len(chain) - 1], delta)
     versions = []
     for file, before, (entries, own) in zip(chain, chain[1:], read, strict=False):
-        assert file is not None  # only the last one is
+        assert file is not None  # only the last one may be None
         codes = int64s([partitions.code(each.row) for each in own.found])
         at = entries.schema.get_field_index("partition")
         entries = entries.set_column(at, entries.schema.field(at), codes.take(entries["partition"].combine_chunks()))
@@ -150,9 +150,9 @@ def _versions(reader: SnapshotReader, chain: Sequence[SnapshotFile | None]) -> l
 def _concerned(
     entries: pa.Table, olds: Dvs, news: Dvs, together: bool
 ) -> dict[_Key, tuple[DvEntry | None, DvEntry | None]]:
-    """The DVs before and after a commit, of files that it changed or whose DV it changed.
+    """The DVs before and after a commit, for each file that it changed and each file whose DV it changed.
 
-    together : whether files of a bucket may hold the same rows: then of all files of its bucket.
+    together : whether several files of a bucket may hold the same rows. Then all files of these buckets are included.
     """
     keys = set(zip(*(entries[name].to_pylist() for name in ("partition", "bucket", "file_name")), strict=True))
     if olds is not news:
@@ -169,13 +169,17 @@ def _place(dv: DvEntry | None) -> tuple[str, int] | None:
 
 # -- rows ------------------------------------------------------------------------------------------------------------
 
-# By the number of a name: its file, and the bytes of all files that hold its rows.
+# Number of a name -> its file, and the total bytes of all files that hold its rows.
 _Logical = dict[int, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One row of a log; ``file``: its number. ``version``: of the commit."""
+    """One row of a log.
+
+    version : version of the commit.
+    file : number of the file.
+    """
 
     version: int
     added: bool
@@ -185,10 +189,10 @@ class _Row:
 
 
 class _Walk:
-    """The live files, from those of the snapshot backwards.
+    """The live files, walking backwards from those of the snapshot.
 
-    The entries of all commits are in one table. Files have numbers, and so have their names (partition, bucket and
-    name): a file that changes its level is another file of the same name.
+    The entries of all commits are in one table. Files have numbers. Their names (partition, bucket and name) have
+    numbers of their own: a file that changes its level becomes another file of the same name.
     """
 
     def __init__(
@@ -204,13 +208,13 @@ class _Walk:
         self.entries = pa.concat_tables(parts).combine_chunks()
         self.begin = live.num_rows
         names = _names(self.entries).dictionary_encode()
-        # Of each entry its file, of each file an entry and its name.
+        # For each entry its file. For each file one of its entries, and its name.
         self.files = numbers(identities(self.entries).dictionary_encode().indices)
         _, self.entry_of = np.unique(self.files, return_index=True)
         self.name_of = numbers(names.indices)[self.entry_of]
         self.sizes = _column(self.entries, "size")[self.entry_of]
         self.seen = flags(visible(self.entries, self.options))[self.entry_of]
-        # Of each name the file that is live, or -1; and its partition and bucket.
+        # For each name its live file, or -1; and its partition and bucket.
         self.live = np.full(len(names.dictionary), -1)
         self.live[self.name_of[self.files[: live.num_rows]]] = self.files[: live.num_rows]
         self.place_of = np.zeros(len(names.dictionary), np.int64)
@@ -236,10 +240,10 @@ class _Walk:
         return self._table(rows)
 
     def _taken_back(self, version: _Version, added: set[int], deleted: set[int]) -> Iterator[_Row]:
-        """The rows of a commit. Takes it back."""
+        """Undo a commit. Yields its rows of the log."""
         dvs = {name: both for key, both in version.dvs.items() if (name := self.name_of_key[key]) is not None}
         after = self._logical(dvs)
-        # A file that comes and goes in one commit was never live.
+        # A file that one commit both adds and deletes was never live.
         for file in added - deleted:
             if self.live[self.name_of[file]] == file:
                 self.live[self.name_of[file]] = -1
@@ -256,7 +260,7 @@ class _Walk:
                 yield _Row(version.file.id, True, *after[name], new)
 
     def _alike(self, old: tuple[int, int] | None, new: tuple[int, int] | None) -> bool:
-        """Whether a file of a name is the same one, though its level may differ."""
+        """Whether two files of one name are the same file, even if their levels differ."""
         if old is None or new is None or old == new:
             return old == new
         places = self.entries["external_path"]
@@ -264,7 +268,7 @@ class _Walk:
         return old[1] == new[1] and was.equals(now)
 
     def _logical(self, names: Collection[int]) -> _Logical:
-        """The files of a snapshot among these names; with data evolution, in their buckets."""
+        """The live files that have these names; with data evolution, all live files of their buckets."""
         if not self.options.data_evolution:
             files = [(name, file) for name in names if (file := int(self.live[name])) >= 0]
             return {name: (file, int(self.sizes[file])) for name, file in files if self.seen[file]}
@@ -300,12 +304,14 @@ class _Walk:
         wrong = pc.greater(table["deleted_rows"], table["physical_rows"])
         if pc.any(wrong).as_py():
             row = table.filter(wrong).slice(0, 1).to_pylist()[0]
-            message = f"{row['path']} has {row['physical_rows']} rows, its deletion vector names {row['deleted_rows']}"
+            message = (
+                f"{row['path']} has {row['physical_rows']} rows, but its deletion vector names {row['deleted_rows']}"
+            )
             raise placed(self.layout, DamagedTableError(message), first + row["commit"])
         return table
 
     def _counted(self, rows: list[_Row]) -> list[_Row]:
-        """With cardinalities that only index files have (writers before 1.0)."""
+        """Add cardinalities that the index manifest lacks (writers before 1.0), counted from the index files."""
         unknown: dict[int, list[DvEntry]] = defaultdict(list)
         for row in rows:
             if row.dv is not None and row.dv.cardinality is None:
@@ -317,7 +323,7 @@ class _Walk:
 
 
 def _names(entries: pa.Table) -> pa.StringArray:
-    """Partition, bucket and name as one text, as of a DV's data file."""
+    """Partition, bucket and name of each entry as one text. They identify a DV's data file."""
     columns = [entries[name].cast(pa.string()).combine_chunks() for name in ("partition", "bucket", "file_name")]
     return pc.binary_join_element_wise(*columns, text("/"))
 

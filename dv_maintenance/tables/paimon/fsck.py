@@ -1,7 +1,7 @@
 """Files that readers of a Paimon table open besides its manifests, and how to repair the table if one is missing.
 
-Manifests, their lists and the index manifest were read for the snapshot. Names of extra files (file indexes) are not
-kept in a snapshot and not looked for.
+Manifests, manifest lists and the index manifest were already read for the snapshot. A loaded snapshot does not keep the
+names of extra files (file indexes), so these are not checked.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = ["needed_files", "remedies"]
 
 
 def needed_files(snapshot: PaimonSnapshot) -> pa.Table:
-    """Data files, those that wait for a compaction, and index files: of DVs that readers apply, and of others."""
+    """Data files, files that wait for a compaction, index files with DVs that readers apply, and other index files."""
     files, parts, hidden = snapshot.files, snapshot.parts, snapshot.hidden
     paths = combined(files["path"])
     of = combined(parts[PARTS_OF]) if parts.num_rows else strings([])
-    # If several files hold the same rows, the size in `files` is their total.
+    # If several files together hold the same rows, the size in `files` is their total.
     alone = row_numbers(np.flatnonzero(~flags(pc.is_in(paths, value_set=of))))
     whole = files.take(alone)
     anchors = pc.index_in(of, value_set=paths).cast(pa.int64())

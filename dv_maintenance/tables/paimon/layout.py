@@ -1,6 +1,6 @@
 """The folders and file names of a table.
 
-Format: directory layout of Paimon's file store. A branch has schemas, snapshots and tags of its own, and shares data,
+Format: directory layout of Paimon's file store. A branch has its own schemas, snapshots and tags. It shares data files,
 manifests and index files with the table that it branched off.
 """
 
@@ -22,15 +22,15 @@ CHANGELOG: Final = "changelog"
 MANIFEST: Final = "manifest"
 INDEX: Final = "index"
 _BRANCH: Final = re.compile(r"(.+)/branch/branch-([^/]+)")
-_NUMBER: Final = 18  # most digits of an id
+_NUMBER: Final = 18  # maximum number of digits of an id
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The paths of one branch, relative to the table's root.
 
-    storage : of the table's root.
-    branch : ``None`` is the main branch.
+    storage : storage of the table's root.
+    branch : its name; ``None`` for the main branch.
     """
 
     storage: Storage
@@ -50,7 +50,7 @@ class Layout:
         return f"{self.own}{SNAPSHOT}/snapshot-{version}"
 
     def changelog(self, version: int) -> str:
-        """The changelog of a snapshot, which may outlive it."""
+        """The changelog of a snapshot, which may outlive the snapshot."""
         return f"{self.own}{CHANGELOG}/changelog-{version}"
 
     def schema(self, schema_id: int) -> str:
@@ -64,10 +64,10 @@ class Layout:
 
         Raises
         ------
-        StorageError : the listing lacks an existing schema, as in an eventually consistent store.
+        StorageError : the listing lacks an existing schema, as may happen in an eventually consistent store.
         """
         found = [number for name in self.names(SCHEMA) if (number := numbered(name, "schema-")) is not None]
-        # An existing table must not be reported as missing, because that error is not retried.
+        # Do not report an existing table as missing: callers do not retry that error.
         if not found and self.storage.exists(self.schema(0)):
             raise StorageError(
                 f"the store's listing of {self.own}{SCHEMA} lacks an existing schema",
@@ -86,7 +86,7 @@ class Layout:
 
 
 def table_layout(storage: Storage) -> Layout:
-    """The layout of the table or branch whose folder is ``storage``."""
+    """The layout of the table or branch in the folder ``storage``."""
     match = _BRANCH.fullmatch(storage.uri)
     if match is None:
         return Layout(storage)
@@ -94,7 +94,7 @@ def table_layout(storage: Storage) -> Layout:
 
 
 def numbered(name: str, prefix: str) -> int | None:
-    """The number after the prefix of a file name; ``None`` if the name has another form.
+    """The number after the prefix of a file name; ``None`` if the name does not have this form.
 
     >>> numbered("snapshot-12", "snapshot-"), numbered("snapshot-12.tmp", "snapshot-"), numbered("LATEST", "snapshot-")
     (12, None, None)

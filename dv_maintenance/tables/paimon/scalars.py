@@ -1,4 +1,4 @@
-"""Arrow scalars from Python values, without pandas: see ``files.arrays`` for why."""
+"""Arrow scalars from Python values, without pandas. See ``files.arrays`` for the reason."""
 
 from __future__ import annotations
 

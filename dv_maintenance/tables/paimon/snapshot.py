@@ -26,7 +26,7 @@ from dv_maintenance.tables.paimon.rows.partitions import Partition, Partitions
 from dv_maintenance.tables.paimon.rows.warnings import index_garbage, last_compaction, snapshots_kept, when
 from dv_maintenance.units import format_size
 
-# An entry of the index manifest.
+# Approximate bytes in memory of an index manifest entry.
 _DV_BYTES: Final = 400
 
 __all__ = ["PaimonSnapshot", "load_snapshot", "schema_at", "snapshot_file"]
@@ -37,13 +37,13 @@ class PaimonSnapshot(Snapshot):
     """One snapshot of a Paimon table.
 
     files : the live files that a batch reader opens, schema ``files.FILES``.
-    properties : the options of the newest schema.
-    file : the snapshot's own file; ``None`` before the first snapshot.
+    properties : options of the newest schema.
+    file : content of the snapshot file; ``None`` before the first snapshot.
     table_schema : the schema file that ``schema`` comes from.
-    hidden : the other live files, same schema (level 0 of a primary-key table with deletion vectors, and rows without a
-        bucket yet).
+    hidden : live files that a batch reader skips, same schema as ``files``: level 0 if readers skip it, and files of
+        rows that have no bucket yet.
     parts : with data evolution, the files that together hold the rows of one of ``files``, see ``evolution.grouped``.
-    live : the live files in the form of manifests.
+    live : the live files in the form of manifest entries.
     index : the index manifest, with the cardinality of every DV of a live file.
     partitions : by their number in ``files``.
     dangling : DVs of files that are not live, which no reader applies.
@@ -73,17 +73,17 @@ def load_snapshot(
 ) -> PaimonSnapshot:
     """Load the table at a snapshot.
 
-    version : also one that only a tag kept, with the columns of that time; by default the newest snapshot with the
-        current columns, as in Paimon's readers.
-    known : an earlier snapshot of the same table, which saves reads.
+    version : a snapshot, even one that only a tag keeps, with the columns of that time. By default, the newest snapshot
+        with the current columns, as in Paimon's readers.
+    known : an earlier snapshot of the same table, to save reads.
 
-    Reads the manifests. Reads index files only if the manifest does not record how many rows a DV names (writers before
-    1.0).
+    Reads the manifests. Reads index files only if the index manifest does not record the cardinality of a DV (writers
+    before 1.0).
 
     Raises
     ------
-    TableNotFoundError : neither snapshots nor schemas.
-    UsageError : no such snapshot.
+    TableNotFoundError : there are neither snapshots nor schemas.
+    UsageError : there is no such snapshot.
     UnsupportedFeatureError : the table needs a feature that this reader lacks.
     DamagedTableError : a file is damaged; the message names it.
     RefusedError : fastavro is not installed.
@@ -149,7 +149,7 @@ def load_snapshot(
 
 
 def snapshot_file(layout: Layout, version: int | None) -> SnapshotFile | None:
-    """The file of a snapshot, or that of a tag if the snapshot has expired. Raises as :func:`load_snapshot`."""
+    """Read the file of a snapshot, or that of its tag if the snapshot has expired. Raises as :func:`load_snapshot`."""
     try:
         return load_snapshot_file(layout, version)
     except UsageError:
@@ -160,12 +160,12 @@ def snapshot_file(layout: Layout, version: int | None) -> SnapshotFile | None:
 
 
 def schema_at(layout: Layout, file: SnapshotFile, known: Schema) -> Schema:
-    """The schema of a snapshot's columns. ``known``: a schema that was read before."""
+    """The schema of a snapshot's columns. ``known``: a schema that was already read."""
     return known if known.id == file.schema_id else read_schema(layout, file.schema_id)
 
 
 def _anchors(layout: Layout, entries: pa.Table, options: Options, version: int) -> pa.Int64Array | None:
-    """The anchor of each file with data evolution; ``None`` if every file has rows of its own."""
+    """The anchor of each file of a data-evolution table; ``None`` for other tables: each file has its own rows."""
     if not options.data_evolution:
         return None
     try:
@@ -175,7 +175,7 @@ def _anchors(layout: Layout, entries: pa.Table, options: Options, version: int) 
 
 
 def _are_own(anchor: pa.Int64Array) -> pa.BooleanArray:
-    """Which files are anchors themselves."""
+    """Whether each file is its own anchor."""
     return bools(anchor.to_numpy() == np.arange(len(anchor)))
 
 

@@ -62,7 +62,7 @@ class PaimonTable:
     def version(self, known: int | None = None) -> int:
         from dv_maintenance.tables.paimon.log.snapshots import latest_version
 
-        del known  # snapshots may have been rolled back: that the next one is missing proves nothing
+        del known  # of no use: a rollback may have deleted that snapshot
         return latest_version(self.layout)
 
     def snapshot(self, version: int | None = None) -> PaimonSnapshot:
@@ -77,7 +77,7 @@ class PaimonTable:
                 else load_snapshot(self.place, version, known=cast("PaimonSnapshot", kept))
             )
         except DvMaintenanceError:
-            # Whatever is wrong, a reader of everything says it better.
+            # A full read reports whatever is wrong more precisely.
             return None
 
     def parent_of(self, version: int) -> int:
@@ -297,7 +297,7 @@ class PaimonTable:
         return consumers(self.layout)
 
     def branches(self) -> tuple[str, ...]:
-        """Names of the branches, without the main one."""
+        """Names of all branches except the main one."""
         from dv_maintenance.tables.paimon.log.refs import branches
 
         return branches(self.layout)

@@ -1,4 +1,4 @@
-"""Which tables this package may change, and what to use for the others."""
+"""Which tables this package may change, and what to use for all other tables."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _NEXT: Final = {
 
 
 def check_writable(snapshot: PaimonSnapshot, operation: str) -> None:
-    """Refuse an operation that this package can't do right, see ``Table.check_writable``.
+    """Refuse an operation that this package can't do correctly, see ``Table.check_writable``.
 
     Raises
     ------
-    RefusedError : the table or the operation is left to Paimon itself; with the reason.
-    UnsupportedFeatureError : its rows can't be read here.
+    RefusedError : the operation is left to Paimon itself, or the table's rows can't be read. The message has the
+        reason.
     """
     reason = _WHOLE.get(operation) or next(_reasons(snapshot, operation), None)
     if reason:

@@ -213,7 +213,7 @@ def test_other_damage_and_what_is_not_known(tmp_path: Path) -> None:
     put(tie, numbered(range(2)), 0)
     for value in (1, 2):
         put(tie, [{"b": value}] * 2, 0, ["b"], _MAX_SEQUENCE_NUMBER=5)
-    with pytest.raises(UnsupportedFeatureError, match="both have the column b, and none is newer"):
+    with pytest.raises(UnsupportedFeatureError, match="both have the column b, and neither is newer"):
         rows(tie.path)
     assert len(rows(tie.path, columns=["id"])) == 2
 

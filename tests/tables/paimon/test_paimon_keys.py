@@ -116,7 +116,7 @@ def test_merge_engines(tmp_path: Path, engine: str) -> None:
     ("options", "why"),
     [
         ({"deletion-vectors.merge-on-read": "true"}, "level 0 is merged on read"),
-        ({"deletion-vectors.enabled": "false"}, "without deletion vectors the files"),
+        ({"deletion-vectors.enabled": "false"}, "without deletion vectors, the files"),
         ({"pk-clustering-override": "true"}, "pk-clustering-override"),
         ({"postpone.merge-on-read": "true"}, "postpone.merge-on-read"),
         ({"chain-table.enabled": "true"}, "chain-table"),

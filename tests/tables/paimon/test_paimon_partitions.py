@@ -128,7 +128,7 @@ def test_random_bytes_are_refused_or_a_row(data: bytes, names: list[str], counte
         ("00000001 0000000000000000 0900000010000000", ["STRING"], "ends at byte 25 of 16"),
         ("00000001 0000000000000000 1100000000000000", ["DECIMAL(38, 0)"], "ends at byte"),
         ("00000001 0000000000000000 ffffffffffffff7f", ["DECIMAL(3, 0)"], "more than 3 digits"),
-        ("00000001 0000000000000000 0000000020000000", ["TIMESTAMP(6)"], "outside of it"),
+        ("00000001 0000000000000000 0000000020000000", ["TIMESTAMP(6)"], "outside its row"),
         ("00000001 0000000000000000 0000000000000000", ["VARIANT"], "a field of the unsupported type VARIANT"),
     ],
 )

@@ -517,7 +517,7 @@ RANGES = "_DELETIONS_VECTORS_RANGES"
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        ({"_KIND": 1}, "another kind than ADD"),
+        ({"_KIND": 1}, "an entry that is not an ADD"),
         ({"_FILE_NAME": "a/b"}, "missing or invalid values"),
         ({"_DELETIONS_VECTORS_RANGES": [None]}, "an empty range"),
         ({"_DELETIONS_VECTORS_RANGES": [{"f0": "x", "f1": 0, "f2": 5}]}, "a range with missing or invalid values"),

@@ -1,6 +1,6 @@
-"""Delete rows from an append table: a file that keeps rows gets a larger deletion vector (DV), others are removed.
+"""Delete rows from an append table: a file that keeps rows gets a larger deletion vector (DV), other files are removed.
 
-All DVs that one commit writes for a partition and bucket share as few index files as the target size allows (PIP-16:
+The DVs that one commit writes for a partition and bucket share as few index files as the target size allows (PIP-16:
 one delete file per write and bucket).
 """
 
@@ -31,15 +31,16 @@ __all__ = ["commit_deletes"]
 def commit_deletes(
     place: Storage, base: PaimonSnapshot, changes: RowChanges, *, max_attempts: int = 10
 ) -> ChangesOutcome:
-    """Commit the deletion of rows, see ``RowLevelTable.commit_changes``, as an OVERWRITE snapshot, as Paimon's DELETE.
+    """Commit the deletion of rows, see ``RowLevelTable.commit_changes``. Like Paimon's DELETE, it is an OVERWRITE
+    snapshot.
 
     The outcome is a conflict if another writer removed a file that loses rows, or changed which of its rows are
-    deleted. Concurrent appends, and rows that an update moved to new files, are ordered after the delete. A row that
-    was to be deleted and was updated instead is in a file that changed, so it is a conflict.
+    deleted. Concurrent appends, and rows that a concurrent update moved to new files, are ordered after the delete. If
+    another writer updated one of the rows to delete, that row's file has changed, so this is a conflict.
 
     Raises
     ------
-    VerificationError : the changes contradict the snapshot; nothing was changed.
+    VerificationError : the changes contradict the snapshot; nothing was committed.
     ConflictError, StorageError, DamagedTableError, UnsupportedFeatureError, RefusedError : see ``publish``.
     """
     if changes.added or changes.change_files:
@@ -68,7 +69,7 @@ class _Deletion:
 
     before : all its deleted rows before the commit.
     deleted : all its deleted rows after the commit; ``None`` if the whole file is removed.
-    fresh : how many rows this commit deletes.
+    fresh : number of rows that this commit deletes.
     """
 
     file: LiveFile
@@ -94,7 +95,7 @@ def _deletion(layout: Layout, base: PaimonSnapshot, file: LiveFile, each: Delete
     if each.positions is None:
         return _Deletion(file, before, None, file.rows - len(before))
     if each.rows is not None and each.rows != file.rows:
-        raise _wrong(base, f"{path} was read as {each.rows} rows, the manifest says {file.rows}")
+        raise _wrong(base, f"{path} was read as {each.rows} rows, but its manifest records {file.rows}")
     if not each.positions or each.positions.max() >= file.rows:
         raise _wrong(base, f"the positions to delete are not within the {file.rows} rows of {path}")
     deleted = before | each.positions
@@ -135,6 +136,6 @@ class _Commit:
             return f"another writer removed {path}, from which rows are to be deleted"
         if now.key == each.file.key:
             return ""
-        # An index file may have been rewritten because of another DV in it.
+        # Another DV in the index file may have changed: then this one moved, but names the same rows.
         same = now.dv is not None and load_dv(self.layout, now.dv) == each.before
         return "" if same else f"another writer deleted rows of {path}, from which rows are to be deleted"

@@ -1,7 +1,7 @@
 """New deletion vectors (DVs) for a table: index files, and the index manifest that names them.
 
-An index file is immutable: to drop one of its DVs, all others in it are rewritten. DVs of a partition and bucket are
-then packed into files of the target size, as in PIP-16.
+Index files are immutable. To drop a DV, all other DVs of its index file are written to new files. DVs of a partition
+and bucket are packed into files of the target size, as in PIP-16.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _TARGET: Final = "deletion-vector.index-file.target-size"
 _BITMAP64: Final = "deletion-vectors.bitmap64"
 _IN_BUCKETS: Final = "index-file-in-data-file-dir"
 
-# A writer that changes a file whose DV was moved must retry, so small files are merged only when there are many.
+# A concurrent writer must retry if a DV of its files was moved. So small index files are merged only if there are many.
 _MANY: Final = 5
 
-# For a table's first deletion vector: the fields that the newest releases write; older ones ignore unknown fields.
+# For a table's first deletion vector: all fields that the newest releases write. Older releases ignore unknown fields.
 FIRST: Final = Template(
     '{"type":"record","name":"record","namespace":"org.apache.paimon.avro.generated","fields":['
     '{"name":"_VERSION","type":"int"},{"name":"_KIND","type":"int"},{"name":"_PARTITION","type":"bytes"},'
@@ -56,9 +56,9 @@ FIRST: Final = Template(
 class NewIndex:
     """The new index of a commit.
 
-    files : path -> bytes of each new index file.
+    files : path -> bytes, of each new index file.
     manifest : bytes of the index manifest; ``None`` if no entry is left.
-    moved : unchanged DVs in a new index file: the previous -> the new key of the logical file.
+    moved : previous key -> new key of each logical file whose DV moved to a new index file, but did not change.
     """
 
     files: Mapping[str, bytes]
@@ -80,18 +80,19 @@ def index_change(
     fresh: Mapping[FileId, DeletionVector],
     known: Mapping[str, DeletionVector],
 ) -> NewIndex | None:
-    """The index that replaces that of ``now``; ``None`` if it does not change.
+    """The index that replaces the one of ``now``; ``None`` if it does not change.
 
     gone : files whose DVs are dropped.
     fresh : new DVs by file.
     known : DVs already loaded, by the entry's id.
 
-    Entries of other kinds, and of index files that do not change, are kept with all their fields.
+    Entries of other kinds, and entries of unchanged index files, are kept with all their fields.
 
     Raises
     ------
-    DamagedTableError, StorageError : an index manifest, or a DV that has to be moved, cannot be read.
-    RefusedError, UnsupportedFeatureError : an invalid option; unknown fields.
+    DamagedTableError, StorageError : the index manifest, or a DV that must be moved, cannot be read.
+    RefusedError : an option is invalid.
+    UnsupportedFeatureError : the index manifest has an unknown field that may not be null.
     """
     touched = {dv.path for dv in now.index.dvs if _id(now, dv) in gone or _id(now, dv) in fresh}
     if not touched and not fresh:
@@ -141,7 +142,7 @@ def _id(now: PaimonSnapshot, dv: DvEntry) -> FileId:
 
 
 def _small(now: PaimonSnapshot, buckets: set[tuple[bytes, int]]) -> set[str]:
-    """Small index files of the buckets that get new DVs, if a bucket has many of them."""
+    """Paths of the small index files in ``buckets``, but only for buckets that have many of them."""
     found: dict[tuple[bytes, int], list[str]] = {}
     for file in now.index.files:
         bucket = (now.partitions[file.partition].row, file.bucket)
@@ -151,7 +152,7 @@ def _small(now: PaimonSnapshot, buckets: set[tuple[bytes, int]]) -> set[str]:
 
 
 def _kept(layout: Layout, now: PaimonSnapshot, touched: set[str]) -> tuple[Template, list[dict[str, Any]]]:
-    """How the index manifest was written, and its records without those of the index files in ``touched``."""
+    """The Avro schema of the index manifest, and its records without those of the index files in ``touched``."""
     name = None if now.file is None else now.file.index_manifest
     if name is None:
         return FIRST, []
@@ -216,6 +217,6 @@ def _path(now: PaimonSnapshot, row: bytes, bucket: int, name: str) -> str:
 
 
 def _data_paths(now: PaimonSnapshot, dvs: set[str]) -> dict[str, str]:
-    """The data file of each DV, by its id."""
+    """The path of each DV's data file, by the DV's id."""
     files = now.files.filter(pc.is_in(now.files["dv_id"], value_set=strings(sorted(dvs))))
     return dict(zip(files["dv_id"].to_pylist(), files["path"].to_pylist(), strict=True))

@@ -1,10 +1,10 @@
 """Commits to a Paimon table: new files first, then a snapshot under a number not yet taken.
 
-Protocol: commits of Paimon's specification. A snapshot names manifests of all before it (base) and of what is new
-(delta), and the whole index. A writer that is too late with its number reads the newest snapshot and decides again.
-Here the snapshot is put in place by an atomic create, so that two of ours never share a number. Paimon's own writers on
-a local disk look whether it is there and then rename: between the two steps they could put theirs over ours, so ours is
-read back.
+Protocol: commits of Paimon's specification. A snapshot names the manifests of all earlier commits (base), those of its
+own changes (delta), and the whole index. If another writer took the number first, a writer reads the newest snapshot
+and decides again. This package creates the snapshot file atomically, so two of its commits never share a number. On a
+local disk, Paimon's own writers check whether the file exists and then rename. Between these steps, their rename could
+overwrite a snapshot of this package, so each one is read back.
 """
 
 from __future__ import annotations
@@ -45,14 +45,17 @@ _FIRST_PAUSE: Final = 0.01  # seconds, as Paimon's commit.min-retry-wait
 _LONGEST_PAUSE: Final = 2.0
 _NOTHING: Final = "nothing was committed"
 
-# What every snapshot takes over from the one before it: no commit of ours changes any of it.
+# Fields that each snapshot copies from its predecessor: no commit of this package changes them.
 _INHERITED: Final = ("version", "watermark", "statistics", "nextRowId", "logOffsets")
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a snapshot does: ``kind`` as Paimon calls it, entries that take files out and put files in, and the index if
-    it changes.
+    """The changes that a snapshot makes.
+
+    kind : Paimon's commit kind.
+    entries : DELETE and ADD entries.
+    index : the new index; ``None`` if it does not change.
     """
 
     kind: str
@@ -66,16 +69,17 @@ Compose = Callable[[PaimonSnapshot], Draft | None]
 def publish(
     place: Storage, base: PaimonSnapshot, compose: Compose, *, writes: str, max_attempts: int = 10
 ) -> Published[Draft]:
-    """Commit what ``compose`` returns for the newest snapshot, at first ``base`` if there is no newer one.
+    """Commit the draft that ``compose`` returns for the newest snapshot. If there is none newer, that is ``base``.
 
-    ``writes``: the operation that the table is checked for, again on every snapshot of others. Files of attempts that
-    failed are deleted again.
+    writes : the operation, see ``check_writable``. It is checked again on each snapshot that another writer committed.
+
+    Files of lost attempts are deleted.
 
     Raises
     ------
-    ConflictError : somebody else was faster in every attempt; nothing was committed.
-    StorageError : the storage failed; says so where the commit may have happened all the same.
-    DamagedTableError, UnsupportedFeatureError, RefusedError : of the newest snapshot; nothing was committed.
+    ConflictError : other writers were faster in every attempt; nothing was committed.
+    StorageError : the storage failed. The error says so if the commit may have happened nevertheless.
+    DamagedTableError, UnsupportedFeatureError, RefusedError : about the newest snapshot; nothing was committed.
     """
     check_writable(base, writes)
     rules = _Rules(place, table_layout(place), base, compose, writes, now=base)
@@ -84,8 +88,8 @@ def publish(
 
 @dataclass(slots=True)
 class _Rules(Rules[Draft]):
-    """One commit in progress. Its outcome is settled by reading the snapshot back, not by the history: a snapshot may
-    have expired before it is looked up there.
+    """One commit in progress. Its outcome is decided by reading the snapshot back, not by searching the history: the
+    snapshot may have expired before that search.
     """
 
     place: Storage
@@ -95,7 +99,7 @@ class _Rules(Rules[Draft]):
     writes: str
     now: PaimonSnapshot
     user: str = field(default_factory=lambda: f"{USER}{uuid4()}")
-    newest: int | None = None  # when the attempt began
+    newest: int | None = None  # the newest snapshot when the attempt began
 
     @property
     def table(self) -> str:
@@ -118,14 +122,15 @@ class _Rules(Rules[Draft]):
         try:
             with self._unless_expired():
                 body = self._snapshot(draft, files)
-                # Rolled back and written to up to the same number, the table would get back what was rolled back.
+                # After a rollback and new commits up to the same number, this commit would bring back the rolled-back
+                # state.
                 another = self._base_is_another()
         except BaseException:
             files.discard()
             raise
         if another or not self._create(path, body):
             files.discard()
-            raise Overtaken(f"snapshot {version} is taken, building on it")
+            raise Overtaken(f"snapshot {version} already exists, building on it")
         try:
             another = self._base_is_another()
         except DvMaintenanceError as error:
@@ -133,7 +138,7 @@ class _Rules(Rules[Draft]):
             raise self._unsure(path, f"snapshot {self.now.version}, its base, could not be read again") from error
         if another:
             raise self._unsure(
-                path, f"snapshot {self.now.version} was rolled back and written again while it was built upon"
+                path, f"snapshot {self.now.version}, its base, was rolled back and replaced during the commit"
             )
         self._point_to(version)
         return version
@@ -149,16 +154,16 @@ class _Rules(Rules[Draft]):
 
     @contextmanager
     def _unless_expired(self) -> Iterator[None]:
-        """A fast writer expires what is read here: files that are missing then are a lost race, not damage."""
+        """A concurrent writer may expire files before they are read. Then a missing file is a lost race, not damage."""
         try:
             yield
         except DamagedTableError as damage:
             if latest_version(self.layout) == self.newest:
                 raise
-            raise Overtaken(f"what was read has expired: {damage.message}") from damage
+            raise Overtaken(f"the snapshot expired while it was read: {damage.message}") from damage
 
     def _base_is_another(self) -> bool:
-        """Whether the snapshot that is built upon is not the one that was read. One that is gone has expired."""
+        """Whether the base snapshot was replaced since it was read. ``False`` if it is gone: then it has expired."""
         try:
             found = load_snapshot_file(self.layout, self.now.version)
         except UsageError:
@@ -166,8 +171,11 @@ class _Rules(Rules[Draft]):
         return found is None or self.now.file is None or found.body != self.now.file.body
 
     def _create(self, path: str, body: bytes) -> bool:
-        """Whether the snapshot is ours. Nothing may be deleted that one of ours might name, so where that is not known
-        an error says so which no caller takes for a failure.
+        """Create the snapshot file. Returns whether this commit created it.
+
+        Raises
+        ------
+        StorageError : it is unknown whether this commit created it. Then no file may be deleted that it might name.
         """
         storage = self.layout.storage
         staging = f"{path.rpartition('/')[0]}/.{path.rpartition('/')[2]}.{uuid4()}.tmp"
@@ -175,18 +183,18 @@ class _Rules(Rules[Draft]):
         try:
             storage.create(path, body, staging=staging)
         except FileExistsAlreadyError:
-            # Somebody else's, or our own: storage clients repeat a request whose answer got lost.
+            # By another writer, or by this one: storage clients repeat a request if its response was lost.
             try:
                 return storage.get(path) == body
             except FileNotFoundError as error:
-                raise self._unsure(path, "it existed and is gone") from error
+                raise self._unsure(path, "it existed, but was deleted before it could be read") from error
         except StorageError as error:
             failure = error
         try:
             found = storage.get(path)
         except FileNotFoundError:
             if failure is None:
-                return True  # and expired by now, or rolled back
+                return True  # it has expired or was rolled back in the meantime
             found = b""
         except StorageError as error:
             raise self._unsure(path, str(error)) from error
@@ -207,20 +215,20 @@ class _Rules(Rules[Draft]):
         return error
 
     def _point_to(self, version: int) -> None:
-        """The hint, which readers check: a stale one costs them a listing."""
+        """Update the hint. Failures are ignored: readers check the hint, and a stale one only costs them a listing."""
         with suppress(StorageError):
             self.layout.storage.put(f"{self.layout.own}{SNAPSHOT}/{LATEST}", str(version).encode())
 
     # -- one snapshot ----------------------------------------------------------------------------------------------
 
     def _snapshot(self, draft: Draft, files: _Files) -> bytes:
-        """Write all that the snapshot names, and return it."""
+        """Write the files that the snapshot names. Returns the content of the snapshot file."""
         before, layout = self.now.file, self.layout
         if before is None:
-            raise AssertionError("files of a table without a snapshot cannot have been planned for")
+            raise AssertionError("a table without a snapshot has no files to change")
         delta_template, delta = read_whole(layout, before.delta_list, before.id)
         base_template, base = read_whole(layout, before.base_list, before.id)
-        # Lists repeat those of older and newer writers: the one with more fields loses nothing.
+        # The lists may be from writers of different releases. The schema with more fields keeps all values.
         template = max(delta_template, base_template, key=lambda each: len(each.fields()))
         types = template.fields()
         name = str(uuid4())
@@ -235,7 +243,7 @@ class _Rules(Rules[Draft]):
             try:
                 data = write_records(template, listed)
             except ValueError as error:
-                # Only a schema with a field that Paimon does not know and that has no default asks for more.
+                # Only if the schema has a field that Paimon does not know, without a default.
                 raise DamagedTableError(
                     f"the schema of snapshot {before.id}'s manifest lists does not fit their entries: {error}",
                     table=self.place.uri,
@@ -303,7 +311,7 @@ class _Rules(Rules[Draft]):
 
 @dataclass(slots=True)
 class _Files:
-    """What one attempt wrote."""
+    """The files that one attempt wrote."""
 
     layout: Layout
     paths: list[str] = field(default_factory=list)
@@ -316,5 +324,5 @@ class _Files:
         self.layout.storage.put(path, data)
 
     def discard(self) -> None:
-        with suppress(StorageError):  # vacuum finds what stays
+        with suppress(StorageError):  # vacuum finds remaining files
             self.layout.storage.delete(self.paths)

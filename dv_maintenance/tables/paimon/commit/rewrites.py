@@ -1,8 +1,8 @@
 """Commit rewrites: one COMPACT snapshot in which new files hold the live rows of old ones.
 
-Every attempt checks the replacements against the newest snapshot. It compares the same pair as Paimon's writers: a data
-file and its deletion vector (DV). If others deleted rows of an input concurrently, the work is kept: these rows are
-deleted in the new files as well.
+Every attempt checks the replacements against the newest snapshot. Like Paimon's writers, it compares each data file
+together with its deletion vector (DV). If another writer deleted rows of an input concurrently, the new files are kept:
+these rows are deleted in the new files as well.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ def commit_replacements(
 class _Stay:
     """A replacement as it can be committed on the newest snapshot.
 
-    inputs : with their current DVs.
-    deleted : the deleted rows of each output.
-    carried : an input has another DV than planned, or is gone.
+    inputs : the live inputs, with their current DVs.
+    deleted : deleted rows of each output.
+    carried : whether an input is gone, or has another DV than planned.
     """
 
     inputs: tuple[LiveFile, ...]
@@ -138,7 +138,12 @@ class _Stay:
 
 @dataclass(slots=True)
 class _Commit:
-    """The commit, decided again in each attempt. ``live``: inputs that are live at the base snapshot."""
+    """The commit, decided again in each attempt.
+
+    live : inputs that are live at the base snapshot.
+    stay : id -> replacement that can be committed on the newest snapshot.
+    lost : id -> why a replacement is lost.
+    """
 
     layout: Layout
     base: PaimonSnapshot
@@ -156,7 +161,7 @@ class _Commit:
         if not self.stay:
             return None
         files = [file for stay in self.stay.values() for file in stay.inputs if file.id not in self._entries]
-        # From the newest snapshot: manifests of the base may have expired while files were written.
+        # Read from the newest snapshot: manifests of the base may have expired while the new files were written.
         self._entries |= added_entries(self.layout, now, {file.id: file.manifest for file in files})
         self._template = self._template or newest_template(self.layout, now)
         entries: list[Entry] = []
@@ -205,11 +210,11 @@ class _Commit:
         pairs = [(self.live[key], file) for key, file in zip(each.inputs, inputs, strict=True)]
         if any(old.dv is not None and not self._readable(old) for old, _ in pairs):
             return "other writers deleted rows of its inputs, and its planned deletion vectors have expired"
-        # An index file may have been rewritten because of another DV in it.
+        # Other DVs in the index files may have changed: then these moved, but name the same rows.
         if all(new is not None and self._dv(old) == self._dv(new) for old, new in pairs):
             return _Stay(left, none, carried=True)
         if not each.kept:
-            return "another writer deleted rows of its inputs, and the place of each row in the new files is unknown"
+            return "another writer deleted rows of its inputs, and where these rows are in the new files is unknown"
         if not now.options.deletion_vectors:
             return "another writer deleted rows of its inputs, and the table no longer allows deletion vectors"
         sources = []
@@ -224,8 +229,8 @@ class _Commit:
         return _Stay(left, tuple(deleted), carried=True)
 
     def _compacted(self, now: PaimonSnapshot) -> bool:
-        """Whether the rows of a removed file may be in other files: only a compaction moves rows, any other commit
-        since the base has deleted them.
+        """Whether rows of a removed file may now be in other files. Only a compaction moves rows. If there was none
+        since the base, the rows were deleted.
         """
         if self._moved is None or self._moved[0] != now.version:
             self._moved = (now.version, _rows_moved(self.layout, self.base.version, now.version))
@@ -278,7 +283,7 @@ class _Commit:
 
 
 def _rows_moved(layout: Layout, since: int, version: int) -> bool:
-    """Whether one of the snapshots after ``since`` is a compaction, or has expired, so that its kind is unknown."""
+    """Whether a snapshot after ``since`` is a compaction. Also true if one has expired, since its kind is unknown."""
     try:
         return version <= since or any(
             read_snapshot_file(layout, number).kind == _COMPACT for number in range(since + 1, version + 1)
@@ -299,8 +304,8 @@ def _reasons(lost: Mapping[str, str]) -> str:
 def _verify(
     layout: Layout, base: PaimonSnapshot, replacements: Sequence[Replacement], live: Mapping[FileKey, LiveFile]
 ) -> None:
-    """Refuse replacements that are wrong whatever others commit. Those with an input that is not live at ``base`` are
-    not checked: they are lost anyway.
+    """Refuse replacements that are wrong regardless of concurrent commits. A replacement with an input that is not
+    live at ``base`` is not checked, because it is lost anyway.
     """
     inputs = {key: Input(file.partition, file.rows, file.deleted_rows) for key, file in live.items()}
     check_replacements(layout.storage, base, replacements, inputs)
@@ -314,7 +319,9 @@ def _verify(
 
 
 def _check_new(now: PaimonSnapshot, names: Sequence[str]) -> None:
-    """Refuse names of live files. Not by VerificationError: after one, new files are deleted, and this file is live."""
+    """Refuse new files that have the name of a live one. The error is not a VerificationError: after one, the caller
+    deletes the new files, and this file is live.
+    """
     if taken := live_files(now, set(names)):
         raise DamagedTableError(
             f"a new file has the name of a live one: {min(taken)[2]}",

@@ -1,7 +1,7 @@
 """Statistics of new data files, and of the partitions in a manifest, in the form of Paimon's manifests.
 
 Format: SimpleStats of Paimon's manifests: minimum and maximum as binary rows, and null counts. If both bounds of a
-column are null although it has other values, the bounds are unknown, and readers do not skip by them.
+column are null although it has non-null values, the bounds are unknown, and readers do not skip files by them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _DEFAULT_MODE: Final = "truncate(16)"
 
 
 def stats_columns(schema: Schema) -> tuple[tuple[str, ...], ...]:
-    """The columns for which a rewrite must report statistics, see ``RewriteTask``: those for which the table keeps any
-    (``metadata.stats-mode``, ``fields.NAME.stats-mode``, ``metadata.stats-keep-first-n-columns``).
+    """The columns for which a rewrite must report statistics, see ``RewriteTask``: those for which the table keeps
+    statistics (``metadata.stats-mode``, ``fields.NAME.stats-mode``, ``metadata.stats-keep-first-n-columns``).
     """
     first = schema.options.get("metadata.stats-keep-first-n-columns", "-1")
     count = int(first) if first.isascii() and first.isdecimal() else len(schema.fields)
@@ -50,7 +50,7 @@ def _mode(schema: Schema, column: Field) -> str:
 
 
 def file_stats(schema: Schema, stats: Sequence[ColumnStats]) -> dict[str, Any]:
-    """The statistics of a file that was written with ``schema``, of all its columns; missing ones are null."""
+    """The statistics of all columns of a file that was written with ``schema``. Missing ones are null."""
     known = {each.column[0]: each for each in stats}
     types = [each.type for each in schema.fields]
     least: list[Any] = []
@@ -62,7 +62,7 @@ def file_stats(schema: Schema, stats: Sequence[ColumnStats]) -> dict[str, Any]:
         least.append(low)
         greatest.append(high)
         nulls.append(None if found is None else found.null_count)
-    # Types without bounds are null here, so the layout of their slot does not matter.
+    # Bounds of all other types are null here, so BIGINT can stand in for these types.
     plain = [each if each.root in BOUNDED else DataType("BIGINT") for each in types]
     return _record(least, greatest, nulls, plain)
 

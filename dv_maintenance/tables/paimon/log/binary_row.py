@@ -1,9 +1,9 @@
 """Decode and encode rows in Paimon's binary form: partitions, keys and statistics in manifests.
 
-Format: BinaryRow of Paimon's data structures. In a manifest: the number of fields, 4 bytes big-endian, then the row. It
-begins with a header of whole 8-byte words: one byte for the kind of row, then a null bit per field. A slot of 8 bytes
-per field follows, little-endian: the value, or its place in the row as ``offset << 32 | length``. Text and bytes of up
-to 7 bytes are in their slot; its last byte is then ``0x80 | length``.
+Format: BinaryRow of Paimon's data structures. In a manifest, the number of fields (4 bytes, big-endian) precedes the
+row. The row begins with a header of whole 8-byte words: one byte for the kind of row, then a null bit per field. A slot
+of 8 bytes per field follows, little-endian. It holds the value, or the value's place in the row as
+``offset << 32 | length``. Text and bytes of up to 7 bytes are in their slot; its last byte is then ``0x80 | length``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LAYOUTS: Final = {
 _TEXT: Final = frozenset({"CHAR", "VARCHAR"})
 _BYTES: Final = frozenset({"BINARY", "VARBINARY"})
 _TIMES: Final = frozenset({"TIMESTAMP", "TIMESTAMP_LTZ"})
-# Up to these precisions, the slot holds a decimal's unscaled value or a timestamp's milliseconds.
+# Up to these precisions, the slot itself holds a decimal's unscaled value or a timestamp's milliseconds.
 _COMPACT_DIGITS: Final = 18
 _COMPACT_FRACTION: Final = 3
 _MAX_DECIMAL_BYTES: Final = 16
@@ -55,7 +55,7 @@ class Moment:
 
 def decode_row(data: bytes, types: Sequence[DataType], *, only: Sequence[int] | None = None) -> tuple[Any, ...]:
     """Decode a row to ``None``, bool, int, float, str, bytes, Decimal or Moment. Dates are days since the epoch, times
-    milliseconds of the day. The bytes are validated.
+    are milliseconds of the day. The bytes are validated.
 
     only : positions of the requested fields; by default all.
 
@@ -132,7 +132,7 @@ def _moment(row: bytes, type: DataType, slot: int) -> Moment:
         return Moment(struct.unpack_from("<q", row, slot)[0])
     nanos, offset = struct.unpack_from("<II", row, slot)
     if offset + _WORD > len(row) or nanos >= _NANOS_PER_MILLI:
-        raise DamagedTableError("a timestamp lies outside of its row, or has more nanoseconds than a millisecond")
+        raise DamagedTableError("a timestamp lies outside its row, or has more nanoseconds than a millisecond")
     return Moment(struct.unpack_from("<q", row, offset)[0], nanos)
 
 
@@ -140,11 +140,11 @@ def _moment(row: bytes, type: DataType, slot: int) -> Moment:
 
 
 def encode_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
-    """Encode ``values``, in the types that :func:`decode_row` returns, with the number of fields in front.
+    """Encode ``values``, in the types that :func:`decode_row` returns. The number of fields precedes the row.
 
     Raises
     ------
-    ValueError : a value does not fit its type, or rows of keys and statistics can't hold the type.
+    ValueError : a value does not fit its type, or a row of keys or statistics can't hold that type.
     """
     header = bytearray((len(types) + 63 + 8) // 64 * _WORD)
     slots = bytearray(_WORD * len(types))
@@ -159,7 +159,7 @@ def encode_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
     for index, (value, kind) in enumerate(zip(values, types, strict=True)):
         if value is None:
             header[(index + 8) // 8] |= 1 << index % 8
-            # A null has its variable part, too: a writer may put a value there in place.
+            # A null has a variable part as well, since a writer may later set the value in place.
             slots[_WORD * index : _WORD * (index + 1)] = _null_slot(kind, place)
             continue
         try:
@@ -204,5 +204,5 @@ def _decimal_slot(value: Decimal, type: DataType, place: Callable[[bytes], int])
     if type.precision <= _COMPACT_DIGITS:
         return struct.pack("<q", unscaled)
     data = unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
-    # Room for the largest value: one of Paimon's writers may change it in place.
+    # Room for the largest value, since one of Paimon's writers may change the value in place.
     return struct.pack("<II", len(data), place(data.ljust(_MAX_DECIMAL_BYTES, b"\0")))

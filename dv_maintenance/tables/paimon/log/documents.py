@@ -18,7 +18,7 @@ _MAX_LONG = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The object in a JSON file. An absent value equals null.
+    """The object in a JSON file. A missing value counts as null.
 
     Every method raises DamagedTableError, which names ``table`` and ``path``.
     """
@@ -49,7 +49,7 @@ class Document:
 
     def optional_integer(self, name: str) -> int | None:
         found = self.body.get(name)
-        # A bool is an int to Python.
+        # Not isinstance: in Python, a bool is an int.
         if found is not None and (type(found) is not int or not -_MAX_LONG <= found < _MAX_LONG):
             raise self.damaged(f"{name} is not a 64-bit integer")
         return found

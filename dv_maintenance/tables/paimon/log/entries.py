@@ -1,7 +1,7 @@
-"""Entries of manifests as they are written: those that take files out repeat what put them in, field by field.
+"""Manifest entries for writing. The DELETE entry of a file repeats its ADD entry, field by field.
 
-A file's identity is most of its entry, and releases have added fields to it. What takes it out is therefore the very
-record that put it in, written by the schema that one was found with.
+Most fields of an entry belong to the file's identity, and newer releases have added some. So a file is deleted with the
+same record that added it, written with the same Avro schema.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FileId = tuple[bytes, int, str]
 class Entry:
     """A manifest entry.
 
-    template : the Avro schema that it is written with.
+    template : the Avro schema to write it with.
     """
 
     template: Template
@@ -46,7 +46,7 @@ class Entry:
 
 
 def read_whole(layout: Layout, name: str, version: int) -> tuple[Template, list[dict[str, Any]]]:
-    """Read a file of the manifest folder, with all fields of its records.
+    """Read a file of the manifest folder: its Avro schema, and its records with all fields.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def read_whole(layout: Layout, name: str, version: int) -> tuple[Template, list[
 
 
 def newest_template(layout: Layout, snapshot: PaimonSnapshot) -> Template:
-    """The Avro schema of the newest manifest of a snapshot that has files. Raises as :func:`read_whole`."""
+    """The Avro schema of a snapshot's newest manifest; the snapshot must have files. Raises as :func:`read_whole`."""
     assert snapshot.file is not None, "a table with files has a snapshot"
     for name in (snapshot.file.delta_list, snapshot.file.base_list):
         if manifests := manifest_files(layout, name, snapshot.version):
@@ -74,7 +74,7 @@ def newest_template(layout: Layout, snapshot: PaimonSnapshot) -> Template:
 def added_entries(layout: Layout, snapshot: PaimonSnapshot, wanted: Mapping[FileId, int]) -> dict[FileId, Entry]:
     """The entries that added the ``wanted`` files.
 
-    wanted : file -> the position of its manifest in ``live.manifests``.
+    wanted : file -> position of its manifest in ``live.manifests``.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def removal(entry: Entry) -> Entry:
 
 
 def written(entries: Sequence[Entry]) -> list[tuple[bytes, list[Mapping[str, Any]]]]:
-    """The bytes of the manifests for the entries, each with its records: one or more per Avro schema."""
+    """Encode the entries as manifests, one or more per Avro schema. Returns the bytes and the records of each."""
     groups: dict[Template, list[Mapping[str, Any]]] = {}
     for entry in entries:
         groups.setdefault(entry.template, []).append(entry.record)
@@ -111,16 +111,16 @@ def written(entries: Sequence[Entry]) -> list[tuple[bytes, list[Mapping[str, Any
     ]
 
 
-# About Paimon's 8 MB (manifest.target-file-size).
+# About 8 MB, Paimon's default for manifest.target-file-size.
 _PER_MANIFEST: Final = 20_000
 
 
 def filled(values: Mapping[str, Any], types: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """A record with exactly the fields in ``types``; those without a value are null.
+    """A record with exactly the fields in ``types``. Fields without a value are null.
 
     Raises
     ------
-    UnsupportedFeatureError : an unknown field that may not be null.
+    UnsupportedFeatureError : a field has no value, and may not be null.
     """
     record = {}
     for name, kind in types.items():

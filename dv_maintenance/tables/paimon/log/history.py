@@ -1,7 +1,7 @@
 """The history of a Paimon table, snapshot by snapshot.
 
-The delta list of a snapshot records the changes of its files. The changes of its deletion vectors follow from comparing
-its index manifest, a whole state, with that of the previous snapshot.
+The delta list of a snapshot records how its files changed. How its deletion vectors changed follows from comparing its
+index manifest with that of the previous snapshot: an index manifest holds the whole state.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ Dvs = dict[tuple[int, int, str], DvEntry]
 def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
     """The existing snapshots, newest first, at most ``limit``.
 
-    ``operation`` is Paimon's commit kind. If the predecessor of a snapshot has expired, its new deletion vectors can't
-    be determined, and its DV numbers are 0.
+    ``operation`` is Paimon's commit kind. If the predecessor of a snapshot has expired, the snapshot's new deletion
+    vectors are unknown, and its DV numbers are 0.
 
-    Reads the file, the delta and the index manifest of each snapshot, and index files if a DV of a writer before 1.0
-    was added or removed.
+    Reads the file, the delta and the index manifest of each snapshot. Reads index files only if a DV from a writer
+    before 1.0 was added or removed.
 
     Raises
     ------
@@ -70,15 +70,15 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
         if after is not None:
             found.append(reader.entry(after, file if file.id == after.id - 1 else None))
         after = file
-    # The oldest one: it has no predecessor, or the predecessor is not requested.
+    # The oldest one has no predecessor here: it has none at all, or the predecessor is not requested.
     if after is not None and len(found) < len(wanted):
         found.append(reader.entry(after, None))
     return found
 
 
 def changes_since(storage: Storage, version: int) -> Changes:
-    """The snapshots after ``version``. Expired ones are not in ``commits``; they count as data-changing, since their
-    change is unknown.
+    """The snapshots after ``version``. Expired ones are not in ``commits``. They count as data-changing, because their
+    changes are unknown.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def changes_since(storage: Storage, version: int) -> Changes:
         )
     commits = []
     before: SnapshotFile | None = None
-    # Includes the predecessor of the first, for comparison.
+    # The first snapshot is compared with its predecessor, so that is read, too.
     for file in reader.files([each for each in versions if each >= version]):
         if file.id > version:
             known = before if before is not None and before.id == file.id - 1 else None
@@ -110,8 +110,8 @@ def changes_since(storage: Storage, version: int) -> Changes:
 def oldest_dv(storage: Storage, snapshot: PaimonSnapshot, limit: int) -> OldestDv | None:
     """When the oldest DV of a live file was committed.
 
-    Walks back as long as one of the files with a DV already has one. DV ids can't be compared: each delete rewrites the
-    DV of a file, and with it those of other files.
+    Walks back for as long as any of these files has a DV. DV ids can't be compared: a delete that changes the DV of one
+    file also moves those of other files.
 
     Raises
     ------
@@ -145,8 +145,8 @@ class DvDifference:
     """How the DVs of two snapshots differ.
 
     added, removed : number of DVs.
-    rows : rows that the new DVs name beyond the previous DVs of the same files.
-    of_staying : whether a file that stays live has another DV.
+    rows : number of rows that the new DVs name beyond the previous DVs of the same files.
+    of_staying : whether the DV of a file that stays live has changed.
     """
 
     added: int = 0
@@ -157,7 +157,7 @@ class DvDifference:
 
 @dataclass(slots=True)
 class SnapshotReader:
-    """Compares snapshots of a table."""
+    """Compares consecutive snapshots of a table."""
 
     layout: Layout
     partitions: Partitions
@@ -171,7 +171,7 @@ class SnapshotReader:
         return cls(layout, Partitions(schema.partition_fields(), schema.options), options)
 
     def files(self, versions: Sequence[int]) -> Iterator[SnapshotFile]:
-        """The snapshot files in the given order, without those that expire during the read."""
+        """The snapshot files in the given order. Skips those that expire during the read."""
         for version in versions:
             try:
                 yield read_snapshot_file(self.layout, version)
@@ -209,12 +209,12 @@ class SnapshotReader:
         return self.changed(file, delta, self._dv_difference(file, before, delta))
 
     def changed(self, file: SnapshotFile, delta: pa.Table, dvs: DvDifference | None) -> bool:
-        """Whether a query returns other rows than before. ``dvs``: ``None`` if it is unknown."""
+        """Whether a query returns other rows than before. ``dvs``: ``None`` if the difference is unknown."""
         if file.kind == _ANALYZE:
             return False
         touched = bool(delta.num_rows) or dvs is None or bool(dvs.added or dvs.removed)
         if self.options.hides_level_0:
-            # Readers do not see level 0: rows become visible when a compaction moves them up.
+            # Readers skip level 0: rows become visible when a compaction moves them up.
             only_level_0 = not _count(pc.greater(delta["level"], integer(0)))
             if file.kind == _APPEND and only_level_0 and dvs is not None and not dvs.of_staying:
                 return False
@@ -225,8 +225,8 @@ class SnapshotReader:
             return touched
         if self.options.primary_key:
             return False
-        # Writers before 1.0 also record a DELETE that only writes deletion vectors as COMPACT. Without a predecessor
-        # to compare with, a snapshot without files may be one of these.
+        # Writers before 1.0 record even a DELETE that only writes deletion vectors as COMPACT. Without a predecessor
+        # to compare with, a snapshot that changes no files may be such a DELETE.
         if dvs is None:
             return not delta.num_rows
         return dvs.of_staying
@@ -244,15 +244,16 @@ class SnapshotReader:
         return self.difference(file, self.dvs(before) if before is not None else {}, self.dvs(file), delta)
 
     def difference(self, file: SnapshotFile, olds: Dvs, news: Dvs, delta: pa.Table) -> DvDifference:
-        """How the DVs of a snapshot, ``news``, differ from those of the one before it.
+        """How the DVs of a snapshot differ from those of its predecessor.
 
-        delta : what the snapshot added and deleted.
+        olds, news : DVs of the predecessor and of the snapshot.
+        delta : entries of the snapshot's delta list.
         """
         kept = {dv.id for dv in olds.values()} & {dv.id for dv in news.values()}
         gone = {key: dv for key, dv in olds.items() if dv.id not in kept}
         came = {key: dv for key, dv in news.items() if dv.id not in kept}
         counts_gone, counts_came = self._counts(gone, file.id), self._counts(came, file.id)
-        # An index file is rewritten because of one of its DVs: the others are unchanged in another place.
+        # If one DV of an index file changes, the whole file is rewritten. Its other DVs move, but name the same rows.
         moved = {
             key
             for key in gone.keys() & came.keys()
@@ -268,15 +269,15 @@ class SnapshotReader:
         )
 
     def _removed(self, delta: pa.Table) -> set[tuple[int, int, str]]:
-        """The data files that a snapshot removes, without those that only change their level."""
+        """The data files that a snapshot removes. Excludes files that only change their level."""
         return _files(delta, DELETE) - _files(delta, ADD)
 
     def _added(self, delta: pa.Table) -> set[tuple[int, int, str]]:
-        """The data files that a snapshot adds; they have DVs if deletes were carried over to them."""
+        """The data files that a snapshot adds. They have DVs if deletes were carried over to them."""
         return _files(delta, ADD) - _files(delta, DELETE)
 
     def _counts(self, dvs: Dvs, version: int) -> dict[tuple[int, int, str], int | None]:
-        """Rows that each DV names; ``None`` if neither the manifest nor the index file records it."""
+        """Cardinality of each DV; ``None`` if the manifest lacks it and an index file can't be read."""
         try:
             whole = counted(self.layout, list(dvs.values()), version)
             return {key: dv.cardinality for key, dv in zip(dvs, whole, strict=True)}

@@ -1,7 +1,7 @@
 """Index manifests: the deletion vectors of a snapshot, and their index files.
 
-Format: index manifest of Paimon's specification. It holds the whole state, not a change. Beside deletion vectors it
-names hash indexes and global indexes. They are not read here, but their files are in use.
+Format: index manifest of Paimon's specification. It holds the whole state, not a change. Besides deletion vectors, it
+names hash indexes and global indexes. These are not read, but their files are in use.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _WANTED: Final[Wanted] = {
 class DvEntry:
     """One DV.
 
-    path : of its index file, for the table's storage.
-    offset : in the index file, bytes.
+    path : path of its index file in the table's storage.
+    offset : bytes from the start of the index file.
     length : bytes, as defined by ``dv.paimon``.
-    cardinality : ``None`` from writers before 1.0.
+    cardinality : ``None`` if the writer is older than 1.0.
     """
 
     partition: int
@@ -55,7 +55,7 @@ class DvEntry:
 
     @property
     def id(self) -> str:
-        """Identifies the DV: an index file is never rewritten in place."""
+        """Identifies the DV, since an index file is never changed in place."""
         return f"{self.path}:{self.offset}"
 
 
@@ -74,7 +74,7 @@ class IndexFileEntry:
 
 @dataclass(frozen=True, slots=True)
 class IndexManifest:
-    """An index manifest; ``files`` and ``dvs`` are in its order."""
+    """An index manifest. ``files`` and ``dvs`` are in the manifest's order."""
 
     files: tuple[IndexFileEntry, ...] = ()
     dvs: tuple[DvEntry, ...] = ()
@@ -83,12 +83,12 @@ class IndexManifest:
 def read_index_manifest(
     layout: Layout, name: str | None, partitions: Partitions, options: Mapping[str, str], version: int
 ) -> IndexManifest:
-    """Read the index manifest of a snapshot; empty without a name. ``options``: of the table.
+    """Read the index manifest of a snapshot. Without a name, the result is empty. ``options``: the table's options.
 
     Raises
     ------
     DamagedTableError : the file is damaged, or a data file has two DVs; the message names the file.
-    UnsupportedFeatureError : a newer format version.
+    UnsupportedFeatureError : an entry has a newer format version.
     """
     if name is None:
         return IndexManifest()
@@ -126,12 +126,12 @@ def _file(
 ) -> IndexFileEntry:
     if record.get("_VERSION") != _VERSION:
         raise UnsupportedFeatureError(
-            f"it has format version {record.get('_VERSION')}; known is {_VERSION}",
+            f"it has format version {record.get('_VERSION')}; this release reads only version {_VERSION}",
             features=(f"index manifest version {record.get('_VERSION')}",),
             next_step="use a newer release of this tool",
         )
     if record.get("_KIND") != 0:
-        raise DamagedTableError("it has an entry of another kind than ADD")
+        raise DamagedTableError("it has an entry that is not an ADD")
     row, bucket, kind, name = (record.get(each) for each in ("_PARTITION", "_BUCKET", "_INDEX_TYPE", "_FILE_NAME"))
     size, rows, external = (record.get(each) for each in ("_FILE_SIZE", "_ROW_COUNT", "_EXTERNAL_PATH"))
     if (

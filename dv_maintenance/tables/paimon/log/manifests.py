@@ -1,8 +1,8 @@
 """Manifest lists and manifests: the data files of a snapshot.
 
-Format: manifest of Paimon's specification. The live files of a snapshot are the entries of its base list and its delta
-list, ADD without DELETE. Partition, bucket, level, name, extra files, embedded index and external path identify a file.
-A file is added once and deleted once.
+Format: manifest of Paimon's specification. A snapshot has a base list and a delta list. A file is live if these have an
+ADD entry for it and no DELETE entry. Partition, bucket, level, name, extra files, embedded index and external path
+identify a file. A file is added at most once and deleted at most once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ENTRIES: Final = pa.schema(
         pa.field("total_buckets", pa.int64()),
         pa.field("file_name", pa.string(), nullable=False),
         pa.field("external_path", pa.string()),
-        # Digest of extra files and embedded index, which belong to the file's identity; "" without any.
+        # Digest of extra files and embedded index, which belong to the file's identity; "" if it has neither.
         pa.field("companions", pa.string(), nullable=False),
         pa.field("extra_files", pa.int64(), nullable=False),
         pa.field("size", pa.int64(), nullable=False),
@@ -68,7 +68,7 @@ ENTRIES: Final = pa.schema(
         pa.field("max_sequence", pa.int64()),
         # Epoch milliseconds.
         pa.field("created", pa.int64()),
-        # Retractions (-D, -U); not the rows that a deletion vector names.
+        # Number of retractions (-D, -U), not of the rows that a deletion vector names.
         pa.field("retractions", pa.int64()),
         # 0: written, 1: compacted.
         pa.field("source", pa.int64()),
@@ -111,8 +111,10 @@ _IDENTITY: Final = ("partition", "bucket", "level", "companions", "file_name", "
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """One manifest in a list, with its size in bytes (``None`` if the list does not say) and its number of entries of
-    each kind. A manifest is written once, under a name with a UUID.
+    """One manifest as a manifest list records it. Its name contains a UUID, and it is never rewritten.
+
+    added, deleted : number of ADD and of DELETE entries.
+    size : bytes; ``None`` if the list does not record it.
     """
 
     name: str
@@ -129,7 +131,7 @@ class Live:
     unmatched : number of DELETE entries of files that were never added. Paimon's readers ignore them, but they are a
         sign of damage.
     manifests : names of the manifests that were read.
-    read : the same as the lists named them.
+    read : the same manifests, as the lists record them.
     """
 
     entries: pa.Table
@@ -141,13 +143,13 @@ class Live:
 def live_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions, known: Live | None = None) -> Live:
     """The live files of a snapshot. Reads its two lists and every manifest that they name.
 
-    known : the live files of another snapshot with the same ``partitions``. If all its manifests are still in the
-        lists, only the new manifests are read.
+    known : the live files of another snapshot with the same ``partitions``. If the lists still name all its manifests,
+        only new manifests are read.
 
     Raises
     ------
     DamagedTableError : a file is damaged, or a data file was added twice; the message names it.
-    UnsupportedFeatureError : a manifest of a newer format version.
+    UnsupportedFeatureError : a manifest or a list has a newer format version.
     """
     lists = [snapshot.base_list, snapshot.delta_list]
     manifests = [manifest for name in lists for manifest in manifest_files(layout, name, snapshot.id)]
@@ -164,7 +166,7 @@ def live_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions,
 
 
 def delta_entries(layout: Layout, snapshot: SnapshotFile, partitions: Partitions) -> pa.Table:
-    """The entries that a snapshot added and deleted, schema ENTRIES. Raises as :func:`live_entries`."""
+    """The ADD and DELETE entries of a snapshot's delta list, schema ENTRIES. Raises as :func:`live_entries`."""
     manifests = manifest_files(layout, snapshot.delta_list, snapshot.id)
     return pa.concat_tables([no_entries(), *_entries(layout, manifests, partitions, snapshot.id)])
 
@@ -174,7 +176,7 @@ def no_entries() -> pa.Table:
 
 
 def merged(parts: Iterable[pa.Table]) -> Live:
-    """Merge entries of manifests: ADD without DELETE.
+    """Merge entries of manifests into live files: each ADD without a DELETE.
 
     Raises
     ------
@@ -198,7 +200,7 @@ def merged(parts: Iterable[pa.Table]) -> Live:
 
 
 def _joined(live: pa.Table, new: list[pa.Table]) -> Live:
-    """As :func:`merged`, onto files that are live: only those of the names in the new entries are compared."""
+    """Merge new entries into files that are live. Compares only live files whose name occurs in a new entry."""
     names = [column for part in new for column in part["file_name"].chunks]
     if not names:
         return Live(live, 0)
@@ -216,7 +218,7 @@ def _joined(live: pa.Table, new: list[pa.Table]) -> Live:
 
 
 def identities(entries: pa.Table) -> pa.Array:
-    """What identifies the file of each entry, as text."""
+    """The identity of each entry's file, as text."""
     columns = [entries[name].cast(pa.string()).combine_chunks() for name in _IDENTITY]
     columns[-1] = pc.fill_null(columns[-1], text(""))
     return pc.binary_join_element_wise(*columns, text("/"))
@@ -242,7 +244,7 @@ def manifest_files(layout: Layout, name: str, version: int) -> list[ManifestFile
 def _entries(
     layout: Layout, manifests: Sequence[ManifestFile], partitions: Partitions, version: int, first: int = 0
 ) -> Iterable[pa.Table]:
-    """The entries of manifests. ``first``: the position of the first one among all manifests."""
+    """The entries of manifests. ``first``: position of the first of them in ``Live.manifests``."""
 
     def read(manifest: ManifestFile) -> _Arrays | list[dict[str, Any]]:
         with _placed(layout, manifest.name, version):
@@ -255,7 +257,7 @@ def _entries(
             _check_version(record, _ENTRY_VERSION, layout, manifest.name, version)
         return records
 
-    # Partitions are numbered here, by one thread.
+    # Only this thread assigns numbers to partitions.
     found = zip(manifests, in_parallel(layout.storage, manifests, read), strict=True)
     for place, (manifest, records) in enumerate(found, start=first):
         try:
@@ -277,7 +279,7 @@ _Arrays = dict[str, pa.Array]
 
 def _arrays(columns: Columns) -> _Arrays | None:
     """The entries of a manifest as columns of ENTRIES, with partition rows in ``partition``. ``None`` if an entry has
-    missing or invalid values: the caller then reads record by record to find it.
+    missing or invalid values: the caller then reads the manifest record by record to find that entry.
     """
     file = columns.get("_FILE")
     rows = columns.get("_PARTITION")
@@ -351,7 +353,7 @@ def _columns(records: Sequence[dict[str, Any]], place: int) -> dict[str, list[An
 
 
 def _names(columns: Any) -> str | None:
-    """The names as a JSON list. Raises TypeError."""
+    """The column names as a JSON list. Raises TypeError."""
     if columns is None:
         return None
     if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
@@ -382,7 +384,7 @@ def _is_name(name: Any) -> bool:
 
 
 def avro_records(layout: Layout, name: str, wanted: Wanted | None, version: int) -> Iterator[dict[str, Any]]:
-    """The records of a file in the manifest folder. ``version``: of the snapshot that needs it.
+    """The records of a file in the manifest folder. ``version``: the snapshot that needs the file.
 
     Raises
     ------
@@ -400,7 +402,7 @@ def _placed(layout: Layout, name: str, version: int) -> Iterator[None]:
         yield
     except FileNotFoundError:
         damage = DamagedTableError(
-            "it does not exist", next_step="read a newer snapshot: this one may have expired since"
+            "it does not exist", next_step="read a newer snapshot: this one may have expired in the meantime"
         )
         raise placed(layout, damage, version, name) from None
     except DvMaintenanceError as error:
@@ -411,7 +413,7 @@ def _check_version(record: dict[str, Any], known: int, layout: Layout, name: str
     if record.get("_VERSION") != known:
         found = record.get("_VERSION")
         unknown = UnsupportedFeatureError(
-            f"it has format version {found}; known is {known}",
+            f"it has format version {found}; this release reads only version {known}",
             features=(f"manifest version {found}",),
             next_step="use a newer release of this tool, or let a newer Paimon rewrite the manifests",
         )
@@ -419,7 +421,7 @@ def _check_version(record: dict[str, Any], known: int, layout: Layout, name: str
 
 
 def placed(layout: Layout, error: DvMaintenanceError, version: int, name: str = "") -> DvMaintenanceError:
-    """The error with file, table and version."""
+    """Add file, table and version to an error."""
     if name:
         error.message = f"{layout.manifest(name)}: {error.message}"
         error.args = (error.message,)

@@ -1,4 +1,4 @@
-"""Tags, branches and consumers, which keep snapshots and their files alive beside the history.
+"""Tags, branches and consumers, which keep snapshots or their files alive.
 
 Format: tags, branches and consumers of Paimon's specification. A tag is a copy of its snapshot with a few
 additional fields, and outlives it.
@@ -24,8 +24,8 @@ _BRANCH: Final = "branch-"
 class Tag:
     """A tag.
 
-    created : creation time as the file spells it; ``None`` from writers before tags had a time.
-    retained : how long the tag is kept, in the same form.
+    created : creation time as the file spells it; ``None`` if an older writer did not record it.
+    retained : how long the tag is kept, as the file spells it; ``None`` if the file does not say.
     """
 
     name: str
@@ -35,12 +35,12 @@ class Tag:
 
 
 def tags(layout: Layout) -> dict[str, Tag]:
-    """Tags of the branch, by name. One listing, and one request for each.
+    """The branch's tags, by name. Costs one listing, and one request per tag.
 
     Raises
     ------
-    DamagedTableError, UnsupportedFeatureError : a tag cannot be read, and may keep files alive; the message names its
-        file.
+    DamagedTableError, UnsupportedFeatureError : a tag cannot be read. It may keep files alive, so it is not skipped.
+        The message names its file.
     """
     found = {}
     for name, document in _documents(layout, f"{layout.own}tag", _TAG):
@@ -55,12 +55,12 @@ def tags(layout: Layout) -> dict[str, Tag]:
 
 
 def tagged(layout: Layout, version: int) -> SnapshotFile | None:
-    """A snapshot that a tag kept; ``None`` if none did. Raises as :func:`tags`."""
+    """The snapshot of this id that a tag keeps; ``None`` if no tag does. Raises as :func:`tags`."""
     return next((tag.snapshot for tag in tags(layout).values() if tag.snapshot.id == version), None)
 
 
 def consumers(layout: Layout) -> dict[str, int]:
-    """The snapshot that each consumer reads next, by its id. Raises DamagedTableError as :func:`tags`."""
+    """The snapshot that each consumer reads next, by the consumer's id. Raises DamagedTableError as :func:`tags`."""
     return {
         name: document.integer("nextSnapshot")
         for name, document in _documents(layout, f"{layout.own}consumer", _CONSUMER)
@@ -68,14 +68,14 @@ def consumers(layout: Layout) -> dict[str, int]:
 
 
 def branches(layout: Layout) -> tuple[str, ...]:
-    """Names of the branches, without the main one, sorted."""
+    """Names of all branches except the main one, sorted."""
     names = layout.storage.folders("branch")
     return tuple(name[len(_BRANCH) :] for name in names if name.startswith(_BRANCH) and len(name) > len(_BRANCH))
 
 
 def _documents(layout: Layout, folder: str, prefix: str) -> list[tuple[str, Document]]:
-    """Files of a folder, with the part of their names after the prefix. Files that are deleted during the read are
-    skipped: they no longer keep anything alive.
+    """The files of a folder whose names have the prefix, each with the rest of its name. Skips files that are deleted
+    during the read: they no longer keep anything alive.
     """
     names, complete = layout.storage.first_names(folder)
     if not complete:

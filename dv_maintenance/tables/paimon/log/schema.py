@@ -1,8 +1,8 @@
 """Schema files: columns, keys and options of a table.
 
-Format: schema of Paimon's specification. Each change of the table writes the next ``schema-N``, starting with 0. The
-newest schema has the current options. A snapshot names the schema of its columns, and a data file the schema that it
-was written with. Fields of two schemas are the same if their ids are equal.
+Format: schema of Paimon's specification. Each schema change writes the next ``schema-N``, starting with 0. The newest
+schema has the current options. A snapshot names the schema of its columns. A manifest entry names the schema that its
+data file was written with. Fields of two schemas are the same if their ids are equal.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Schema:
 
 
 def _marked(field: pa.Field, type: DataType) -> pa.Field:
-    """Arrow's types do not identify a CHAR, which Spark pads."""
+    """The field, marked if its type holds a CHAR: Spark pads these, and Arrow's types do not identify them."""
     if type.root == "CHAR":
         limited = f"char({type.precision or 1})"
     elif any(part.root == "CHAR" for part in parts_of(type)):
@@ -84,7 +84,7 @@ def read_schema(layout: Layout, schema_id: int) -> Schema:
         raise DamagedTableError(f"{path} does not exist", table=layout.uri) from None
     if (document.optional_integer("version") or 1) > _MAX_VERSION:
         raise UnsupportedFeatureError(
-            f"{path} has format version {document.integer('version')}; known are versions up to {_MAX_VERSION}",
+            f"{path} has format version {document.integer('version')}; this release reads up to {_MAX_VERSION}",
             features=(f"schema version {document.integer('version')}",),
             table=layout.uri,
             next_step="use a newer release of this tool",

@@ -1,7 +1,8 @@
 """The snapshots of a table, and the content of each.
 
 Format: snapshot of Paimon's specification. Ids count from 1 without gaps; the oldest may have expired. The hints
-LATEST and EARLIEST may be stale or missing. A table without a commit has no snapshot, which is version 0 here.
+LATEST and EARLIEST may be stale or missing. A table without a commit has no snapshot; this package calls that version
+0.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ __all__ = [
 ]
 
 USER: Final = "dv-maintenance-"
-"""What the commit users of this package begin with."""
+"""Prefix of this package's commit users."""
 
 LATEST: Final = "LATEST"
 _EARLIEST: Final = "EARLIEST"
 _MAX_VERSION: Final = 3
 _MAX_HINT: Final = 64
-# The newest snapshot never expires, but by the time that it is read it may no longer be the newest.
+# The newest snapshot never expires, but it may no longer be the newest by the time it is read.
 _ATTEMPTS: Final = 3
 
 
@@ -42,7 +43,7 @@ class SnapshotFile:
 
     kind : APPEND, COMPACT, OVERWRITE or ANALYZE.
     timestamp : epoch milliseconds.
-    body : the whole JSON object. Its record counts are of physical rows, regardless of deletion vectors.
+    body : the whole JSON object. Its record counts are physical rows, regardless of deletion vectors.
     """
 
     id: int
@@ -59,14 +60,14 @@ class SnapshotFile:
 
 
 def latest_version(layout: Layout) -> int:
-    """The newest snapshot; 0 before the first.
+    """The id of the newest snapshot; 0 before the first commit.
 
-    Costs one listing on local disk. Elsewhere it reads the hint and checks for a successor, and lists only if the hint
+    Costs one listing on local disk. Elsewhere it reads the hint and checks for a successor. It lists only if the hint
     is wrong.
 
     Raises
     ------
-    TableNotFoundError : neither snapshots nor schemas are here.
+    TableNotFoundError : there are neither snapshots nor schemas.
     StorageError : as :meth:`Layout.schemas`.
     DamagedTableError : there is a hint, but no snapshot.
     """
@@ -79,7 +80,7 @@ def latest_version(layout: Layout) -> int:
 
 
 def all_versions(layout: Layout) -> list[int]:
-    """Every existing snapshot, oldest first; empty before the first commit. Raises as :func:`latest_version`."""
+    """Ids of all existing snapshots, oldest first; empty before the first commit. Raises as :func:`latest_version`."""
     names = layout.names(SNAPSHOT)
     found = sorted(version for name in names if (version := numbered(name, "snapshot-")))
     if found:
@@ -92,7 +93,9 @@ def all_versions(layout: Layout) -> list[int]:
         )
     if not layout.schemas():
         raise TableNotFoundError(
-            "neither snapshots nor schemas of Paimon here", table=layout.uri, next_step="check the table's path"
+            "this folder has neither snapshots nor schemas of Paimon",
+            table=layout.uri,
+            next_step="check the table's path",
         )
     return []
 
@@ -110,8 +113,9 @@ def load_snapshot_file(layout: Layout, version: int | None = None) -> SnapshotFi
 
     Raises
     ------
-    TableNotFoundError, DamagedTableError : as :func:`latest_version`; a file that cannot be read.
-    UsageError : no such snapshot.
+    TableNotFoundError : as :func:`latest_version`.
+    DamagedTableError : as :func:`latest_version`, or the file cannot be read.
+    UsageError : there is no such snapshot.
     UnsupportedFeatureError : the snapshot has a newer format version.
     """
     newest = 0
@@ -160,7 +164,7 @@ def parse_snapshot(document: Document) -> SnapshotFile:
     version = document.optional_integer("version") or 1
     if version > _MAX_VERSION:
         raise UnsupportedFeatureError(
-            f"{document.path} has format version {version}; known are versions up to {_MAX_VERSION}",
+            f"{document.path} has format version {version}; this release reads up to {_MAX_VERSION}",
             features=(f"snapshot version {version}",),
             table=document.table,
             next_step="use a newer release of this tool",

@@ -1,8 +1,8 @@
 """Data-evolution tables: files that hold different columns of the same rows.
 
-Format: data evolution of Paimon's documentation. Each file has a range of row ids. Files of the same range together
-hold the same rows; a column is read from the newest of them that has it. The deletion vector of the oldest file, the
-anchor, applies to all of them. Blobs and vectors may be in files of their own, for any part of the range.
+Format: data evolution of Paimon's documentation. Each file has a range of row ids. Files with the same range together
+hold the same rows. A column is read from the newest of these files that has it. The deletion vector of the oldest file,
+the anchor, applies to all of them. Blobs and vectors may be in separate files, for any part of the range.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from dv_maintenance.tables.paimon.rows.types import Field
 __all__ = ["PARTS_OF", "anchors", "grouped", "holders"]
 
 PARTS_OF: Final = "part_of"
-"""Column of the files that together hold the same rows: the path of their anchor."""
+"""Column in the table of files that together hold the same rows: the path of their anchor."""
 
-# System columns that a file may have beside the table's columns.
+# System columns that a file may have besides the table's columns.
 _SYSTEM: Final = frozenset({"_ROW_ID", "_SEQUENCE_NUMBER"})
 _NEXT: Final = "read the table with Paimon itself, for example through its Spark connector"
 
@@ -36,12 +36,13 @@ _NEXT: Final = "read the table with Paimon itself, for example through its Spark
 
 
 def anchors(entries: pa.Table) -> pa.Int64Array:
-    """For each of the live ``entries`` the position of the anchor of its rows. It is its own position if no other file
-    has its rows, or if it has no row ids (files of older writers).
+    """For each of the live ``entries``, the position of its anchor. A file is its own anchor if no other file has its
+    rows, or if it has no row ids (files of older writers).
 
     Raises
     ------
-    DamagedTableError : names a file whose row ids are partly those of another.
+    DamagedTableError : the row ids of two files overlap only partly, or a file of blobs or vectors belongs to no data
+        file. The message names the file.
     """
     names = ["partition", "bucket", "first_row_id", "rows", "max_sequence", "file_name"]
     columns = [entries[name].to_pylist() for name in names]
@@ -86,8 +87,8 @@ def anchors(entries: pa.Table) -> pa.Int64Array:
 def grouped(files: pa.Table, anchor: pa.Int64Array) -> tuple[pa.Table, pa.Table]:
     """Group the files that hold the same rows.
 
-    Returns the anchors, each with the total size of its group; and the files of all groups of several files, anchors
-    included, with the column PARTS_OF.
+    Returns the anchors, each with the total size of its group, and all files of the groups with several files. The
+    latter include the anchors and have the column PARTS_OF.
 
     anchor : the result of :func:`anchors`.
     """
@@ -105,7 +106,7 @@ def grouped(files: pa.Table, anchor: pa.Int64Array) -> tuple[pa.Table, pa.Table]
 
 
 def _is_dedicated(name: str) -> bool:
-    """Whether a file has only blobs or vectors."""
+    """Whether a file holds only blobs or vectors."""
     return name.endswith((".blob", ".video")) or ".vector." in name
 
 
@@ -147,16 +148,16 @@ def holders(
     constants: Collection[str],
 ) -> list[tuple[Mapping[str, Any], Schema, list[Field]]]:
     """The files of a group to read for the ``wanted`` columns, each with the schema of its content and the columns to
-    read from it. Columns that no file has, and ``constants``, are assigned to the first.
+    read from it. Columns that no file has, and ``constants``, are assigned to the first file.
 
     Raises
     ------
-    UnsupportedFeatureError : as :func:`_written`; two files of the same age have a column.
+    UnsupportedFeatureError : as :func:`_written`, or two files of the same age have the same wanted column.
     """
     # Newest first; the anchor, which is last, provides the rows if no column is requested.
     ordered = sorted((part for part in parts if not _is_dedicated(part["file_name"])), key=_age, reverse=True)
     stored = [_written(part, schema_of(part["schema_id"])) for part in ordered]
-    held: dict[int, int] = {}  # by field id, the place of the file
+    held: dict[int, int] = {}  # field id -> position of the file
     for field in wanted:
         having = [at for at, schema in enumerate(stored) if any(each.id == field.id for each in schema.fields)]
         if field.name in constants or not having:
@@ -165,7 +166,7 @@ def holders(
         if older and ordered[older[0]]["max_sequence"] == ordered[newest]["max_sequence"]:
             one, other = (ordered[at]["path"] for at in having[:2])
             raise UnsupportedFeatureError(
-                f"{one} and {other} both have the column {field.name}, and none is newer",
+                f"{one} and {other} both have the column {field.name}, and neither is newer",
                 features=("files of the same rows and the same age",),
                 next_step=_NEXT,
             )

@@ -30,26 +30,26 @@ FILES: Final = pa.schema(
         pa.field("total_buckets", pa.int64()),
         pa.field("level", pa.int64(), nullable=False),
         pa.field("schema_id", pa.int64(), nullable=False),
-        # append or compact; null by writers that did not say.
+        # append or compact; null if the writer did not record it.
         pa.field("source", pa.string()),
-        # As the manifest spells it: the identity within a partition and bucket.
+        # As the manifest spells it. It identifies the file within a partition and bucket.
         pa.field("file_name", pa.string(), nullable=False),
         # The number of the partition in the snapshot's ``partitions``.
         pa.field("partition_code", pa.int64(), nullable=False),
         pa.field("min_sequence", pa.int64()),
         pa.field("max_sequence", pa.int64()),
-        # Rows of a kind that takes others back: no reader sees them, whatever deletion vectors say.
+        # Number of retractions, rows that take back other rows. No reader sees them, whatever deletion vectors say.
         pa.field("retractions", pa.int64()),
         pa.field("first_row_id", pa.int64()),
-        # The columns that it has, as a JSON list; null: those of its schema.
+        # The columns in the file, as a JSON list; null: all columns of its schema.
         pa.field("write_cols", pa.string()),
-        # Files that go with it: file indexes, changelogs.
+        # Number of files that belong to it: file indexes, changelogs.
         pa.field("extra_files", pa.int64(), nullable=False),
-        # Where the DV is: path of the index file, offset and length as the index manifest has them; null without one.
+        # Where the DV is: path of the index file, offset and length as in the index manifest; null without a DV.
         pa.field("dv_file", pa.string()),
         pa.field("dv_offset", pa.int64()),
         pa.field("dv_length", pa.int64()),
-        # The manifest that has the file: its place in the snapshot's ``live.manifests``.
+        # The manifest that has the file's entry: its position in the snapshot's ``live.manifests``.
         pa.field("manifest", pa.int64(), nullable=False),
     ]
 )
@@ -61,7 +61,7 @@ _SOURCES: Final = ("append", "compact")
 class Matched:
     """The DVs of live entries.
 
-    at : for each entry the number of its DV; null without one.
+    at : for each entry the position of its DV; null without one.
     dangling : DVs of files that are not live.
     """
 
@@ -70,8 +70,8 @@ class Matched:
 
 
 def visible(files: pa.Table, options: Options) -> pa.BooleanArray:
-    """Which files a batch reader opens. It skips level 0 of a primary-key table with deletion vectors, unless these are
-    merged on read, and rows without a bucket yet.
+    """Whether a batch reader opens each file. It skips level 0 if ``options.hides_level_0``, and files of rows that
+    have no bucket yet.
     """
     seen = pc.not_equal(files["bucket"], integer(POSTPONE_BUCKET))
     return pc.and_(seen, pc.greater(files["level"], integer(0))) if options.hides_level_0 else seen
@@ -90,18 +90,18 @@ def match(entries: pa.Table, dvs: Sequence[DvEntry], bearers: pa.BooleanArray | 
         keys = pc.if_else(bearers, keys, pa.nulls(len(keys), keys.type))
     wanted = strings([f"{dv.partition}/{dv.bucket}/{dv.data_file}" for dv in dvs])
     found = pc.index_in(keys, value_set=wanted)
-    # No two of them are of the same data file.
+    # A data file has at most one DV.
     live = set(found.drop_null().to_pylist())
     return Matched(found, tuple(dv for number, dv in enumerate(dvs) if number not in live))
 
 
 def counted(layout: Layout, dvs: Sequence[DvEntry], version: int) -> tuple[DvEntry, ...]:
-    """The DVs with cardinalities. Those that the manifest lacks are counted from the index files; each of these is read
-    once, as a whole.
+    """The DVs with cardinalities. Those that the manifest lacks are counted from the index files. Each index file is
+    read once, as a whole.
 
     Raises
     ------
-    DamagedDeletionVectorError : names the index file and the offset; a missing file included.
+    DamagedDeletionVectorError : an index file is damaged or missing. Names the file and the offset.
     """
     unknown = sorted({dv.path for dv in dvs if dv.cardinality is None})
 

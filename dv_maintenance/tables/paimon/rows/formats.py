@@ -20,7 +20,7 @@ WRITTEN: Final = ("parquet", "orc")
 
 _LEGACY: Final = "orc.timestamp-ltz.legacy.type"
 _COMPRESSION: Final = "file.compression"
-# Option -> the engine's name. Each is one that Paimon's own writer of the format takes.
+# By file format: value of the option -> the engine's name. Paimon's own writer of the format takes each of the values.
 _CODECS: Final = {
     "parquet": {
         "none": "none",
@@ -35,17 +35,17 @@ _CODECS: Final = {
 }
 _IDS: Final = (2**31 - 1) // 4
 _DEPTHS: Final = 1024
-# For ORC files: those whose footers are unpacked here, because they name the time zone of timestamps.
+# Compressions of ORC files that this package can decompress itself, to read the time zone of timestamps in the footers.
 _OPEN: Final = ("none", "zlib", "zstd")
 
 
 def format_of(snapshot: PaimonSnapshot) -> str:
-    """The table's format of new files, in lower case; it need not be in WRITTEN."""
+    """The table's format for new files, in lower case. It may be missing in WRITTEN."""
     return snapshot.properties.get("file.format", "parquet").strip().lower()
 
 
 def arrow_fields(snapshot: PaimonSnapshot) -> list[pa.Field]:
-    """The newest columns as they are written. Columns of ORC files carry their ids, as ``paimon.id``."""
+    """The columns of the newest schema as they are written. Columns of ORC files carry their ids as ``paimon.id``."""
     fields = snapshot.table_schema.fields
     return [_identified(each) if format_of(snapshot) == "orc" else arrow_field(each) for each in fields]
 
@@ -75,12 +75,12 @@ def _with_id(name: str, type: pa.DataType, id: int) -> pa.Field:
 
 
 def codec_of(snapshot: PaimonSnapshot, wanted: str | None = None) -> str:
-    """The compression of new files, by its name in engines: the table's option, else ``wanted``, else zstd, which is
-    what Paimon's own writers take without the option.
+    """The compression of new files, by its name in engines: the table's option, else ``wanted``, else zstd, the default
+    of Paimon's own writers.
 
     Raises
     ------
-    RefusedError : the compression can't be written, or files with it can't be read again.
+    RefusedError : files with this compression can't be written, or can't be read back.
     """
     kind = format_of(snapshot)
     requested = snapshot.properties.get(_COMPRESSION, wanted or "zstd").strip().lower()
@@ -110,12 +110,14 @@ def codec_of(snapshot: PaimonSnapshot, wanted: str | None = None) -> str:
 
 
 def check_instants(snapshot: PaimonSnapshot, sources: Iterable[str]) -> None:
-    """Refuse to move timestamps with a local time zone from ``sources`` of other formats into ORC files, if Paimon
-    shifts those of ORC files only by the time zone of its JVM.
+    """Refuse to move timestamps with a local time zone from files of other formats into ORC files, if Paimon shifts
+    timestamps by the time zone of its JVM in ORC files only.
+
+    sources : formats of the files to rewrite.
 
     Raises
     ------
-    RefusedError : names the column.
+    RefusedError : the message names the column.
     """
     if format_of(snapshot) != "orc" or snapshot.properties.get(_LEGACY, "true").strip().lower() == "false":
         return
@@ -132,6 +134,6 @@ def check_instants(snapshot: PaimonSnapshot, sources: Iterable[str]) -> None:
 
 
 def _column(snapshot: PaimonSnapshot, *roots: str) -> str | None:
-    """The first column that has such a type, or contains one."""
+    """The first column whose type is, or contains, one of ``roots``."""
     fields = snapshot.table_schema.fields
     return next((each.name for each in fields if any(part.root in roots for part in parts_of(each.type))), None)

@@ -1,8 +1,8 @@
 """Convert partitions from the binary rows in manifests to names, folders and constants.
 
-Format: partition paths of Paimon (``partition.legacy-name``, ``partition.default-name``). A folder is spelled
-``column=value``, escaped as in Hive. By the legacy rule, which is the default, the value is Java's text of the internal
-form: a date is a number of days.
+Format: partition paths of Paimon (``partition.legacy-name``, ``partition.default-name``). A folder is named
+``column=value``, escaped as in Hive. Under the legacy rule, which is the default, the value is Java's text of the
+internal form: a date is a number of days.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from dv_maintenance.tables.paimon.rows.types import DataType, Field
 __all__ = ["Partition", "Partitions", "folder_name", "folder_text", "json_value", "value_text"]
 
 _DEFAULT_NAME: Final = "__DEFAULT_PARTITION__"
-# What Paimon escapes in the names of folders: Hive's characters, and the closing brace.
+# Characters that Paimon escapes in folder names: those of Hive, and the closing brace.
 _SPECIAL: Final = "\"#%'*/:=?\\\x7f{}[]^"
 _ESCAPED: Final = str.maketrans({char: f"%{ord(char):02X}" for char in [*map(chr, range(32)), *_SPECIAL]})
-_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - of timestamps without a zone
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - for timestamps without a zone
 _DAY: Final = 86_400_000
 
 
@@ -36,7 +36,7 @@ class Partition:
 
     row : its identity, the binary row in the manifest.
     name : see ``model.partition_name``.
-    folder : relative to the data folder; ``""`` without partition columns.
+    folder : path relative to the data folder; ``""`` without partition columns.
     constants : see ``work.SourceFile``.
     """
 
@@ -66,7 +66,8 @@ class Partitions:
         Raises
         ------
         DamagedTableError : the row does not fit the partition columns.
-        UnsupportedFeatureError : an unsupported type; or two partitions share a name, whose files must never be merged.
+        UnsupportedFeatureError : a value can't be named; or two partitions share a name, and their files must never be
+            merged.
         """
         code = self._codes.get(row)
         if code is None:
@@ -90,7 +91,7 @@ class Partitions:
         constants: dict[str, Any] = {}
         for each, value in zip(self.fields, values, strict=True):
             text = None if value is None else folder_text(value, each.type, legacy=legacy)
-            # Paimon treats a value of white space only as missing.
+            # Paimon treats a value that consists only of white space as missing.
             spelled = text if text and text.strip() else default
             parts.append(f"{folder_name(each.name)}={folder_name(spelled)}")
             shown[each.name] = None if value is None else value_text(value, each.type)
@@ -99,19 +100,19 @@ class Partitions:
 
 
 def folder_name(text: str) -> str:
-    """A column or a value, escaped for the name of a folder."""
+    """A column name or a value, escaped for a folder name."""
     return text.translate(_ESCAPED)
 
 
 def value_text(value: Any, type: DataType) -> str:
-    """A value as text, as in Paimon's cast; with a time zone, in UTC."""
+    """A value as text, as in Paimon's cast. Timestamps with a local time zone are in UTC."""
     match type.root:
         case "BOOLEAN":
             return "true" if value else "false"
         case "DATE":
             return _date(value)
         case "TIME":
-            # Of the fraction what is not zero, but one digit at least, and none that the type does not have.
+            # The fraction without trailing zeros, but with at least one digit, and no more digits than the type has.
             fraction = (f"{value % 1000:03d}".rstrip("0") or "0")[: type.precision]
             return _clock(value - value % 1000, 0, 0) + (f".{fraction}" if fraction else "")
         case "TIMESTAMP" | "TIMESTAMP_LTZ":
@@ -125,11 +126,11 @@ def value_text(value: Any, type: DataType) -> str:
 
 
 def folder_text(value: Any, type: DataType, *, legacy: bool) -> str:
-    """A value in the name of its folder, before it is escaped.
+    """A value as its folder name spells it, before escaping.
 
     Raises
     ------
-    UnsupportedFeatureError : bytes by the legacy rule: the name of their folder is not predictable.
+    UnsupportedFeatureError : the value is bytes, and the legacy rule applies: their folder name is not predictable.
     """
     if not legacy:
         return value_text(value, type)
@@ -148,7 +149,7 @@ def folder_text(value: Any, type: DataType, *, legacy: bool) -> str:
 
 
 def json_value(value: Any, type: DataType) -> Any:
-    """A value in the form of ``work.SourceFile.constants``; a timestamp in the unit of its Arrow type."""
+    """A value in the form of ``work.SourceFile.constants``. A timestamp is in the unit of its Arrow type."""
     match value:
         case Decimal():
             return f"{value:f}"
@@ -172,7 +173,7 @@ def _date(days: int) -> str:
 
 
 def _clock(millis: int, nanos: int, digits: int) -> str:
-    """``HH:MM:SS`` with the fraction without trailing zeros, but at least ``digits`` digits."""
+    """``HH:MM:SS`` and the fraction, without trailing zeros but with at least ``digits`` digits."""
     seconds, rest = divmod(millis, 1000)
     fraction = f"{rest * 1_000_000 + nanos:09d}"
     while len(fraction) > digits and fraction.endswith("0"):
@@ -182,7 +183,9 @@ def _clock(millis: int, nanos: int, digits: int) -> str:
 
 
 def _java_timestamp(moment: Moment) -> str:
-    """The text of Java's ``LocalDateTime``: seconds only if they are not zero, a fraction of 3, 6 or 9 digits."""
+    """The text of Java's ``LocalDateTime``: seconds only if they or the fraction are not zero, then a fraction of 3, 6
+    or 9 digits if it is not zero.
+    """
     days, millis = divmod(moment.millis, _DAY)
     text = f"{_date(days)}T{millis // 3_600_000:02d}:{millis // 60_000 % 60:02d}"
     seconds, rest = divmod(millis % 60_000, 1000)
@@ -198,7 +201,7 @@ def _java_timestamp(moment: Moment) -> str:
 
 
 def _java_float(value: float, *, single: bool) -> str:
-    """The shortest digits that identify the number, in Java's notation."""
+    """The fewest digits that identify the number, in Java's notation."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):

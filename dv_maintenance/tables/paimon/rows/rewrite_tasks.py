@@ -31,15 +31,16 @@ def rewrite_tasks(
     target_bytes: int,
     compression: str | None = None,
 ) -> list[RewriteTask]:
-    """One task per bin, with its id. New files have the columns of the newest schema, partition columns included.
-    ``compression``: theirs, unless the table's option names another one.
+    """One task per bin, with its id. New files have the columns of the newest schema, including partition columns.
+
+    compression : of the new files, unless the table's option names one.
 
     Raises
     ------
-    UsageError : a bin names a file twice, or one that is not live in the snapshot, or one of another partition.
-    RefusedError : the table or the policy asks for a compression that we can't write; the table has files that we can't
-        read, or whose timestamps would be others in files of its own format; or the folder of a bucket is a link.
-    UnsupportedFeatureError : a column's type was another one when a file was written.
+    UsageError : a bin names a file twice, a file that is not live in the snapshot, or a file of another partition.
+    RefusedError : the table or the policy asks for a compression that this package can't write; a file can't be read;
+        timestamps would change in files of the table's format; or the folder of a bucket is a link.
+    UnsupportedFeatureError : a column had another type when a file was written, and its values would have to be cast.
     """
     kind, codec, stats = format_of(snapshot), codec_of(snapshot, compression), stats_columns(snapshot.table_schema)
     schemas = {snapshot.table_schema.id: snapshot.table_schema}
@@ -61,8 +62,8 @@ def rewrite_tasks(
             order_by=wanted.order_by,
             file_name=f"data-{{uuid}}-0.{kind}",
             format=kind,
-            # Paimon skips row groups by unsigned bounds, but compares rows signed: once the last row within the bounds
-            # is purged, a filter loses the others.
+            # Paimon skips row groups by unsigned bounds, but compares the bytes of rows as signed. So a filter may
+            # select rows of a row group that its bounds would skip. A purge may remove the only row that prevents this.
             bytes_have_order=False,
         )
         tasks.append(task)
@@ -70,7 +71,7 @@ def rewrite_tasks(
 
 
 def _schema(snapshot: PaimonSnapshot, stored: Sequence[Schema]) -> pa.Schema:
-    """The newest columns. Metadata of timestamps is set only if it holds for all files of the task."""
+    """The columns of the newest schema. Metadata about timestamps is set only if it holds for all files of the task."""
     known = [instants(each) for each in stored]
     return pa.schema(arrow_fields(snapshot), known[0] if all(known) else None)
 
@@ -78,9 +79,9 @@ def _schema(snapshot: PaimonSnapshot, stored: Sequence[Schema]) -> pa.Schema:
 def _sources(
     layout: Layout, snapshot: PaimonSnapshot, bins: Sequence[RewriteBin], schemas: dict[int, Schema]
 ) -> Iterator[tuple[dict[str, Any], SourceFile]]:
-    """The files that the bins name. Only these become objects, since a table may have many more.
+    """The files that the bins name. Only these become Python objects, since a table may have many more.
 
-    schemas : schemas by id; missing ones are added.
+    schemas : known schemas by id; missing ones are added.
     """
     paths = strings(sorted({key.path for wanted in bins for key in wanted.inputs}))
     chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths))
@@ -95,5 +96,5 @@ def _sources(
 
 
 def _shape(newest: Schema, stored: Schema) -> pa.Schema | None:
-    """The newest columns by their names in files of a schema; ``None`` if the schemas are the same."""
+    """The newest columns, with their names in files of the schema ``stored``; ``None`` if the schemas are the same."""
     return None if stored.id == newest.id else pa.schema([field_in(each, stored) for each in newest.fields])

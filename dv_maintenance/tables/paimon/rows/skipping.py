@@ -1,7 +1,7 @@
 """Which live files may hold a row that satisfies a condition, decided from partition values and statistics.
 
 Paimon's own readers skip files by the same statistics. Bounds of text may be truncated outwards. A null bound of a
-column with other values is unknown. A bound may come from a row that has been deleted since.
+column with non-null values is unknown. A bound may come from a row that has since been deleted.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _Known = Mapping[Column, Bounds]
 def may_match(layout: Layout, snapshot: PaimonSnapshot, predicate: Predicate) -> pa.BooleanArray:
     """One value per row of ``snapshot.files``: ``False`` if no live row of the file can satisfy ``predicate``.
 
-    Partition values are checked first. Statistics are read only if the predicate has other columns and a file is left.
+    Partition values are checked first. Statistics are read only if the predicate has other columns, and files remain.
 
     Raises
     ------
-    DamagedTableError, StorageError : as reading the snapshot does.
+    DamagedTableError, StorageError : as for reading the snapshot.
     """
     fields = {each.name: each for each in snapshot.table_schema.fields}
     bound = bind(predicate, snapshot.schema, lambda field: field.name in fields and not _compares(fields[field.name]))
@@ -74,7 +74,7 @@ def may_match(layout: Layout, snapshot: PaimonSnapshot, predicate: Predicate) ->
     stored = [each for name, each in wanted.items() if name not in snapshot.partition_columns]
     if stored and any(kept):
         rows = snapshot.files.select(["bucket", "file_name", "path"]).to_pylist()
-        # What an anchor's statistics say of a column, a newer file may have put out of date.
+        # A newer file of the same rows may have replaced a column, which makes the anchor's statistics outdated.
         overlaid = set(snapshot.parts["path"].to_pylist())
         places = {
             (snapshot.partitions[code].row, row["bucket"], row["file_name"]): at
@@ -88,7 +88,7 @@ def may_match(layout: Layout, snapshot: PaimonSnapshot, predicate: Predicate) ->
 
 
 def _compares(field: Field) -> bool:
-    """Whether values compare like those of their Arrow type. CHAR does not: Spark pads it."""
+    """Whether values compare like those of their Arrow type. Values of CHAR do not: Spark pads them."""
     return field.type.root in BOUNDED and field.type.root != "CHAR"
 
 
@@ -142,7 +142,7 @@ def _bounds(
 
 
 def _of_file(file: Mapping[str, Any], schema: Schema, columns: list[Field]) -> _Known:
-    """The known bounds of one file. ``schema``: of the file; columns with another type there are unknown."""
+    """The known bounds of one file. ``schema``: the file's schema. Bounds of columns with another type are unknown."""
     by_name = {each.name: each for each in schema.fields}
     # Without a list of columns, statistics cover all columns of the file.
     names = file.get("_VALUE_STATS_COLS")
@@ -150,7 +150,7 @@ def _of_file(file: Mapping[str, Any], schema: Schema, columns: list[Field]) -> _
         names = file.get("_WRITE_COLS")
     kept = [by_name[name] for name in names if name in by_name] if names is not None else list(schema.fields)
     stats = file["_VALUE_STATS"]
-    # Writers without statistics write a row without fields.
+    # A writer that keeps no statistics writes a row without fields.
     if not kept or stats["_MIN_VALUES"][:4] == bytes(4) or (names is not None and len(kept) < len(names)):
         return {}
     # Values of other types are not needed, and can be skipped: each value has a slot of its own.
@@ -170,7 +170,7 @@ def _of_file(file: Mapping[str, Any], schema: Schema, columns: list[Field]) -> _
             _comparable(greatest) if greatest == greatest else None,
             values=nulls != file["_ROW_COUNT"],
             nulls=nulls != 0,
-            # Nobody says how writers count them.
+            # It is not specified how writers count NaNs.
             nans=column.type.root in {"FLOAT", "DOUBLE"},
         )
     return known

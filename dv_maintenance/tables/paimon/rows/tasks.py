@@ -1,12 +1,12 @@
 """Scan tasks for an engine: which files to read, and which rows to skip.
 
-The rows of an append table are those of its files, without those that deletion vectors name. The same holds for a
-primary-key table whose files a batch reader does not merge, except that its files have a column with the kind of each
-row, and retractions are skipped. The rows of a data-evolution table may be in several files, side by side.
+The rows of an append table are the rows of its files, minus those that deletion vectors name. The same holds for a
+primary-key table whose files a batch reader does not merge. Its files also have a column with the kind of each row, and
+retractions are skipped. In a data-evolution table, several files may hold different columns of the same rows.
 
 A data file has the columns of the schema that it was written with, under their names at that time. Columns of two
-schemas are the same if their ids are equal. Older files have no field ids of their own, so a column is found by its
-name in the file's schema.
+schemas are the same if their ids are equal. Older files do not contain field ids, so a column is found by its name in
+the file's schema.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ COLUMNS: Final = [
 # +I and +U, -U and -D.
 _KINDS: Final = RowFilter("_VALUE_KIND", kept=(0, 2), dropped=(1, 3))
 _FORMATS: Final = ("parquet", "orc", "avro")
-_BATCH: Final = 65_536  # rows that are Python objects at a time
+_BATCH: Final = 65_536  # rows that become Python objects at once
 _SOURCE: Final = b"dvm:source"
 _LEAVE_OUT: Final = "leave it out with --columns, or let Paimon compact the table"
 _UNITS: Final = ("ms", "us", "ns")
-# Decimal digits that every value of an integer type fits in.
+# Bits of an integer type -> decimal digits that hold each of its values.
 _DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
 
 
 def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
-    """One task per row of ``snapshot.files``, in their order, with partition values as constants.
+    """One task per row of ``snapshot.files``, in the same order, with partition values as constants.
 
     Raises
     ------
     UsageError : a column does not exist, or is named twice.
-    RefusedError : rows have to be merged or otherwise derived, or a file has another format; with the reason.
+    RefusedError : rows must be merged or otherwise derived, or a file has another format. The message has the reason.
     """
     wanted = _selected(snapshot, columns)
     chosen = replace(snapshot.table_schema, fields=wanted)
-    # Paimon reads an older snapshot with the current options; those of that time show whether that is right.
+    # Paimon reads an older snapshot with the current options. The options of that time show whether this is right.
     for options in (snapshot.properties, chosen.options):
         check_rows_readable(replace(chosen, options=options), layout.uri, snapshot.version)
     scan = _Scan(layout, snapshot, wanted)
@@ -143,7 +143,7 @@ def _selected(snapshot: PaimonSnapshot, columns: Sequence[str] | None) -> tuple[
 
 
 def instants(stored: Schema) -> dict[bytes, bytes] | None:
-    """Metadata about timestamps in ORC files that were written with the schema ``stored``."""
+    """Metadata about timestamps in ORC files of the schema ``stored``; ``None`` under Paimon's legacy rule."""
     legacy = stored.options.get("orc.timestamp-ltz.legacy.type", "true").strip().lower() != "false"
     return None if legacy else {EXACT_INSTANTS: b"exact"}
 
@@ -162,7 +162,7 @@ def field_in(field: Field, stored: Schema) -> pa.Field:
 def _named(field: Field, old: Field | None) -> pa.Field:
     arrow = arrow_field(field)
     if old is None:
-        # No file of that schema has it: an id makes a name that no column can have had.
+        # No file of that schema has the column. This name, made from the column's id, can't be that of another column.
         return arrow.with_metadata({_SOURCE: f"\0{field.id}".encode()})
     if field.type.root == "ROW" and old.type.root == "ROW":
         olds = {each.id: each for each in old.type.parts}
@@ -185,7 +185,7 @@ def _named(field: Field, old: Field | None) -> pa.Field:
 
 
 def _reads_as(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether every value of the old type is the same value of the new type, so that no lossy cast is needed."""
+    """Whether each value of the old type is the same value in the new type, so that no lossy cast is needed."""
     if old == new or types.is_nested(new):
         return bool(types.is_nested(old) == types.is_nested(new))
     if types.is_integer(old):
@@ -214,9 +214,9 @@ def _rows(snapshot: PaimonSnapshot) -> Iterator[dict[str, Any]]:
 
 
 def source_of(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) -> SourceFile:
-    """The file of a row of ``snapshot.files``, which needs COLUMNS. Raises RefusedError."""
+    """The file of a row of ``snapshot.files``. The row needs COLUMNS. Raises RefusedError for other formats."""
     path = row["path"]
-    # The extension decides: file.format may have changed since.
+    # The extension decides, because file.format may have changed since the file was written.
     if path.rsplit(".", 1)[-1].lower() not in _FORMATS:
         raise RefusedError(
             f"{path} is not a Parquet, ORC or Avro file; this release reads no other format",
@@ -228,7 +228,7 @@ def source_of(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) 
 
 
 def stored_source(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) -> SourceFile:
-    """The file of a row of ``snapshot.files``, of any format, readable here or not."""
+    """The file of a row of ``snapshot.files``, even if this package can't read its format."""
     path = row["path"]
     dv = None
     if row["dv_id"] is not None:
@@ -242,7 +242,7 @@ def stored_source(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, An
         dv=dv,
         constants=snapshot.partitions[row["partition_code"]].constants,
         format=path.rsplit(".", 1)[-1].lower(),
-        # Skip the check of row kinds if the file has no retractions; old writers did not count them.
+        # Without retractions, row kinds need no check. Old writers did not count retractions (null).
         only=_KINDS if snapshot.options.primary_key and row["retractions"] != 0 else None,
         spark_keys=False,
     )

@@ -1,7 +1,7 @@
 """Paimon's data types, as schema files spell them, and their Arrow types.
 
-Format: data types of Paimon's schema specification. A plain type is text (``DECIMAL(10, 2) NOT NULL``), a nested one an
-object with its parts.
+Format: data types of Paimon's schema specification. A plain type is text (``DECIMAL(10, 2) NOT NULL``). A nested type
+is an object with its parts.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class DataType:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column or a field of a row. ``id``: -1 without one, as in arrays and maps."""
+    """A column or a field of a row. ``id`` is -1 if it has none, as in arrays and maps."""
 
     id: int
     name: str
@@ -73,12 +73,12 @@ class Field:
 
 
 def parse_field(body: Any, depth: int = 0) -> Field:
-    """A field of a schema file or of a ROW.
+    """Parse a field of a schema file or of a ROW.
 
     Raises
     ------
-    DamagedTableError : it is none.
-    UnsupportedFeatureError : a type that is not known.
+    DamagedTableError : it is not a valid field.
+    UnsupportedFeatureError : its type is unknown.
     """
     if not isinstance(body, dict) or type(body.get("id")) is not int or not isinstance(body.get("name"), str):
         raise DamagedTableError("a field has no id or no name")
@@ -148,7 +148,7 @@ def parts_of(type: DataType) -> Iterator[DataType]:
 
 
 def arrow_type(type: DataType) -> pa.DataType:
-    """The Arrow type that holds every value. Times without a zone have none; others are in UTC."""
+    """The Arrow type that holds every value. Timestamps with a local time zone are in UTC, other ones have no zone."""
     if type.root in _SIMPLE:
         return _SIMPLE[type.root]
     match type.root:

@@ -16,7 +16,7 @@ from dv_maintenance.units import format_size
 
 __all__ = ["index_garbage", "last_compaction", "snapshots_kept", "when"]
 
-# How many snapshots are searched for a compaction, and how many Paimon keeps at least by default.
+# How many snapshots are searched for a compaction, and Paimon's default for snapshot.num-retained.min.
 _SEARCHED: Final = 20
 _KEPT: Final = 10
 _DIGITS: Final = 10
@@ -24,7 +24,7 @@ _COMPACT: Final = "COMPACT"
 
 
 def index_garbage(layout: Layout, index: IndexManifest) -> list[str]:
-    """Index files that the newest snapshot does not use. Uses by older snapshots, tags and branches are not checked."""
+    """Index files that the newest snapshot does not use. Older snapshots, tags and branches are not checked."""
     names, complete = layout.storage.first_names(INDEX)
     used = {each.path for each in index.files}
     unused = {path for name in names if (path := f"{INDEX}/{name}") not in used}
@@ -38,7 +38,7 @@ def index_garbage(layout: Layout, index: IndexManifest) -> list[str]:
 
 
 def last_compaction(layout: Layout, newest: SnapshotFile) -> list[str]:
-    """The last compaction among the newest snapshots, for tables that wait for one."""
+    """The last compaction among the newest snapshots, for tables with files that wait for one."""
     ids = list(range(newest.id, max(0, newest.id - _SEARCHED), -1))
     found = [each for each in in_parallel(layout.storage, ids, partial(_snapshot, layout)) if each is not None]
     last = next((each for each in found if each.kind == _COMPACT), None)
@@ -62,7 +62,7 @@ def snapshots_kept(layout: Layout, options: Options) -> list[str]:
 
 
 def _snapshot(layout: Layout, version: int) -> SnapshotFile | None:
-    """A snapshot; ``None`` if it has expired or is damaged, which does not matter to these warnings."""
+    """A snapshot; ``None`` if it has expired or can't be read, which does not matter for these warnings."""
     try:
         return read_snapshot_file(layout, version)
     except (FileNotFoundError, DamagedTableError, UnsupportedFeatureError):
@@ -70,7 +70,7 @@ def _snapshot(layout: Layout, version: int) -> SnapshotFile | None:
 
 
 def when(millis: int) -> str:
-    """A time in UTC as text; the number itself if it is outside of the calendar."""
+    """A time in UTC as text; the number itself if it is outside the calendar."""
     try:
         return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     except (OverflowError, ValueError, OSError):

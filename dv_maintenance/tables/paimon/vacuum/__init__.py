@@ -1,1 +1,1 @@
-"""Which snapshots and files of a Paimon table nothing needs any more, and how they are deleted."""
+"""Find and delete the snapshots and files of a Paimon table that nothing needs any more."""

@@ -1,24 +1,26 @@
 """The changelog that an expired snapshot leaves if a table's changes outlive its snapshots (``changelog.*`` options).
 
-Paimon's own expiry, checked by running (1.4.2; primary-key tables with each ``changelog-producer``, append tables with
-and without deletion vectors):
+Behavior of Paimon's own expiry, checked by running 1.4.2 (primary-key tables with each ``changelog-producer``, append
+tables with and without deletion vectors):
 
-* ``changelog/changelog-N`` is ``snapshot-N``, byte for byte, for every kind of commit. It still names files that are
-  deleted. It is written first, then the hint ``changelog/LATEST``, then the snapshot is deleted; ``snapshot/EARLIEST``
-  is updated last.
+* ``changelog/changelog-N`` equals ``snapshot-N``, byte for byte, for every kind of commit. It still names files that
+  are deleted. The changelog is written first, then the hint ``changelog/LATEST``. Then the snapshot is deleted.
+  ``snapshot/EARLIEST`` is updated last.
 * With a producer, only the list of changes is kept, with its manifests and changelog files. Data files and the other
   lists are deleted with the snapshot.
-* Without a producer, commits are the changes. The lists of base and delta are kept. Data files that were *appended* are
-  kept until the changelog of the snapshot that deleted them is deleted. Files that a compaction wrote are deleted with
-  the snapshots, and so are, in both cases, indexes, deletion vectors and statistics.
-* Then changelogs expire by their own options, which default to those of the snapshots: oldest first, by their own time,
-  counted from the newest snapshot, never the newest changelog, and none that a consumer has yet to read.
-  ``changelog/EARLIEST`` follows. With ``consumer.changelog-only`` consumers hold changelogs, and no snapshots.
-* If the options no longer request it, no changelog is written, and existing changelogs are kept.
+* Without a producer, the commits themselves are the changes. The base and delta lists are kept. Data files that were
+  *appended* are kept until the changelog of the snapshot that deleted them is deleted. Files that a compaction wrote
+  are deleted with the snapshots.
+* In both cases, indexes, deletion vectors and statistics are deleted with the snapshot.
+* Then changelogs expire by their own options, which default to those of the snapshots. They expire oldest first, by
+  their own time, and are counted from the newest snapshot. The newest changelog never expires, nor does one that a
+  consumer has yet to read. ``changelog/EARLIEST`` is updated afterwards. With ``consumer.changelog-only``, consumers
+  keep changelogs, but no snapshots.
+* If the options no longer request changelogs, none is written, and existing ones are kept.
 
-Paimon's expiry fails as long as ``changelog.num-retained.min`` reaches back before the oldest changelog, and at gaps
-between changelogs. Neither matters here, but to avoid such gaps each snapshot leaves a changelog, even one that is
-deleted at once: another process may be writing the changelogs before it.
+Paimon's expiry fails as long as ``changelog.num-retained.min`` reaches back beyond the oldest changelog, and at gaps
+between changelogs. Neither affects this package. But to avoid such gaps, each snapshot leaves a changelog, even one
+that is deleted at once: another process may be writing the changelogs before it.
 """
 
 from __future__ import annotations
@@ -54,8 +56,9 @@ NOTHING: Final = ChangelogPlan({}, frozenset())
 def changelog_plan(
     layout: Layout, branch: Branch, expired: Sequence[int], rules: Rules, consumers: Mapping[str, int], *, deltas: bool
 ) -> ChangelogPlan:
-    """The changelogs to write and to delete if these snapshots of a branch expire.
+    """The changelogs to write and to delete if snapshots of a branch expire.
 
+    expired : ids of these snapshots.
     deltas : as in ``Ref``, for the changelogs to write.
     """
     to_write = {
@@ -71,7 +74,7 @@ def changelog_plan(
 
 
 def refuse_overwrite(layout: Layout, branch: Branch, to_write: Mapping[int, Ref]) -> None:
-    """Refuse to overwrite a different changelog of the same number, which a fast-forward may have caused."""
+    """Refuse to overwrite a different changelog of the same number. A fast-forward may have left one."""
     for number, ref in to_write.items():
         there = branch.changelogs.get(number)
         if there is not None and not is_same(layout, ref.path, there.data, ref.data):
@@ -86,7 +89,7 @@ def refuse_overwrite(layout: Layout, branch: Branch, to_write: Mapping[int, Ref]
 
 
 def is_same(layout: Layout, path: str, one: bytes, other: bytes) -> bool:
-    """Whether two files have equal content, in any order of keys. An absent value equals null."""
+    """Whether two files have equal content, in any order of keys. A missing value counts as null."""
     if one == other:
         return True
     try:

@@ -1,7 +1,7 @@
 """The plan of a vacuum: which files exist, which are needed, and which have expired.
 
-A plan reads and deletes nothing. It can be checked repeatedly against concurrent changes; a file that was once found to
-be needed is kept.
+A plan deletes nothing. It can be checked repeatedly against concurrent changes. A file that any check found to be
+needed is kept.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ CHANGELOG: Final = "in a changelog that outlives its snapshot"
 LEFT: Final = "kept as the changelog of a snapshot that expires"
 YOUNG: Final = "in no snapshot, but young: a writer may be about to commit it"
 FOREIGN: Final = "not named like a file of Paimon's, or readable only by Paimon"
-OUTSIDE: Final = "in an expired snapshot, but outside of the table in a folder that its options do not name"
+OUTSIDE: Final = "in an expired snapshot, but outside the table in a folder that its options do not name"
 UNLOCATED: Final = "in an expired snapshot, but the folder of its partition is unknown: it expires by age"
 NO_SNAPSHOT: Final = "in a table without a snapshot: what a writer is about to commit is unknown"
 
 
 class MovedError(Exception):
-    """The table changed before anything was deleted: plan again, and raise ``final`` if that fails too."""
+    """The table changed before anything was deleted. Plan again, and raise ``final`` if that fails, too."""
 
     def __init__(self, final: DvMaintenanceError) -> None:
         super().__init__(final)
@@ -89,15 +89,21 @@ class MovedError(Exception):
 
 @dataclass(slots=True)
 class Plan:
-    """A plan, and what it is based on.
+    """A plan, and its inputs.
 
-    pins : snapshots that are kept.
+    retention : how long snapshots, changelogs and unnamed files are kept.
+    now : epoch milliseconds.
+    lite : without a listing, so that files which no snapshot named are not found.
+    pins : ids of snapshots that must be kept.
+    newest : id of the newest snapshot.
     kept : reason -> how many files are kept.
-    expired : snapshots to delete.
-    changelogs : the changelogs to write for these, and the changelogs to delete.
+    listed : the files of the table, schema LISTED.
+    expired : ids of snapshots to delete, oldest first.
+    changelogs : changelogs to write for the expired snapshots, and changelogs to delete.
     deltas : as in ``Ref``.
-    checked : size of ``needed`` at the last check of all files.
-    known : size of ``needed`` when its names were collected, and the names.
+    checked : number of references in ``needed`` when all files were checked.
+    known : number of references in ``needed`` when its names were collected, and the names.
+    orphans : paths of files that no existing snapshot named.
     """
 
     layout: Layout
@@ -116,7 +122,7 @@ class Plan:
     deltas: bool = True
     checked: int = 0
     known: tuple[int, Names] | None = None
-    orphans: frozenset[str] = frozenset()  # paths of files that no existing snapshot named
+    orphans: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         options = self.schema.options
@@ -135,7 +141,7 @@ class Plan:
         return self.layout.storage
 
     def totals(self, files: Sequence[ExpiredFile]) -> tuple[int, int | None]:
-        """How many files and bytes exist, including ``files``; no bytes without a listing."""
+        """How many files and bytes exist, including ``files``. Without a listing, the bytes are unknown (``None``)."""
         if self.lite:
             return self.kept.total() + len(files), None
         known = pc.is_in(strings([file.path for file in files]), value_set=self.listed["path"]).to_pylist()
@@ -143,7 +149,7 @@ class Plan:
         return self.listed.num_rows + len(more), (pc.sum(self.listed["size"]).as_py() or 0) + sum(more)
 
     def unexplained(self, files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
-        """The files that no snapshot named, expired or not."""
+        """The files that no snapshot named, whether retained or expired."""
         return [file for file in files if file.path in self.orphans]
 
     def make(self) -> list[ExpiredFile]:
@@ -184,7 +190,7 @@ class Plan:
         return [*map(_snapshot_file, gone), *others]
 
     def _expired_files(self, refs: Sequence[Ref]) -> list[Named]:
-        """Files that expiring references named, one for each path, without needed data files."""
+        """The files that expiring references named, each path once. Excludes needed data files."""
         reader, named = self.needed.reader, dict[str, Named]()
         data = changes = np.zeros(0, np.bool_)
         for reached in reader.resolve(refs, partly=True):
@@ -219,7 +225,7 @@ class Plan:
         return [Named(file.name, f"{folder}/{file.name}", kind, file.size), *extra]
 
     def _outside(self, spelled: str, name: str) -> str | None:
-        """The URI of a file outside of the table; ``None`` if no option of the table names its folder: a path in a
+        """The URI of a file outside the table; ``None`` if no option of the table names its folder. A path in a
         manifest alone does not justify a deletion.
         """
         path = self.storage.path_of_uri(plain_uri(spelled))
@@ -230,12 +236,12 @@ class Plan:
 
     @property
     def external_roots(self) -> list[str]:
-        """URIs of the folders outside of the table that its options name."""
+        """URIs of the folders outside the table that its options name."""
         texts = [self.schema.options.get(key, "") for key in ("data-file.external-paths", "global-index.external-path")]
         return [plain_uri(text.strip()) for text in ",".join(texts).split(",") if is_external(text.strip())]
 
     def _existing(self, files: Sequence[Named]) -> list[ExpiredFile]:
-        """The files that exist, with size and time: from the listing if it covers them, else one request each."""
+        """The files that exist, with size and time: from the listing if it covers them, else by one request each."""
         listed = self.listed
         at = pc.index_in(strings([file.path for file in files]), value_set=listed["path"].combine_chunks()).to_pylist()
         sizes, times = (listed[name].to_pylist() for name in ("size", "modified"))
@@ -260,7 +266,7 @@ class Plan:
         ]
 
     def _orphans(self, past: set[str], needed: Names) -> list[ExpiredFile]:
-        """The listed files that are old and not needed; counts why the others are kept."""
+        """The listed files that are old and not needed. Counts why other files are kept."""
         listed = self.listed.combine_chunks()
         rest = listed.filter(pc.invert(pc.is_in(listed["path"], value_set=strings(sorted(past))))).combine_chunks()
         keys = rest["key"].combine_chunks()
@@ -276,10 +282,10 @@ class Plan:
     # -- what is needed -------------------------------------------------------------------------------------------
 
     def _holds(self, references: References) -> Mapping[str, int]:
-        """The consumers and pins for which snapshots are kept."""
+        """The consumers and pins that keep snapshots, each with its snapshot."""
         changelogs = self.retention.changelogs
         consumers = {} if changelogs is not None and changelogs.alone_consumed else references.consumers
-        # Snapshots expire oldest first: a pin keeps those after it, too.
+        # Snapshots expire oldest first, so a pin keeps all snapshots after it, too.
         return {**consumers, **{f"pin {number}": number for number in self.pins & self.branch.snapshots.keys()}}
 
     def _check_pins(self) -> None:
@@ -294,7 +300,7 @@ class Plan:
             )
 
     def protected(self) -> tuple[str, ...]:
-        """Each pinned snapshot, with the number of files that it names."""
+        """One line for each pinned snapshot, with the number of files that it needs."""
         every = {ref.id: ref for ref in (*self.branch.tags.values(), *self.branch.snapshots.values())}
         pinned = sorted(self.pins)
         found = self.needed.reader.resolve([every[number] for number in pinned if number in every])
@@ -312,11 +318,11 @@ class Plan:
         return planned
 
     def add_needed(self, references: References) -> None:
-        """Add the files that retained snapshots, tags and changelogs need, including changelogs still to be written.
+        """Add the files that retained snapshots, tags and changelogs need, including changelogs yet to be written.
 
         Raises
         ------
-        MovedError : one of them lacks a file; another process may be expiring it.
+        MovedError : one of them lacks a file. Another process may be expiring it.
         """
         try:
             self.needed.add(self._retained(references))
@@ -324,7 +330,7 @@ class Plan:
             raise MovedError(self._missing(missing)) from None
 
     def _retained(self, references: References) -> Iterable[tuple[Ref, str]]:
-        """All references that need files, those of this branch first."""
+        """All references that need files, each with the reason. Those of this branch come first, except changelogs."""
         own, why, expired = references.branches[self.layout.branch], self._reasons(references), set(self.expired)
         for number, ref in reversed(list(own.snapshots.items())):
             if number not in expired:
@@ -346,7 +352,7 @@ class Plan:
         return expiry.reasons(stamps, self.rules, self._holds(references), self.pins) if stamps else {}
 
     def _names(self) -> Names:
-        """The names of all needed files, with snapshots and changelogs, since checksum files may be beside them."""
+        """The names of all needed files. Includes snapshots and changelogs, because they may have checksum files."""
         why = self._reasons(self.references)
         own = {f"snapshot-{number}": reason for number, reason in why.items() if number not in self.expired}
         own |= {f"changelog-{number}": CHANGELOG for number in self._kept_changelogs(self.branch)}
@@ -360,7 +366,7 @@ class Plan:
             table=self.layout.uri,
             version=missing.ref.id,
             next_step="run again, if another process may be expiring that snapshot now; otherwise restore the file, "
-            "or delete what needs it with Paimon itself",
+            "or delete the snapshot, tag or changelog that needs it with Paimon itself",
         )
 
     # -- checked against concurrent changes --------------------------------------------------------------------------
@@ -374,7 +380,7 @@ class Plan:
         first = first_kept(_stamps(own), self.rules, self._holds(after))
         self.expired = [number for number in self.expired if number < first and number in own.snapshots]
         current, planned = self._changelog_plan(after), self.changelogs
-        # Changelogs that others wrote since wait for the next run: their files were not planned.
+        # Changelogs that other processes have written since wait for the next run: their files are not in the plan.
         going = current.to_delete & (planned.to_delete | current.to_write.keys())
         first = min((current.to_write.keys() | own.changelogs.keys()) - going, default=0)
         self.changelogs = ChangelogPlan(current.to_write, frozenset(number for number in going if number < first))
@@ -382,12 +388,12 @@ class Plan:
         self.references = after
 
     def retain_all(self, references: References) -> None:
-        """Keep every file that ``references`` need, after snapshots and changelogs are deleted."""
+        """Keep every file that ``references`` need. Called after snapshots and changelogs are deleted."""
         self.references, self.expired, self.changelogs = references, [], NOTHING
         self.add_needed(references)
 
     def unneeded(self, files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
-        """The files that are still not needed; counts why the others are kept."""
+        """The files that are still not needed. Counts why other files are kept."""
         added = len(self.needed.added)
         if added == self.checked:
             return list(files)
@@ -400,14 +406,15 @@ class Plan:
 
     @staticmethod
     def _keys(files: Iterable[ExpiredFile]) -> list[str]:
-        """The names of the files in manifests."""
+        """The files' names in manifests."""
         paths = (unquote(file.path) if "://" in file.path else file.path for file in files)
         return [file_key(path.rpartition("/")[2]) for path in paths]
 
     def verify(self, files: Sequence[ExpiredFile]) -> None:
-        """Check independently of the plan: the files of the newest snapshot exist, and none of them is to be deleted.
+        """Check, independently of the plan, that the files of the newest snapshot exist, and that none of them is about
+        to be deleted.
 
-        If a name is damaged, the file that had it may read_references unneeded.
+        If a name in a manifest is damaged, the plan may take the file that had it for unneeded.
         """
         newest, options = self.branch.snapshots[self.branch.newest], self.schema.options
         partitions = Partitions(self.schema.partition_fields(), options)
@@ -431,13 +438,13 @@ class Plan:
                 )
 
     def _check_newest(self, newest: Ref) -> None:
-        """Check the data files of the newest snapshot that the listing lacks; without a listing, check none."""
+        """Check that data files of the newest snapshot that the listing lacks exist. Without a listing, do nothing."""
         if self.lite or self.layout.branch is not None:
             return
         reader = self.needed.reader
         (reached,) = reader.resolve([newest])
         listed = pc.is_in(reader.names(reached.data), value_set=self.listed["key"].combine_chunks())
-        # What was committed since is not in the listing.
+        # Files that were committed after the listing are not in it.
         for file in reader.files(reached.data[~listed.to_numpy(zero_copy_only=False)]):
             if file.external or file.folder is None or self.storage.exists(f"{file.folder}/{file.name}"):
                 continue

@@ -4,14 +4,13 @@ A snapshot expires if all snapshots before it expire, and
 
 1. it is not one of the newest ``snapshot.num-retained.min``, nor the newest one;
 2. no consumer has yet to read it or a snapshot before it;
-3. it has been *superseded* for longer than the retention, since readers could open it as the newest one until its
-   successor was committed; or there are more than ``snapshot.num-retained.max``.
+3. it has been *superseded* for longer than the retention (readers could open it as the newest one until its successor
+   was committed), or there are more than ``snapshot.num-retained.max``.
 
 Paimon's own expiry uses the age of the snapshot itself. So it expires one more: the snapshot that was the newest when
-the retention began. A tagged snapshot expires, too: its files are kept, and the tag is a copy of it.
+the retention began. A tagged snapshot expires, too, but its files are kept, and the tag is a copy of it.
 
-A changelog that outlived its snapshot expires by Paimon's own rule, its own age: readers never open it as the newest
-state.
+A changelog that outlives its snapshot expires by its own age, as in Paimon: readers never open it as the newest state.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Stamp:
 class Rules:
     """When snapshots or changelogs expire.
 
-    cutoff : epoch milliseconds; what was superseded before it may expire.
+    cutoff : epoch milliseconds. Snapshots that were superseded before it, and changelogs that are older, may expire.
     least, most : how many of the newest are kept, see ``Retention``.
     """
 
@@ -77,7 +76,7 @@ def first_kept(stamps: Sequence[Stamp], rules: Rules, consumers: Mapping[str, in
         end = min(end, *consumers.values())
     forced = 0 if rules.most is None else newest - rules.most + 1
     for stamp, successor in pairwise(stamps):
-        # Its own time must be old as well: a successor with a wrong clock must not expire it.
+        # Its own time must be old as well: a wrong clock of the successor's writer must not expire it.
         old = successor.timestamp < rules.cutoff and stamp.timestamp < rules.cutoff
         if stamp.id >= end or not (old or stamp.id < forced):
             return stamp.id
@@ -102,7 +101,7 @@ def first_changelog(stamps: Sequence[Stamp], newest: int, rules: Rules, consumer
 def reasons(
     stamps: Sequence[Stamp], rules: Rules, consumers: Mapping[str, int], pins: frozenset[int] = frozenset()
 ) -> dict[int, str]:
-    """Snapshot -> why it is kept. ``consumers`` must include ``pins``."""
+    """Id of each kept snapshot -> why it is kept. ``consumers`` must include ``pins``."""
     first, newest = first_kept(stamps, rules, consumers), stamps[-1].id
     found = {}
     for stamp in stamps:

@@ -19,18 +19,23 @@ __all__ = ["Names", "Needed"]
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names of all needed files, possibly repeated, the most specific reason first."""
+    """Names of all needed files.
+
+    names : names of the files, possibly repeated, sorted by ``codes``.
+    codes : of each name, the position of its reason in ``whys``.
+    whys : reasons, in the order in which they were first added.
+    """
 
     names: pa.StringArray
     codes: pa.Int64Array
     whys: tuple[str, ...]
 
     def codes_of(self, names: pa.StringArray) -> pa.Int64Array:
-        """The place in ``whys`` of the reason why each of the names is needed; null where none is."""
+        """For each name, the position in ``whys`` of the reason why it is needed; null if it is not needed."""
         return self.codes.take(pc.index_in(names, value_set=self.names))
 
     def count(self, names: pa.StringArray | None = None) -> dict[str, int]:
-        """Reason -> how many of the names are needed; of all needed names by default."""
+        """Reason -> how many of the names are needed for it; by default, of all needed names."""
         codes = self.codes_of(pc.unique(self.names) if names is None else names)
         counts = pc.value_counts(codes.drop_null()).to_pylist()
         return {self.whys[each["values"]]: each["counts"] for each in counts}
@@ -38,11 +43,11 @@ class Names:
 
 @dataclass(slots=True)
 class Needed:
-    """The needed files. It only grows.
+    """The needed files. The set only grows.
 
     codes : number of a data file -> position of its reason in ``whys``; 0 if it is not needed.
     named : name of any other file -> reason.
-    added : references already added, by the files that they name.
+    added : references already added, identified by the files that they name.
     """
 
     reader: ReferenceReader
@@ -52,7 +57,12 @@ class Needed:
     added: set[tuple[str | bool | None, ...]] = field(default_factory=set)
 
     def add(self, refs: Iterable[tuple[Ref, str]]) -> None:
-        """Add the files that references need; the first reason counts. Raises as ``ReferenceReader.resolve``."""
+        """Add the files that references need. The first reason of a file counts.
+
+        Raises
+        ------
+        MissingError, DamagedTableError, UnsupportedFeatureError, RefusedError : as ``ReferenceReader.resolve``.
+        """
         new = [(ref, why) for ref, why in refs if _names(ref) not in self.added]
         for (ref, why), reached in zip(new, self.reader.resolve([ref for ref, _ in new]), strict=True):
             self._need(reached, self._code(why))
@@ -61,7 +71,7 @@ class Needed:
             self.added.add(_names(ref))
 
     def without(self, ids: Ids) -> Ids:
-        """The data files, by number, that are not needed."""
+        """Those of the data files, by number, that are not needed."""
         self._grow()
         found: Ids = ids[self.codes[ids] == 0]
         return found
@@ -77,7 +87,7 @@ class Needed:
         named = {**self.named, **others}
         names = [self.reader.names(ids), strings([name for name, _ in extra]), strings(list(named))]
         codes = [*self.codes[ids].tolist(), *(code for _, code in extra), *map(self._code, named.values())]
-        # A file that changed its level has two numbers: which of the two is found must not be chance.
+        # A file that changed its level has two numbers. Sorting decides which of them is found.
         order = pc.array_sort_indices(int64s(codes))
         return Names(pa.concat_arrays(names).take(order), int64s(codes).take(order), tuple(self.whys))
 

@@ -1,12 +1,12 @@
 """List the files in the folders that Paimon's writers use, and classify each by its name.
 
-Listed are the folders of manifests, indexes and statistics, and the buckets of every partition. From the folder of
-snapshots come the files that are not snapshots, from that of changelogs the unfinished files of a writer. Nothing else
-is listed: no files directly in the table's folder, no branches, tags, schemas, consumers and services, no unknown
-folders, and no places outside of the table, which other tables may share.
+The listing covers the folders of manifests, indexes and statistics, and the buckets of every partition. In the folder
+of snapshots, it covers files that are not snapshots. In the folder of changelogs, it covers unfinished files of a
+writer. Nothing else is listed: no files directly in the table's folder, no branches, tags, schemas, consumers and
+services, no unknown folders, and no places outside the table, which other tables may share.
 
-A file counts as Paimon's only if one of its writers makes such a name. Packs of managed blobs are an exception: the
-files that refer to them are only read by Paimon's own cleaner.
+A file counts as Paimon's only if a writer of Paimon's makes such names. Packs of managed blobs do not count, because
+only Paimon's own cleaner reads the files that refer to them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Rule:
     kind: str
 
 
-# By folder; the first rule that matches the whole name counts.
+# By folder. The first rule that matches the whole name applies.
 _RULES: Final = {
     MANIFEST: (_Rule(re.compile(rf"(?:manifest|manifest-list|index-manifest)-{_UUID}(?:-[0-9]+)?"), "other"),),
     INDEX: (_Rule(re.compile(rf"(?:index-|.*global-index-){_UUID}(?:-[0-9]+)?(?:\.index)?"), "index"),),
@@ -71,7 +71,7 @@ _RULES: Final = {
 
 
 def file_key(name: str) -> str:
-    """The name of the file that a checksum belongs to; any other name unchanged.
+    """The name of the file that a checksum file belongs to; any other name is returned unchanged.
 
     >>> file_key(".manifest-1.crc"), file_key("manifest-1")
     ('manifest-1', 'manifest-1')
@@ -85,7 +85,7 @@ def file_kind(folder: str, name: str) -> str | None:
 
     folder : MANIFEST, INDEX, STATISTICS, BUCKET, SNAPSHOT or CHANGELOG.
 
-    ``None`` if no writer of Paimon's made the file, or only Paimon knows whether it is needed.
+    Returns ``None`` if no writer of Paimon's made the file, or if only Paimon knows whether it is needed.
     """
     whole = staged_for(name)
     if whole is not None:
@@ -103,15 +103,15 @@ def file_kind(folder: str, name: str) -> str | None:
 
 
 def list_files(layout: Layout, partition_keys: Sequence[str], data_folder: str) -> pa.Table:
-    """List the files, schema LISTED. Of a branch, only those in its folders of snapshots and of changelogs.
+    """List the files, schema LISTED. For a branch, list only its folders of snapshots and changelogs.
 
-    data_folder : folder of the data relative to the table; ``""`` for the table's own folder.
+    data_folder : folder of the data files, relative to the table; ``""`` for the table's own folder.
 
-    One listing for each folder.
+    Costs one listing per folder.
 
     Raises
     ------
-    StorageError
+    StorageError : a listing failed.
     """
     folders = [(kind, f"{layout.own}{kind}") for kind in (SNAPSHOT, CHANGELOG)]
     if layout.branch is None:
@@ -122,7 +122,7 @@ def list_files(layout: Layout, partition_keys: Sequence[str], data_folder: str) 
 
 
 def _buckets(layout: Layout, folder: str, partition_keys: Sequence[str]) -> Iterator[str]:
-    """The bucket folders below a folder that is partitioned by these keys; unknown folders are skipped."""
+    """The bucket folders below a folder that is partitioned by these keys. Unknown folders are skipped."""
     for name in layout.storage.folders(folder):
         path = f"{folder}/{name}" if folder else name
         if partition_keys:

@@ -1,13 +1,13 @@
 """Resolve snapshots, tags and changelogs to the files that they need, many at once.
 
 Most snapshots of a history share manifests, so each manifest is read once. Data files are numbered. A manifest becomes
-two arrays of numbers, the files that it adds and those that it deletes; counting over the manifests of a snapshot gives
-its live files. All other files (lists, manifests, index files, statistics) are identified by name: names are random,
-and never used twice.
+two arrays of numbers: the files that it adds and the files that it deletes. Counting over the manifests of a snapshot
+gives its live files. All other files (lists, manifests, index files, statistics) are identified by name, because names
+are random and never used twice.
 
 A changelog names all files of its snapshot, but needs fewer. With a list of changes, it needs that list and the files
-in it. Without one, commits are the changes: it needs the two other lists, and of their data files the appended ones,
-namely those that existed before its snapshot, and those that it added or deleted. Paimon keeps them as long
+in it. Without one, the commits are the changes. Then it needs the base and delta lists, and the appended data files in
+them: those that existed before its snapshot, and those that its snapshot added or deleted. Paimon keeps the same files
 (``changelogs``).
 """
 
@@ -50,7 +50,7 @@ __all__ = [
 STATISTICS: Final = "statistics"
 Ids = npt.NDArray[np.int64]
 
-# How many manifests are in memory at once, before their entries become numbers.
+# Number of manifests in memory at once, before their entries become numbers.
 _BATCH: Final = 16
 _LIST: Final[Wanted] = dict.fromkeys(
     ("_VERSION", "_FILE_NAME", "_FILE_SIZE", "_NUM_ADDED_FILES", "_NUM_DELETED_FILES", "_EXTRA_FILES")
@@ -62,7 +62,7 @@ _ENTRY: Final[Wanted] = {"_VERSION": None, "_KIND": None, "_PARTITION": None, "_
 _INDEX_FILE: Final[Wanted] = dict.fromkeys(
     ("_VERSION", "_KIND", "_PARTITION", "_BUCKET", "_INDEX_TYPE", "_FILE_NAME", "_FILE_SIZE", "_EXTERNAL_PATH")
 )
-# Text fields that do not name files, or whose file names are read above.
+# Known fields. Their texts do not name files, or the file names are read above.
 _KNOWN_LIST: Final[Wanted] = {**_LIST, "_PARTITION_STATS": None}
 _KNOWN_ENTRY: Final[Wanted] = {
     **_ENTRY,
@@ -72,7 +72,7 @@ _KNOWN_ENTRY: Final[Wanted] = {
     },
 }
 _KNOWN_INDEX: Final[Wanted] = {**_INDEX_FILE, "_DELETIONS_VECTORS_RANGES": None, "_GLOBAL_INDEX": None}
-# Newest known version of each kind of record.
+# The known format version of each kind of record.
 _VERSIONS: Final = {"list": 2, "entry": 2, "index": 1}
 
 
@@ -80,9 +80,9 @@ _VERSIONS: Final = {"list": 2, "entry": 2, "index": 1}
 class Named:
     """A file that is identified by its name.
 
-    path : for the table's storage; ``None`` if unknown.
-    kind : as in ``model.ExpiredFile``.
-    size : bytes; ``None`` if the log does not record it.
+    path : path in the table's storage; ``None`` if unknown.
+    kind : as in ``model.ExpiredFile``; MANIFEST for a manifest in a list.
+    size : bytes; ``None`` if the metadata does not record it.
     """
 
     name: str
@@ -95,10 +95,10 @@ class Named:
 class DataFile:
     """A data file.
 
-    folder : relative to the table; ``None`` if unknown.
-    external : its path in the manifest if it is outside of the table's folders.
+    folder : its folder, relative to the table; ``None`` if unknown.
+    external : its path in the manifest if it is outside the table's folders.
     size : bytes.
-    extra : names of the extra files beside it.
+    extra : names of the extra files in its folder.
     """
 
     name: str
@@ -144,10 +144,10 @@ _COMPACTED: Final = 1  # _FILE_SOURCE
 
 @dataclass(slots=True)
 class ReferenceReader:
-    """Resolves references to files; each manifest is read once.
+    """Resolves references to files. Each manifest is read once.
 
-    partitions : of the schema that determines the paths.
-    options : of the table.
+    partitions : partitions of the schema that determines the paths.
+    options : the table's options.
     """
 
     layout: Layout
@@ -175,14 +175,14 @@ class ReferenceReader:
     def resolve(self, refs: Sequence[Ref], *, partly: bool = False) -> Iterator[ReferencedFiles]:
         """The files that each of the snapshots, tags or changelogs needs, in order.
 
-        A missing list of changes is ignored: it is deleted before the tag that names it. Any missing file of a
-        changelog is ignored as well.
+        A missing list of changes is ignored, because Paimon deletes it before the tag that names it. Any missing file
+        of a changelog is ignored as well.
 
         partly : ignore all missing files, and include all files that a changelog ever needed.
 
         Raises
         ------
-        MissingError : another file is missing.
+        MissingError : any other file is missing.
         DamagedTableError, UnsupportedFeatureError : a file cannot be read or parsed; the message names it.
         RefusedError : fastavro is not installed.
         """
@@ -202,7 +202,7 @@ class ReferenceReader:
         return ReferencedFiles(data, changes, tuple(named))
 
     def _of_changelog(self, ref: Ref, *, partly: bool) -> ReferencedFiles:
-        """The files that a changelog needs."""
+        """The files that a changelog needs; if ``partly``, those that it ever needed."""
         named: list[Named] = []
         data = changes = np.zeros(0, np.int64)
         needed = _lists_of(ref, whole=partly)
@@ -230,7 +230,7 @@ class ReferenceReader:
             named.append(Named(ref.statistics, f"{STATISTICS}/{ref.statistics}", "other", None))
 
     def names(self, ids: Ids) -> pa.StringArray:
-        """Names of data files, in order."""
+        """Names of the data files with these numbers, in order."""
         every = pa.chunked_array(self._names, pa.string()).combine_chunks()
         return every.take(_arrow(ids))
 
@@ -255,7 +255,7 @@ class ReferenceReader:
     def _listed(
         self, ref: Ref, lists: Iterable[str | None], named: list[Named], *, partly: bool
     ) -> Iterator[_Manifest]:
-        """The manifests of lists. Adds the lists and all files that they name to ``named``."""
+        """The manifests in the lists. Adds the lists, and all files that they name, to ``named``."""
         for name in filter(None, lists):
             path = self.layout.manifest(name)
             named.append(Named(name, path, "other", ref.sizes.get(name)))
@@ -273,7 +273,7 @@ class ReferenceReader:
                     raise MissingError(ref, self.layout.manifest(each.name))
 
     def _live(self, manifests: Iterable[_Manifest]) -> Ids:
-        """Numbers of the files that are added more often than deleted, sorted."""
+        """Numbers of the files that have more ADD than DELETE entries, sorted."""
         counts = np.zeros(len(self), np.int32)
         for each in manifests:
             np.add.at(counts, each.adds, 1)
@@ -285,7 +285,7 @@ class ReferenceReader:
         return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
 
     def _folder(self, partition: bytes, bucket: int) -> str | None:
-        """Folder of a bucket, relative to the table; ``None`` if the folder of the partition is unknown."""
+        """Folder of a bucket, relative to the table; ``None`` if the partition's folder is unknown."""
         try:
             folder = self.partitions.found[self.partitions.code(partition)].folder
         except (UnsupportedFeatureError, DamagedTableError):
@@ -300,7 +300,7 @@ class ReferenceReader:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def _load(self, names: Iterable[str], known: dict[str, Any], read: Any, keep: Any = None) -> None:
-        """Read files that were not read before, each once; missing files become ``None``."""
+        """Read the files that are not in ``known``, and add them to it. Missing files become ``None``."""
         new = [name for name in dict.fromkeys(names) if name not in known]
 
         def read_one(name: str) -> Any:
@@ -363,7 +363,9 @@ class ReferenceReader:
     def _numbered(self, manifest: str, entries: Sequence[_Entry]) -> _Manifest:
         """Number the files of a manifest.
 
-        Raises DamagedTableError if the counts differ from those in its list: a live file could seem deleted.
+        Raises
+        ------
+        DamagedTableError : its counts differ from those in its list, so a live file could seem deleted.
         """
         adds, deletes, names = array("q"), array("q"), []
         for kind, key, name, row, bucket, size, extra, external, appended in entries:
@@ -423,7 +425,7 @@ def _is_whole(ref: Ref, partly: bool) -> bool:
 def _lists_of(ref: Ref, *, whole: bool) -> list[str]:
     """The manifest lists that a snapshot or a changelog needs.
 
-    whole : for a changelog, all lists of its snapshot.
+    whole : for a changelog, return all lists of its snapshot.
     """
     names = [ref.base, ref.delta, ref.changelog]
     if ref.is_changelog and not whole:
@@ -436,14 +438,16 @@ def _arrow(ids: Ids) -> pa.Int64Array:
 
 
 def is_external(path: str) -> bool:
-    """Whether it is a URI or an absolute path."""
+    """Whether the path is a URI or absolute."""
     return path.startswith("/") or re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path) is not None
 
 
 def _records(data: bytes, wanted: Wanted, known: Wanted, kind: str) -> Iterator[dict[str, Any]]:
     """Read the records of a manifest, list or index manifest.
 
-    Raises UnsupportedFeatureError for an unknown field that may name files, and for an unknown version.
+    Raises
+    ------
+    UnsupportedFeatureError : an unknown field may name files, or a record has an unknown version.
     """
     if unknown := unknown_texts(writer_schema(data), known):
         raise UnsupportedFeatureError(
@@ -454,7 +458,7 @@ def _records(data: bytes, wanted: Wanted, known: Wanted, kind: str) -> Iterator[
     for record in read_records(data, wanted):
         if record.get("_VERSION") != _VERSIONS[kind]:
             raise UnsupportedFeatureError(
-                f"it has format version {record.get('_VERSION')}; known is {_VERSIONS[kind]}",
+                f"it has format version {record.get('_VERSION')}; this release reads only version {_VERSIONS[kind]}",
                 features=(f"manifest version {record.get('_VERSION')}",),
                 next_step="use a newer release of this tool, or let a newer Paimon rewrite the manifests",
             )

@@ -1,8 +1,9 @@
 """The references that keep files of a table alive: snapshots, tags and changelogs of every branch.
 
-Reading them is not atomic: others commit, expire, tag, branch and roll back during it. The result is still complete for
-files that were referenced before the read began. If a file vanishes during the read, the read starts again, so a rename
-hides nothing. A caller that deletes reads the references again after the snapshots that named the files are deleted.
+Reading them is not atomic: other processes may commit, expire, tag, branch and roll back meanwhile. The result is still
+complete for files that were referenced before the read began. If a file vanishes during the read, the read starts
+again, so a rename hides nothing. A caller that deletes files reads the references again after it has deleted the
+snapshots that named them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _TAG: Final = "tag-"
 _CHANGELOG: Final = "changelog-"
 _DEPTH: Final = 16
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-# Fields of Paimon 2.1 and of earlier releases.
+# Fields of snapshot files in Paimon 2.1 and earlier releases.
 _KNOWN: Final = frozenset({
     "version", "id", "schemaId", "baseManifestList", "baseManifestListSize", "deltaManifestList",
     "deltaManifestListSize", "changelogManifestList", "changelogManifestListSize", "indexManifest", "commitUser",
@@ -49,12 +50,14 @@ _KNOWN: Final = frozenset({
 class Ref:
     """A snapshot, a tag or a changelog, with the files that it names.
 
-    path : of its own file.
+    path : path of its own file.
     timestamp : epoch milliseconds.
-    sizes : bytes of the manifest lists, as far as they are recorded.
-    data : the bytes of its own file.
-    is_changelog : it is the changelog of an expired snapshot: many of the files that it names may be gone.
-    deltas : without a list of changes, the changes are in the files that it appended.
+    base, delta, changelog : names of its manifest lists.
+    index, statistics : names of its index manifest and its statistics file.
+    sizes : bytes of the manifest lists that have a recorded size, by name.
+    data : content of its own file.
+    is_changelog : whether it is the changelog of an expired snapshot. Many of the files that it names may be gone.
+    deltas : whether, without a list of changes, the changes are the files that it appended.
     """
 
     path: str
@@ -88,8 +91,8 @@ class Branch:
 class References:
     """All references to files of a table.
 
-    branches : by name; the main branch is ``None``.
-    consumers : consumer -> next snapshot, of the branch that is vacuumed.
+    branches : by name; ``None`` is the main branch.
+    consumers : consumer -> the snapshot that it reads next; only of the branch that is vacuumed.
     """
 
     branches: Mapping[str | None, Branch]
@@ -106,10 +109,10 @@ def read_references(layout: Layout, before: References | None = None) -> Referen
 
     Raises
     ------
-    DamagedTableError, UnsupportedFeatureError : names the file that cannot be read, or cannot be understood; gaps
-        between snapshots.
-    RefusedError : branches by symbolic links.
-    ConflictError : files vanish in every attempt to read them.
+    DamagedTableError, UnsupportedFeatureError : a file cannot be read or understood, or there is a gap between
+        snapshots; the message names the file.
+    RefusedError : a branch is a symbolic link.
+    ConflictError : files vanished in every attempt to read them.
     """
     reason = ""
     for _ in range(_ATTEMPTS):
@@ -121,10 +124,10 @@ def read_references(layout: Layout, before: References | None = None) -> Referen
 
 
 def moved(before: Branch, after: Branch) -> str | None:
-    """Why the earlier read of a branch is no longer valid; ``None`` if it is.
+    """Why the earlier read of a branch is no longer valid; ``None`` if it still is.
 
-    Commits add newer snapshots, and expiry deletes the oldest. Any other change is a rollback, a fast-forward, or
-    another table.
+    Commits add newer snapshots, and expiry deletes the oldest. Any other change is a rollback, a fast-forward, or a
+    different table.
     """
     if not before.snapshots:
         return None
@@ -132,11 +135,11 @@ def moved(before: Branch, after: Branch) -> str | None:
     if not after.snapshots:
         return f"snapshot {newest} was the newest, and now the branch has no snapshot"
     if after.newest < newest:
-        return f"its newest snapshot is {after.newest}, and was {newest}: it was rolled back"
+        return f"its newest snapshot was {newest} and is now {after.newest}: it was rolled back"
     if newest not in after.snapshots:
         return f"snapshots up to {newest}, its newest one, were expired by another process"
     if after.snapshots[newest].data != before.snapshots[newest].data:
-        return f"its snapshot {newest} was replaced: it was rolled back and written to"
+        return f"its snapshot {newest} was replaced: the table was rolled back and written to again"
     if strange := sorted(set(after.snapshots) - set(before.snapshots) - set(range(newest + 1, after.newest + 1))):
         return f"snapshot {strange[0]} came back"
     return None
@@ -163,7 +166,7 @@ def _read_references(layout: Layout, before: References | None) -> References:
 
 
 def _check_no_links(layout: Layout) -> None:
-    """Refuse linked branches: listings do not follow links, so such a branch would be missed."""
+    """Refuse branches that are symbolic links. Listings do not follow links, so such a branch would be missed."""
     if not layout.storage.is_local:
         return
     try:
@@ -173,7 +176,7 @@ def _check_no_links(layout: Layout) -> None:
         return
     if links:
         raise RefusedError(
-            f"branch/{links[0]} is a symbolic link, so the other uses of the branch are unknown",
+            f"branch/{links[0]} is a symbolic link, so it is unknown what else uses the branch",
             table=layout.uri,
             next_step="move the branch's folder to where the link is",
         )
@@ -192,12 +195,12 @@ def _check_no_gap(layout: Layout, branch: Branch) -> None:
         f"{layout.snapshot(missing)} is missing, which leaves a gap",
         table=layout.uri,
         version=branch.newest,
-        next_step="remove the snapshots before the gap with CALL sys.repair_earliest_snapshot, or restore the missing",
+        next_step="remove the snapshots before the gap with CALL sys.repair_earliest_snapshot, or restore missing ones",
     )
 
 
 def _snapshots(layout: Layout, known: Branch | None) -> tuple[dict[int, Ref], bool]:
-    """Snapshots by id, and whether the newest one of ``known`` is unchanged (no rollback)."""
+    """Snapshots by id, and whether the newest one in ``known`` is unchanged, which excludes a rollback."""
     try:
         ids = all_versions(layout)
     except TableNotFoundError:
@@ -217,7 +220,7 @@ def _snapshots(layout: Layout, known: Branch | None) -> tuple[dict[int, Ref], bo
 
 
 def _tags(layout: Layout) -> dict[str, Ref]:
-    """Read each time: a tag can be moved to another snapshot."""
+    """Tags by name. They are read each time, because a tag can be moved to another snapshot."""
     names = sorted(name for name in layout.names("tag") if name.startswith(_TAG))
     read = in_parallel(layout.storage, names, lambda name: _ref(layout, f"{layout.own}tag/{name}", None))
     return {name.removeprefix(_TAG): ref for name, ref in zip(names, read, strict=True)}
@@ -236,8 +239,8 @@ def _changelogs(layout: Layout, known: Branch | None) -> dict[int, Ref]:
 
 
 def changes_in_deltas(layout: Layout) -> bool:
-    """Whether a changelog without a list of changes may mean the files that its snapshot appended: true if any schema
-    has no ``changelog-producer``. Reads each schema once.
+    """Whether the changes of a changelog without a list of changes may be the files that its snapshot appended. True if
+    any schema has no ``changelog-producer``. Reads each schema once.
 
     Raises
     ------
@@ -250,7 +253,7 @@ def changes_in_deltas(layout: Layout) -> bool:
 
 
 def read_ref(layout: Layout, path: str, number: int) -> Ref:
-    """Parse the file of a snapshot. Raises FileNotFoundError, DamagedTableError, UnsupportedFeatureError."""
+    """Read the file of a snapshot. Raises FileNotFoundError, DamagedTableError, UnsupportedFeatureError."""
     try:
         return _ref(layout, path, number)
     except _VanishedError as vanished:
@@ -277,7 +280,7 @@ def _ref(layout: Layout, path: str, number: int | None) -> Ref:
 
 
 def _changelog(layout: Layout, number: int, deltas: bool) -> Ref:
-    """Parse a changelog. Lists that are no longer needed may be missing."""
+    """Read a changelog. It need not name all lists of its snapshot."""
     path = layout.changelog(number)
     document, data = _document(layout, path)
     base, delta, changelog, index, statistics = (
@@ -286,7 +289,7 @@ def _changelog(layout: Layout, number: int, deltas: bool) -> Ref:
     )
     if (document.optional_integer("version") or 1) > 3:
         raise UnsupportedFeatureError(
-            f"{path} has format version {document.integer('version')}; known are versions up to 3",
+            f"{path} has format version {document.integer('version')}; this release reads up to 3",
             features=(f"changelog version {document.integer('version')}",),
             table=layout.uri,
             next_step="use a newer release of this tool",
@@ -322,7 +325,7 @@ def _sizes(document: Document) -> dict[str, int]:
 
 
 def _may_name_files(value: object, depth: int = 0) -> bool:
-    """Whether a value may contain a file name: Paimon's names contain a UUID. Deeper nesting counts as yes."""
+    """Whether a value may contain a file name: Paimon's file names contain a UUID. True if it is nested too deeply."""
     if isinstance(value, str):
         return _UUID.search(value) is not None
     if isinstance(value, Mapping | list):

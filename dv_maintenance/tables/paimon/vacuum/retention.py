@@ -1,7 +1,7 @@
-"""How long a table keeps its snapshots and changelogs, and how many: its options, read as Paimon reads them.
+"""How long a table keeps its snapshots and changelogs, and how many. Its options are read as Paimon reads them.
 
 Source: CoreOptions and TimeUtils of Paimon 2.1; changelogs checked by running 1.4.2. An option that cannot be parsed is
-refused: a guess may delete too much.
+refused, because a guess might delete too much.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 ORPHAN_AGE: Final = 86_400_000
-"""Milliseconds that a file without a snapshot is kept at least, as in Paimon: a writer may take that long."""
+"""Minimum milliseconds for which a file without a snapshot is kept, as in Paimon: a writer may take that long."""
 
 _TIME: Final = "snapshot.time-retained"
 _LEAST: Final = "snapshot.num-retained.min"
@@ -36,7 +36,7 @@ _HOUR: Final = 3_600_000
 _DEFAULT_LEAST: Final = 10
 _UNLIMITED: Final = 2**31 - 1
 
-# Nanoseconds. Case-insensitive; a duration has one unit.
+# Nanoseconds per unit. Units are case-insensitive, and a duration has exactly one.
 _UNITS: Final = {
     **dict.fromkeys(("ns", "nano", "nanosecond", "nanoseconds", "nanos"), 1),
     **dict.fromkeys(("µs", "micro", "micros", "microsecond", "microseconds"), 1_000),
@@ -53,8 +53,9 @@ class ChangelogRetention:
     """How long the changelogs of expired snapshots are kept.
 
     kept_for : milliseconds since the snapshot was committed.
-    least, most : how many of the newest ids are kept, snapshots included; ``most`` is ``None`` without a limit.
-    alone_consumed : consumers keep changelogs, and do not keep snapshots.
+    least, most : how many of the newest ids are kept at least and at most, including those of snapshots; ``most`` is
+        ``None`` without a limit.
+    alone_consumed : whether consumers keep only changelogs, not snapshots.
     """
 
     kept_for: int
@@ -82,12 +83,12 @@ class Retention:
 
 
 def duration_millis(text: str) -> int:
-    """Milliseconds of a duration in the spelling of Paimon's options: ``1 h``, ``30min``, ``86400000``. Fractions are
+    """Milliseconds of a duration, spelled as in Paimon's options: ``1 h``, ``30min``, ``86400000``. Fractions are
     rounded up.
 
     Raises
     ------
-    ValueError : not a duration; two units (``1h30m``) are not allowed.
+    ValueError : it is not a duration, or has two units (``1h30m``).
     """
     match = re.fullmatch(r"([0-9]{1,18})\s*([a-zµ]*)", text.strip().lower())
     if match is None or match[2] not in _UNITS:
@@ -98,14 +99,15 @@ def duration_millis(text: str) -> int:
 def retention_of(options: Mapping[str, str], table: str, requested: int | None, *, allow_short: bool) -> Retention:
     """The retention of a vacuum.
 
-    requested : milliseconds; replaces the table's time and its largest number, never its smallest number, because the
-        caller relies on the time that it names. Changelogs keep the table's own retention.
+    requested : milliseconds. Replaces ``snapshot.time-retained``. The caller relies on this time, so
+        ``snapshot.num-retained.max`` is ignored. ``snapshot.num-retained.min`` and the retention of changelogs still
+        apply.
     allow_short : accept a request that is shorter than the table's own retention.
 
     Raises
     ------
     UsageError : ``requested`` is negative.
-    RefusedError : it is shorter than the table's own, or an option is invalid.
+    RefusedError : ``requested`` is shorter than the table's own retention, or an option is invalid.
     """
     own = _duration(options, _TIME, _HOUR, table)
     least = _count(options, _LEAST, _DEFAULT_LEAST, table)
@@ -134,7 +136,7 @@ def retention_of(options: Mapping[str, str], table: str, requested: int | None, 
 def changelog_retention(options: Mapping[str, str], table: str) -> ChangelogRetention | None:
     """The retention of changelogs; ``None`` if they do not outlive their snapshots.
 
-    They do if one of their three options exceeds that of the snapshots, which is its default. Raises RefusedError.
+    They do if one of their three options exceeds the snapshots' option, which is its default. Raises RefusedError.
     """
     own = _duration(options, _TIME, _HOUR, table)
     least = _count(options, _LEAST, _DEFAULT_LEAST, table)
@@ -152,7 +154,7 @@ def changelog_retention(options: Mapping[str, str], table: str) -> ChangelogRete
 
 
 def produces_changelog(options: Mapping[str, str], table: str) -> bool:
-    """Whether changes are in changelog files; otherwise they are the rows that commits append. Raises RefusedError."""
+    """Whether changes are in changelog files. Otherwise, they are the rows that commits append. Raises RefusedError."""
     text = options.get(_PRODUCER, "none").strip().lower()
     if text not in _PRODUCERS:
         raise _unclear(_PRODUCER, f"{text[:100]!r} is not one of {', '.join(_PRODUCERS)}", "none", table)

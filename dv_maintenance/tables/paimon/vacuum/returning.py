@@ -1,8 +1,8 @@
 """Restore files of a Paimon table from its quarantine. A restored snapshot file restores its snapshot.
 
-Snapshots must have no gaps. They are restored downwards from the oldest existing one, each with every file that it
-needs, up to the first that can't be restored; older ones stay in quarantine. The same holds for changelogs. The hints
-are updated last.
+Snapshots must have no gaps. They are restored from the oldest existing one downwards, each with every file that it
+needs. At the first one that can't be restored, this stops, and older ones stay in quarantine. The same holds for
+changelogs. The hints are updated last.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class PaimonReturning:
-    """See ``quarantine.Returning``. ``storage``: of the table's root."""
+    """See ``quarantine.Returning``. ``storage``: storage of the table's root."""
 
     storage: Storage
 
@@ -69,7 +69,7 @@ class PaimonReturning:
 
     def order(self, path: str) -> tuple[int, int]:
         file = _file(path)
-        # Snapshots first: a changelog without one of them would be a gap.
+        # Snapshots before changelogs: a changelog without the snapshots after it would leave a gap.
         return (0, 0) if file is None else (1 if file.folder == SNAPSHOT else 2, -file.number)
 
     def settle(self, paths: Sequence[str]) -> None:
@@ -94,9 +94,10 @@ class PaimonReturning:
 
 @dataclass(slots=True)
 class _Needs:
-    """Whether every file exists that a snapshot needs.
+    """Checks whether all files exist that a snapshot needs.
 
     more : paths that count as existing.
+    there : paths of the files that the listing found.
     """
 
     layout: Layout
@@ -123,7 +124,7 @@ class _Needs:
             folder = each.folder if each.external is None else None
             if folder is not None and not all(self._has(f"{folder}/{name}") for name in (each.name, *each.extra)):
                 return False
-        # Lists of changes may be deleted before the rest; those of base and delta were just read.
+        # Lists of changes may be deleted before the rest. The base and delta lists were just read, so they exist.
         return all(self._has(each.path) for each in reached.named if each.kind == "index" and each.path)
 
     def _has(self, path: str) -> bool:
@@ -138,7 +139,7 @@ def _file(path: str) -> _File | None:
 def _reason(file: _File, ids: Collection[int], needs: _Needs | None) -> str | None:
     """Why a file can't be restored; ``None`` if it can.
 
-    ids : existing snapshots and changelogs, and those to be restored.
+    ids : existing snapshots, and snapshots and changelogs to be restored.
     """
     if needs is None or file.number > max(ids):
         return NEWER

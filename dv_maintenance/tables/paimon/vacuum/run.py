@@ -2,7 +2,7 @@
 
 ``expiry`` decides which snapshots expire. ``retained`` reads the references (snapshots, tags, changelogs of every
 branch), ``references`` resolves them to files, ``orphans`` lists the folders, and ``decision`` makes the plan. A file
-is deleted if an expiring snapshot needed it, or if it is old and no snapshot ever named it. In both cases no retained
+is deleted if an expiring snapshot needed it, or if it is old and no snapshot ever named it. In both cases, no retained
 snapshot, tag or changelog of any branch may need it.
 
 **Order of steps.**
@@ -16,7 +16,7 @@ snapshot, tag or changelog of any branch may need it.
 A crash leaves files that nothing needs, never a snapshot without its files.
 
 If changes outlive their snapshots (``changelogs``), each snapshot's changelog is written before the snapshot is
-deleted, as Paimon does. After a crash both may exist, which any later expiry repairs. Changelogs that are too old are
+deleted, as in Paimon. After a crash, both may exist, which any later expiry repairs. Changelogs that are too old are
 deleted after all snapshots, oldest first, so that they have no gap either.
 
 **Concurrent processes.** The references are read once more after the snapshot files are deleted. From then on no other
@@ -25,27 +25,28 @@ process can lose a file:
 * A *commit* builds on the newest snapshot, which is never deleted. Of the files that existed before, it can only name
   those that are live in that snapshot. It has written all other files itself, and no expired snapshot named them.
 * A *tag*, *branch*, *rollback* or *fast-forward* names the files of a snapshot, tag or branch that it found. If it
-  found an expired snapshot, it did so before that file was deleted, so the next read of the references sees it, and its
-  files are kept. The exception, as with Paimon's own expiry: a process that read the snapshot before its deletion, and
-  writes its own file only after that read. It has the time in which all snapshot files are deleted to avoid this.
+  found an expired snapshot, it did so before that snapshot file was deleted. So the next read of the references sees
+  the new reference, and its files are kept. There is one exception, as in Paimon's own expiry: a process that reads the
+  snapshot before its deletion, but writes its own file only after the next read of the references. To avoid this, it
+  has the time that the deletion of all snapshot files takes.
 * A *rollback* deletes snapshots from the newest downwards, a vacuum from the oldest upwards. The newest snapshot must
   exist before each deletion. If both still meet, the target of the rollback is the snapshot that was deleted last. It
-  is put back, and its files are untouched, since the references are read before files are deleted. A snapshot file
-  that was rolled back and rewritten differs from the one that was read, and is kept. On local disk this check is
-  exact; elsewhere a short window remains between reading the file and deleting it.
+  is restored, and its files still exist, because the references are read before files are deleted. A snapshot file that
+  was rolled back and rewritten differs from the one that was read, and is kept. On local disk, this check is exact;
+  elsewhere, a short window remains between reading the file and deleting it.
 * Another *expiry* may delete more of the oldest snapshots, never the newest. It invalidates a plan only if it deleted
-  the newest snapshot that the plan saw (apache/paimon#7710); then everything is read again. The last read of the
-  references covers all snapshots that exist by then, newly committed ones included.
-* Another expiry also writes and deletes changelogs. A changelog that it wrote must equal ours, otherwise the run stops
-  before the snapshot is deleted. If the snapshot is deleted by others while we write its changelog, ours is withdrawn
-  if they have expired changelogs of that age or rolled the snapshot back, because Paimon fails at gaps. Changelogs that
-  the last read of the references finds are needed.
+  the newest snapshot that the plan saw (apache/paimon#7710). Then everything is read again. The last read of the
+  references covers all snapshots that exist by then, including new commits.
+* Another expiry also writes and deletes changelogs. If it wrote a changelog that differs from this run's, the run stops
+  before it deletes the snapshot. If another process deletes the snapshot while this run writes its changelog, the run
+  may withdraw that changelog, because Paimon fails at gaps. It does so if the process has expired changelogs of that
+  age, or has rolled the snapshot back. All changelogs that the last read of the references finds are needed.
 * A *reader* of an expired snapshot is protected by the retention, see ``expiry``.
-* A *writer* that has not committed yet is recognized only by the age of its files: to any other process they are
+* A *writer* that has not committed yet is recognized only by the age of its files. To any other process, they are
   orphans.
 
 If the newest snapshot that was read is rolled back or replaced during the run, the run stops and reports what it has
-done. The files of a table do not show whether a REST catalog owns it; run Paimon's own procedures for such a table.
+done. The files of a table do not show whether a REST catalog owns it. Run Paimon's own procedures for such a table.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check_cleanable", "vacuum"]
 
-_ATTEMPTS: Final = 3  # plans, before a run gives up because of concurrent changes
-_HINT: Final = 19  # an id has fewer digits
+_ATTEMPTS: Final = 3  # number of plans before a run gives up because of concurrent changes
+_HINT: Final = 19  # every id has fewer digits
 _ROLLED_BACK: Final = "it was rolled back to the snapshot that was just deleted, which has been restored"
 
 
@@ -88,25 +89,25 @@ def vacuum(
     now: int | None = None,
     guard: VacuumGuard = NO_GUARD,
 ) -> VacuumResult:
-    """Delete snapshots that were superseded before the retention, the files that only they needed, and old files that
+    """Delete snapshots that were superseded before the retention began, files that only they needed, and old files that
     nothing needs.
 
-    storage : of the table; or of a branch, in which case only snapshots of that branch expire.
+    storage : storage of the table, or of a branch. For a branch, only its own snapshots expire.
     retention : milliseconds; by default the table's ``snapshot.time-retained``, or an hour.
     lite : only expire snapshots with their files, without a listing.
-    now : epoch milliseconds; by default the clock.
+    now : epoch milliseconds; by default the current time.
 
-    All expired snapshots are deleted: ``snapshot.expire.limit`` only bounds the expiry inside a commit.
+    All expired snapshots are deleted: ``snapshot.expire.limit`` only limits the expiry inside a commit.
 
     Cost: lists each bucket, and reads every manifest of every snapshot and tag once.
 
     Raises
     ------
     UsageError : ``retention`` is negative.
-    RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``); an option makes no sense;
-        a changelog would overwrite a different one.
+    RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``); an option is invalid; or a
+        changelog would overwrite a different one.
     UnsupportedFeatureError : a file refers to other files in an unknown way.
-    DamagedTableError : a file that refers to needed files cannot be read. Nothing was deleted, unless the message says
+    DamagedTableError : a file that refers to needed files cannot be read. Nothing was deleted unless the message says
         so.
     ConflictError : the table was rolled back or replaced during the run, or others expire it faster than it can be
         read.
@@ -142,7 +143,7 @@ def check_cleanable(layout: Layout) -> None:
 class _Rules:
     """Paimon's part of a vacuum run.
 
-    planned : how many files were to be deleted.
+    planned : number of files to delete.
     removed : deleted snapshots, oldest first.
     written : changelogs that this run wrote.
     """
@@ -195,7 +196,7 @@ class _Rules:
             rest = [file for file in files if file.path not in snapshots and file.path not in changelogs]
             failure = sweep.remove(rest, self._still)
         except MovedError as error:
-            # Too late to plan again.
+            # Files were deleted: too late to plan again.
             error.final.done = self._done()
             raise error.final from error
         except DvMaintenanceError as error:
@@ -218,7 +219,7 @@ class _Rules:
             return written and f"nothing was deleted, but {written}; a later run would write it as well"
         until = f", snapshots up to {self.removed[-1].id} among them" if self.removed else ""
         verb = "deleted" if self.sweep.folder is None else f"set aside in {self.sweep.folder}"
-        return f"{self.sweep.deleted} of {self.planned} files {verb}{until}; a later run handles the others"
+        return f"{self.sweep.deleted} of {self.planned} files {verb}{until}; a later run handles the rest"
 
     def _delete_snapshots(self, files: Sequence[ExpiredFile]) -> None:
         """Delete snapshot files, each only while the newest snapshot is unchanged, and update the hint."""
@@ -278,10 +279,10 @@ class _Rules:
     def _withdraw(self, changelog: Ref, *, replaced: bool) -> None:
         """Delete a changelog that this run wrote while others deleted its snapshot.
 
-        It is kept if the other process needs it as well: its successor exists, and the hint does not say that it has
-        expired.
+        It is kept if the other process needs it, too: its successor exists, and the hint EARLIEST does not say that it
+        has expired.
 
-        replaced : another snapshot has taken the snapshot's number.
+        replaced : whether another snapshot has taken the snapshot's number.
         """
         if changelog not in self.written:
             return
@@ -294,7 +295,7 @@ class _Rules:
         self.written.remove(changelog)
         ids = [found for name in layout.names(CHANGELOG) if (found := numbered(name, "changelog-")) is not None]
         if ids:
-            # Paimon trusts that hint unless the next changelog exists.
+            # Paimon trusts this hint unless the next changelog exists.
             self.storage.put(f"{folder}/LATEST", str(max(ids)).encode())
 
     def _earliest(self, folder: str) -> int:
@@ -317,17 +318,17 @@ class _Rules:
             if removed is None:
                 raise plan.conflict(f"{every[number].path} was replaced")
             file = known.get(every[number].path)
-            if file is not None:  # otherwise this run wrote it
+            if file is not None:  # otherwise, this run wrote it
                 self.sweep.count([file], removed)
         first = min(every.keys() - expired, default=None)
         if first is not None and (expired or self.written):
             self.storage.put(f"{plan.layout.own}{CHANGELOG}/EARLIEST", str(first).encode())
 
     def _remove(self, ref: Ref) -> int | None:
-        """Delete the file of a snapshot or a changelog.
+        """Delete the file of a snapshot or a changelog, unless it has changed since it was read.
 
-        Returns how many files were deleted: 0 if it was missing; ``None`` if it has changed since it was read, and is
-        kept. On local disk the check is exact: the file is renamed before it is compared.
+        Returns the number of deleted files, 0 if the file was missing; ``None`` if it has changed and is kept. On local
+        disk, the check is exact: the file is renamed before it is compared.
         """
         if not self.storage.is_local:
             if not is_unchanged(self.storage, ref) and self.storage.exists(ref.path):
@@ -361,7 +362,7 @@ class _Rules:
         return 1 if same else None
 
     def _recheck(self) -> None:
-        """Read the references again, and keep the files that new ones need."""
+        """Read the references again, and keep the files that new references need."""
         try:
             after = read_references(self.plan.layout, self.plan.references)
         except DvMaintenanceError:
@@ -370,13 +371,13 @@ class _Rules:
             raise
         own = after.branches[self.plan.layout.branch]
         reason = moved(self.plan.branch, own)
-        # Another expiry may delete any snapshots if newer ones remain: those have just been read.
+        # Another expiry may delete any snapshots if newer ones remain. The newer ones have just been read.
         if reason and not (own.newest > self.plan.branch.newest and self.plan.branch.newest not in own.snapshots):
             raise self.plan.conflict(_ROLLED_BACK if self._put_back() else reason)
         self.plan.retain_all(after)
 
     def _put_back(self) -> bool:
-        """Restore the snapshot that was deleted last if none is left: a concurrent rollback targeted it."""
+        """Restore the snapshot that was deleted last if no snapshot is left: then a concurrent rollback targeted it."""
         if not self.removed or any(numbered(name, "snapshot-") for name in self.plan.layout.names(SNAPSHOT)):
             return False
         with suppress(FileExistsAlreadyError):
@@ -390,7 +391,7 @@ class _Rules:
 
 
 def _move_back(access: Access, aside: str, place: str) -> None:
-    """Move a file back unless its place is taken. Not every file system has links."""
+    """Move a file back unless its place is taken. Some file systems have no links, so there it is renamed."""
     try:
         access.link(aside, place)
     except FileExistsError:

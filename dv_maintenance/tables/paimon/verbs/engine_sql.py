@@ -1,8 +1,8 @@
 """Maintenance through Paimon's own Spark procedures, and the data to check its result.
 
-Procedures: Paimon's documentation, Spark, Procedures. ``purge_files`` is not used: it empties the table.
-Names come from paths, which may be hostile: only names of letters, digits, ``_``, ``-`` and spaces are put into a
-statement.
+Source: Paimon's documentation, Spark, Procedures. ``purge_files`` is not used, because it empties the table.
+Names come from paths, which may be hostile. So only names that consist of letters, digits, ``_``, ``-`` and spaces are
+put into a statement.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TABLE: Final = re.compile(r"(.*)/([^/]+)\.db/([^/]+)")
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
-# Without arguments both procedures of vacuum use the table's options, and one day for orphans.
+# Without arguments, both procedures of vacuum use the table's options. Orphans are kept for one day.
 _STATEMENTS: Final = {
     "optimize": ("CALL {catalog}.sys.compact(table => '{table}', compact_strategy => 'minor')",),
     "purge": ("CALL {catalog}.sys.compact(table => '{table}', compact_strategy => 'full')",),
@@ -57,7 +57,7 @@ _STATEMENTS: Final = {
 _MATERIALIZE: Final = ("CALL {catalog}.sys.materialize_deletion_vectors(table => '{table}')",)
 _ADDED: Final = RowFilter("_VALUE_KIND", kept=(0, 2), dropped=(1, 3))
 _TAKEN: Final = RowFilter("_VALUE_KIND", kept=(1, 3), dropped=(0, 2))
-# Options with which an added row may legitimately be missing.
+# With one of these options, an added row may legitimately be missing.
 _MAY_GO: Final = ("sequence.field", "record-level.expire-time", "ignore-update-before", "rowkind.field")
 
 
@@ -71,9 +71,9 @@ def name_of(layout: Layout, settings: Mapping[str, str], wanted: str | None) -> 
 
     Raises
     ------
-    RefusedError : there is no such catalog, or several; the table is in no warehouse, or is a branch; or a name is not
-        safe in SQL.
-    UsageError : ``wanted`` has another form.
+    RefusedError : there is no such catalog, or there are several; the table's path is not that of a warehouse; it is a
+        branch; or a name is not safe in SQL.
+    UsageError : ``wanted`` does not have one of these forms.
     """
     if layout.branch is not None:
         raise RefusedError("this tool does not maintain branches through Spark's procedures", table=layout.uri)
@@ -158,7 +158,7 @@ def probe(name: EngineName, snapshot: PaimonSnapshot) -> tuple[str, tuple[Any, .
 
 
 def rows_query(name: EngineName, snapshot: PaimonSnapshot) -> str:
-    """A query whose only row depends on all rows of a snapshot, as the engine reads them, in any order."""
+    """A query that returns one row, a checksum of all rows of a snapshot as the engine reads them, in any order."""
     columns = ", ".join(f"`{column.replace('`', '``')}`" for column in snapshot.schema.names)
     row = f"xxhash64(to_json(struct({columns})))"
     table = f"{name.catalog}.{name.database}.{name.table}"
@@ -176,7 +176,7 @@ def moves(change: Change, *, primary_key: bool) -> bool:
 
 
 def waiting(layout: Layout, old: PaimonSnapshot, new: PaimonSnapshot) -> WaitingRows | None:
-    """Rows that no reader saw at ``old``, whose keys may have other rows at ``new`` after a compaction; ``None`` if
+    """Rows that no reader saw at ``old``. After a compaction, their keys may have other rows at ``new``. ``None`` if
     there are none.
 
     Raises
@@ -211,10 +211,10 @@ def _key_tasks(
 
 
 def sources(layout: Layout, snapshots: Iterator[PaimonSnapshot]) -> Iterator[SourceFile]:
-    """Every live file of the snapshots, once, whether a reader opens it or not."""
+    """Every live file of the snapshots, once, even if no reader opens it."""
     seen = set()
     for snapshot in snapshots:
-        # If several files hold the same rows, the size in ``files`` is their total.
+        # If several files together hold the same rows, the size in ``files`` is their total.
         made_up = pc.is_in(snapshot.files["path"], value_set=snapshot.parts["path"].combine_chunks())
         for files in (snapshot.files.filter(pc.invert(made_up)), snapshot.parts, snapshot.hidden):
             for batch in files.select(COLUMNS).to_batches(max_chunksize=65_536):
