@@ -1,8 +1,8 @@
-"""The newest version from one that was read before, and the commits since.
+"""The newest version, computed from an earlier snapshot and the commits since.
 
-This serves inspections, never a commit: see ``tables.looks``. It trusts nothing that costs little to check: the version
-that it begins with must still have the same commit file and the same checkpoint, and a newer checkpoint must hold as
-many files as the commits lead to. In doubt the answer is ``None``, and the caller reads the whole log.
+This serves inspections, never a commit: see ``tables.looks``. It checks everything that is cheap to check. The version
+that it starts from must still have the same commit file and the same checkpoint. A newer checkpoint must hold the
+number of files that the commits lead to. In doubt the result is ``None``, and the caller reads the whole log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dv_maintenance.tables.splice import spliced
 
 __all__ = ["advanced"]
 
-# Beyond that a replay takes little longer, and cleans up what a look has kept.
+# With more commits, a replay takes little longer, and releases what earlier inspections have kept.
 _COMMITS: Final = 1000
 
 
@@ -41,7 +41,7 @@ class _DoubtError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Live:
-    """The live files of a version, the fingerprints of their paths, and what else was computed from them."""
+    """The live files of a version, the fingerprints of their paths, and other values computed from them."""
 
     files: pa.Table
     prints: Any
@@ -58,7 +58,7 @@ class _Live:
             raise _DoubtError
         domains = {**self.domains, **tail.domains}
         added = files_table(tail.table_of("add", ADD_COLUMNS), metadata)
-        # Without what it was built from itself: no snapshot keeps all earlier ones alive.
+        # Without SINCE, or each snapshot would keep all earlier ones alive.
         computed = {name: value for name, value in self.derived.items() if name != SINCE}
         since = Since(computed, self._gone(tail, added))
         return _Live(
@@ -88,8 +88,8 @@ class _Live:
         return found[np.array(gone, bool)]
 
     def at_checkpoint(self, storage: Storage, files: LogSegment, kept: DeltaSnapshot) -> _Live:
-        """The same files, if the checkpoint holds as many, and the other actions as the checkpoint has them: it forgets
-        transactions that have expired.
+        """The same files, if the checkpoint holds the same number. All other actions come from the checkpoint, which
+        leaves out expired transactions.
         """
         found = read_checkpoint(storage, [each.path for each in files.checkpoint_files], {})
         said = Tail(storage.uri)
@@ -101,20 +101,20 @@ class _Live:
 
 
 def advanced(storage: Storage, kept: DeltaSnapshot, version: int) -> DeltaSnapshot | None:
-    """The snapshot of ``version``, from an earlier one; ``None`` if that takes the whole log.
+    """The snapshot of ``version``, computed from an earlier one; ``None`` if the whole log must be read.
 
     Its files may be in another order than a replay's.
     """
     try:
         return _advanced(storage, kept, version)
     except (_DoubtError, DvMaintenanceError, FileNotFoundError):
-        # Whatever is wrong, the replay says it better.
+        # A replay reports the problem better.
         return None
 
 
 @no_collection()
 def _advanced(storage: Storage, kept: DeltaSnapshot, version: int) -> DeltaSnapshot:
-    # A version with warnings was read in an unusual way, or has files that can't be distinguished.
+    # A version with warnings was read in an unusual way, or has files that cannot be told apart.
     if kept.warnings or not kept.segment.commit or version < kept.version:
         raise _DoubtError
     files = segment(storage, version)
@@ -149,7 +149,7 @@ def _advanced(storage: Storage, kept: DeltaSnapshot, version: int) -> DeltaSnaps
 
 
 def _commits(storage: Storage, files: LogSegment, kept: DeltaSnapshot) -> list[CommitFile]:
-    """The commits after the kept version, each a file of its own."""
+    """The commits after the kept version, without compacted files."""
     at = files.checkpoint_version
     whole = not files.compacted and (at is None or at < kept.version)
     found = files.commits if whole else commit_files(storage, kept.version - 1)[0]
@@ -157,7 +157,7 @@ def _commits(storage: Storage, files: LogSegment, kept: DeltaSnapshot) -> list[C
     first = found[0] if found else None
     if [each.start for each in found] != list(range(kept.version, files.version + 1)) or len(found) > _COMMITS:
         raise _DoubtError
-    # Another history may have a commit of the same version.
+    # After a replacement of the table, the version may belong to another history.
     if first is None or (first.modified, first.size) != (kept.segment.modified, kept.segment.size):
         raise _DoubtError
     return found[1:]

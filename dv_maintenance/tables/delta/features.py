@@ -1,7 +1,7 @@
-"""Table features: what we may read, and what we may change (protocol: Table Features).
+"""Table features: which tables we may read, and which we may change (protocol: Table Features).
 
-A feature requires that a reader or writer that does not know its name leaves the table alone. So the tables below list
-the features that each operation understands, by name; a name that is in none of them is refused.
+A reader or writer that does not know the name of a feature must leave the table alone. So the sets below list, by name,
+the features that each operation understands. A name that is in none of them is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _READABLE: Final = frozenset(
     }
 )
 
-# Features that a rewrite of files, dataChange=false, satisfies by leaving the metadata and the rows as they are.
+# Features that a rewrite of files with dataChange=false satisfies, because it leaves the metadata and the rows as
+# they are.
 _REWRITABLE: Final = (_READABLE - {"variantShredding", "variantShredding-preview"}) | {
     "allowColumnDefaults",
     "appendOnly",
@@ -66,7 +67,7 @@ _NO_REWRITE: Final = {
     "variantShredding-preview": "shredded variants cannot be rewritten yet",
 }
 
-# Features that forbid row changes. A DELETE writes no data file: it repeats the adds of files with larger DVs.
+# Features that forbid row changes. A DELETE writes no data file: it adds files again, with larger DVs.
 _NO_DELETE: Final = dict.fromkeys(
     ("icebergCompatV1", "icebergCompatV2", "icebergCompatV3"), "Iceberg readers do not support deletion vectors"
 )
@@ -81,7 +82,7 @@ _UNFIT: Final = {
     "delete": _NO_DELETE,
     "update": _NO_NEW_ROWS,
     "merge": _NO_NEW_ROWS,
-    "restore": _NO_DELETE,  # lists files as they were, DVs among them
+    "restore": _NO_DELETE,  # adds files as they were, including their DVs
 }
 _OPERATIONS: Final = (*_UNFIT, "vacuum", "manifest")
 
@@ -95,7 +96,7 @@ def check_readable(protocol: Protocol, *, table: str) -> None:
     Raises
     ------
     DamagedTableError : the protocol contradicts itself.
-    UnsupportedFeatureError : with the names of what we do not understand.
+    UnsupportedFeatureError : the table has features that we do not understand; names them.
     """
     _check_version("reader", protocol.min_reader, FEATURE_READER, table)
     _check_consistent(protocol, table)
@@ -124,9 +125,10 @@ def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
 
     Raises
     ------
-    UnsupportedFeatureError : a feature stands in the way; names all that do, and what would work instead.
-    RefusedError : something else does.
+    UnsupportedFeatureError : a feature forbids it; names all that do, and an alternative.
+    RefusedError : something other than a feature forbids it.
     UsageError : there is no such operation.
+    DamagedTableError : the log has no schema, or the protocol contradicts itself.
     """
     if operation not in _OPERATIONS:
         raise UsageError(f"unknown operation {operation!r}", next_step=f"use one of {', '.join(_OPERATIONS)}")
@@ -187,7 +189,7 @@ def _check_not_append_only(snapshot: DeltaSnapshot, operation: str) -> None:
 
 
 def _check_clustering_columns(snapshot: DeltaSnapshot, operation: str) -> None:
-    """New files need no clustering, but statistics of the clustering columns (protocol: Clustered Table)."""
+    """New files need not be clustered, but need statistics of the clustering columns (protocol: Clustered Table)."""
     configuration = snapshot.domains.get(_CLUSTERING)
     if configuration is None:
         return
@@ -195,7 +197,7 @@ def _check_clustering_columns(snapshot: DeltaSnapshot, operation: str) -> None:
         columns = {tuple(column) for column in orjson.loads(configuration)["clusteringColumns"]}
     except (orjson.JSONDecodeError, KeyError, TypeError):
         raise DamagedTableError(
-            f"the domain {_CLUSTERING} does not say which columns: {configuration[:200]!r}",
+            f"the domain {_CLUSTERING} does not name its columns: {configuration[:200]!r}",
             table=snapshot.table,
             version=snapshot.version,
         ) from None
@@ -210,7 +212,7 @@ def _check_clustering_columns(snapshot: DeltaSnapshot, operation: str) -> None:
 
 
 def _check_not_uniform(snapshot: DeltaSnapshot) -> None:
-    """With UniForm a commit also writes metadata of another format, which only the engine's own commits do."""
+    """With UniForm, a commit must also write metadata of another format, which only the engine's own commits do."""
     formats = snapshot.metadata.configuration.get("delta.universalFormat.enabledFormats", "")
     if formats.strip():
         raise RefusedError(

@@ -1,7 +1,7 @@
-"""What each commit did to the live files, in columns (``FileLogTable.file_log``).
+"""The changes that each commit made to the live files, in columns (``FileLogTable.file_log``).
 
-Commits are read from the snapshot's version backwards, so that none before the time asked for has to be read. Their
-actions become columns batch by batch, and rows with the functions that make ``Snapshot.files``.
+Commits are read from the snapshot's version backwards, so none before the requested time has to be read. Their actions
+become columns batch by batch, with the functions that build ``Snapshot.files``.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ if TYPE_CHECKING:
 __all__ = ["file_log"]
 
 _COLUMNS: Final = ("path", "partitionValues", "size", "numRecords", "deletionVector")
-# What an add says of a file that it adds again; the statistics may be new.
+# The fields that an add repeats for a file that is live already; its statistics may be new.
 _REPEATED: Final = ("path", "partitionValues", "size", "deletionVector")
-# Commits read at once; what stays of them are columns.
+# Commits read at once; only their columns stay in memory.
 _BATCH: Final = 64
 _ZERO: Final = int64s([0])[0]
 
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """metadata : what the commit sets it to.
+    """One commit.
 
-    actions : its adds and removes, see :func:`_actions`; a table that it shares with the commits read with it.
+    metadata : the metadata that the commit sets, if any.
+    actions : its adds and removes, see :func:`_actions`. Commits that are read together share one table.
     """
 
     commit: FileCommit
@@ -66,7 +67,7 @@ def file_log(storage: Storage, snapshot: DeltaSnapshot, since: int) -> FileLog:
     base = first - 1 if first and _exists(storage, first - 1) else None
     epochs = _epochs(storage, snapshot, commits, base)
     if not epochs:
-        # How the oldest of these commits spelled their partitions is no longer in the log.
+        # The log no longer shows the partitioning that the oldest of these commits used.
         commits = commits[next(at for at, one in enumerate(commits) if one.metadata) :]
         base, complete = None, False
         epochs = _epochs(storage, snapshot, commits, base)
@@ -75,7 +76,7 @@ def file_log(storage: Storage, snapshot: DeltaSnapshot, since: int) -> FileLog:
 
 
 def _unbroken(files: Sequence[CommitFile], version: int) -> list[CommitFile]:
-    """The commits up to a version without a gap before it, oldest first."""
+    """The commits up to a version, back to the first gap, oldest first."""
     found: list[CommitFile] = []
     for file in reversed(files):
         if file.start == version - len(found):
@@ -98,7 +99,7 @@ def _exists(storage: Storage, version: int) -> bool:
 def _read(storage: Storage, files: Sequence[CommitFile], since: int, *, stamped: bool) -> list[_Commit]:
     """The commits after the last one before ``since``, oldest first.
 
-    stamped : whether the times are in the commits: then modification times only say where to look first.
+    stamped : whether commits record their own times. Modification times then only suggest where to start.
     """
     begin = 1 + max((at for at, file in enumerate(files) if file.modified < since), default=-1)
     found: list[_Commit] = []  # newest first
@@ -164,9 +165,10 @@ def _actions(files: Sequence[CommitFile], tails: Sequence[Tail], uri: str) -> pa
 
 
 def _bodies(tail: Tail, kind: str) -> list[Any]:
-    """The adds or removes of a commit. Files that are live already and added again, with new statistics or tags, are
-    removed before: a commit without removes brings a file by changing data only (protocol: Add File, dataChange). One
-    with metadata may create the table, as a clone does.
+    """The adds or removes of a commit. A file that is live already may be added again, with new statistics or tags; it
+    then counts as removed first. In a commit without removes, these are the adds with ``dataChange`` false, since a new
+    file would change data (protocol: Add File, dataChange). A commit with metadata is an exception: it may create the
+    table, as a clone does.
     """
     found = [body for action, body, _ in tail.latest.values() if action == kind]
     if kind == "add" or found or tail.metadata is not None:
@@ -181,7 +183,7 @@ def _bodies(tail: Tail, kind: str) -> list[Any]:
 def _epochs(
     storage: Storage, snapshot: DeltaSnapshot, commits: Sequence[_Commit], base: int | None
 ) -> list[tuple[int, Metadata]]:
-    """Since which version which metadata is in force, oldest first; empty if that of the first commit is unknown."""
+    """Each metadata with the version from which it is in force, oldest first; empty if the first one is unknown."""
     changes = [(one.commit.version, one.metadata) for one in commits if one.metadata is not None]
     first = commits[0].commit.version
     if not changes:
@@ -209,12 +211,12 @@ def _checked(commits: Sequence[_Commit], epochs: Sequence[tuple[int, Metadata]],
 
 
 def _changes(commits: Sequence[_Commit], epochs: Sequence[tuple[int, Metadata]]) -> pa.Table:
-    """Rows of FILE_CHANGES: of each commit first the removed files, then the added ones."""
+    """Rows of FILE_CHANGES: for each commit, the removed files, then the added ones."""
     first, last = commits[0].commit.version, commits[-1].commit.version
     rows = pa.concat_tables({id(one.actions): one.actions for one in commits}.values())
     version = _numbers(rows["version"])
     order = np.argsort(2 * version + flags(rows["added"]), kind="stable")
-    # What was read together may have rows of other commits.
+    # Tables of commits that were read together may include rows of other commits.
     low, high = np.searchsorted(version[order], [first, last + 1])
     rows, version = rows.take(int32s(order[low:high])), version[order[low:high]]
     adds = rows.filter(rows["added"])
@@ -240,7 +242,7 @@ def _changes(commits: Sequence[_Commit], epochs: Sequence[tuple[int, Metadata]])
 
 
 def _partitions(rows: pa.Table, metadata: Metadata) -> pa.Array:
-    """``partition`` of each row; null in removes that don't name it."""
+    """``partition`` of each row; null for a remove that does not name it."""
     columns = partition_columns(metadata)
     values = rows["partitionValues"]
     names = partition_names(values, columns).chunk(0)

@@ -26,10 +26,10 @@ _DV_FRAME: Final = 8  # bytes around a bitmap in its file: size word and checksu
 
 
 def needed_files(storage: Storage, snapshot: DeltaSnapshot) -> pa.Table:
-    """Data files with their exact sizes, and DV files, each as large as its last DV needs."""
+    """Data files with their exact sizes, and DV files with their minimum sizes: each must hold its last DV."""
     files = snapshot.files
     dvs = combined(files["dv"])
-    # Scalars of Arrow: from one of Python it makes its own only after it imported pandas.
+    # Arrow scalars, because Arrow imports pandas to convert Python ones.
     stored = pc.fill_null(pc.not_equal(pc.struct_field(dvs, "storage_type"), strings(["i"])[0]), bools([False])[0])
     dvs = dvs.filter(stored)
     nothing, frame = int64s([0, _DV_FRAME])
@@ -50,7 +50,7 @@ def needed_files(storage: Storage, snapshot: DeltaSnapshot) -> pa.Table:
 
 
 def _paths(storage: Storage, names: pa.StringArray) -> pa.StringArray:
-    """The paths of names in the log. Only names that are not their own paths become Python objects."""
+    """The paths that names in the log stand for. Only names that must be decoded become Python objects."""
     strange = pc.match_substring_regex(names, NOT_PLAIN)
     if not pc.any(strange).as_py():
         return names
@@ -59,7 +59,7 @@ def _paths(storage: Storage, names: pa.StringArray) -> pa.StringArray:
 
 
 def _dv_paths(storage: Storage, dvs: pa.StructArray) -> pa.StringArray:
-    """The file of each descriptor. DVs share files: each name is decoded once. Raises DamagedDeletionVectorError."""
+    """The file of each descriptor. DVs share files, so each name is decoded once. Raises DamagedDeletionVectorError."""
     if not len(dvs):
         return strings([])
     from dv_maintenance.tables.delta.rows.tasks import descriptor, dv_ref
@@ -74,14 +74,14 @@ def _dv_paths(storage: Storage, dvs: pa.StructArray) -> pa.StringArray:
 def remedies(
     storage: Storage, snapshot: DeltaSnapshot, kinds: Collection[str], back_to: int | None
 ) -> tuple[Remedy, ...]:
-    """See ``FsckTable``. Delta Lake itself has no command that forgets a missing file; Databricks has one."""
+    """See ``FsckTable``. Only Databricks has a command that removes missing files from the log; Delta Lake has none."""
     found = []
     if back_to is not None:
         found.append(
             Remedy(
                 f"Restore version {back_to}, which needs none of the damaged files and whose own files all exist.",
                 f"dvm restore {storage.uri} --version {back_to}",
-                f"What was committed after version {back_to}.",
+                f"Everything committed after version {back_to}.",
             )
         )
     if snapshot.partition_columns:
@@ -90,7 +90,7 @@ def remedies(
                 "Rewrite the affected partitions from their source, with replaceWhere on the partition columns, which "
                 "reads no old files.",
                 None,
-                "What the source no longer has.",
+                "The rows that the source no longer has.",
             )
         )
     if DATA in kinds:

@@ -28,14 +28,14 @@ PRINTS: Final = "prints"
 def load_snapshot(storage: Storage, version: int | None = None) -> DeltaSnapshot:
     """The table at a version, the newest by default.
 
-    ``timestamp`` is the version's in-commit timestamp where the table has them, otherwise the modification time of its
-    commit file, as time travel counts it.
+    ``timestamp`` is the version's in-commit timestamp if the table has the feature. Otherwise it is the modification
+    time of the version's commit file.
 
     Raises
     ------
     TableNotFoundError : there is no log.
     UsageError : no such version.
-    UnsupportedFeatureError : features that a reader must know.
+    UnsupportedFeatureError : the table needs reader features that this release does not know.
     DamagedTableError : names the file that cannot be trusted.
     """
     return _snapshot(storage, *replayed(storage, version))
@@ -92,7 +92,7 @@ def snapshot_of(
     duplicates: tuple[str, ...] = (),
     warnings: tuple[str, ...] = (),
 ) -> DeltaSnapshot:
-    """The snapshot of a version from its live files and what else its log says. Raises DamagedTableError."""
+    """The snapshot of a version, built from its live files and the rest of its state. Raises DamagedTableError."""
     try:
         # Without a schema the files can still be counted; operations that need it refuse.
         schema = arrow_schema(metadata) if metadata.schema_string else pa.schema([])
@@ -130,8 +130,8 @@ def snapshot_of(
 def replayed(
     storage: Storage, version: int | None, adds: Sequence[str] = ADD_COLUMNS, removes: Sequence[str] = ()
 ) -> tuple[LogSegment, State, tuple[str, ...]]:
-    """The state of a version with these columns of its adds and removes, and warnings. Files that a damaged checkpoint
-    or compacted file summarizes replace it.
+    """The state of a version with these columns of its adds and removes, and warnings. If a checkpoint or compacted
+    file is damaged, the files that it summarizes are read instead.
     """
     files = segment(storage, version)
     try:
@@ -160,7 +160,7 @@ def _other_ways(files: LogSegment) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def _in_commit_timestamp(storage: Storage, files: LogSegment, metadata: Metadata) -> int | None:
-    """Protocol: In-Commit Timestamps. ``None`` where the table has none."""
+    """Protocol: In-Commit Timestamps. ``None`` if the feature is off."""
     if metadata.configuration.get("delta.enableInCommitTimestamps", "false").lower() != "true":
         return None
     if not files.commit:

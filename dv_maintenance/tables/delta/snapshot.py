@@ -1,4 +1,4 @@
-"""A Delta table at one version: the value. ``load`` reads it."""
+"""A Delta table at one version, as a value. ``load`` reads it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ __all__ = ["DeltaSnapshot"]
 class DeltaSnapshot(Snapshot):
     """One version of a Delta table. ``files`` has the schema ``files.FILES``.
 
-    ``domains``: live domain metadata. ``transactions``: by application id. ``in_commit_timestamp``: epoch milliseconds,
-    ``None`` where the feature is off. ``segment``: the files it was read from. ``duplicate_paths``: data files that are
-    live more than once, which readers read twice (a few of them, for a message).
+    domains : live domain metadata, configuration by domain.
+    transactions : by application id.
+    in_commit_timestamp : epoch milliseconds; ``None`` if the feature is off.
+    segment : the log files that the snapshot was read from.
+    duplicate_paths : some of the data files that are live more than once, whose rows readers return more than once.
     """
 
     protocol: Protocol

@@ -49,7 +49,7 @@ class DeltaTable:
 
     storage: Storage
     protected: tuple[str, ...] = ()
-    """Places of shallow clones; a vacuum keeps the files that they need."""
+    """Locations of shallow clones; a vacuum keeps the files that they need."""
     format: ClassVar[str] = "delta"
 
     @property

@@ -1,1 +1,1 @@
-"""Commits to a Delta table: what they change, what they conflict with, how they are published."""
+"""Commits to a Delta table: their actions, their conflicts, and their publication."""

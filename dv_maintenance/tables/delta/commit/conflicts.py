@@ -1,6 +1,6 @@
-"""What remains of a planned commit after other writers committed first: decisions only, no storage.
+"""Which parts of a planned commit still hold after other writers committed first: decisions only, no storage.
 
-A replacement exchanges logical files, so it depends only on its inputs. While all of them are live the exchange is
+A replacement exchanges logical files, so it depends only on its inputs. While all of them are live, the exchange is
 right, whatever other writers appended, deleted or rewrote concurrently (snapshot isolation).
 """
 
@@ -22,8 +22,8 @@ from dv_maintenance.tables.table import Replacement
 
 __all__ = ["Since", "layout_change", "logical_key", "lost_replacements"]
 
-# Features that lay down how data files or their actions must look: files written before such a feature came in force
-# may break its rules. (protocol: Column Mapping, Row Tracking, Iceberg Compatibility, Materialize Partition Columns)
+# Features that prescribe the form of data files or their actions: files written before such a feature was enabled may
+# break its rules. (protocol: Column Mapping, Row Tracking, Iceberg Compatibility, Materialize Partition Columns)
 _LAYOUT_FEATURES: Final = frozenset(
     {
         "columnMapping",
@@ -50,15 +50,15 @@ class Since:
 
     version: int
     identify: Callable[[str], str]
-    gone: set[FileKey] = field(default_factory=set)  # keys whose last word is a remove
-    added: set[str] = field(default_factory=set)  # paths that appeared, gone again or not
-    current: dict[str, Any] = field(default_factory=dict)  # by path, the add that made it live last, unless it is gone
-    moved: set[str] = field(default_factory=set)  # gone paths whose rows are elsewhere: a rewrite took them out
-    protocol: Protocol | None = None  # the newest that a commit set
+    gone: set[FileKey] = field(default_factory=set)  # keys whose last action is a remove
+    added: set[str] = field(default_factory=set)  # paths that were added, whether or not they are gone again
+    current: dict[str, Any] = field(default_factory=dict)  # by path, the newest add, unless it is gone
+    moved: set[str] = field(default_factory=set)  # gone paths that a rewrite removed: their rows are elsewhere
+    protocol: Protocol | None = None  # the newest one set by a commit
     metadata: Metadata | None = None
-    domains: dict[str, str | None] = field(default_factory=dict)  # those that a commit set, None if it removed one
+    domains: dict[str, str | None] = field(default_factory=dict)  # those set by commits; None for a removed one
     in_commit_timestamp: int | None = None  # of the newest commit
-    vacuums: list[VacuumMark] = field(default_factory=list)  # that began or ended, oldest first
+    vacuums: list[VacuumMark] = field(default_factory=list)  # STARTs and ENDs, oldest first
 
     def absorb(self, actions: Iterable[Action], *, where: str) -> None:
         """Absorb the commit of the next version. Raises DamagedTableError naming ``where``."""
@@ -83,8 +83,8 @@ class Since:
                         timestamp = body.get("inCommitTimestamp")
                         self.in_commit_timestamp = timestamp if type(timestamp) is int else None
                         self.vacuums += marks_of(self.version + 1, body)
-        # Actions of one commit have no order, and no key is both added and removed in one (protocol: Action
-        # Reconciliation). Where a writer breaks that, the cautious reading is that the file is gone.
+        # The actions of one commit have no order, and no commit may both add and remove a key (protocol: Action
+        # Reconciliation). If a writer breaks that rule, the cautious reading is that the file is gone.
         self.gone = (self.gone - added.keys()) | removed.keys()
         self.added.update(key.path for key in added)
         for key, body in removed.items():
@@ -112,7 +112,7 @@ def logical_key(body: Any, identify: Callable[[str], str], *, where: str) -> Fil
 def lost_replacements(replacements: Sequence[Replacement], base: Container[FileKey], since: Since) -> dict[str, str]:
     """Ids of the replacements that can no longer be committed, each with the reason.
 
-    ``base``: keys live at the base version, raw. A replacement is lost as soon as one of its inputs is not live.
+    ``base``: raw keys that are live at the base version. A replacement is lost as soon as one input is no longer live.
     """
     lost = {}
     for replacement in replacements:
@@ -142,7 +142,7 @@ def layout_change(protocol: Protocol, metadata: Metadata, since: Since) -> str |
         return "another writer changed the column mapping"
     if _shape(since.metadata) != _shape(metadata):
         return "another writer changed the schema"
-    # A rewrite that began before stored no row ids.
+    # A rewrite that began before the change stored no row ids, or stored them under other names.
     if stored_columns(since.protocol or protocol, since.metadata) != stored_columns(protocol, metadata):
         return "another writer changed row tracking"
     return None
@@ -153,11 +153,11 @@ def _mapping(metadata: Metadata) -> str:
 
 
 def _shape(metadata: Metadata) -> Any:
-    """The schema without what data files do not depend on."""
+    """The schema without field metadata that data files do not depend on."""
     try:
         return _without_notes(orjson.loads(metadata.schema_string))
     except orjson.JSONDecodeError:
-        return metadata.schema_string  # damaged: for others to report, equal only to itself
+        return metadata.schema_string  # damaged: other checks report it; here it is equal only to itself
 
 
 def _without_notes(node: Any) -> Any:

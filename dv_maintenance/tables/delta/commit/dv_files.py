@@ -1,4 +1,4 @@
-"""New deletion vectors of a commit: small ones inside the log, the others packed into as few files as possible."""
+"""New deletion vectors of a commit: small ones inline in the log, larger ones packed into as few files as possible."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CommitDvs"]
 
-# Largest DV, in bytes, that is stored inline in the log. Every reader of the log loads it; every scan saves a request.
+# Largest DV, in bytes, that is stored inline in the log. Each one costs every reader of the log some bytes, and saves
+# every scan a request.
 _INLINE: Final = 200
 
 
@@ -29,7 +30,7 @@ class _Placed:
 
 @dataclass(slots=True)
 class CommitDvs:
-    """DVs of one commit; each attempt may want others. ``keep``: those of the last attempt may be needed."""
+    """DVs of one commit; each attempt may need others. ``keep``: whether the last attempt's files may be needed."""
 
     storage: Storage
     keep: bool = True
@@ -38,7 +39,8 @@ class CommitDvs:
     _begun: list[str] = field(default_factory=list)  # every file that may exist by now
 
     def place(self, dvs: tuple[DeletionVector, ...]) -> tuple[DvDescriptor, ...]:
-        """Write what does not go into the log, once for the same DVs. Nobody needs the files until a commit names them.
+        """Write the DVs that are too large for the log; the same DVs only once. Until a commit names them, nobody needs
+        the files.
 
         Raises
         ------
@@ -56,8 +58,8 @@ class CommitDvs:
         packed = delta.pack(dv for dv, done in zip(dvs, descriptors, strict=True) if done is None)
         for file in packed:
             self._begun.append(file.path)
-            # No put-if-absent: the name is random, and a client that repeats a put whose answer got lost would find
-            # its own file in the way.
+            # No put-if-absent: the name is random, and a client that repeats a put after a lost answer would find its
+            # own file in the way.
             self.storage.put(file.path, file.data)
         of_files = (descriptor for file in packed for descriptor in file.descriptors)
         return _Placed(
@@ -67,7 +69,7 @@ class CommitDvs:
 
     @contextmanager
     def cleaned_up(self) -> Iterator[None]:
-        """Wrap publishing, and delete afterwards the DV files that certainly no commit names."""
+        """Wrap publishing, and afterwards delete the DV files that certainly no commit names."""
         try:
             yield
         except (ConflictError, RefusedError):
@@ -77,10 +79,10 @@ class CommitDvs:
             needed = self._placed.paths if self.keep else ()
             unused = [path for path in self._begun if path not in needed]
             if unused:
-                with suppress(StorageError):  # vacuum finds what stays
+                with suppress(StorageError):  # a vacuum deletes files that stay
                     self.storage.delete(unused)
 
 
 def _is_small(dv: DeletionVector) -> bool:
-    # Two bytes a position at least, unless they come in runs.
+    # A position takes at least two bytes, except in runs.
     return bool(dv) and len(dv) <= _INLINE // 2 and len(delta.serialize(dv)) <= _INLINE

@@ -1,4 +1,4 @@
-"""Live files with their adds as the log has them, for commits that give them other deletion vectors (DVs)."""
+"""Live files with their adds from the log, for commits that give them new deletion vectors (DVs)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveAdd", "live_adds", "shrunk"]
 
-# Of an add, what its next add repeats.
+# The fields of an add that the next add of the same file repeats.
 _ADD: Final = (
     "path",
     "partitionValues",
@@ -45,7 +45,7 @@ _TIGHT: Final = "tightBounds"
 
 @dataclass(frozen=True, slots=True)
 class LiveAdd:
-    """A live file as its ``add`` has it."""
+    """A live file with its ``add``."""
 
     add: Mapping[str, Any]
     file: LiveFile
@@ -82,7 +82,7 @@ def live_adds(storage: Storage, base: DeltaSnapshot, deleted: Sequence[DeletedRo
 
 
 def shrunk(live: LiveAdd, rows: int | None, descriptor: DvDescriptor) -> Action:
-    """The next add of a file of ``rows`` rows (``None``: see its statistics) that gets a larger DV.
+    """The next add of a file that gets a larger DV. ``rows``: physical rows, needed if its statistics have none.
 
     Raises
     ------
@@ -99,14 +99,14 @@ def shrunk(live: LiveAdd, rows: int | None, descriptor: DvDescriptor) -> Action:
 
 
 def _wide(stats: str | None, rows: int | None, path: str) -> str:
-    """The statistics of a file that gets a DV: how many rows it has, which a DV needs, and bounds that are not tight.
+    """The statistics of a file that gets a DV. A DV requires ``numRecords``, and the bounds are no longer tight.
 
-    Numbers keep all their digits: a float would lose digits of a decimal.
+    Numbers keep all their digits: a float would lose some digits of a decimal.
     """
     try:
         body = json.loads(stats or "{}", parse_float=_verbatim, parse_int=_verbatim)
     except json.JSONDecodeError:
-        body = {}  # unreadable statistics are of no use
+        body = {}  # unreadable statistics are useless
     if not isinstance(body, dict):
         body = {}
     if "numRecords" not in body:

@@ -1,4 +1,4 @@
-"""A live file as the log describes it: all that a commit needs to remove or replace the file."""
+"""A live file as the log describes it: everything that a commit needs to remove or replace the file."""
 
 from __future__ import annotations
 

@@ -23,11 +23,11 @@ _DV_FRAME: Final = 8  # bytes around a bitmap in its file: size word and checksu
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """What the storage has of a commit's files.
+    """Which of a commit's files the storage holds.
 
     missing : paths that do not exist.
     wrong : paths whose size differs from the log's, with the explanation.
-    oldest : earliest modification time of the files that exist, epoch milliseconds; ``None`` without any.
+    oldest : earliest modification time of the files that exist, epoch milliseconds; ``None`` if none exists.
     """
 
     missing: tuple[str, ...]
@@ -40,8 +40,8 @@ class Presence:
 
 
 def presence_of(storage: Storage, files: Iterable[LiveFile], *, data: bool = True) -> Presence:
-    """Check the files of these logical files; without ``data`` only those of their DVs. Raises StorageError."""
-    # Path -> least size in bytes, exact for data files. Many DVs share a file.
+    """Check the files of these logical files; without ``data``, only their DV files. Raises StorageError."""
+    # Path -> size in bytes: exact for data files, a minimum for DV files. Many DVs share a file.
     exact: dict[str, int] = {}
     least: dict[str, int] = {}
     for file in files:
@@ -68,7 +68,7 @@ def presence_of(storage: Storage, files: Iterable[LiveFile], *, data: bool = Tru
 
 
 def listed(paths: Iterable[str]) -> str:
-    """The first few, for people."""
+    """The first few paths, as text for messages."""
     shown = list(paths)
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     return ", ".join(shown[:_SHOWN]) + more

@@ -1,4 +1,4 @@
-"""Delta's rules of a commit: what was committed since the base, the bytes of the next version, its transaction id.
+"""Delta's part of publishing a commit: the commits since the base, the next version's bytes, its transaction id.
 
 In each attempt the caller's ``compose`` decides what to commit. ``tables/publish.py`` runs the attempts.
 """
@@ -43,7 +43,7 @@ class Draft:
     """A commit without the parts that depend on one attempt.
 
     info : its commitInfo, as :func:`operation_info` makes it.
-    protected : its files are old ones, and the caller makes sure that no vacuum deletes them.
+    protected : whether the caller makes sure that no vacuum deletes its files, because they are old ones.
     """
 
     info: Mapping[str, Any]
@@ -51,7 +51,7 @@ class Draft:
     protected: bool = False
 
 
-# What to commit, given what happened since the base; None if nothing is left.
+# Makes the draft, given the commits since the base; None if nothing is left to commit.
 Compose = Callable[[Since], Draft | None]
 
 
@@ -66,14 +66,14 @@ def publish(
     """Commit what ``compose`` returns, on top of everything committed since ``base``.
 
     ``compose`` must be deterministic: the same history gives the same draft. ``writes``: the operation that the table's
-    features are checked for, now and after each change of protocol or metadata by another writer.
+    features must allow, now and after each change of protocol or metadata by another writer.
 
     Raises
     ------
     ConflictError : other writers committed first in every attempt, or commits since ``base`` were cleaned up; or a
         vacuum began since then with so short a retention that it may delete the commit's new files.
     StorageError : the storage kept failing; says so if the commit may still have happened.
-    UnsupportedFeatureError, RefusedError : the table may not be written, or no longer.
+    UnsupportedFeatureError, RefusedError : the table may not, or may no longer, be written.
     """
     check_writable(base, writes)
     rules = _Rules(storage, base, compose, writes)
@@ -85,7 +85,7 @@ def publish(
 
 @dataclass(slots=True)
 class _Rules(Rules[Draft]):
-    """One commit in progress. Its transaction id identifies the commit if the answer to a put got lost."""
+    """One commit in progress. Its transaction id identifies the commit if the answer to a put was lost."""
 
     recognises: ClassVar[bool] = True
     storage: Storage
@@ -146,8 +146,8 @@ class _Rules(Rules[Draft]):
         try:
             self.storage.create(commit_path(version), body)
         except FileExistsAlreadyError:
-            # Another writer's, or this one: storage clients repeat a request whose answer got lost. `catch_up` finds
-            # out.
+            # Another writer's commit, or this one: storage clients repeat a request if its answer was lost. `catch_up`
+            # finds out which.
             raise Overtaken(f"version {version} is taken, looking at what it changed") from None
         return version
 
@@ -171,7 +171,7 @@ class _Rules(Rules[Draft]):
 
     def _history_gone(self, what: str) -> ConflictError:
         return ConflictError(
-            f"what was committed since version {self.base.version} can't be checked: {what}",
+            f"the commits since version {self.base.version} can't be checked: {what}",
             table=self.storage.uri,
             version=self.base.version,
             done=_NOTHING,
@@ -187,7 +187,7 @@ def operation_info(
     *,
     blind: bool,
 ) -> dict[str, Any]:
-    """The parts of a commitInfo that are the same in every attempt, spelt as Delta's own history expects: metrics are
+    """The parts of a commitInfo that are the same in every attempt, spelled as Delta's own history expects: metrics are
     strings, structured parameters are JSON text. ``base``: the snapshot that was read, ``None`` for the first commit.
     """
     return {
@@ -211,7 +211,7 @@ def _tracks_rows(base: DeltaSnapshot) -> bool:
 
 
 def commit_body(info: Mapping[str, Any], actions: Sequence[Action]) -> bytes:
-    """A commit file; commitInfo first, as in-commit timestamps demand."""
+    """The bytes of a commit file. commitInfo comes first, as in-commit timestamps require."""
     return b"".join(orjson.dumps(action) + b"\n" for action in ({"commitInfo": info}, *actions))
 
 
@@ -232,7 +232,9 @@ def _transaction(actions: Sequence[Action]) -> str | None:
 
 
 def _checkpoint_if_due(storage: Storage, version: int, metadata: Metadata) -> None:
-    """Best effort: without the checkpoint the commit is still valid, and readers only replay a longer log."""
+    """Write a checkpoint at the table's interval. A failure is only logged: without the checkpoint the commit is still
+    valid, and readers replay a longer log.
+    """
     text = metadata.configuration.get("delta.checkpointInterval", "")
     interval = int(text) if text.isdecimal() and int(text) else _CHECKPOINT_INTERVAL
     if version % interval:

@@ -1,9 +1,9 @@
 """Carry concurrent deletes over to a rewrite: its new files get deletion vectors (DVs), and it can be committed.
 
-Only the rows that are live now count, no matter who deleted the others. If the DV of an input grew, the added rows are
-deleted from the outputs; if an input was removed, all of its rows are. Whether these rows live on elsewhere does not
-matter. A rewrite is lost in four cases: rows returned that it did not copy; another rewrite moved an input's rows, so
-that both would have done the same work; the table does not allow DVs; the position of each row in the outputs is
+Only the rows that are live now count, no matter who deleted the rest. If the DV of an input grew, the newly deleted
+rows are deleted from the outputs; if an input was removed, all of its rows are. Whether these rows live on elsewhere
+does not matter. A rewrite is lost in four cases: rows that it did not copy were brought back; another rewrite moved an
+input's rows, so both did the same work; the table does not allow DVs; or the positions of the rows in the outputs are
 unknown.
 """
 
@@ -31,8 +31,10 @@ __all__ = ["Carried", "Rebase", "takes_dvs"]
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A replacement as it can be committed now. ``inputs``: what of its input is still there; ``deleted``: a DV for
-    each of its outputs, in order.
+    """A replacement as it can be committed now.
+
+    inputs : its inputs that are still live, with their present DVs.
+    deleted : a DV for each of its outputs, in order.
     """
 
     inputs: tuple[LiveFile, ...]
@@ -47,8 +49,8 @@ def takes_dvs(protocol: Protocol, metadata: Metadata) -> bool:
 
 @dataclass(slots=True)
 class Rebase:
-    """Carries deletes over, attempt after attempt of one commit; reads no DV twice. ``live``: the base version's files,
-    raw keys.
+    """Carries deletes over in each attempt of one commit; reads no DV twice. ``live``: the base version's files, by raw
+    key.
     """
 
     storage: Storage
@@ -56,12 +58,13 @@ class Rebase:
     _read: dict[FileKey, DeletionVector] = field(default_factory=dict)
 
     def carry(self, replacement: Replacement, since: Since) -> Carried | str:
-        """What to commit in its place, or why it is lost. Its inputs were live at the base version, some are not now,
-        and it says what it ``kept`` of each.
+        """The replacement with concurrent deletes carried over, or the reason why it is lost. All of its inputs must
+        have been live at the base version, and ``kept`` must be known for each of them.
 
         Raises
         ------
-        DamagedDeletionVectorError : of a DV that another writer added; StorageError.
+        DamagedDeletionVectorError : a DV of an input is damaged.
+        StorageError : a DV can't be read.
         """
         inputs: list[LiveFile] = []
         sources = []
@@ -83,7 +86,7 @@ class Rebase:
         return Carried(tuple(inputs), tuple(deleted))
 
     def _now(self, key: FileKey, since: Since) -> LiveFile | str | None:
-        """The file as it is now, ``None`` if it was removed; or why its deletes can't be determined."""
+        """The file as it is now; ``None`` if it was removed; or the reason why its deletes can't be determined."""
         path = since.identify(key.path)
         if FileKey(path, key.dv_id) not in since.gone:
             return self.live[key]

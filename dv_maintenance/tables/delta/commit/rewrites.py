@@ -1,4 +1,4 @@
-"""Commits of maintenance: files replaced by others with the same live rows, and the empty commits of a vacuum."""
+"""Maintenance commits: replacements of files by others with the same live rows, and the empty commits of a vacuum."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ def commit_replacements(
     max_attempts: int = 10,
 ) -> CommitOutcome:
     """Commit the replacements whose inputs are all still live, or whose concurrent deletes can be carried over to the
-    new files (see ``rebase``). Report the others as lost.
+    new files (see ``rebase``). Report all other replacements as lost.
 
-    Everything committed since ``base`` is checked, also before the first attempt. No row changes: actions have
+    Every commit since ``base`` is checked, also before the first attempt. No row changes: actions have
     ``dataChange`` false, and removes name the full DV (protocol: Add File and Remove File, Action Reconciliation).
     ``operation``: ``{"name": "OPTIMIZE" | "REORG", "parameters": {...}}``.
 
     Raises
     ------
     VerificationError : the replacements would change what a query returns; nothing was committed.
-    DamagedTableError : an output has the name of a file that the table has already; nothing was committed.
+    DamagedTableError : an output has the name of a file that is already in the table; nothing was committed.
     ConflictError, StorageError, UnsupportedFeatureError, RefusedError : see ``publish``.
     """
     rows = _live_rows(base, replacements)
@@ -87,7 +87,7 @@ def commit_replacements(
 
 @dataclass(slots=True)
 class _Commit:
-    """What to commit, decided again in each attempt. ``live``: inputs that are live at the base version."""
+    """The commit, decided again in each attempt. ``live``: inputs that are live at the base version."""
 
     storage: Storage
     base: DeltaSnapshot
@@ -96,7 +96,7 @@ class _Commit:
     live: Mapping[FileKey, LiveFile]
     deleted_at: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     stay: dict[str, Carried] = field(default_factory=dict)
-    carried: set[str] = field(default_factory=set)  # those that stay with deletes by others
+    carried: set[str] = field(default_factory=set)  # of `stay`, those with concurrent deletes
     lost: dict[str, str] = field(default_factory=dict)
     rebase: Rebase = field(init=False)
     dvs: CommitDvs = field(init=False)
@@ -181,12 +181,12 @@ def commit_info_only(
 
     Raises
     ------
-    What ``publish`` raises.
+    As ``publish``.
     """
     base = load_snapshot(storage)
     info = operation_info(base, operation, parameters, metrics, blind=True)
     version = publish(storage, base, lambda _: Draft(info), writes="vacuum").version
-    assert version is not None  # there always is something to commit
+    assert version is not None  # there is always something to commit
     return version
 
 
@@ -196,8 +196,8 @@ def commit_info_only(
 def _verify(
     storage: Storage, base: DeltaSnapshot, replacements: Sequence[Replacement], live: Mapping[FileKey, _Row]
 ) -> None:
-    """Refuse what can't be right, whatever others commit. Replacements with an input that is not live at ``base`` are
-    lost anyway and not looked at closer.
+    """Refuse replacements that can't be right, whatever other writers commit. Replacements with an input that is not
+    live at ``base`` are lost anyway and not checked.
     """
     inputs = {key: Input(row["partition"], row["physical_rows"], row["deleted_rows"]) for key, row in live.items()}
     check_replacements(storage, base, replacements, inputs)
@@ -210,7 +210,7 @@ def _verify(
 
 
 def _taken(base: DeltaSnapshot, what: str) -> DamagedTableError:
-    """Not a VerificationError: after one of those new files are deleted, and this one is somebody's live file."""
+    """Not a VerificationError: the caller then deletes the new files, but this one is a live file of the table."""
     return DamagedTableError(
         what, table=base.table, version=base.version, next_step="report this bug and attach the plan"
     )
@@ -220,7 +220,7 @@ def _taken(base: DeltaSnapshot, what: str) -> DamagedTableError:
 
 
 def _live_rows(base: DeltaSnapshot, replacements: Sequence[Replacement]) -> dict[FileKey, _Row]:
-    """The snapshot's rows of those inputs that are live in it."""
+    """The snapshot's rows of the inputs that are live in it."""
     wanted = {key for replacement in replacements for key in replacement.inputs}
     paths = strings([key.path for key in wanted])
     rows = base.files.filter(pc.is_in(base.files["path"], paths)).to_pylist()
@@ -241,7 +241,7 @@ def _add(
     return {
         "add": {
             "path": log_path(storage, output.uri),
-            # As its sources spell them.
+            # Spelled as in its sources.
             "partitionValues": dict(source.partition_values),
             "size": output.size,
             "modificationTime": output.modified,
@@ -254,7 +254,7 @@ def _add(
 
 
 def _metrics(adds: Sequence[Action], removes: Sequence[Action]) -> dict[str, int]:
-    """As delta-spark records an OPTIMIZE."""
+    """The metrics as delta-spark records them for an OPTIMIZE."""
     sizes = sorted(add["add"]["size"] for add in adds)
     quantiles = {
         name: sizes[min(len(sizes) * quarters // 4, len(sizes) - 1)] if sizes else 0

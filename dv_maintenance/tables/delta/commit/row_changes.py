@@ -1,9 +1,9 @@
 """Commits that change rows: DELETE, UPDATE and MERGE with deletion vectors (DVs), checked row by row against
 concurrent commits.
 
-DVs delete rows, so two writers that touch one file need not conflict: only the rows that each of them deleted matter. A
-DELETE may meet a row that is deleted already; an UPDATE of such a row would bring it back. Files that other writers
-added hold rows that the operation has not seen. Blind appends are the exception: they may be ordered after the
+DVs delete single rows, so two writers that touch one file need not conflict: only the rows that each of them deleted
+matter. A DELETE may meet a row that is already deleted; an UPDATE of such a row would bring it back. Files that other
+writers added hold rows that the operation has not seen. Blind appends are the exception: they may be ordered after the
 operation (Delta's isolation level WriteSerializable).
 """
 
@@ -58,19 +58,19 @@ def commit_changes(
 ) -> ChangesOutcome:
     """Commit row changes on top of everything committed since ``base``; see ``RowLevelTable.commit_changes``.
 
-    A file that loses rows is removed with the DV it had and added with a larger one, its statistics kept and their
-    bounds no longer tight; one that loses its last row is only removed (protocol: Add File and Remove File, Per-file
-    Statistics). Where others deleted from it meanwhile, both deletes hold: a DELETE may meet them on the same rows,
-    an UPDATE or MERGE may not.
+    A file that loses rows is removed with its DV and added with a larger one. It keeps its statistics, but their bounds
+    are no longer tight. A file that loses its last row is only removed (protocol: Add File and Remove File, Per-file
+    Statistics). If another writer deleted rows of the file meanwhile, both deletes hold: a DELETE may meet these on the
+    same rows, an UPDATE or MERGE may not.
 
-    The outcome is a conflict, and nothing is committed, if others meanwhile rewrote a file that loses rows or brought
-    rows back, updated the same rows, changed protocol or metadata, or added files (blind appends aside) that ``reads``
-    is about. With ``delta.isolationLevel`` Serializable blind appends count too.
+    The outcome is a conflict, and nothing is committed, if another writer meanwhile rewrote a file that loses rows,
+    brought rows back, updated the same rows, changed protocol or metadata, or added files (other than blind appends)
+    for which ``reads`` is true. With ``delta.isolationLevel`` Serializable, blind appends count too.
 
     Raises
     ------
     VerificationError : the changes can't be right; nothing was committed.
-    RefusedError : rows of a file are to go, but the table takes no DVs.
+    RefusedError : rows of a file must be deleted, but the table does not allow DVs.
     ConflictError, StorageError, UnsupportedFeatureError, RefusedError : see ``publish``.
     """
     commit = _Commit(storage, base, changes, operation, reads, live_adds(storage, base, changes.deleted))
@@ -83,15 +83,13 @@ def commit_changes(
     return replace(commit.outcome, version=published.version, attempts=published.attempts)
 
 
-class _Conflict(Exception):  # noqa: N818 - no error: the operation is run again
-    """Why what was read is no longer the table's state."""
+class _Conflict(Exception):  # noqa: N818 - not an error: the operation is run again
+    """The table's state is no longer the one that the operation read; the message says why."""
 
 
 @dataclass(slots=True)
 class _Commit:
-    """What to commit, decided again in each attempt. ``live``: by key, the files that lose rows, at the base
-    version.
-    """
+    """The commit, decided again in each attempt. ``live``: the files that lose rows, at the base version, by key."""
 
     storage: Storage
     base: DeltaSnapshot
@@ -114,7 +112,7 @@ class _Commit:
     # -- gates -----------------------------------------------------------------------------------------------------
 
     def verify(self) -> None:
-        """Refuse what can't be right, whatever others commit."""
+        """Refuse changes that can't be right, whatever other writers commit."""
         keys = [each.key for each in self.changes.deleted]
         if len(set(keys)) < len(keys):
             raise self._wrong("two deletions share a file")
@@ -126,7 +124,7 @@ class _Commit:
                 raise self._wrong(f"{each.key.path} was read as {each.rows} rows, the log says {rows}")
             known = rows if each.rows is None else each.rows
             if each.positions is not None and not _within(each.positions, known):
-                raise self._wrong(f"{each.key.path}: rows to delete are none of its {known} rows")
+                raise self._wrong(f"{each.key.path}: the rows to delete are not among its {known} rows")
         outputs = [each.output for each in (*self.changes.added, *self.changes.change_files)]
         if len({output.uri for output in outputs}) < len(outputs):
             raise self._wrong("two new files share a name")
@@ -163,7 +161,7 @@ class _Commit:
             self.outcome = ChangesOutcome(None, 0, conflict=str(conflict))
             return None
         if not deletions and not self.changes.added:
-            return None  # others have deleted all of it
+            return None  # other writers have already deleted all of these rows
         removes = [each.live.file.remove(self.deleted_at, data_change=True) for each in deletions]
         smaller = self._shrunk(deletions)
         added = [self._new_file("add", each) for each in self.changes.added]
@@ -179,7 +177,7 @@ class _Commit:
     def _own_metrics(self, outcome: ChangesOutcome) -> dict[str, int]:
         own = dict(self.operation.get("metrics", {}))
         if self.name == "DELETE" and outcome.rows_deleted is not None:
-            own["numDeletedRows"] = outcome.rows_deleted  # others may have been faster with some of them
+            own["numDeletedRows"] = outcome.rows_deleted  # other writers may have deleted some of them first
         return own
 
     def _isolation(self) -> str:
@@ -201,7 +199,7 @@ class _Commit:
             raise _Conflict("another writer added rows that the operation has to read")
 
     def _unseen(self, since: Since) -> set[str]:
-        """Identified paths of live files that hold rows which may not have been live at the base version."""
+        """Identified paths of live files with rows that may not have been live at the base version."""
         serializable = self._isolation() == "Serializable"
         added: dict[str, Any] = {}
         for version in range(self.base.version + 1, since.version + 1):
@@ -216,8 +214,8 @@ class _Commit:
             taken = {since.identify(action["remove"]["path"]) for action in actions if "remove" in action}
             moves_unseen = not taken.isdisjoint(added)
             for add in (action["add"] for action in actions if "add" in action):
-                # Without dataChange the rows are those of other files: unseen if one of these was, and else no rows of
-                # ours, see _deletion.
+                # Without dataChange, the rows come from the files that the commit removes. They are unseen if one of
+                # these files was. Otherwise they are no rows that this operation deletes, see _deletion.
                 if moves_unseen if add.get("dataChange") is False else not blind:
                     added[since.identify(add["path"])] = add
         known = {}
@@ -228,7 +226,7 @@ class _Commit:
         return {path for path in added if path in since.current and not self._only_shrank(path, known, since)}
 
     def _only_shrank(self, path: str, known: Mapping[str, FileKey], since: Since) -> bool:
-        """Whether a file of the base version is still live with none of its rows brought back."""
+        """Whether a file of the base version is still live, and no row of it was brought back."""
         if path not in known:
             return False
         before, now = known[path].dv_id, since.current[path]
@@ -238,7 +236,7 @@ class _Commit:
         return not self._dv(old) - self._dv(LiveAdd.of(now))
 
     def _deletion(self, each: DeletedRows, since: Since) -> Deletion | None:
-        """What becomes of a file; ``None`` where others have deleted all of the rows."""
+        """The deletion from one file; ``None`` if other writers have already deleted all of its rows to delete."""
         before = self.live[each.key]
         rows = before.physical_rows if each.rows is None else each.rows
         path = since.identify(each.key.path)
@@ -250,7 +248,7 @@ class _Commit:
         if self.name != "DELETE" and (add is None or each.positions is None):
             raise _Conflict(f"another writer deleted rows of {each.key.path} that this operation changes")
         if add is None:
-            return None  # no rows of it are left; where they were copied to, `reads` has looked
+            return None  # no rows of it are left; `reads` has checked the files that they may have been copied to
         now = LiveAdd.of(add)
         if self._dv(before) - self._dv(now):
             raise _Conflict(f"another writer brought rows of {each.key.path} back")

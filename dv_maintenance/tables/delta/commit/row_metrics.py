@@ -1,4 +1,4 @@
-"""What a commit of row changes does to each file, and the metrics that report it."""
+"""The effect of row changes on each file, and the metrics that report it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ __all__ = ["Deletion", "metrics_of", "outcome_of"]
 class Deletion:
     """The deletion from one file in one attempt.
 
-    deleted : every deleted position after the commit; ``None``: the whole file is removed.
-    fresh : number of rows that this commit deletes and no other commit did; ``None`` if unknown.
+    live : the file before the commit.
+    rows : physical rows of the file; ``None`` if unknown.
+    deleted : every deleted position after the commit; ``None`` if the whole file is removed.
+    fresh : number of rows that this commit deletes and no earlier commit did; ``None`` if unknown.
     """
 
     live: LiveAdd
@@ -50,8 +52,8 @@ def metrics_of(
     added: Sequence[Action],
     change_files: Sequence[Action],
 ) -> dict[str, int]:
-    """As delta-spark records them; a DV that took the place of another is added, removed and updated."""
-    # An UPDATE's removed files are all that lose rows, those of the others only files that go whole.
+    """The metrics as delta-spark records them. A DV that replaces another counts as added, removed and updated."""
+    # An UPDATE counts every file that loses rows as removed; DELETE and MERGE count only files that are removed whole.
     removed = [each.live.file.size for each in deletions if each.deleted is None or name == "UPDATE"]
     target = "Target" if name == "MERGE" else ""
     whole_files, new_files, changes = (

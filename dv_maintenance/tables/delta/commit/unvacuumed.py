@@ -2,8 +2,8 @@
 
 A vacuum keeps young files, unless its retention is near zero, so it keeps files that are not committed yet. A vacuum
 that began before the commit's base deletes only files that existed before its ``VACUUM START``, and the new files are
-younger. So a check is needed only after a START since the base: do the new files exist, and, while that vacuum is at
-work, are they younger than what it deletes?
+younger. So a check is needed only after a START since the base. It asks whether the new files exist and, while that
+vacuum is running, whether they are younger than its cutoff.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ def check_unvacuumed(storage: Storage, since: Since, actions: Sequence[Action]) 
 
     Raises
     ------
-    ConflictError : new files were deleted, or may be deleted at any moment. StorageError.
+    ConflictError : new files were deleted, or may be deleted at any moment.
+    StorageError : the files could not be checked.
     """
     adds: list[dict[str, Any]] = [action["add"] for action in actions if "add" in action]
     removed = {action["remove"]["path"] for action in actions if "remove" in action}
-    # A file that only gets another deletion vector is live: no vacuum takes it.
+    # A file that only gets another deletion vector is live: no vacuum deletes it.
     data = presence_of(storage, [LiveFile.from_add(add) for add in adds if add["path"] not in removed])
     dvs = presence_of(storage, [LiveFile.from_add(add) for add in adds], data=False)
     checks = (data, dvs)

@@ -41,7 +41,7 @@ class Protocol:
     writer_features: frozenset[str] | None = None
 
     def features(self, kind: Literal["reader", "writer"]) -> frozenset[str]:
-        """Names of the features in force for readers or writers, legacy versions spelt out."""
+        """Names of the features in force for readers or writers, including those that legacy versions imply."""
         listed, legacy, version = (
             (self.reader_features, _LEGACY_READER, self.min_reader)
             if kind == "reader"
@@ -75,7 +75,7 @@ class Protocol:
 class Metadata:
     """A ``metaData`` action: everything needed to write it back unchanged.
 
-    ``schema_string`` is empty where the log has no schema: such a table's files can be counted, nothing more.
+    ``schema_string`` is empty if the log has no schema: such a table's files can be counted, nothing more.
     """
 
     id: str

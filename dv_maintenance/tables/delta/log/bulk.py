@@ -1,4 +1,4 @@
-"""Adds and removes as Arrow tables: their columns and types, keys, and how JSON bodies become rows."""
+"""Adds and removes as Arrow tables: columns, types, keys, and the conversion of JSON bodies to rows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _BAD: Final = (TypeError, OverflowError, UnicodeEncodeError, pa.ArrowInvalid)
 
 
 def dv_id(descriptor: object) -> str | None:
-    """Unique id of the DV of an action's JSON; ``None`` without one. Raises TypeError on a malformed descriptor."""
+    """Unique id of the DV in an action's JSON; ``None`` without one. Raises TypeError on a malformed descriptor."""
     if descriptor is None:
         return None
     if not isinstance(descriptor, dict):
@@ -90,7 +90,7 @@ def _scalar(text: str) -> pa.Scalar:
 def bulk_table(
     kind: str, bodies: Sequence[Any], where: Sequence[str], columns: Sequence[str], *, table: str
 ) -> pa.Table:
-    """Rows of JSON bodies of ``add`` or ``remove`` actions; ``where`` has the file of each.
+    """The JSON bodies of ``add`` or ``remove`` actions as rows; ``where`` has the log file of each.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def _convert(name: str, type: pa.DataType) -> Callable[[list[Any]], pa.Array]:
 
 
 def _descriptors(values: list[Any]) -> pa.Array:
-    # DVs are few among the adds of most commits: build those, then spread them out.
+    # Few of the adds in most commits have DVs: build only those, then spread them out.
     bodies: list[dict[str, Any]] = [value for value in values if value is not None]
     children = []
     for name, kind in [(child.name, child.type) for child in DV_TYPE]:

@@ -1,5 +1,5 @@
-"""What large or many commits say, in columns. The result is that of ``tail.Tail``, the reference, in a fraction of the
-time and without an object for each action.
+"""The actions of large or many commits, read into columns. The result equals that of the reference, ``tail.Tail``, in
+a fraction of the time and without a Python object per action.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PART: Final = 8 << 20  # bytes of a commit that are read at once
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Whole lines of a commit. ``commit``: its place among all."""
+    """Whole lines of a commit. ``commit``: its index among all commits."""
 
     commit: int
     file: CommitFile
@@ -40,11 +40,12 @@ class _Piece:
 
 @dataclass(slots=True)
 class _Read:
-    """What was read so far.
+    """The actions read so far.
 
+    small : all actions other than adds and removes.
+    wanted : columns by kind.
     batches : by kind, columns of adds and removes in the order of the commits.
-    is_add, commit : of each of them, a mask and the commit's place, in parts.
-    small : what all other actions say.
+    is_add, commit : for each add and remove, whether it is an add, and the index of its commit; in parts.
     """
 
     small: Tail
@@ -69,7 +70,9 @@ class _Read:
         return True
 
     def _take_slowly(self, pieces: Sequence[_Piece]) -> bool:
-        """Through objects. What is damaged here may not matter, if a later commit names the same file."""
+        """Like :meth:`take`, but through Python objects. Leaves damage to the reference: it may not matter, if a later
+        commit names the same file.
+        """
         table = self.small.table
         bodies: dict[str, list[Any]] = {kind: [] for kind in KINDS}
         where: dict[str, list[str]] = {kind: [] for kind in KINDS}
@@ -104,8 +107,8 @@ class _Read:
 def bulk_tail(
     storage: Storage, commits: Sequence[CommitFile], adds: Sequence[str], removes: Sequence[str], *, keyed: bool
 ) -> Newer | None:
-    """What commits say, with these columns of their adds and removes, see ``Tail.newer``. ``None`` if only
-    :class:`Tail` can tell, or find what is wrong.
+    """The changes that commits make, with these columns of their adds and removes, see ``Tail.newer``. ``None`` if only
+    :class:`Tail` can interpret the commits or name what is wrong.
     """
     columns = {"add": adds, "remove": removes}
     wanted = {kind: tuple(dict.fromkeys(("path", "deletionVector", *columns[kind]))) for kind in KINDS}
@@ -138,7 +141,7 @@ def bulk_tail(
 
 
 def _selected(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """No rows without columns."""
+    """These columns; without any, a table without rows."""
     return table.select(list(names)) if names else pa.Table.from_batches([], pa.schema([]))
 
 
@@ -188,14 +191,14 @@ def _pieces(text: bytes) -> Iterator[bytes]:
         at = end + 1
 
 
-# -- which action about a file is the last -----------------------------------------------------------------------------
+# -- the last action about each file -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """All adds and removes in the order of the commits.
 
-    local : the place of each in the table of its kind.
+    local : the row number of each in the table of its kind.
     prints : fingerprints of their paths.
     """
 
@@ -214,8 +217,8 @@ class _Rows:
         return cls(tables, is_add, local, prints)
 
     def last(self, commit: Any) -> Any:
-        """The rows that are the last about their logical file, in the order in which the files were named first.
-        ``None`` if a commit both adds and removes one. ``commit``: of each row.
+        """The last row about each logical file, in the order in which the files first appear. ``None`` if a commit both
+        adds and removes a file. ``commit``: the commit's index for each row.
         """
         ordered = np.sort(self.prints)
         shared = ordered[1:][ordered[1:] == ordered[:-1]]

@@ -1,7 +1,7 @@
 """Read a checkpoint: classic, multi-part, or v2 with its sidecars (protocol: Checkpoints).
 
 Whatever a checkpoint's file is called, it may hold any action, sidecar references included, so all kinds are read in
-one way: bulk actions as Arrow tables of the asked-for columns, the few others as dicts.
+one way: bulk actions as Arrow tables of the requested columns, all other actions as dicts.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 __all__ = ["Checkpoint", "read_checkpoint"]
 
 SIDECARS: Final = f"{LOG}/_sidecars"
-# Small enough that what is decoded and not kept, such as statistics, takes little memory.
+# Small enough that data decoded but not kept, such as statistics, takes little memory.
 _BATCH_ROWS: Final = 1 << 14
 _THREADS: Final = 4
 _TYPES: Final = {"add": ADD_TYPES, "remove": REMOVE_TYPES}
 
-# The small actions, each with a field that is never null in it: where Parquet statistics say that it is null
+# The small actions, each with a field that it always has. Where Parquet statistics report that field as null
 # throughout, the row group holds no such action.
 _SMALL: Final = {
     "protocol": "minReaderVersion",
@@ -48,8 +48,11 @@ _SMALL: Final = {
 
 @dataclass(slots=True)
 class Checkpoint:
-    """What a checkpoint holds: ``bulk`` by kind (``add``, ``remove``), a table per file, without the columns that are
-    null throughout; the rest as ``actions``. ``adds``: how many there are, ``None`` if a footer does not say.
+    """The content of a checkpoint.
+
+    actions : all actions other than adds and removes.
+    bulk : by kind (``add``, ``remove``), a table per file, without columns that are null throughout.
+    adds : number of adds; ``None`` if a footer does not say.
     """
 
     actions: list[Action] = field(default_factory=list)
@@ -60,8 +63,8 @@ class Checkpoint:
 def read_checkpoint(storage: Storage, files: Iterable[str], columns: Mapping[str, Sequence[str]]) -> Checkpoint:
     """Read the files of one complete checkpoint, then the sidecars they name.
 
-    ``columns``: fields wanted per bulk action (names of ``bulk.ADD_TYPES``, ``bulk.REMOVE_TYPES``); an action that is
-    not in it is not read.
+    ``columns``: fields wanted per bulk action (names of ``bulk.ADD_TYPES``, ``bulk.REMOVE_TYPES``). A bulk action
+    without an entry is not read.
 
     Raises
     ------
@@ -132,7 +135,7 @@ def _read_parquet(storage: Storage, path: str, columns: Mapping[str, Sequence[st
         raise
     except (pa.ArrowException, OSError, _UnreadableError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            # The system's complaint about a disk; Arrow's about bytes come without a number.
+            # Disk errors of the operating system have a number; Arrow's errors about malformed bytes have none.
             found = diagnose(error)
             raise StorageError(
                 f"storage failed on {path}: {found.what}", table=storage.uri, next_step=found.next_step
@@ -146,7 +149,7 @@ def _read_parquet(storage: Storage, path: str, columns: Mapping[str, Sequence[st
 
 
 class _UnreadableError(Exception):
-    """A checkpoint that Parquet can read and we can't."""
+    """The file is valid Parquet, but not a checkpoint that we can read."""
 
 
 def _missing(storage: Storage, path: str) -> DamagedTableError:
@@ -230,8 +233,8 @@ def _plain(value: Any, type: pa.DataType) -> Any:
 
 
 def _bulk(file: pq.ParquetFile, kind: str, names: Sequence[str]) -> pa.Table:
-    """The wanted columns of a file, those without a single value left out; a row without such an action is null in
-    all of them.
+    """The wanted columns of a file, except those without any value. A row without an action of this kind is null in all
+    of them.
     """
     leaves = _Leaves(file)
     present = {child.name for child in file.schema_arrow.field(kind).type}
@@ -289,7 +292,7 @@ def _column(action: pa.StructArray, name: str, schema: pa.Schema) -> pa.Array:
 
         json = action.field("stats").cast(target) if "stats" in present else pa.nulls(len(action), target)
         return pc.coalesce(json, to_json(action.field("stats_parsed")))
-    # Where a writer calls the child required, only the struct around it says which rows have no action.
+    # If a writer declares the child as required, only the struct around it shows which rows have no action.
     column = pc.struct_field(action, [name]) if action.null_count else action.field(name)
     if name == "path" and column.null_count != action.null_count:
         raise _UnreadableError("an action has no path")

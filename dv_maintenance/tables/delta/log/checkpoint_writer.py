@@ -29,7 +29,7 @@ _ROW_GROUP: Final = 262_144
 _STRINGS: Final = pa.map_(pa.string(), pa.string())
 _NAMES: Final = pa.list_(pa.string())
 
-# Protocol: Checkpoint Schema. One column per kind of action, one row per action, in it one column that is not null.
+# Protocol: Checkpoint Schema. One column per kind of action, one row per action; each row has one non-null column.
 _COLUMNS: Final[dict[str, pa.StructType]] = {
     "txn": pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]),
     "add": pa.struct([(name, kind) for name, kind in ADD_TYPES.items() if name != "numRecords"]),
@@ -60,17 +60,17 @@ _COLUMNS: Final[dict[str, pa.StructType]] = {
 
 
 def write_checkpoint(storage: Storage, snapshot: DeltaSnapshot, *, now: int | None = None) -> None:
-    """Write the checkpoint of a snapshot's version, then let ``_last_checkpoint`` name it. An existing one stays.
+    """Write the checkpoint of a snapshot's version, then point ``_last_checkpoint`` to it. An existing one stays.
 
     Statistics are always written as JSON, whatever ``delta.checkpoint.writeStatsAsJson`` and ``writeStatsAsStruct``
-    say: every reader takes them, and none may lose the row counts that files with DVs must have. Tombstones older
-    than the table's retention are left out. The compressed file is held in memory, so that no reader ever sees half
-    of it. ``now``: epoch milliseconds.
+    say: every reader accepts JSON, and no reader may lose the row counts that files with DVs must have. Tombstones
+    older than the table's retention are left out. The compressed file is built in memory, so that no reader ever sees
+    half of it. ``now``: epoch milliseconds.
 
     Raises
     ------
     RefusedError : the table protects its checkpoints before a later version (protocol: Checkpoint Protection).
-    UnsupportedFeatureError : a feature we don't know might belong into the checkpoint.
+    UnsupportedFeatureError : the table has a feature we don't know, which may add to the checkpoint.
     DamagedTableError, StorageError : reading the state or writing failed.
     """
     check_writable(snapshot, "vacuum")
@@ -84,7 +84,7 @@ def write_checkpoint(storage: Storage, snapshot: DeltaSnapshot, *, now: int | No
     try:
         storage.create(path, data)
     except FileExistsAlreadyError:
-        return  # somebody wrote the same in the meantime, and names it
+        return  # another writer created the same checkpoint in the meantime, and points to it
     _point_to(
         storage,
         {
@@ -110,7 +110,7 @@ def _check_protection(snapshot: DeltaSnapshot) -> None:
 
 
 def _cutoff(snapshot: DeltaSnapshot, now: int) -> int:
-    """Tombstones from this time on (epoch milliseconds) are kept: all, where the table's retention can't be read."""
+    """Tombstones from this time on (epoch milliseconds) are kept; all of them if the retention can't be parsed."""
     try:
         return now - interval_millis(snapshot.metadata.configuration.get(RETENTION, DEFAULT_RETENTION))
     except ValueError:
@@ -118,11 +118,11 @@ def _cutoff(snapshot: DeltaSnapshot, now: int) -> int:
 
 
 def _point_to(storage: Storage, body: Mapping[str, int]) -> None:
-    """Never back to an older checkpoint."""
+    """Point ``_last_checkpoint`` to this checkpoint, but never back to an older one."""
     try:
         known = orjson.loads(storage.get(_LAST_CHECKPOINT))["version"]
     except (FileNotFoundError, orjson.JSONDecodeError, TypeError, KeyError):
-        known = None  # none, or a damaged one: both are to be replaced
+        known = None  # missing or damaged: replace it in both cases
     if type(known) is not int or known < body["version"]:
         storage.put(_LAST_CHECKPOINT, orjson.dumps(body))
 
@@ -140,13 +140,13 @@ def _encode(state: FullState, snapshot: DeltaSnapshot, cutoff: int) -> tuple[int
         sink,
         schema,
         compression="snappy",
-        # Where values repeat; paths and statistics never do.
+        # Dictionaries pay off where values repeat; paths and statistics never do.
         use_dictionary=[
             f"{kind}.{name}"
             for kind in ("add", "remove")
             for name in ("partitionValues.key_value.key", "partitionValues.key_value.value")
         ],
-        # Nested columns have no use for them, and statistics of `stats` are as long as itself.
+        # Nested columns have no use for bounds, and those of `stats` are as long as its values.
         write_statistics=["add.path", "remove.path"],
         store_schema=False,
     ) as writer:
@@ -164,7 +164,7 @@ def _spread(kind: str, actions: pa.StructArray, schema: pa.Schema) -> pa.RecordB
 
 def _actions(state: FullState, snapshot: DeltaSnapshot, cutoff: int) -> Iterator[tuple[str, pa.StructArray]]:
     small: dict[str, list[dict[str, Any]]] = {
-        # Marks the content as following the v2 specification, under whatever name (protocol: V2 Spec).
+        # Marks the content as following the v2 specification, whatever the file's name (protocol: V2 Spec).
         "checkpointMetadata": [{"version": snapshot.version}],
         "protocol": [state.protocol.to_json()],
         "metaData": [state.metadata.to_json()],
@@ -188,7 +188,7 @@ def _actions(state: FullState, snapshot: DeltaSnapshot, cutoff: int) -> Iterator
 
 
 def _as_actions(kind: str, batch: pa.RecordBatch) -> pa.StructArray:
-    # A checkpoint holds state, not change: readers of changes must not take it for one.
+    # A checkpoint holds state, not changes: readers of changes must not count its actions.
     settled = pa.repeat(pa.scalar(False), len(batch))
     return pa.StructArray.from_arrays(
         [settled if field.name == "dataChange" else batch.column(field.name) for field in _COLUMNS[kind]],

@@ -64,10 +64,10 @@ _DIGITS = 2 * _WORD  # the number and its terminator must lie in the two words a
 
 
 def num_records(stats: pa.StringArray) -> pa.Int64Array:
-    """``numRecords`` of each JSON statistics string; null where it does not say.
+    """``numRecords`` of each JSON statistics string; null if the string has none.
 
-    Statistics nearly always begin with it, so all strings are read at once, eight characters at a time; JSON is parsed
-    only for the others.
+    Statistics nearly always begin with this field, so all strings are read at once, eight characters at a time. Only
+    the rest are parsed as JSON.
     """
     rows = len(stats)
     starts, ends, data = string_layout(stats)
@@ -93,8 +93,8 @@ def num_records(stats: pa.StringArray) -> pa.Int64Array:
 
 
 def _leading_number(first: Any, second: Any, room: Any) -> tuple[Any, Any]:
-    """The decimal numbers that 16 characters begin with, and whether each is one to JSON: without leading zeros, and
-    ended by a comma or brace. ``room``: characters that are still of the same string; the next one begins after them.
+    """The decimal number at the start of each 16 characters, and whether it is valid JSON: no leading zeros, and
+    followed by a comma or brace. ``room``: how many characters belong to the same string; the next one follows them.
     """
     value = np.zeros(len(first), np.int64)
     ended = np.zeros(len(first), bool)

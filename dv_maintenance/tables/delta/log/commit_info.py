@@ -1,4 +1,4 @@
-"""What a commit says about itself: its operation, its time, whether it changed what a query returns, and its writer."""
+"""The facts a commit records about itself: operation, time, writer, and whether it changed the result of queries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME: Final = "dv-maintenance/"
 ENGINE: Final = f"{_NAME}{__version__}"
 """``engineInfo`` of the commits of this package."""
 
-# Operations that write metadata and leave schema and rows as they are.
+# Operations that write metadata but change neither schema nor rows.
 _HARMLESS_METADATA: Final = frozenset(
     {
         "ADD CONSTRAINT",
@@ -39,7 +39,7 @@ def bodies(actions: Iterable[Action], kind: str) -> list[Mapping[str, Any]]:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """The value if it is an object of JSON, otherwise an empty one."""
+    """The value if it is a JSON object, otherwise an empty mapping."""
     return value if isinstance(value, dict) else {}
 
 
@@ -62,6 +62,6 @@ def data_changed(actions: Sequence[Action]) -> bool:
 
 
 def is_ours(info: Mapping[str, Any]) -> bool:
-    """Whether this package wrote the commit, whichever its version."""
+    """Whether this package, in any version, wrote the commit."""
     engine = info.get("engineInfo")
     return isinstance(engine, str) and engine.startswith(_NAME)

@@ -1,4 +1,6 @@
-"""A number for each path: a million of them are compared in milliseconds, and only equal ones as texts."""
+"""A number for each path. A million numbers are compared in milliseconds; only paths with equal ones are compared as
+strings.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,12 @@ from dv_maintenance.tables.delta.log.columns import string_layout, unaligned_wor
 __all__ = ["among", "fingerprints"]
 
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
-# Where an early look at some bits rules out most numbers: bits for few and for many wanted ones.
+# A first test of some bits rules out most numbers. It takes more bits when many numbers are wanted.
 _FEW, _FEW_BITS, _MANY_BITS = 4096, 16, 22
 
 
 def fingerprints(path: pa.ChunkedArray | pa.StringArray) -> Any:
-    """A number per path, nearly always different for different paths: names differ in the UUID before their end."""
+    """A number per path, nearly always different for different paths: file names differ in the UUID near their end."""
     if isinstance(path, pa.ChunkedArray):
         return np.concatenate([fingerprints(chunk) for chunk in path.chunks] or [np.zeros(0, np.uint64)])
     starts, ends, data = string_layout(path)

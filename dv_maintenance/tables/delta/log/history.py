@@ -1,4 +1,4 @@
-"""What happened to a table, commit by commit, read from the commits alone."""
+"""The history of a table, read from its commits alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
     Raises
     ------
     UsageError : ``limit`` is negative.
-    TableNotFoundError, DamagedTableError : as ``log.latest_version``, or a commit cannot be read.
+    TableNotFoundError, DamagedTableError : as ``segment.latest_version``, or a commit cannot be read.
     """
     if limit is not None and limit < 0:
         raise UsageError(f"the limit is negative: {limit}", next_step="give 0 or more")
@@ -41,16 +41,16 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
 
 
 def changes_since(storage: Storage, version: int) -> Changes:
-    """Commits after ``version``. Lists only what follows it and reads only new commits.
+    """Commits after ``version``. Lists only later log files and reads only new commits.
 
     A commit counts as data-changing if it adds or removes a file with ``dataChange``, or writes metadata that may alter
-    the schema; compaction, vacuum, properties and protocol upgrades do not. Commits that are cleaned up already are not
-    in ``commits``, and count as data-changing since that can no longer be known.
+    the schema. Compactions, vacuums, properties and protocol upgrades do not count. Commits that log cleanup has
+    already deleted are missing from ``commits``; they count as data-changing because their content is unknown.
 
     Raises
     ------
     UsageError : the table has no such version.
-    TableNotFoundError, DamagedTableError : as ``log.latest_version``, or a commit cannot be read.
+    TableNotFoundError, DamagedTableError : as ``segment.latest_version``, or a commit cannot be read.
     """
     files, newest = commit_files(storage, version)
     if not -1 <= version <= newest:
@@ -74,11 +74,12 @@ def changes_since(storage: Storage, version: int) -> Changes:
 
 
 def oldest_dv(storage: Storage, snapshot: Snapshot, limit: int) -> OldestDv | None:
-    """Read at most ``limit`` commits, from the snapshot's version backwards, until the first DV of each file is found.
+    """The earliest time at which a live file got its first DV; ``None`` if no file has one. Reads at most ``limit``
+    commits, from the snapshot's version backwards, until the first DV of each file is found.
 
     Raises
     ------
-    TableNotFoundError, DamagedTableError : as ``log.latest_version``, or a commit cannot be read.
+    TableNotFoundError, DamagedTableError : as ``segment.latest_version``, or a commit cannot be read.
     """
     files = snapshot.files
     search = _FirstDvs(set(files["path"].filter(files["dv_id"].is_valid()).to_pylist()))
@@ -98,23 +99,23 @@ def oldest_dv(storage: Storage, snapshot: Snapshot, limit: int) -> OldestDv | No
 
 
 class _FirstDvs:
-    """Finds the first DV of files, reading commits from the newest to the oldest.
+    """Finds the first DV of each file; takes commits from the newest to the oldest.
 
-    wanted : paths of files whose first DV is not found yet.
+    wanted : paths of files whose first DV has not been found yet.
     """
 
     def __init__(self, wanted: set[str]) -> None:
         self.wanted = wanted
         self._found: list[int] = []
-        # Files that a commit added with a DV without saying what they had before: a new file, a restored one, new
-        # statistics. An earlier commit may list them with a DV.
+        # Files that a commit added with a DV but did not remove, so their earlier DV is unknown: a new file, a restored
+        # one, new statistics. An earlier commit may list them with a DV.
         self._unsure: dict[str, int] = {}
 
     def commit(self, timestamp: int, added: Mapping[Any, str | None], removed: Mapping[Any, str | None]) -> None:
         """added, removed : DV ids by path, ``None`` without a DV."""
         for path in self.wanted & (added.keys() | removed.keys()):
             if path in added and added[path] is None:
-                # No DV after this commit: a later one added it without saying so.
+                # No DV after this commit: a later one added it without removing the file first.
                 self._found.append(self._unsure.pop(path, timestamp))
             elif path in added and path not in removed:
                 self._unsure[path] = timestamp
@@ -127,7 +128,9 @@ class _FirstDvs:
             self.wanted.discard(path)
 
     def oldest(self, reached: int) -> int:
-        """Reached : time of the oldest commit that was read. A DV that is older began before it, epoch milliseconds."""
+        """Time of the oldest DV, in epoch milliseconds. ``reached``: time of the oldest commit read; DVs that were not
+        found are at least that old.
+        """
         older = [] if self.wanted <= self._unsure.keys() else [reached]
         return min([*self._found, *self._unsure.values(), *older])
 
@@ -160,14 +163,14 @@ def _entry(file: CommitFile, actions: list[Action]) -> HistoryEntry:
         files_removed=len(removes),
         dvs_added=len(added),
         dvs_removed=len(removed),
-        # A DV replaces the one its file had: what counts is by how much it grew.
+        # A DV replaces its file's previous one, so only the growth counts.
         rows_deleted_by_dvs=sum(rows - removed.get(path, 0) for path, rows in added.items()),
         data_changed=data_changed(actions),
     )
 
 
 def _cardinalities(bodies: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Rows that DVs name, by data file."""
+    """Cardinalities of DVs, by data file."""
     found = {}
     for body in bodies:
         if body.get("deletionVector") is not None:

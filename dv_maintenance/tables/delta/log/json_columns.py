@@ -1,8 +1,8 @@
 """Adds and removes of JSON commits as columns, without a Python object for each.
 
-Arrow parses lines that have the fields of the protocol and nothing else. Everything about which its parser and a
-careful reader could differ is left to the caller: other fields, other types, text that is not UTF-8, two actions in a
-line, partition values that are null (Arrow does not distinguish them from missing ones).
+Arrow parses lines that have the fields of the protocol and nothing else. All input on which its parser and a careful
+reader could differ is left to the caller: other fields, other types, text that is not UTF-8, two actions in a line,
+partition values that are null (Arrow does not distinguish them from missing ones).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _REMOVE: Final = int.from_bytes(b'{"remove', "little")
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What some lines of commits say.
+    """The actions in some lines of commits.
 
     bulk : by kind, the wanted columns of its actions in the order of the lines; never empty batches.
-    is_add : for each add and remove in the order of the lines, which of both it is.
-    lines : the line of each of them, from 0.
-    others : all other actions, with their lines.
+    is_add : for each add and remove in the order of the lines, whether it is an add.
+    lines : line number of each add and remove, from 0.
+    others : all other actions, with their line numbers.
     """
 
     bulk: Mapping[str, Sequence[pa.RecordBatch]]
@@ -68,13 +68,13 @@ def parse_columns(text: bytes, wanted: Mapping[str, Sequence[str]]) -> Columns |
     """
     data = np.frombuffer(text, np.uint8)
     ends = np.flatnonzero(data == ord("\n"))
-    # Then every line begins and ends with a value, so that there are as many values as lines only if each is one.
+    # If every line begins with `{` and ends with `}`, there are as many values as lines only if each line is one value.
     whole = text[:1] == b"{" and text[-1:] == b"}" and (data[ends - 1] == ord("}")).all()
-    # A NUL separates the two halves of keys.
+    # A NUL separates the two halves of a key, so paths must not contain one.
     if not whole or (data[ends + 1] != ord("{")).any() or b"\\u0000" in text or not _is_utf8(text):
         return None
     begins, ends = np.append(0, ends + 1), np.append(ends, len(text))
-    # Lines of fewer bytes are no actions.
+    # A line of fewer than eight bytes holds no action.
     words = unaligned_words(data)
     first = words[np.minimum(begins, len(words) - 1)] if len(words) else np.zeros(len(begins), np.uint64)
     is_add = first & np.uint64(_ADD_BITS) == np.uint64(_ADD)
@@ -90,7 +90,7 @@ def parse_columns(text: bytes, wanted: Mapping[str, Sequence[str]]) -> Columns |
 
 
 class _NotHereError(Exception):
-    """Left to the caller."""
+    """Input that is left to the caller."""
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -115,7 +115,7 @@ def _others(text: bytes, begins: Any, ends: Any, lines: Any) -> list[tuple[int, 
 
 
 def _without(text: bytes, begins: Any, ends: Any, keep: Any) -> bytes:
-    """The lines to keep."""
+    """The text of the lines to keep."""
     if keep.all():
         return text
     edges = np.flatnonzero(np.diff(np.concatenate([[False], keep, [False]])))
@@ -171,7 +171,7 @@ def _bulk(
 
 
 def _struct(kind: str, samples: Sequence[Any]) -> pa.StructType:
-    """Without rare fields that no sample has: each would cost time in every line."""
+    """The fields of one kind, without rare ones that no sample has: each would cost time in every line."""
     present = _keys(samples)
     return pa.struct(
         [
@@ -235,7 +235,7 @@ def _map(values: pa.StructArray) -> pa.MapArray:
     keys = names.take(int32s(np.tile(np.arange(width), count)))
     items = children[0] if width == 1 else strings([])
     if width > 1:
-        # The values of a row are neighbours.
+        # The values of a row must be adjacent.
         items = pa.concat_arrays(children).take(int32s(np.arange(width * count).reshape(width, count).T.ravel()))
     offsets = np.concatenate([[0], np.cumsum(present * width)]).astype(np.int32)
     pairs = pa.StructArray.from_arrays(

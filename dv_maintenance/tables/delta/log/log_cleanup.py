@@ -1,4 +1,4 @@
-"""Delete the beginning of a log: what no version from a checkpoint on needs.
+"""Delete the beginning of a log: the files that no version from a given checkpoint on needs.
 
 A log may begin at any checkpoint. If the feature ``checkpointProtection`` guards the log before a version, that part is
 deleted as a whole or not at all. (protocol: Checkpoint Protection; the cutoff is that of delta-spark's own clean-up)
@@ -36,8 +36,8 @@ _CLEANS: Final = "delta.enableExpiredLogCleanup"
 _PROTECTED_BEFORE: Final = "delta.requireCheckpointProtectionBeforeVersion"
 _DAY: Final = 86_400_000
 
-# Commits, compacted commits, checksums and checkpoints of every kind, and Hadoop's local checksums of any of them, and
-# what was staged for one on local disk.
+# Commits, compacted commits, checksums and checkpoints of every kind, plus Hadoop's local checksums of these and files
+# staged for these on local disk.
 _VERSIONED: Final = re.compile(rf"{LOG}/\.?(\d{{20}})\.(?:json|crc|checkpoint|\d{{20}}\.compacted\.json)(?:\.|#|$)")
 _COMMIT: Final = re.compile(rf"{LOG}/(\d{{20}})\.json")
 _CHECKPOINT: Final = re.compile(
@@ -48,8 +48,11 @@ _BATCH: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """``files`` of a log with the version each belongs to. ``commits`` by version; ``checkpoints``: versions of the
-    complete ones.
+    """The versioned files of a log.
+
+    files : version and path of each file, sorted.
+    commits : the commit files, by version.
+    checkpoints : versions that have a complete checkpoint.
     """
 
     files: tuple[tuple[int, str], ...]
@@ -58,17 +61,17 @@ class LogFiles:
 
     @property
     def oldest(self) -> int:
-        """The lowest version that a file is of; one that was only staged may be of a version long gone."""
+        """The lowest version that has a file. Staged files do not count: their version may be long gone."""
         return min((version for version, path in self.files if staged_for(path) is None), default=0)
 
     def modified(self, version: int) -> int:
-        """When the version was committed, in epoch milliseconds, by its file; 0 if that is gone."""
+        """Modification time of the version's commit file, in epoch milliseconds; 0 if the file is gone."""
         found = self.commits.get(version)
         return 0 if found is None else found.modified
 
 
 def log_files(storage: Storage) -> LogFiles:
-    """What ``_delta_log`` holds by now. Raises StorageError."""
+    """The files that ``_delta_log`` holds now. Raises StorageError."""
     everything = storage.list(LOG, staged=True)
     listed = [info for info in everything if staged_for(info.path) is None]
     files = [(int(match[1]), info.path) for info in everything if (match := _VERSIONED.match(info.path))]
@@ -81,14 +84,15 @@ def log_files(storage: Storage) -> LogFiles:
 
 
 def delete_before(storage: Storage, listed: LogFiles, version: int) -> int:
-    """Delete the log's files of versions before ``version``, and return how many.
+    """Delete the log files of versions before ``version``, and return how many there were.
 
     Deletes oldest first, so an interrupted run leaves a valid log that begins later. A compacted file is deleted with
     its first commit, since it repeats that commit.
 
     Raises
     ------
-    DamagedTableError : the checkpoint of ``version`` can't be read to its end, so nothing was deleted. StorageError.
+    DamagedTableError : the checkpoint of ``version`` can't be read to its end, so nothing was deleted.
+    StorageError : a deletion failed; some older files may be gone.
     """
     replay(storage, segment(storage, version), adds=("path",))
     doomed = [path for at, path in listed.files if at < version]
@@ -103,7 +107,7 @@ def delete_before(storage: Storage, listed: LogFiles, version: int) -> int:
 
 
 def protected_before(snapshot: DeltaSnapshot) -> int:
-    """Checkpoints of versions before it are protected; 0 if none are."""
+    """The version before which checkpoints are protected; 0 if none are."""
     if "checkpointProtection" not in snapshot.protocol.features("writer"):
         return 0
     text = snapshot.metadata.configuration.get(_PROTECTED_BEFORE, "0")
@@ -113,10 +117,11 @@ def protected_before(snapshot: DeltaSnapshot) -> int:
 def checkpoint(
     storage: Storage, *, clean_log: bool = False, dry_run: bool = False, now: int | None = None
 ) -> CheckpointResult:
-    """Write the checkpoint of the newest version, unless there is one; with ``clean_log`` then delete what is older
+    """Write the checkpoint of the newest version, unless there is one. With ``clean_log``, then delete log files older
     than ``delta.logRetentionDuration`` (30 days), counted from the last midnight (UTC). ``now``: epoch milliseconds.
 
-    The newest checkpoint before that moment stays, and every version from it on. Sidecar files of v2 checkpoints stay.
+    The newest checkpoint before that moment stays, and so does every version from it on. Sidecar files of v2
+    checkpoints stay too.
 
     Raises
     ------
@@ -170,9 +175,9 @@ def _cutoff(snapshot: DeltaSnapshot, now: int) -> int:
 
 
 def _first_kept(listed: LogFiles, cutoff: int, protected: int) -> int | None:
-    """The version that the log is to begin with; ``None`` where nothing may go."""
+    """The version that the log will begin with; ``None`` if nothing may be deleted."""
     commits = [CommitFile(info.path, at, at, info.modified) for at, info in sorted(listed.commits.items())]
-    # Without its commit file the time of a version is unknown: it precedes all versions that have one.
+    # Without its commit file, the time of a version is unknown. It precedes every version that has one.
     times = modified_times(commits)
     old = [at for at in listed.checkpoints if at >= protected and times.get(at, 0) < cutoff]
     return max(old, default=None)

@@ -1,4 +1,4 @@
-"""``stats_parsed`` of a checkpoint back to the JSON that other places of a log keep statistics in."""
+"""Convert ``stats_parsed`` of a checkpoint back to JSON, the form of statistics everywhere else in a log."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def to_json(parsed: pa.StructArray) -> pa.Array:
 
 
 def _certain(array: pa.Array) -> pa.Array:
-    """Without dates and timestamps from before the calendars agree. A checkpoint that Spark wrote in the mode LEGACY
-    has them in another one, and a bound that is left out only costs a file that is not skipped.
+    """The values, with nulls for dates and timestamps from before the calendars agree. Spark's mode LEGACY writes those
+    in another calendar. A missing bound costs little: the file is not skipped.
     """
     kind = array.type
     if pa.types.is_struct(kind):
@@ -44,7 +44,7 @@ def _certain(array: pa.Array) -> pa.Array:
 
 
 def _clean(value: Any, kind: pa.DataType) -> Any:
-    """Without nulls, and without what JSON statistics have no form for."""
+    """The value without nulls and without types that JSON statistics cannot express."""
     if pa.types.is_struct(kind):
         fields = {child.name: _clean(value[child.name], child.type) for child in kind if value[child.name] is not None}
         return {name: inner for name, inner in fields.items() if inner is not None}

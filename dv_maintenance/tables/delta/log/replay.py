@@ -44,26 +44,26 @@ __all__ = [
 
 _ALL_ADD: Final = tuple(name for name in ADD_TYPES if name != "numRecords")
 _ALL_REMOVE: Final = tuple(REMOVE_TYPES)
-# Bytes of a commit, on average, from which on columns are faster. Of many small commits most actions are superseded by
-# later ones, and never become columns in a dict of the last.
+# Average bytes per commit from which columns are faster. In many small commits, later actions supersede most others; a
+# dict of the latest actions converts only those to columns.
 BULK: int = 1 << 18
 # After a checkpoint, smaller commits become columns, too: few of their actions are superseded, and Arrow parses them
 # without Python's lock while the checkpoint is decoded.
 _BULK_AFTER_CHECKPOINT: Final = 1 / 16
-# Batches, after which the memory of those before goes back to the system.
+# After this many batches, the memory that they no longer use goes back to the system.
 _RELEASED: Final = 16
 TOMBSTONE_COLUMNS: Final = ("path", "deletionVector", "deletionTimestamp", "size", "dataChange")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """One version. ``adds`` and ``removes`` have the columns that were asked for, under the log's own names; protocol
-    and metadata are ``None`` where the log has none.
+    """One version. ``adds`` and ``removes`` have the requested columns, under the log's own names; protocol and
+    metadata are ``None`` if the log has none.
     """
 
     protocol: Protocol | None
     metadata: Metadata | None
-    domains: Mapping[str, str]  # live ones
+    domains: Mapping[str, str]  # without removed ones
     transactions: Mapping[str, Transaction]
     adds: pa.Table
     removes: pa.Table
@@ -76,8 +76,8 @@ class FullState:
 
     ``adds`` has the columns path, partitionValues, size, modificationTime, dataChange, stats (JSON), tags,
     deletionVector, baseRowId, defaultRowCommitVersion, clusteringProvider; ``removes`` has path, deletionTimestamp,
-    dataChange, extendedFileMetadata, partitionValues, size, deletionVector, baseRowId, defaultRowCommitVersion. Expired
-    tombstones are still in it.
+    dataChange, extendedFileMetadata, partitionValues, size, deletionVector, baseRowId, defaultRowCommitVersion.
+    ``removes`` still includes expired tombstones.
     """
 
     protocol: Protocol
@@ -90,7 +90,9 @@ class FullState:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Parsed JSON has no cycles, but makes the collector walk all of it again and again: a fifth of a replay's time."""
+    """Pause garbage collection. Parsed JSON has no cycles, yet the collector walks all of it repeatedly, which takes a
+    fifth of a replay's time.
+    """
     if not gc.isenabled():
         yield
         return
@@ -102,15 +104,15 @@ def no_collection() -> Iterator[None]:
 
 
 def tombstones(storage: Storage, snapshot: DeltaSnapshot) -> pa.Table:
-    """Removes that this version still knows, see :func:`tombstone_table`. Raises DamagedTableError."""
+    """Removes that this version still holds, see :func:`tombstone_table`. Raises DamagedTableError."""
     return tombstone_table(replay(storage, snapshot.segment, removes=TOMBSTONE_COLUMNS).removes)
 
 
 def tombstone_table(removes: pa.Table) -> pa.Table:
-    """Removes of a state, expired or not, one row per logical file. ``removes``: with ``TOMBSTONE_COLUMNS``.
+    """Removes of a state, expired or not, one row per logical file. ``removes`` must have ``TOMBSTONE_COLUMNS``.
 
     Columns: ``path`` (raw), ``dv_id``, ``dv`` (as in ``DeltaSnapshot.files``), ``deletion_timestamp`` (epoch
-    milliseconds, 0 where the log has none: long expired), ``size`` (null if unknown), ``data_change``.
+    milliseconds; 0, so long expired, if the log has none), ``size`` (null if unknown), ``data_change``.
     """
     from dv_maintenance.tables.delta.rows.files import dv_column
 
@@ -154,7 +156,7 @@ def replay(storage: Storage, segment: LogSegment, *, adds: Sequence[str] = (), r
         if names
     }
     paths = [file.path for file in segment.checkpoint_files]
-    # Parquet is decoded outside of Python's lock, most JSON inside: side by side they take little longer than one.
+    # Parquet is decoded outside Python's lock, most JSON inside it: in parallel they take little longer than one.
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read_checkpoint, storage, paths, columns) if paths else None
         newer = _newer(storage, segment.commits, adds, removes, keyed=bool(paths))
@@ -191,10 +193,10 @@ def _newer(
 
 
 def _merge(old: list[pa.Table], newer: pa.Table, newer_prints: Any, touched: Keys | None) -> tuple[pa.Table, Any]:
-    """What the checkpoint holds and no commit touched, then what commits say; and the fingerprints of their paths,
-    where those of ``newer`` are given.
+    """The checkpoint's rows that no commit touched, followed by the commits' rows, and the fingerprints of their paths.
+    Without ``newer_prints``, the fingerprints cover the checkpoint's rows only.
 
-    Empties ``old``: each of its batches is released as soon as its survivors are copied.
+    Empties ``old``: each of its batches is released as soon as its surviving rows are copied.
     """
     tables, prints = [], [np.zeros(0, np.uint64)]
     while old:
@@ -213,7 +215,7 @@ def _merge(old: list[pa.Table], newer: pa.Table, newer_prints: Any, touched: Key
 
 
 def _filtered(batches: list[pa.RecordBatch], keep: Any) -> list[pa.RecordBatch]:
-    """Empties ``batches``."""
+    """The rows to keep. Empties ``batches``."""
     found, begin = [], 0
     batches.reverse()
     while batches:
@@ -222,21 +224,21 @@ def _filtered(batches: list[pa.RecordBatch], keep: Any) -> list[pa.RecordBatch]:
         begin += len(batch)
         found.append(batch if mask.all() else batch.filter(bools(mask)))
         if len(found) % _RELEASED == 0:
-            # What other threads have allocated, this one can't use again.
+            # This thread can't reuse memory that other threads allocated.
             del batch
             pa.default_memory_pool().release_unused()
     return found
 
 
 def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The schema's columns, with nulls where a checkpoint left a column out because it is null throughout."""
+    """The schema's columns. A column that a checkpoint left out, because it is null throughout, becomes nulls."""
     present = set(table.column_names)
     columns = [table[each.name] if each.name in present else null_column(len(table), each.type) for each in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _surviving(old: pa.Table, prints: Any, touched: Keys | None) -> Any:
-    """Which rows hold an action at all and have a key that is not in ``touched``, as a mask; ``None``: all of them.
+    """A mask of the rows that hold an action whose key is not in ``touched``; ``None`` if all rows do.
 
     prints : fingerprints of the paths.
     """

@@ -1,4 +1,4 @@
-"""Which files of ``_delta_log`` make up a version, and what a commit file says.
+"""Which files of ``_delta_log`` make up a version, and the actions of a commit file.
 
 Nothing here trusts ``_last_checkpoint``: it only suggests where a listing can start.
 """
@@ -16,7 +16,7 @@ from dv_maintenance.errors import DamagedTableError, StorageError, TableNotFound
 from dv_maintenance.storage import FileInfo, Storage
 from dv_maintenance.tables.delta.log.actions import Action
 
-# Protocol: Actions, and V2 Spec checkpoints. Whatever else is in a line means nothing to us, and must not.
+# Protocol: Actions, and V2 Spec checkpoints. Readers must ignore everything else in a line.
 _KINDS = frozenset(
     {
         "add",
@@ -57,14 +57,16 @@ _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _CLASSIC = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _MULTIPART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
-_MAX_VERSION = 2**63 - 1  # what readers in Java can count up to
+_MAX_VERSION = 2**63 - 1  # the largest version that readers in Java can represent
 _V2 = re.compile(r"(\d{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:parquet|json)")
 
 
 @dataclass(frozen=True, slots=True)
 class CommitFile:
-    """A commit (``start == end``) or a compacted range of commits; ``modified`` in epoch milliseconds, ``size`` in
-    bytes (-1 where no listing said it).
+    """A commit (``start == end``) or a compacted range of commits.
+
+    modified : epoch milliseconds.
+    size : bytes; -1 if unknown.
     """
 
     path: str
@@ -76,11 +78,12 @@ class CommitFile:
 
 @dataclass(frozen=True, slots=True)
 class LogSegment:
-    """The files that together are one version: at most one checkpoint, then ``commits`` in order without a gap.
+    """The files that together make up one version: at most one checkpoint, then ``commits`` in order without a gap.
 
-    ``modified``: when the version's own commit file (or else its checkpoint) was written, in epoch milliseconds.
-    ``checksum``: path of the version's ``.crc``, if there is one. ``commit``: whether the version's own commit file
-    still exists; ``size`` has its bytes then.
+    modified : when the version's own commit file (or else its checkpoint) was written, in epoch milliseconds.
+    commit : whether the version's own commit file still exists.
+    checksum : path of the version's ``.crc``, if there is one.
+    size : bytes of the version's own commit file; -1 if it does not exist.
     """
 
     version: int
@@ -129,7 +132,7 @@ def latest_version(storage: Storage, known: int | None = None) -> int:
     DamagedTableError : ``_delta_log`` holds neither commits nor a complete checkpoint.
     """
     start = known if known is not None else _hint(storage)[0]
-    # From the start itself on: an empty answer then means that the start is wrong, not that nothing is new.
+    # List from the start itself on: an empty listing then means that the start is wrong, not that nothing is new.
     listing = _list(storage, start) or (_list(storage, None) if start is not None else _Listing())
     return _latest(storage, listing)
 
@@ -139,19 +142,19 @@ def segment(
 ) -> LogSegment:
     """The files that make up ``version`` (the newest by default).
 
-    ``checkpoint_below`` leaves out checkpoints from that version on: for a table whose newest checkpoint cannot be
-    read. Without ``compacted`` no compacted file stands in for commits.
+    ``checkpoint_below`` ignores checkpoints from that version on, for a table whose newest checkpoint cannot be read.
+    Without ``compacted``, no compacted file stands in for commits.
 
     Raises
     ------
     TableNotFoundError : there is no ``_delta_log``.
-    UsageError : no such version, or its files have been cleaned up; says which versions there are.
+    UsageError : no such version, or its files have been cleaned up; names the versions that can be read.
     StorageError : the commit is there, but the store does not list it yet.
     DamagedTableError : commits are missing in between.
     """
     hint, warnings = _hint(storage)
     listing = _Listing()
-    # The hint serves if the checkpoint it names (or a newer one) is there, complete and not too new.
+    # The hint is useful if the checkpoint it names (or a newer one) exists, is complete and is not too new.
     if hint is not None and checkpoint_below is None and (version is None or version >= hint):
         listing = _list(storage, hint)
     if not any(version is None or at <= version for at in listing.checkpoints):
@@ -163,7 +166,7 @@ def segment(
     ceiling = wanted if checkpoint_below is None else min(wanted, checkpoint_below - 1)
     base = max((at for at in listing.checkpoints if at <= ceiling), default=None)
     first = 0 if base is None else base + 1
-    # Looked for only as far as the first one: a stray file may name an absurd version.
+    # The search ends at the first gap: a stray file may name an absurd version.
     gap = next((at for at in range(first, wanted + 1) if at not in listing.commits), None)
     cleaned_up = gap is not None and base is None and 0 not in listing.commits
     if wanted > newest:
@@ -216,7 +219,7 @@ def commit_files(storage: Storage, after: int = -1) -> tuple[list[CommitFile], i
     ------
     TableNotFoundError, DamagedTableError : as :func:`latest_version`.
     """
-    # From `after` itself on: an empty answer then means that something is wrong, not that nothing is new.
+    # List from `after` itself on: an empty listing then means that something is wrong, not that nothing is new.
     listing = _list(storage, after if after >= 0 else None) or _list(storage, None)
     newest = _latest(storage, listing)
     files = [CommitFile(info.path, at, at, info.modified, info.size) for at, info in sorted(listing.commits.items())]
@@ -246,7 +249,7 @@ def read_commits(storage: Storage, files: Sequence[CommitFile]) -> Iterator[tupl
 
 
 def read_texts(storage: Storage, files: Sequence[CommitFile]) -> Iterator[tuple[CommitFile, bytes]]:
-    """The bytes of many commits, as :func:`read_commits`."""
+    """The bytes of many commits, in the order and manner of :func:`read_commits`."""
     if storage.is_local or len(files) < 2:
         for file in files:
             yield file, _get(storage, file.path)
@@ -259,7 +262,7 @@ def parse_actions(data: bytes, *, where: str, table: str) -> list[Action]:
     """Newline-delimited actions. Raises DamagedTableError naming the file and the line."""
     text = data.strip()
     try:
-        # A line that is blank, or not whole, makes this no JSON, or fewer values than lines.
+        # With a blank or partial line, this is not JSON or has fewer values than lines.
         actions: list[Action] = orjson.loads(b"[" + text.replace(b"\n", b",") + b"]")
         lines = text.count(b"\n") + 1
         if len(actions) == lines and {dict}.issuperset(map(type, actions)) and set(map(len, actions)) == {1}:
@@ -275,14 +278,14 @@ def _numbered(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse_line(line: bytes, where: str, number: int, table: str) -> Action:
-    """The action of a line; empty where it has none that we know (protocol: Requirements for Readers)."""
+    """The action of a line; empty if the line has none that we know (protocol: Requirements for Readers)."""
     try:
         action = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise DamagedTableError(f"{where}, line {number}: not JSON ({error.msg})", table=table) from None
     if not isinstance(action, dict):
         raise DamagedTableError(f"{where}, line {number}: not a JSON object", table=table)
-    # Some writers spell out the actions that a line is not.
+    # Some writers spell out the other kinds of action as nulls.
     present = {kind: body for kind, body in action.items() if kind in _KINDS and body is not None}
     if len(present) > 1:
         raise DamagedTableError(f"{where}, line {number}: {len(present)} actions in one line", table=table)
@@ -354,7 +357,7 @@ def _list(storage: Storage, start: int | None) -> _Listing:
         elif match := _MULTIPART.fullmatch(name):
             parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = info
         elif (match := _COMPACTED.fullmatch(name)) and info.size:
-            # An empty one would say that its commits changed nothing: a writer that died leaves such a file.
+            # An empty file would mean that its commits changed nothing. A writer that was killed leaves such a file.
             listing.compacted.append(CommitFile(info.path, int(match[1]), int(match[2]), info.modified, info.size))
     for (version, count), files in parts.items():
         if sorted(files) == list(range(1, count + 1)):
@@ -374,7 +377,7 @@ def _latest(storage: Storage, listing: _Listing) -> int:
 
 
 def _available(listing: _Listing) -> str:
-    """The versions that can be read, for people: ``3 to 17``."""
+    """The versions that can be read, as text: ``3 to 17``."""
     oldest = 0 if 0 in listing.commits else min(listing.checkpoints, default=None)
     return "(none)" if oldest is None else f"{oldest} to {listing.latest}"
 

@@ -1,6 +1,4 @@
-"""What the JSON actions of commits say, read action by action; the newest action wins. The reference for
-``bulk_tail``.
-"""
+"""The JSON actions of commits, read one by one; the newest action wins. The reference for ``bulk_tail``."""
 
 from __future__ import annotations
 
@@ -31,13 +29,13 @@ class Keys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newer:
-    """What commits say about the state before them.
+    """The changes that commits make to the state before them.
 
-    protocol, metadata : ``None`` where they say nothing.
-    domains : ``None``: removed.
-    adds, removes : the last action about each logical file that they name, with the columns that were asked for.
-    prints : fingerprints of the paths of ``adds``; ``None`` if it has no paths.
-    keys : all logical files that they name; ``None`` if there are none, or none were asked for.
+    protocol, metadata : ``None`` if no commit sets it.
+    domains : configuration by domain; ``None`` for a removed domain.
+    adds, removes : the last action about each logical file that the commits name, with the requested columns.
+    prints : fingerprints of the paths of ``adds``; ``None`` if ``adds`` has no paths.
+    keys : all logical files that the commits name; ``None`` if there are none, or if keys were not requested.
     """
 
     protocol: Protocol | None
@@ -57,18 +55,18 @@ def key_strings(path: pa.Array, ids: pa.Array) -> pa.Array:
 
 @dataclass(slots=True)
 class Tail:
-    """What JSON actions say, read oldest first."""
+    """The net effect of JSON actions, read oldest first."""
 
     table: str
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     domains: dict[str, str | None] = field(default_factory=dict)
     transactions: dict[str, Transaction] = field(default_factory=dict)
-    # (path, DV id) -> action, its body and the file it is from.
+    # (path, DV id) -> kind of action, its body, and the log file that holds it.
     latest: dict[tuple[str, str | None], tuple[str, dict[str, Any], str]] = field(default_factory=dict)
 
     def read(self, actions: Sequence[dict[str, Any]], where: str) -> None:
-        """Take in the actions of one file, newer than all before."""
+        """Take in the actions of one file, which is newer than all files before it."""
         latest = self.latest
         for action in actions:
             ((kind, body),) = action.items()
@@ -81,7 +79,7 @@ class Tail:
                     plain = False
                 key = (path, None) if plain else self._key(kind, body, where)
                 known = latest.get(key)
-                # Actions of one commit have no order, so this has no answer: readers differ about it.
+                # The actions of one commit have no order, so neither wins: readers disagree about the result.
                 if known is not None and known[2] == where and known[0] != kind:
                     raise DamagedTableError(
                         f"{where} both adds and removes {key[0]} with the same deletion vector",
@@ -119,7 +117,7 @@ class Tail:
         return Keys(np.unique(fingerprints(paths)), key_strings(paths, ids))
 
     def table_of(self, kind: str, columns: Sequence[str]) -> pa.Table:
-        """These columns of the actions of one kind that were the last about their key."""
+        """These columns of one kind's actions, if they are the last about their key."""
         types = ADD_TYPES if kind == "add" else REMOVE_TYPES
         found = [(body, where) for action, body, where in self.latest.values() if action == kind and columns]
         if found:
@@ -129,7 +127,7 @@ class Tail:
         return pa.Table.from_batches([], pa.schema([(name, types[name]) for name in columns]))
 
     def newer(self, adds: Sequence[str], removes: Sequence[str], *, keyed: bool) -> Newer:
-        """What was read, with these columns. Forgets the actions, which take more memory than their columns. ``keyed``:
+        """The result, with these columns. Releases the actions, which take more memory than their columns. ``keyed``:
         whether the keys are needed.
         """
         keys = self.keys() if keyed else None

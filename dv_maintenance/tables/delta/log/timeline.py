@@ -1,7 +1,8 @@
-"""When versions were committed, as time travel counts it.
+"""Commit times of versions, as time travel defines them.
 
-A table with in-commit timestamps says so itself; elsewhere the modification times of the commit files count, each
-moved to just after the one before if a clock went back. (protocol: In-Commit Timestamps, "Reader Requirements")
+Commits with in-commit timestamps record their own time. For all others, the modification time of the commit file
+counts, moved to just after that of the previous commit if a clock went back. (protocol: In-Commit Timestamps, "Reader
+Requirements")
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ both report the same times for a log of any length."""
 
 
 def modified_times(commits: Iterable[CommitFile]) -> dict[int, int]:
-    """Epoch milliseconds by version, strictly ascending. ``commits``: single ones, oldest first."""
+    """Epoch milliseconds by version, strictly ascending. ``commits``: without compacted ranges, oldest first."""
     times: dict[int, int] = {}
     latest = None
     for commit in commits:
@@ -47,7 +48,7 @@ def version_at(storage: Storage, snapshot: DeltaSnapshot, timestamp: int) -> int
     stamped_from = _stamped_from(snapshot)
     stamped = [commit for commit in commits if stamped_from is not None and commit.start >= stamped_from]
     if stamped and _in_commit_timestamp(storage, stamped[0]) <= timestamp:
-        # They ascend, so that a few commits need to be read.
+        # In-commit timestamps ascend, so a binary search reads only a few commits.
         after = bisect_right(stamped, timestamp, key=lambda commit: _in_commit_timestamp(storage, commit))
         return stamped[after - 1].start
     times = modified_times(commits[: len(commits) - len(stamped)])

@@ -1,1 +1,1 @@
-"""Live files of a Delta table and what they hold: schema, partitions, statistics, row ids, change data."""
+"""Live files of a Delta table and their content: schema, partitions, statistics, row ids, change data."""

@@ -1,4 +1,4 @@
-"""What partition values and statistics say about the values of a column, file by file, as Arrow columns."""
+"""Bounds of a column's values in each file, from partition values and statistics, as Arrow columns."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = ["column_bounds", "local_times"]
 
 
 def column_bounds(storage: Storage, snapshot: DeltaSnapshot, columns: Sequence[str]) -> dict[str, ColumnBounds]:
-    """See ``RowLevelTable.column_bounds``. A partition value bounds itself; how far statistics can be relied on is said
-    in ``skipping``.
+    """See ``RowLevelTable.column_bounds``. A partition value bounds itself; for the limits of statistics, see
+    ``skipping``.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def _of_partition(snapshot: DeltaSnapshot, column: PartitionColumn) -> ColumnBou
 
 
 def _statistics(storage: Storage, snapshot: DeltaSnapshot) -> list[Mapping[str, Any]]:
-    """Parsed statistics of each file, in the order of ``snapshot.files``; empty where there are none."""
+    """Parsed statistics of each file, in the order of ``snapshot.files``; empty for a file without any."""
     adds = replay(storage, snapshot.segment, adds=("path", "stats")).adds
     # Only files that the snapshot still lists: it may have been narrowed.
     chosen = pc.index_in(snapshot.files["path"], value_set=adds["path"])
@@ -105,7 +105,7 @@ def _table(known: Sequence[Bounds], type_: pa.DataType) -> pa.Table:
     return pa.table(
         {
             "minimum": _array([each.lower for each in known], type_, "ROUND_FLOOR"),
-            # NaN is greater to Spark than any number, and no writer says where there are any.
+            # To Spark, NaN is greater than any number, and no writer records which files have NaN.
             "maximum": _array([None if each.nans else each.upper for each in known], type_, "ROUND_CEILING"),
             "all_null": bools(np.array([not each.values for each in known], bool)),
             "none_null": bools(np.array([not each.nulls for each in known], bool)),
@@ -121,8 +121,8 @@ def _column_bounds(known: pa.Table, snapshot: DeltaSnapshot) -> ColumnBounds:
 
 
 def _array(values: Sequence[Any], type_: pa.DataType, rounding: str) -> pa.Array:
-    """Of values as ``predicate.comparable`` gives them. A value that the type cannot hold is not a bound; floats are
-    doubles here, as a float of fewer digits could lie inside of what it bounds.
+    """An array of values in the form of ``predicate.comparable``. A value that the type cannot hold is not a bound.
+    Floats become doubles, because rounding to a float32 could move a bound inside the range that it must cover.
     """
     if types.is_string(type_):
         return strings(values)

@@ -1,13 +1,14 @@
-"""The change data feed: which rows each version of a range inserted, deleted or updated.
+"""The change data feed: the rows that each version of a range inserted, deleted or updated.
 
-A version with ``cdc`` actions has written its changes down, and only they count. Otherwise they follow from its files:
-rows of an added file are inserts, of a removed one deletes, and where a file comes back with another deletion vector
-(DV), the rows that only the new one names are deletes, those that only the old one names inserts. Actions with
-``dataChange`` false move rows without changing any. (protocol: Change Data Files, "Reader Requirements for AddCDCFile")
+A version with ``cdc`` actions has recorded its changes, and only these count. Otherwise the changes follow from its
+files. Rows of an added file are inserts, and rows of a removed file are deletes. If a file comes back with another
+deletion vector (DV), the rows that only the new DV names are deletes, and those that only the old one names are
+inserts. Actions with ``dataChange`` false move rows without changing any. (protocol: Change Data Files, "Reader
+Requirements for AddCDCFile")
 
-Without ``delta.enableChangeDataFeed`` a writer may copy rows from a file to another and write no ``cdc``. Such a
-version is refused: what it copied would read as deleted and inserted. Any other version is answered, updates as a
-delete and an insert.
+Without ``delta.enableChangeDataFeed``, a writer may copy rows from one file to another and write no ``cdc``. Such a
+version is refused: copied rows would appear as deleted and inserted. All other versions can be read; an update appears
+as a delete and an insert.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ if TYPE_CHECKING:
 __all__ = ["change_feed"]
 
 _CHANGE_TYPE: Final = CHANGE_COLUMNS.field("_change_type")
-# What copy-on-write says of itself in a commit's metrics.
+# The metrics of a commit that count rows copied by copy-on-write.
 _COPIED: Final = ("numCopiedRows", "numTargetRowsCopied")
-# An overwrite brings rows of its own. A restore exchanges files whole: rows that a compaction moved in between go and
-# come back, as in delta-spark's feed.
+# An overwrite writes new rows. A restore exchanges whole files: rows that a compaction moved in between are deleted and
+# inserted, as in delta-spark's feed.
 _COPIES_NOTHING: Final = frozenset({"RESTORE", "WRITE"})
 _MERGED: Final = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
@@ -58,10 +59,10 @@ def change_feed(storage: Storage, first: int, last: int | None = None) -> Change
 
     Raises
     ------
-    UsageError : no such versions, or their commits are no longer in the log; names the first that is.
+    UsageError : no such versions, or their commits are no longer in the log; names the first that still is.
     RefusedError : the schema changed in between in a way that one schema can't express, or a version copied rows
         without a change data feed. Says which part of the range can be read.
-    UnsupportedFeatureError, DamagedTableError : as a snapshot. Of files that are gone, only when they are read.
+    UnsupportedFeatureError, DamagedTableError : as a snapshot. Missing files are only reported when they are read.
     """
     commits, times = _commits(storage, first, last)
     last = commits[-1].start
@@ -75,7 +76,7 @@ def change_feed(storage: Storage, first: int, last: int | None = None) -> Change
             metadata = commit.metadata
             _check_schema(metadata, end, storage, commit.version, first)
         if commit.version == first and commit.metadata is not None and commit.removed:
-            # What it removes was written under the schema before. It can't be looked at where that is cleaned up.
+            # The files that it removes have the previous schema, which can't be checked if log cleanup deleted it.
             _check_schema(_metadata_before(storage, first) or metadata, end, storage, first, first)
         if commit.changed and not (commit.cdc or _has_feed(metadata)):
             _check_copies(commit, storage)
@@ -90,7 +91,7 @@ def change_feed(storage: Storage, first: int, last: int | None = None) -> Change
 
 
 def _commits(storage: Storage, first: int, last: int | None) -> tuple[list[CommitFile], dict[int, int]]:
-    """The commits of the range, all of them, and the time of each in epoch milliseconds."""
+    """All commits of the range, and their times in epoch milliseconds."""
     if first < 0 or (last is not None and last < first):
         raise UsageError(
             f"there are no changes from version {first} to {'the newest' if last is None else last}",
@@ -144,8 +145,10 @@ def _metadata_before(storage: Storage, version: int) -> Metadata | None:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file of an action. ``rows``: physical ones, as its statistics say. ``placed``: whether it has partition values,
-    be they empty, as for nothing but nulls; a remove may leave them out.
+    """The file of an action.
+
+    rows : physical rows according to its statistics; ``None`` if unknown.
+    placed : whether the action has ``partitionValues``, even empty ones (all null). A remove may leave them out.
     """
 
     file: LiveFile
@@ -155,7 +158,7 @@ class _File:
 
 @dataclass(slots=True)
 class _Commit:
-    """What a version says about rows. ``added`` and ``removed`` by path, in one spelling; only data changes."""
+    """The data changes of a version. ``added`` and ``removed`` are by canonical path."""
 
     version: int
     timestamp: int
@@ -190,7 +193,7 @@ class _Commit:
                         commit.info = body
                         stamp = body.get("inCommitTimestamp")
                         commit.timestamp = stamp if type(stamp) is int else timestamp
-        # A MERGE that rewrote files and changed no row says so in its metrics only.
+        # Only its metrics show that a MERGE rewrote files but changed no row.
         if commit.info.get("operation") == "MERGE" and all(commit.metrics.get(name) == "0" for name in _MERGED):
             commit.added, commit.removed = {}, {}
         return commit
@@ -206,7 +209,7 @@ class _Commit:
 
 
 def _file(storage: Storage, body: Any, where: str) -> tuple[str, _File]:
-    """Its path in one spelling, and the file of an add, remove or cdc action. The last two need no size."""
+    """The canonical path, and the file of an add, remove or cdc action. The last two need no size."""
     path = logical_key(body, lambda name: storage.path_of(RawName(name)), where=where).path
     try:
         file = LiveFile.from_add({**body, "size": body.get("size") or 0})
@@ -229,7 +232,7 @@ def _has_feed(metadata: Metadata) -> bool:
 
 
 def _check_copies(commit: _Commit, storage: Storage) -> None:
-    """Refuse a version that may have copied rows from files that it removed to files that it added."""
+    """Refuse a version that may have copied rows from its removed files to its added files."""
     if not (commit.removed.keys() - commit.added.keys() and commit.added.keys() - commit.removed.keys()):
         return
     copied = [commit.metrics[name] for name in _COPIED if name in commit.metrics]
@@ -249,8 +252,8 @@ def _check_copies(commit: _Commit, storage: Storage) -> None:
 
 
 def _check_schema(metadata: Metadata, end: _Head, storage: Storage, version: int, first: int) -> None:
-    """Refuse where what was written under ``metadata`` does not read as the same rows under the last schema. Added
-    columns do, as nulls; so do widened types; renamed, dropped and tightened columns do not.
+    """Refuse a version if rows written under ``metadata`` do not read as the same rows under the last schema. Added
+    columns are fine: they read as nulls. So are widened types. Renamed, dropped and tightened columns are not.
     """
     widens = bool({"typeWidening", "typeWidening-preview"} & end.protocol.features("reader"))
     problem = (
@@ -301,7 +304,7 @@ def _unfit(old: pa.DataType, new: pa.DataType, path: tuple[str, ...], widens: bo
 
 
 class _Reader:
-    """Makes reading tasks under the schema of ``metadata``."""
+    """Builds read tasks under the schema of ``metadata``."""
 
     def __init__(self, storage: Storage, metadata: Metadata) -> None:
         self.storage = storage
@@ -310,14 +313,14 @@ class _Reader:
         self.match_by = "id" if column_mapping_mode(metadata) == "id" else "name"
         if taken := sorted(set(CHANGE_COLUMNS.names) & set(self.schema.names)):
             raise RefusedError(
-                f"the table has a column {taken[0]}, a name that the change feed uses itself",
+                f"the table has a column {taken[0]}, a name that is reserved for the change feed",
                 table=storage.uri,
                 next_step="rename the column",
             )
         self.feed_schema = pa.schema([*self.schema, *CHANGE_COLUMNS])
 
     def tasks(self, commit: _Commit) -> Iterator[ChangeTask]:
-        """Deletes before inserts. DVs are read one file at a time, as the tasks are asked for."""
+        """The tasks of a commit, deletes before inserts. DVs are read one file at a time, as the tasks are consumed."""
         if commit.cdc:
             for each in commit.cdc:
                 yield self._recorded(commit, each)
@@ -332,7 +335,7 @@ class _Reader:
                 yield self._whole(commit, added, "insert")
 
     def _recorded(self, commit: _Commit, each: _File) -> ChangeTask:
-        # By name under every column mapping: the type of change has no field id.
+        # By name under every column mapping mode: `_change_type` has no field id.
         scan = ScanTask((self._source(each, self._dv(each.file)),), pa.schema([*self.schema, _CHANGE_TYPE]), "name")
         return ChangeTask(commit.version, commit.timestamp, None, scan)
 
@@ -377,7 +380,7 @@ class _Reader:
         return DeletionVector.empty() if ref is None else load(ref, self.storage.get_range, rows=rows)
 
     def _count(self, file: LiveFile) -> int:
-        """Physical rows by the file's own footer, if no statistics have them."""
+        """Physical rows according to the file's footer, for files without statistics."""
         try:
             with self.storage.open_input(self.storage.path_of(RawName(file.path))) as data:
                 return int(read_footer(data).num_rows)
@@ -389,7 +392,7 @@ class _Reader:
 
 
 def _all_but(positions: DeletionVector, rows: int) -> DvRef | None:
-    """A DV that leaves nothing but ``positions`` of a file's ``rows``; ``None`` where that is all of them."""
+    """A DV that leaves only ``positions`` of a file's ``rows``; ``None`` if these are all rows."""
     others = DeletionVector.from_ranges([(0, rows)]) - positions
     if not others:
         return None

@@ -1,4 +1,4 @@
-"""Live adds as the ``files`` table of a snapshot, checked: what passes here may be relied on by every layer above."""
+"""Live adds as the ``files`` table of a snapshot, checked so that every layer above may rely on them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
     "sizes",
 ]
 
-# `dv` in `files`: the descriptor as the log has it; null without a DV.
+# `dv` in `files`: the descriptor from the log; null without a DV.
 DV_STRUCT: Final = pa.struct(
     [
         ("storage_type", pa.string()),
@@ -50,7 +50,7 @@ FILES: Final = pa.schema(
     ]
 )
 
-# What files_table() needs of the adds.
+# The columns of adds that files_table() needs.
 ADD_COLUMNS: Final = (
     "path",
     "partitionValues",
@@ -72,14 +72,14 @@ def files_table(adds: pa.Table, metadata: Metadata) -> pa.Table:
 
     Raises
     ------
-    DamagedTableError : a file without a size, a DV that contradicts its file, a value that does not fit its partition
-        column.
+    DamagedTableError : a file has no size or modification time, a DV contradicts its file, or a value does not fit its
+        partition column.
     """
     _refuse(adds, adds["modificationTime"].is_null(), "has no modificationTime")
     columns = {
         "path": adds["path"],
         "partition": partition_names(adds["partitionValues"], partition_columns(metadata)),
-        # One chunk each, so that computing with them needs no copy.
+        # One chunk each, so that computations on them need no copy.
         "size": pa.chunked_array([combined(sizes(adds))]),
         "physical_rows": pa.chunked_array([combined(adds["numRecords"])]),
         "deleted_rows": deleted_rows(adds),
@@ -107,7 +107,7 @@ def dv_column(descriptors: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def duplicate_paths(path: pa.ChunkedArray, prints: Any) -> tuple[str, ...]:
-    """Some of the data files that are live more than once; empty if all is well. ``prints``: :func:`fingerprints`.
+    """Some of the data files that are live more than once; empty if there are none. ``prints``: its fingerprints.
 
     A path may be live only once, whatever its DVs (protocol: Action Reconciliation).
     """
@@ -122,14 +122,14 @@ def duplicate_paths(path: pa.ChunkedArray, prints: Any) -> tuple[str, ...]:
 
 
 def sizes(adds: pa.Table) -> pa.ChunkedArray:
-    """Bytes of each file. Raises DamagedTableError: a file has none."""
+    """Bytes of each file. Raises DamagedTableError if a size is missing or negative."""
     _refuse(adds, adds["size"].is_null(), "has no size")
     _refuse(adds, bools(_numbers(adds["size"]) < 0), "has a negative size")
     return adds["size"]
 
 
 def deleted_rows(adds: pa.Table) -> pa.ChunkedArray:
-    """Cardinality of each file's DV, 0 without one, after a check of the descriptors. Raises DamagedTableError."""
+    """Cardinality of each file's DV, 0 without one. Raises DamagedTableError if a descriptor is invalid."""
     descriptors = adds["deletionVector"]
     zeros = pa.Array.from_buffers(pa.int64(), len(adds), [None, pa.py_buffer(bytes(8 * len(adds)))])
     if descriptors.null_count == len(adds):

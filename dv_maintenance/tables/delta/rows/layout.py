@@ -1,4 +1,4 @@
-"""What data files of a table hold beyond its columns, by the features that ask for it.
+"""The columns and tags of data files that table features require beyond the table's own columns.
 
 (protocol: Materialize Partition Columns, IcebergCompat V1 to V3, Row Tracking)
 """
@@ -16,13 +16,13 @@ from dv_maintenance.tables.delta.rows.schema import physical_schema
 
 __all__ = ["file_schema", "file_tags", "row_id_field", "stores_partitions"]
 
-# Feature -> what its files are tagged with, as delta-spark does: the first version knew no tags.
+# Feature -> tag of its files, as in delta-spark. icebergCompatV1 has no tag.
 _ICEBERG_TAGS: Final = {"icebergCompatV2": "2", "icebergCompatV3": "3"}
 _STORING_PARTITIONS: Final = frozenset({"materializePartitionColumns", "icebergCompatV1", *_ICEBERG_TAGS})
 
 
 def stores_partitions(protocol: Protocol) -> bool:
-    """Whether files store the partition columns next to the others."""
+    """Whether files also store the partition columns."""
     return not _STORING_PARTITIONS.isdisjoint(protocol.features("writer"))
 
 
@@ -40,14 +40,14 @@ def file_tags(protocol: Protocol) -> Mapping[str, str]:
 
 
 def row_id_field(tracked: StoredColumns) -> pa.Field:
-    """The column of stored row ids, nulls where a file stores none."""
+    """The column of stored row ids; null in files that store none."""
     return _row_columns(tracked)[0]
 
 
 def _row_columns(tracked: StoredColumns) -> list[pa.Field]:
     names = (tracked.row_id, tracked.commit_version)
     ids = (None, None) if tracked.field_ids is None else tracked.field_ids
-    # By name, also where other columns are found by their ids: older files store these without one.
+    # Matched by name, even if other columns are matched by id: older files store these without an id.
     return [
         pa.field(
             name,

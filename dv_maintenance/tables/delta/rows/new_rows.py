@@ -1,4 +1,4 @@
-"""New rows of a table: the rules that they must satisfy, and how they become files."""
+"""New rows of a table: the rules that they must satisfy, and the tasks that write them to files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def row_rules(snapshot: DeltaSnapshot) -> RowRules:
         if "CURRENT_DEFAULT" in notes:
             defaults[name] = str(notes["CURRENT_DEFAULT"])
         if limited := notes.get("__CHAR_VARCHAR_TYPE_STRING"):
-            # As delta-spark has it (CharVarcharConstraint): spaces count, and nothing is padded.
+            # As in delta-spark (CharVarcharConstraint): spaces count, and nothing is padded.
             length = _LIMITED.fullmatch(str(limited).lower())
             if length and len(path) == 1:
                 column = f"`{name.replace('`', '``')}`"
@@ -65,8 +65,8 @@ def row_rules(snapshot: DeltaSnapshot) -> RowRules:
 
 
 def _fields(struct: Mapping[str, Any], parent: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """Fields and those of structs in them. Fields of a struct that may itself be null impose no rule: Delta allows none
-    that are NOT NULL below.
+    """Fields, and the fields of structs in them. Structs that may be null are not searched: Delta allows no NOT NULL
+    fields in them.
     """
     for field in struct["fields"]:
         path = (*parent, field["name"])
@@ -84,12 +84,12 @@ def _invariant(text: str) -> str:
 def row_write_tasks(storage: Storage, snapshot: DeltaSnapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
     """See ``RowLevelTable.row_write_tasks``. Change data goes to ``_change_data`` (protocol: Add CDC File).
 
-    Of tracked rows only the ids are stored: the version that changed them last is the one that commits the file, which
-    is what a reader takes where none is stored (protocol: Row Tracking).
+    For tracked rows, only the ids are stored. The version that last changed them is the one that commits the file, and
+    readers assume that version if none is stored (protocol: Row Tracking).
 
     Raises
     ------
-    RefusedError : the table asks for a compression that we can't write.
+    RefusedError : the table requires a compression that we can't write.
     DamagedTableError : rows are tracked, but the table does not name the columns.
     """
     metadata = snapshot.metadata

@@ -1,4 +1,4 @@
-"""What files were ordered by: a tag of each ``add``, kept by deletes that give the file a deletion vector."""
+"""The columns that files are ordered by: a tag of each ``add``, kept when a delete gives the file a deletion vector."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Partition values of a Delta log: the text that is stored, and constants for a reader.
 
-Files are in one partition here only if their stored text is the same. Writers spell one value in several ways, and what
-a text means may depend on the reader: a timestamp without a zone is one of the session's zone to delta-spark
-(``spark.databricks.delta.write.utcTimestampPartitionValues`` = false writes them). Rewritten files keep the text, so no
-two texts ever become one. An empty string is null (protocol: Partition Value Serialization).
+Files are in one partition here only if their stored text is the same. Writers spell one value in several ways, and the
+meaning of a text may depend on the reader: delta-spark reads a timestamp without a zone in the session's zone
+(``spark.databricks.delta.write.utcTimestampPartitionValues`` = false writes such timestamps). Rewritten files keep the
+text, so two texts are never merged into one. An empty string is null (protocol: Partition Value Serialization).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGER = re.compile(r"[+-]?\d+")
 _YEAR = re.compile(r"[+-]?\d{4,6}(?=-)")
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
-# The Gregorian calendar repeats after 400 years. Spark's years reach beyond Python's.
+# The Gregorian calendar repeats every 400 years. Spark's range of years exceeds Python's.
 _CYCLE = timedelta(days=146_097)
-# Python's own context has 28 digits, a DECIMAL up to 38.
+# Python's default context has 28 digits, a DECIMAL up to 38.
 _EXACT = Context(prec=76)
 
 
@@ -69,8 +69,8 @@ def partition_columns(metadata: Metadata) -> tuple[PartitionColumn, ...]:
 
 
 def is_local_time(raw: str | None, type: pa.DataType) -> bool:
-    """Whether a value is a timestamp without a zone in a column whose values are instants: which one it is, the session
-    of each reader says. Raises DamagedTableError: ``raw`` is not a value of ``type``.
+    """Whether a value is a timestamp without a zone in a column of instants, so that the instant depends on the
+    session of each reader. Raises DamagedTableError if ``raw`` is not a value of ``type``.
     """
     if not (raw and pt.is_timestamp(type) and type.tz is not None):
         return False
@@ -79,8 +79,8 @@ def is_local_time(raw: str | None, type: pa.DataType) -> bool:
 
 
 def constant(raw: str | None, type: pa.DataType) -> Any:
-    """The value as ``SourceFile.constants`` wants it; see :func:`is_local_time` for one that is taken as UTC here.
-    Raises DamagedTableError: ``raw`` is not a value of ``type``.
+    """The value in the form of ``SourceFile.constants``. Local times, see :func:`is_local_time`, are taken as UTC.
+    Raises DamagedTableError if ``raw`` is not a value of ``type``.
     """
     value = _parse(raw, type)
     if isinstance(value, bytes):
@@ -93,14 +93,14 @@ def constant(raw: str | None, type: pa.DataType) -> Any:
 def constants(
     partition_values: Mapping[str, str | None] | Iterable[tuple[str, str | None]], columns: Iterable[PartitionColumn]
 ) -> dict[str, Any]:
-    """Constants of one file by the column's logical name; a value that the file does not name is null."""
+    """Constants of one file by logical column name; a value that the file does not name is null."""
     values = dict(partition_values)
     return {column.name: _of(column, values.get(column.key), constant) for column in columns}
 
 
 def partition_names(partition_values: pa.ChunkedArray, columns: tuple[PartitionColumn, ...]) -> pa.ChunkedArray:
-    """``model.partition_name`` of each file by the text that is stored, as dictionary<int32, string>: work per distinct
-    text, not per file. A value that a file does not name is null.
+    """``model.partition_name`` of each file, made from the stored text, as dictionary<int32, string>. The work is per
+    distinct text, not per file. A value that a file does not name is null.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def partition_names(partition_values: pa.ChunkedArray, columns: tuple[PartitionC
 
 
 def _encode(partition_values: pa.ChunkedArray, column: PartitionColumn) -> tuple[Any, list[str | None]]:
-    """A code per file and the stored text of each code."""
+    """A code per file, and the stored text of each code."""
     chunks = [_values(chunk, column.key) for chunk in partition_values.chunks]
     encoded = pa.chunked_array(chunks, pa.string()).dictionary_encode(null_encoding="encode")
     texts: list[str | None] = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
@@ -140,7 +140,7 @@ def _encode(partition_values: pa.ChunkedArray, column: PartitionColumn) -> tuple
 def _values(values: pa.MapArray, key: str) -> pa.Array:
     """The raw value of one key per row."""
     rows, keys = len(values), values.keys
-    # Almost always every file spells the same keys in the same order: then a value is found by its position.
+    # Nearly always, all files have the same keys in the same order. Values are then found by position.
     width = len(keys) // rows if rows else 0
     if values.null_count == 0 and width and _uniform(values, width):
         names = keys.slice(0, width).to_pylist()
@@ -201,7 +201,7 @@ def _parse_typed(raw: str, type: pa.DataType) -> Any:
     if pt.is_timestamp(type):
         text, cycles = _in_pythons_years(raw)
         moment = datetime.fromisoformat(text)
-        # See is_local_time. A reader without a session takes UTC for its zone.
+        # See is_local_time. Without a session, the zone is UTC.
         aware = moment if moment.tzinfo and type.tz is not None else moment.replace(tzinfo=UTC)
         micros: int = (aware - _EPOCH + cycles * _CYCLE) // timedelta(microseconds=1)
         return micros if -(1 << 63) <= micros < 1 << 63 else _fail()
@@ -209,7 +209,7 @@ def _parse_typed(raw: str, type: pa.DataType) -> Any:
 
 
 def _in_pythons_years(raw: str) -> tuple[str, int]:
-    """A date or timestamp moved by whole cycles of the calendar to a year from 2000 to 2399, and how many."""
+    """A date or timestamp, moved by whole calendar cycles into the years 2000 to 2399, and the number of cycles."""
     match = _YEAR.match(raw) or _fail()
     year = int(match[0])
     cycles = (year - 2000) // 400
@@ -225,7 +225,7 @@ def _decimal(raw: str, type: pa.DataType) -> Decimal:
 
 
 def _float_text(value: Any) -> str:
-    """Shortest digits that read back as the same number, special values as Java spells them."""
+    """The shortest digits that read back as the same number; special values as Java spells them."""
     if np.isnan(value):
         return "NaN"
     if np.isinf(value):

@@ -1,8 +1,8 @@
 """Row ids and row commit versions: what a rewrite must do so that each row keeps its own (protocol: Row Tracking).
 
-A row's id is stored in its file, or else follows from the file's ``baseRowId`` and the row's position; the version that
-changed it last is stored, or else the file's ``defaultRowCommitVersion``. A rewrite moves rows, so it stores both. The
-new file's own base and default are fresh all the same: they are for rows that store none.
+A row's id is stored in its file, or else follows from the file's ``baseRowId`` and the row's position. The version that
+last changed the row is stored too, or else is the file's ``defaultRowCommitVersion``. A rewrite moves rows, so it
+stores both. Even so, the new file gets a fresh base and default, for rows that store none.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ __all__ = ["DOMAIN", "PRESERVED", "StoredColumns", "assigns_row_ids", "numbered"
 
 DOMAIN: Final = "delta.rowTracking"
 PRESERVED: Final = {"delta.rowTracking.preserved": "true"}
-"""Tags of a commitInfo whose commit left every row its id."""
+"""Tags in the commitInfo of a commit that kept the id of every row."""
 
 _FEATURE: Final = "rowTracking"
 _ENABLED: Final = "delta.enableRowTracking"
 _SUSPENDED: Final = "delta.rowTrackingSuspended"
 _ROW_ID: Final = "delta.rowTracking.materializedRowIdColumnName"
 _COMMIT_VERSION: Final = "delta.rowTracking.materializedRowCommitVersionColumnName"
-# Under IcebergCompatV3 these columns have the ids that Iceberg reserves for them; elsewhere they have none.
+# Under IcebergCompatV3, these columns have the field ids that Iceberg reserves for them; otherwise they have none.
 _ICEBERG_IDS: Final = (2147483540, 2147483539)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredColumns:
-    """Names in data files of the two columns, and their field ids where they have any."""
+    """Names of the two columns in data files, and their field ids if they have any."""
 
     row_id: str
     commit_version: str
@@ -41,12 +41,12 @@ class StoredColumns:
 
 
 def assigns_row_ids(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether new files need a base row id, be their rows tracked or not yet."""
+    """Whether new files need a base row id, even if row tracking is not enabled yet."""
     return _FEATURE in protocol.features("writer") and not _is_true(metadata, _SUSPENDED)
 
 
 def stored_columns(protocol: Protocol, metadata: Metadata) -> StoredColumns | None:
-    """What a rewrite must store; ``None`` where rows are not tracked.
+    """The columns that a rewrite must store; ``None`` if rows are not tracked.
 
     Raises
     ------
@@ -64,11 +64,11 @@ def stored_columns(protocol: Protocol, metadata: Metadata) -> StoredColumns | No
 def numbered(adds: Sequence[Action], configuration: str | None, version: int) -> list[Action]:
     """New files with row ids of their own, followed by the domain metadata that records them as taken.
 
-    ``configuration``: that of DOMAIN at the version before ``version``, which is the one that commits the files.
+    ``version`` commits the files. ``configuration``: that of DOMAIN at the version before.
 
     Raises
     ------
-    DamagedTableError : the high-water mark can't be read, or a file does not say how many rows it has.
+    DamagedTableError : the high-water mark can't be read, or the statistics of a file have no ``numRecords``.
     """
     mark = _high_water_mark(configuration)
     made: list[Action] = []
@@ -86,7 +86,7 @@ def numbered(adds: Sequence[Action], configuration: str | None, version: int) ->
 
 
 def _high_water_mark(configuration: str | None) -> int:
-    """The highest row id ever given out, -1 before the first."""
+    """The highest row id assigned so far; -1 before the first."""
     if configuration is None:
         return -1
     try:

@@ -1,7 +1,7 @@
-"""The table's schema as Arrow: under the names users see, and as data files hold it.
+"""The table's schema as Arrow: under the names that users see, and as data files hold it.
 
-A Delta schema is JSON in the log (protocol: Schema Serialization Format), so nothing about it is taken for granted:
-what breaks the format is reported as damage, and what newer formats may have added is refused.
+A Delta schema is JSON in the log (protocol: Schema Serialization Format), so nothing about it is taken for granted.
+Violations of the format are reported as damage. Types that newer formats may have added are refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FIELD_ID: Final = b"PARQUET:field_id"
 _KIND: Final = b"dvm:delta"
 _COMMENT: Final = b"comment"
 
-# How many types may be nested in each other. Spark's own limits are far lower; Python's stack is not far above.
+# Maximum nesting of types. Spark's own limits are far lower; the limit of Python's stack is not far above.
 _MAX_DEPTH: Final = 100
 
 _PRIMITIVES: Final[dict[str, pa.DataType]] = {
@@ -70,7 +70,7 @@ def column_mapping_mode(metadata: Metadata) -> str:
 
     Raises
     ------
-    RefusedError : the table names a mode that is none of them.
+    RefusedError : the table has an unknown mode.
     """
     mode = metadata.configuration.get("delta.columnMapping.mode", "none").lower()
     if mode not in {"none", "name", "id"}:
@@ -82,13 +82,13 @@ def arrow_schema(metadata: Metadata) -> pa.Schema:
     """The schema under logical names, partition columns included, in the table's order; void columns are ``null``.
 
     Under column mapping every field, nested ones too, carries its physical name as ``dvm:source`` and its id as
-    ``PARQUET:field_id``; elements, keys and values do so where the table gives them ids (IcebergCompat). What people
-    say about a column is there as ``comment``, and a CHAR or VARCHAR as ``model.LIMITED``.
+    ``PARQUET:field_id``; elements, keys and values do so if the table gives them ids (IcebergCompat). A column's
+    comment is in ``comment``, and its CHAR or VARCHAR type in ``model.LIMITED``.
 
     Raises
     ------
-    DamagedTableError : the schema is not one, or lacks a partition column.
-    RefusedError : a type that we don't know.
+    DamagedTableError : the schema is malformed, or lacks a partition column.
+    RefusedError : the schema has a type that we don't know.
     """
     schema = _convert(metadata.schema_string, column_mapping_mode(metadata) != "none", False)
     for name in metadata.partition_columns:
@@ -98,10 +98,11 @@ def arrow_schema(metadata: Metadata) -> pa.Schema:
 
 
 def physical_schema(metadata: Metadata, *, partitions: bool = False) -> pa.Schema:
-    """What a data file holds: physical names and field ids, no void columns; ``partitions``: partition columns too.
+    """The schema of a data file: physical names and field ids, no void columns; with ``partitions``, also the partition
+    columns.
 
     Everything but map keys is nullable, as in the files that Spark writes: NOT NULL is a rule of the log, and a rewrite
-    copies what a file holds even where that breaks it.
+    copies the rows of a file even if they break it.
 
     Raises
     ------
@@ -125,13 +126,13 @@ def partition_physical_names(metadata: Metadata) -> dict[str, str]:
 
 
 def delta_kind(field: pa.Field) -> str | None:
-    """``variant``, ``udt`` or ``collated`` for a field whose Arrow type hides that it is one of these."""
+    """``variant``, ``udt`` or ``collated`` for a field of such a type, which its Arrow type does not show."""
     kind = (field.metadata or {}).get(_KIND)
     return None if kind is None else kind.decode()
 
 
 def is_void(type: pa.DataType) -> bool:
-    """Whether Parquet has no place for it: void, and lists, maps and structs with nothing else in them."""
+    """Whether Parquet cannot store the type: void, lists and structs of nothing else, maps with a void key or value."""
     if pa.types.is_struct(type):
         return all(is_void(field.type) for field in type)
     if pa.types.is_list(type):
@@ -180,13 +181,13 @@ class _Arrow:
             metadata[_COMMENT] = comment.encode(errors="replace")
         if limited:
             metadata[LIMITED] = limited.encode(errors="replace")
-        # Arrow knows no null type without nulls.
+        # Arrow's null type must be nullable.
         return pa.field(name, self.type, nullable=nullable or pa.types.is_null(self.type), metadata=metadata or None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Mapping:
-    """How files know a field; ``nested_ids`` are those of the elements, keys and values in it, by their path."""
+    """A field's name and id in data files. ``nested_ids``: ids of the elements, keys and values in it, by path."""
 
     name: str
     id: int | None = None
@@ -205,7 +206,7 @@ def _mapping(metadata: dict[str, Any], column: str) -> _Mapping:
 
 @dataclass(frozen=True, slots=True)
 class _Inside:
-    """Where a type sits: ``column`` for messages, ``path`` to find its id in the ``ids`` of the nearest field above."""
+    """The place of a type: ``column`` for messages, ``path`` for its id in the ``ids`` of the nearest field above."""
 
     column: str
     ids: Mapping[str, Any]
@@ -229,7 +230,7 @@ class _Converter:
         if not isinstance(fields, list):
             raise _damaged(column, "a struct without a list of fields")
         converted = [self.field(item, column, depth) for item in fields]
-        # Logical and physical names live apart: after a rename one field may be called what another one is stored as.
+        # Logical and physical names are separate: after a rename, one field's name may be the physical name of another.
         for names in (Counter(found.name for found in converted), Counter(map(physical_name, converted))):
             name, count = max(names.items(), key=itemgetter(1), default=("", 0))
             if count > 1:
@@ -283,7 +284,7 @@ class _Converter:
                 raise RefusedError(f"column {inside.column} has the unknown type {kind!r}")
 
     def part(self, name: str, body: Any, nullable: Any, inside: _Inside) -> pa.Field:
-        """Element, key or value, under the names that Parquet prescribes for them."""
+        """An element, key or value, under the name that Parquet prescribes for it."""
         here = inside.below(name)
         if nullable is None:
             nullable = True

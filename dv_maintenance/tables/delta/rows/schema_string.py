@@ -30,11 +30,12 @@ _PRIMITIVES: Final[dict[pa.DataType, str]] = {
 
 
 def schema_string(schema: pa.Schema, *, mapped: bool = False) -> tuple[str, int]:
-    """The JSON, and the largest column id in it (0 unless ``mapped``: then each field gets an id and a physical name).
+    """The JSON, and the largest column id in it. With ``mapped``, each field gets an id and a physical name; otherwise
+    the largest id is 0.
 
     Raises
     ------
-    UsageError : a type that Delta does not have.
+    UsageError : the schema has a type that Delta does not have.
     """
     ids = count(1)
     body = {"type": "struct", "fields": [_field(field, ids if mapped else None) for field in schema]}

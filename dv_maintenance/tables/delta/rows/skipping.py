@@ -1,10 +1,9 @@
-"""Which live files may hold a row that fulfils a condition: decided from partition values and statistics.
+"""Decide which live files may hold a row that satisfies a condition, from partition values and statistics.
 
-Statistics are written by many tools, and only so much can be relied on (protocol: Per-file Statistics). A bound is
-outside of every value at best: strings are cut off, timestamps are cut to milliseconds, floats were perhaps written
-with the digits of a narrower type, deleted rows may have been the ones that reached it. A maximum of floats says
-nothing about NaN, which Parquet's own statistics pass over and Spark takes for the greatest number. What is missing, or
-not of its column's type, is unknown.
+Many tools write statistics, so only a few facts can be relied on (protocol: Per-file Statistics). A bound need not be
+exact: strings are cut off, timestamps are cut to milliseconds, floats may have the digits of a narrower type, and the
+rows that reached the bound may be deleted. A maximum of floats says nothing about NaN: Parquet's own statistics ignore
+NaN, and Spark treats it as the greatest number. A bound that is missing, or not of its column's type, is unknown.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ if TYPE_CHECKING:
 __all__ = ["StatsColumn", "may_match", "parsed", "partition_bounds", "stats_bounds"]
 
 _UNBOUNDED: Final = Bounds()
-_BATCH: Final = 65_536  # statistics that are Python objects at a time
+_BATCH: Final = 65_536  # statistics that are Python objects at the same time
 # Half of what a float32 may be off by, and more than any shortest text of one is.
 _FLOAT_SLACK: Final = 2.0**-23
 _MILLISECOND: Final = 1000
-# The character that writers append to a truncated maximum. Not every character sorts before the old one.
+# The character that older writers append to a truncated maximum. Some characters sort after it.
 _OLD_TIE_BREAKER: Final = "\ufffd"
 _SURROGATES: Final = range(0xD800, 0xE000)
 
 
 def may_match(storage: Storage, snapshot: DeltaSnapshot, predicate: Predicate) -> pa.BooleanArray:
-    """One value per row of ``snapshot.files``: ``False`` where no live row of the file fulfils ``predicate``.
+    """One value per row of ``snapshot.files``: ``False`` if no live row of the file satisfies ``predicate``.
 
-    Partition values are looked at first; statistics are read only if other columns are asked about and a file is left.
+    Partition values are tested first. Statistics are read only if the predicate has other columns and files are left.
 
     Raises
     ------
@@ -61,7 +60,7 @@ def may_match(storage: Storage, snapshot: DeltaSnapshot, predicate: Predicate) -
     codes, by_partition = _partition_bounds(snapshot, wanted)
     possible = [may_be_true(bound, _lookup(known)) for known in by_partition]
     kept = np.array(possible, np.bool_)[codes]
-    # A file that is live twice has other statistics with each of its DVs: a path does not identify them.
+    # A file that is live twice has statistics for each of its DVs, so its path does not identify them.
     if stored and kept.any() and not snapshot.duplicate_paths:
         left = np.flatnonzero(kept)
         for row, text in zip(left.tolist(), _statistics(storage, snapshot, left), strict=True):
@@ -79,7 +78,7 @@ def _lookup(known: Mapping[Column, Bounds]) -> Callable[[Column], Bounds]:
 
 
 def _partition_bounds(snapshot: DeltaSnapshot, wanted: list[Column]) -> tuple[Any, list[dict[Column, Bounds]]]:
-    """A code per file, and for each code what its partition says about the wanted columns."""
+    """A code per file, and for each code the bounds that its partition gives for the wanted columns."""
     columns = [column for column in partition_columns(snapshot.metadata) if (column.name,) in wanted]
     files = snapshot.files
     if not columns or not files.num_rows:
@@ -98,7 +97,7 @@ def _partition_bounds(snapshot: DeltaSnapshot, wanted: list[Column]) -> tuple[An
 
 
 def partition_bounds(raw: str | None, type_: pa.DataType) -> Bounds:
-    """Of a partition value as the log has it. Raises DamagedTableError: it is none of the type."""
+    """Bounds from a raw partition value. Raises DamagedTableError if ``raw`` is not a value of the type."""
     if is_local_time(raw, type_):
         return Bounds(nulls=False)
     value = constant(raw, type_)
@@ -120,7 +119,7 @@ def partition_bounds(raw: str | None, type_: pa.DataType) -> Bounds:
 
 @dataclass(frozen=True, slots=True)
 class StatsColumn:
-    """A column that statistics may speak of: ``column`` by logical names, ``path`` by the names they use."""
+    """A column that may have statistics: ``column`` in logical names, ``path`` in the names that statistics use."""
 
     column: Column
     path: tuple[str, ...]
@@ -137,10 +136,10 @@ class StatsColumn:
 
 
 def stats_bounds(stats: Mapping[str, Any], column: StatsColumn) -> Bounds:
-    """What the parsed ``stats`` of an ``add`` say about a column of the file's live rows.
+    """The bounds of a column in the file's live rows, from the parsed ``stats`` of an ``add``.
 
-    ``nullCount`` counts rows that have been deleted since, too; so only none and all of them mean something, which
-    holds with tight and with wide bounds (protocol: Per-file Statistics).
+    ``nullCount`` includes rows that were deleted later, so it is conclusive only if no row or every row is null. That
+    holds for tight and for wide bounds (protocol: Per-file Statistics).
     """
     rows, nulls = stats.get("numRecords"), _at(stats.get("nullCount"), column.path)
     counted = type(nulls) is int
@@ -163,7 +162,7 @@ def _statistics(storage: Storage, snapshot: DeltaSnapshot, rows: Any) -> Iterato
 
 
 def parsed(text: str | None) -> Mapping[str, Any]:
-    """Statistics as an ``add`` has them; what is none of that is empty."""
+    """The parsed statistics of an ``add``; empty if they are missing or malformed."""
     try:
         stats = orjson.loads(text or "null")
     except orjson.JSONDecodeError:
@@ -178,7 +177,8 @@ def _at(tree: Any, path: tuple[str, ...]) -> Any:
 
 
 def _bound(value: Any, type_: pa.DataType, side: int) -> Any:
-    """A bound as values compare (``predicate.comparable``), not inside of what it bounds; ``None`` if it is none.
+    """A bound in comparable form (``predicate.comparable``), at or outside the values that it bounds; ``None`` if the
+    value is not usable.
 
     ``side``: -1 for a minimum, +1 for a maximum.
     """
@@ -196,7 +196,7 @@ def _bound(value: Any, type_: pa.DataType, side: int) -> Any:
         if types.is_timestamp(type_):
             return comparable(datetime.fromisoformat(value), type_) + side * _MILLISECOND
     except (TypeError, ValueError, OverflowError, InvalidOperation):
-        # Years that Python has no dates for, NaN and infinities, a zone where none belongs: no bound.
+        # Years beyond Python's dates, NaN and infinities, or a zone where none belongs: not a bound.
         return None
     return None
 
@@ -208,7 +208,7 @@ def _number(value: Any, type_: pa.DataType, side: int) -> Any:
         return comparable(value, type_)
     if type(value) is not float:
         return None
-    # JSON numbers with a fraction have gone through a double here, and perhaps through a float before.
+    # JSON numbers with a fraction were parsed to a double here, and were perhaps written from a float32.
     outside = value + side * abs(value) * _FLOAT_SLACK
     return comparable(Decimal(outside) if types.is_decimal(type_) else outside, type_)
 

@@ -1,8 +1,8 @@
 """Statistics of data files: which columns the table wants them for, and their JSON in the log.
 
-The protocol (Per-file Statistics) leaves much open; where it does, this writes what Spark writes, because Spark's data
-skipping is what reads it. Every bound is safe, if not always tight: a minimum is never above, a maximum never below any
-value of the file.
+The protocol (Per-file Statistics) leaves much open. In those cases this writes what Spark writes, because Spark's data
+skipping reads it. Every bound is safe, if not always tight: a minimum is never above, a maximum never below any value
+of the file.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ _UNICODE_MAX: Final = "\U0010ffff"
 
 
 def stats_columns(metadata: Metadata) -> tuple[tuple[str, ...], ...]:
-    """The leaf columns of a file to collect statistics of, as paths of physical names, in the table's order.
+    """The leaf columns of a file to collect statistics for, as paths of physical names, in the table's order.
 
-    Those that ``delta.dataSkippingStatsColumns`` names (a struct stands for all its leaves), else the first
-    ``delta.dataSkippingNumIndexedCols`` leaves that are not partition columns. A list, a map or a variant counts as one
-    leaf. Void columns count too, but no file holds them: they are left out here.
+    These are the columns that ``delta.dataSkippingStatsColumns`` names (a struct stands for all its leaves), or else
+    the first ``delta.dataSkippingNumIndexedCols`` leaves that are not partition columns. A list, a map or a variant
+    counts as one leaf. Void columns count too, but no file holds them, so they are left out here.
 
     Raises
     ------
-    DamagedTableError : a property that can't be understood; what ``arrow_schema`` raises.
+    DamagedTableError : a property is invalid; and as ``arrow_schema``.
     """
     return tuple(leaf.source for leaf in _leaves_wanted(metadata) if leaf.source)
 
 
 def stats_json(output: OutputFile, metadata: Metadata, *, tight: bool = True) -> str:
-    """The ``stats`` of the file's ``add`` action. Not ``tight``: rows are deleted that the bounds count in.
+    """The ``stats`` of the file's ``add`` action. Not ``tight``: the bounds include rows that are deleted.
 
-    Bounds are left out where there are none, and where JSON or the calendar can't express them (not a number, infinite,
-    beyond year 9999). Timestamps have milliseconds: minima are cut off, maxima rounded up, since not every reader
-    allows for what is cut off.
+    Bounds are left out if there are none, or if JSON or the calendar can't express them (not a number, infinite, beyond
+    year 9999). Timestamps have milliseconds: minima are cut off, maxima rounded up, since not every reader allows for
+    the lost digits.
 
     Raises
     ------
@@ -93,8 +93,11 @@ def stats_json(output: OutputFile, metadata: Metadata, *, tight: bool = True) ->
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """``path`` of physical names; ``source``: the leaf of a file whose nulls and bounds are those of the column, empty
-    if there is none; ``bounded``: Spark keeps minima and maxima of such a column.
+    """A leaf column.
+
+    path : physical names.
+    source : the leaf of a file with the column's nulls and bounds; empty if there is none.
+    bounded : whether Spark keeps minima and maxima of such a column.
     """
 
     path: tuple[str, ...]
@@ -132,7 +135,7 @@ def _source(path: tuple[str, ...], type: pa.DataType, kind: str | None) -> tuple
 
 
 def _named_leaves(fields: Iterable[pa.Field], names: list[list[str]], parent: tuple[str, ...]) -> Iterator[_Leaf]:
-    """Leaves below the named columns. Names that are not in the schema name nothing; case does not matter."""
+    """Leaves below the named columns. Names that are not in the schema are ignored; case does not matter."""
     for field in fields:
         rests = [name[1:] for name in names if name[0] == field.name.lower()]
         if rests and not any(rests):
@@ -142,7 +145,7 @@ def _named_leaves(fields: Iterable[pa.Field], names: list[list[str]], parent: tu
 
 
 def _has_bounds(type: pa.DataType) -> bool:
-    # Spark keeps none for booleans.
+    # Spark keeps no bounds for booleans.
     return bool(
         pa.types.is_integer(type)
         or pa.types.is_floating(type)
@@ -153,7 +156,7 @@ def _has_bounds(type: pa.DataType) -> bool:
     )
 
 
-# One part of a dotted name and what separates it from the next; inside quotes a backtick is doubled.
+# One part of a dotted name and the separator after it; inside quotes, a backtick is doubled.
 _NAME_PART: Final = re.compile(r"(?:\s*`((?:[^`]|``)*)`\s*|([^`.,]*))(\.|,|$)")
 
 
@@ -178,7 +181,7 @@ def _number(metadata: Metadata, key: str, default: int, *, at_least: int) -> int
     if text is None:
         return default
     if not re.fullmatch(r"-?\d{1,9}", text) or int(text) < at_least:
-        raise DamagedTableError(f"the property {key} is not a number from {at_least} up: {text!r}")
+        raise DamagedTableError(f"the property {key} is not an integer of at least {at_least}: {text!r}")
     return int(text)
 
 
@@ -188,7 +191,7 @@ _Bound = Callable[[Any], Any]
 
 
 def _bounds(leaf: _Leaf, prefix: int) -> tuple[_Bound, _Bound]:
-    """How to write a minimum and a maximum; ``None`` where either can't be written."""
+    """Converters of a minimum and a maximum to JSON; they return ``None`` for a value that can't be written."""
     if not leaf.bounded:
         return _nothing, _nothing
     if pa.types.is_string(leaf.type):
@@ -214,7 +217,7 @@ def _same(value: Any) -> Any:
 
 
 def lower_string(value: str, prefix: int) -> str | None:
-    """At most ``prefix`` characters that sort before or with ``value``; ``None`` for a prefix of no characters.
+    """At most ``prefix`` characters that do not sort after ``value``; ``None`` for a prefix of no characters.
 
     >>> lower_string("pineapple", 4)
     'pine'
@@ -261,14 +264,15 @@ def _date(days: int) -> str | None:
 
 
 def _decimal(value: str) -> orjson.Fragment | None:
-    # As a number with all its digits, which no float has room for.
+    # As a JSON number with all digits: a float could lose some.
     number = Decimal(value)
     return orjson.Fragment(format(number, "f")) if number.is_finite() else None
 
 
 def _float(value: float) -> float | None:
-    # All digits of a float32, though fewer would read back as the same: a column that was widened to double since reads
-    # them as a double. Parquet stores a minimum of zero as -0.0, which MIN(x) answered from statistics would show.
+    # All digits of a float32, though fewer would read back as the same float32: if the column is later widened to
+    # double, they are read as a double. Parquet stores a minimum of zero as -0.0, and MIN(x) answered from statistics
+    # would show that.
     return value + 0.0 if math.isfinite(value) else None
 
 

@@ -1,4 +1,4 @@
-"""Work for an engine: which files to read, minus which rows, and where rewritten ones go."""
+"""Work for an engine: the files to read, the rows to leave out, and the folders for rewritten files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ _SOURCE_COLUMNS: Final = ["path", "partition", "size", "physical_rows", "dv_id",
 _ROW_COLUMNS: Final = ["base_row_id", "default_row_commit_version"]
 _BATCH: Final = 65_536  # rows that are Python objects at a time
 
-# Spark's default is for sources that don't show another one. zstd takes a third fewer bytes for a fifth more CPU.
+# Spark's default, if neither the table nor the caller names a codec. zstd takes a third fewer bytes for a fifth more
+# CPU.
 _CODEC: Final = "delta.parquet.compression.codec"
 _DEFAULT_CODEC: Final = "snappy"
 # Spark's names for codecs, as Arrow calls them.
@@ -68,12 +69,12 @@ _PREFIX_ALPHABET: Final = string.ascii_lowercase + string.digits
 
 def scan_tasks(storage: Storage, snapshot: DeltaSnapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
     """One task per live file, in the order of ``snapshot.files``, with partition values as constants. ``columns`` may
-    name ``rows.row_id_name`` where rows are tracked.
+    include ``rows.row_id_name`` if rows are tracked.
 
     Raises
     ------
-    UsageError : a column that the table does not have, or one named twice.
-    DamagedTableError : rows are tracked, but the log does not say where the ids of a file begin.
+    UsageError : the table does not have a column, or a column is named twice.
+    DamagedTableError : rows are tracked, but a file has no ``baseRowId`` or ``defaultRowCommitVersion``.
     """
     schema = _selected(snapshot, columns)
     partitions = tuple(column for column in partition_columns(snapshot.metadata) if column.name in schema.names)
@@ -86,7 +87,7 @@ def scan_tasks(storage: Storage, snapshot: DeltaSnapshot, columns: Sequence[str]
 
 
 def stored_sources(storage: Storage, snapshot: DeltaSnapshot) -> Iterator[SourceFile]:
-    """Every live file with its DV, in the order of ``snapshot.files``, whatever its rows are. Raises
+    """Every live file with its DV, in the order of ``snapshot.files``, without constants. Raises
     DamagedDeletionVectorError.
     """
     return (source for _, source in _sources(storage, snapshot.files, ()))
@@ -99,14 +100,14 @@ def rewrite_tasks(
     target_bytes: int,
     wanted_compression: str | None = None,
 ) -> list[RewriteTask]:
-    """One task per bin, under its id. ``wanted_compression``: of new files, unless the table's property names another
-    one.
+    """One task per bin, under its id. ``wanted_compression``: the codec of new files, unless the table's property names
+    another one.
 
     Raises
     ------
-    UsageError : a bin names a file that is not live in the snapshot, or in another partition, or one twice.
-    RefusedError : the table asks for a compression that we can't write, or the folder of a partition is a link.
-    DamagedTableError : rows are tracked, but the log does not say where the ids of a file begin.
+    UsageError : a bin names a file that is not live in the snapshot or is in another partition, or names a file twice.
+    RefusedError : the table requires a compression that we can't write, or the folder of a partition is a link.
+    DamagedTableError : rows are tracked, but a file has no ``baseRowId`` or ``defaultRowCommitVersion``.
     """
     metadata = snapshot.metadata
     schema, match_by = file_schema(snapshot.protocol, metadata), _match_by(metadata)
@@ -135,10 +136,10 @@ def _output_uri(storage: Storage, folder: str) -> str:
 
 
 def output_folder(snapshot: DeltaSnapshot, bin: RewriteBin) -> str:
-    """Where new files of a bin go: a decoded path relative to the table, ``""`` for its root.
+    """The folder for new files of a bin: a decoded path relative to the table, ``""`` for its root.
 
-    ``column=value`` folders, as Hive names them. Where Spark uses a random folder instead, because the table maps
-    columns or spreads its keys, so do we: two characters, the same for the same bin of the same version.
+    Folders are called ``column=value``, as in Hive. If the table maps columns or spreads its object keys, Spark uses
+    random folders, and so do we: two characters, the same for the same bin of the same version.
     """
     metadata = snapshot.metadata
     spread = metadata.configuration.get("delta.randomizeFilePrefixes", "").lower() == "true"
@@ -149,9 +150,9 @@ def output_folder(snapshot: DeltaSnapshot, bin: RewriteBin) -> str:
 
 
 def log_path(storage: Storage, uri: str) -> str:
-    """How an ``add`` action spells the path of a new file: relative to the table and percent-encoded.
+    """The path of a new file as an ``add`` action spells it: relative to the table and percent-encoded.
 
-    ``uri`` is absolute and percent-encoded, and stays so outside of the table.
+    ``uri`` is absolute and percent-encoded, and stays so for a file outside the table.
     """
     return storage.uri_of(storage.path_of_uri(uri)).removeprefix(f"{storage.uri}/")
 
@@ -161,7 +162,7 @@ def _match_by(metadata: Metadata) -> str:
 
 
 def compression(metadata: Metadata, wanted: str | None = None) -> str:
-    """Of new files: the table's property, else ``wanted``, else the default. Raises RefusedError."""
+    """The codec of new files: the table's property, else ``wanted``, else the default. Raises RefusedError."""
     codec = metadata.configuration.get(_CODEC, wanted or _DEFAULT_CODEC)
     if codec.lower() not in _CODECS:
         raise RefusedError(
@@ -199,10 +200,10 @@ def _sources(
     partitions: tuple[PartitionColumn, ...],
     tracked: StoredColumns | None = None,
 ) -> Iterator[tuple[str, SourceFile]]:
-    """The name of its partition and the source for each file of the table ``files``.
+    """For each file of the table ``files``, the name of its partition and its source.
 
     partitions : partition columns, which become constants.
-    tracked : with row tracking, the columns that get ids and versions if a file does not store them.
+    tracked : with row tracking, the columns to fill with ids and versions if a file does not store them.
     """
     constants_of: dict[str, dict[str, Any]] = {}
     columns = _SOURCE_COLUMNS if tracked is None else [*_SOURCE_COLUMNS, *_ROW_COLUMNS]
@@ -234,12 +235,12 @@ def _row_defaults(row: Mapping[str, Any], tracked: StoredColumns) -> dict[str, R
 
 
 def descriptor(dv: Mapping[str, Any]) -> DvDescriptor:
-    """Of a value of the column ``dv`` of ``Snapshot.files``."""
+    """The descriptor for a value of the column ``dv`` of ``Snapshot.files``."""
     return DvDescriptor(dv["storage_type"], dv["path_or_inline"], dv["offset"], dv["size"], dv["cardinality"])
 
 
 def dv_ref(storage: Storage, descriptor: DvDescriptor) -> DvRef:
-    """Where the DV is. Raises DamagedDeletionVectorError."""
+    """A reference to the stored DV. Raises DamagedDeletionVectorError."""
     ref = DvRef("delta", descriptor.cardinality, descriptor.size_in_bytes)
     match descriptor.storage_type:
         case "i":
@@ -261,7 +262,7 @@ def _live_inputs(
     chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths))
     protocol, metadata = snapshot.protocol, snapshot.metadata
     partitions = partition_columns(metadata) if stores_partitions(protocol) else ()
-    # As constants of the file's own columns, which have physical names.
+    # They become constants of columns in the file, which have physical names.
     partitions = tuple(replace(column, name=column.key) for column in partitions)
     sources = _sources(storage, chosen, partitions, stored_columns(protocol, metadata))
     return {source.key: (partition, source) for partition, source in sources}

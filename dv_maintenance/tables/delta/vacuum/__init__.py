@@ -1,1 +1,1 @@
-"""Which files of a Delta table nothing needs any more, and how they are deleted."""
+"""Find the files of a Delta table that nothing needs any more, and delete them."""

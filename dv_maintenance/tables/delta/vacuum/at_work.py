@@ -1,9 +1,10 @@
-"""Which vacuums are running on a table according to its log: a ``VACUUM START`` without a ``VACUUM END``.
+"""Vacuums that are running on a table according to its log: each ``VACUUM START`` without a ``VACUUM END``.
 
-Vacuums of this package commit the START before their last check of what is needed, and the END after their last delete.
-So they can't delete the files of a commit that names files which were not live right before, on two conditions: no
-vacuum is open in the version that the commit follows, and its files were checked after that version was read. Marks do
-not identify their vacuum: an END closes the latest START, which leaves one vacuum too many open, never one too few.
+Vacuums of this package commit the START before their last check of the needed files, and the END after their last
+delete. So a commit may safely name files that were not live right before it, on two conditions: no vacuum is open in
+the version that the commit follows, and the commit's files were checked after that version was read. Marks do not
+identify their vacuum. An END closes the latest START, so at worst one vacuum too many counts as open, never one too
+few.
 """
 
 from __future__ import annotations
@@ -25,15 +26,16 @@ START: Final = "VACUUM START"
 END: Final = "VACUUM END"
 
 _LONGEST: Final = 7 * 86_400_000
-"""Milliseconds after which a vacuum without END counts as dead: no vacuum takes that long."""
+"""Milliseconds after which a vacuum without an END counts as dead: no vacuum takes that long."""
 
 
 @dataclass(frozen=True, slots=True)
 class VacuumMark:
     """A ``VACUUM START`` or, if not ``started``, a ``VACUUM END``.
 
-    cutoff : epoch milliseconds, by the clock of the vacuum; files modified before it may be deleted. Never earlier than
-        the cutoff that the vacuum uses.
+    cutoff : epoch milliseconds, on the vacuum's clock. Files modified before it may be deleted. Never earlier than the
+        cutoff that the vacuum uses.
+    engine : the writer of the mark, as its ``engineInfo`` names it.
     """
 
     version: int
@@ -58,7 +60,7 @@ def marks_of(version: int, info: Mapping[str, Any]) -> tuple[VacuumMark, ...]:
 
 
 def at_work(marks: Iterable[VacuumMark]) -> list[VacuumMark]:
-    """The STARTs among the marks of a stretch of history, oldest first, that none of its ENDs closes."""
+    """The STARTs that no END closes, oldest first. ``marks``: those of a stretch of history, oldest first."""
     found: list[VacuumMark] = []
     for mark in marks:
         if mark.started:

@@ -1,4 +1,4 @@
-"""Which files of a Delta table nothing needs any more: a decision without side effects.
+"""Decide which files of a Delta table nothing needs any more, without side effects.
 
 Input: the files that the log names, a listing of the storage, and a cutoff. Output: the files that may be deleted. A
 file is *kept* if any of these holds, in this order:
@@ -9,15 +9,16 @@ file is *kept* if any of these holds, in this order:
    long job);
 3. the log names a file of the same base name by an absolute path, which may or may not be this file (a symbolic link,
    another mount or endpoint of the same storage);
-4. it is protected: a pinned version, a stream or a clone needs it (see ``protected``);
+4. a pinned version, a stream or a clone needs it, so it is protected (see ``protected``);
 5. it is hidden, foreign or part of another table, see :class:`Scope` and :func:`kind_of`;
-6. it was modified at or after the cutoff: a writer may be about to commit it, or a change feed be about to read it.
+6. it was modified at or after the cutoff: a writer may be about to commit it, or a change feed may be about to read
+   it.
 
-DVs are decided per *file*: one file holds many DVs, and is kept while any of them is needed. A replaced DV leaves the
-tombstone (data path, old DV): the data path is still live, and only the DV file expires.
+DV files are decided as a whole: one file holds many DVs, and is kept while any of them is needed. A replaced DV leaves
+the tombstone (data path, old DV): the data path is still live, and only the DV file expires.
 
-No state of the log names change data (``_change_data``), so only its age protects it, as in the reference
-implementation. A table does not record its shallow clones: their readers need a long enough retention.
+The state of a version never names change data (``_change_data``), so only its age protects it, as in the reference
+implementation. A table does not record its shallow clones: their readers depend on a long enough retention.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ YOUNG = "younger than the retention"
 
 _CHANGE_DATA = "_change_data"
 _LOG = "_delta_log"
-# What writers put into the log, as it is staged on local disk (see ``storage.staged_for``).
+# Files that writers put into the log, under their staging names on local disk (see ``storage.staged_for``).
 _STAGED_LOG = re.compile(rf"{_LOG}/([0-9]{{20}}\.[^/]+|_last_checkpoint|_last_vacuum_info)#[0-9]+")
 _UUID_TEXT = 20  # Z85 characters
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -89,7 +90,7 @@ class Protected:
         return self.names.get(path.rpartition("/")[2]) if found is None and self.names else found
 
     def summary(self, gone: AbstractSet[str] = frozenset()) -> tuple[str, ...]:
-        """Each reason, with its number of files. ``gone``: the paths that no longer exist."""
+        """Each reason with its number of files. ``gone``: protected paths that no longer exist."""
         counts = Counter([*self.paths.values(), *self.names.values()])
         lost = Counter(self.paths[path] for path in gone)
         return tuple(
@@ -108,7 +109,7 @@ class Needed:
     live : named by live logical files.
     recent : named by tombstones inside the retention.
     elsewhere : base names for rule 3.
-    past : named by expired tombstones only, so they belong to this table whatever their names look like.
+    past : named by expired tombstones, so they belong to this table whatever their names look like.
     """
 
     live: AbstractSet[str]
@@ -118,7 +119,7 @@ class Needed:
     protected: Protected = NOTHING_PROTECTED
 
     def reason(self, path: str) -> str | None:
-        """Why a file must be kept whatever its age; ``None`` if it need not."""
+        """Why a file must be kept whatever its age; ``None`` if there is no such reason."""
         if path in self.live:
             return LIVE
         if path in self.recent:
@@ -154,10 +155,10 @@ def needed_files(
 
 
 def paths_of(storage: Storage, raw: pa.Array | pa.ChunkedArray, elsewhere: set[str]) -> set[str]:
-    """Paths in the table that names of a log may mean. Adds the base names of all others to ``elsewhere``.
+    """The paths in the table that names in a log may mean. Base names of files outside the table go to ``elsewhere``.
 
-    Names are URIs, to be decoded once. Some writers forget to encode, so the literal name counts as well: protecting
-    too much leaks a file, protecting too little loses it.
+    Names are URIs, to be decoded once. Some writers forget to encode them, so the literal name counts as well: too much
+    protection leaks a file, too little loses it.
     """
     plain = pc.invert(pc.match_substring_regex(raw, NOT_PLAIN))
     paths = set(raw.filter(plain).to_pylist())
@@ -171,7 +172,7 @@ def paths_of(storage: Storage, raw: pa.Array | pa.ChunkedArray, elsewhere: set[s
 
 
 def path_of(storage: Storage, name: RawName) -> str:
-    """The path that a name in a log means, its dots resolved: relative to the table, or an absolute URI."""
+    """The path that a name in a log means, with dots resolved: relative to the table, or an absolute URI."""
     path = storage.path_of(name)
     return path if "://" in path else posixpath.normpath(path)
 
@@ -188,7 +189,7 @@ def dv_paths(storage: Storage, table: pa.Table, elsewhere: set[str]) -> set[str]
             else "a deletion vector has no pathOrInlineDv",
             table=storage.uri,
         )
-    # DVs share files: each file is decoded once.
+    # DVs share files, so each file name is decoded once.
     packed = pc.unique(names.filter(pc.equal(kinds, strings(["u"])[0]))).to_pylist()
     absolute = pc.unique(names.filter(pc.equal(kinds, strings(["p"])[0])))
     return _dv_files(packed) | paths_of(storage, absolute, elsewhere)
@@ -202,24 +203,24 @@ def _dv_files(names: list[str]) -> set[str]:
         # One long text is decoded an order of magnitude faster than many short ones.
         uuids = z85.decode("".join(bare))
     except DamagedDeletionVectorError:
-        uuids, others = b"", names  # one by one, for an error that names the descriptor
+        uuids, others = b"", names  # decode one by one, so that the error names the descriptor
     digits = uuids.hex()
     files = {_dv_file(digits[at : at + 32]) for at in range(0, len(digits), 32)}
     return files | {posixpath.normpath(DvDescriptor("u", name, None, 0, 0).relative_path()) for name in others}
 
 
 def _dv_file(digits: str) -> str:
-    """``dv_file_path`` of a UUID's digits, without an object for it."""
+    """``dv_file_path`` of a UUID's digits, without a UUID object."""
     return f"deletion_vector_{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}.bin"
 
 
 def kind_of(path: str) -> str | None:
-    """``data``, ``dv``, ``change`` or ``other`` for a file that a Delta writer may have made, ``None`` for a
-    foreign one.
+    """``data``, ``dv``, ``change`` or ``other`` for a file that a Delta writer may have made; ``None`` for a foreign
+    file.
 
-    Writers name data and change files ``*.parquet`` and DV files ``deletion_vector*.bin``; some leave the ending off
-    data files, but all put a UUID into such names. What is staged for one on local disk is of its kind; what is staged
-    for the log is ``other``.
+    Writers name data and change files ``*.parquet`` and DV files ``deletion_vector*.bin``. Some omit the extension of
+    data files, but all put a UUID into such names. A file staged on local disk is of the kind it is staged for, or
+    ``other`` if it is staged for the log.
     """
     if "#" in path:  # seldom
         if _STAGED_LOG.fullmatch(path):
@@ -240,12 +241,15 @@ def kind_of(path: str) -> str | None:
 class Scope:
     """The part of a table's folder that a vacuum looks at.
 
-    Out of scope are names that start with ``.`` or ``_`` (the log, symlink manifests, Bloom filter indexes, whatever
-    other engines keep), except ``_change_data``, folders of partition columns named so, and what killed writers left
-    staged in the table's own log; ``metadata`` where the table is also an Iceberg table; and every folder below that
-    has a ``_delta_log`` of its own, for it is another table.
+    Out of scope are:
 
-    ``partition_columns``: logical and physical names, as folders may be named by either.
+    * names that start with ``.`` or ``_`` (the log, symlink manifests, Bloom filter indexes, files of other engines),
+      except ``_change_data``, folders of partition columns with such names, and files that killed writers left staged
+      in the table's own log;
+    * ``metadata``, if the table is also an Iceberg table;
+    * every subfolder with its own ``_delta_log``, because it is another table.
+
+    ``partition_columns``: logical and physical names, since folders may use either.
     """
 
     def __init__(self, partition_columns: Iterable[str], *, iceberg: bool) -> None:
@@ -255,9 +259,7 @@ class Scope:
         self._folders = {"": True}
 
     def skip(self, path: str, is_dir: bool) -> bool:
-        """For ``Storage.walk``. Also takes note of tables inside this one, so use the answers of :meth:`holds` after
-        the walk.
-        """
+        """For ``Storage.walk``. Also records tables inside this one, so call :meth:`holds` only after the walk."""
         folder, _, name = path.rpartition("/")
         if path == _LOG or folder == _LOG:
             return not (is_dir and path == _LOG) and _STAGED_LOG.fullmatch(path) is None
@@ -275,10 +277,10 @@ class Scope:
         return [path for path in paths if path[name] not in "._"]
 
     def holds(self, path: str) -> bool:
-        """Whether a file is in scope. ``path`` may come from a log: it can point anywhere."""
+        """Whether a file is in scope. ``path`` may come from a log, so it can point anywhere."""
         if "://" in path or path.startswith("/") or "\0" in path or not _is_text(path):
             return False
-        # Dots were resolved, so what leaves the table begins with `..`: a hidden name.
+        # Dots were resolved, so a path that leaves the table begins with `..`, a hidden name.
         return not self.skip(path, False) and self._holds_folder(path.rpartition("/")[0])
 
     def _holds_folder(self, folder: str) -> bool:
@@ -296,7 +298,7 @@ class Scope:
 
 
 def _is_text(path: str) -> bool:
-    """Logs are UTF-8: a name that is not can't be theirs."""
+    """Whether a path is valid UTF-8. Logs are, so no log names any other path."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -311,11 +313,11 @@ def find_expired(
     stat: Callable[[list[str]], Iterable[FileInfo]],
     cutoff: int,
 ) -> tuple[list[ExpiredFile], Counter[str]]:
-    """The files that may be deleted, by path, and how many are kept for which reason.
+    """The files that may be deleted, sorted by path, and the number of files kept for each reason.
 
-    listed : paths, some at a time.
-    stat : their sizes and times, without those that no longer exist. It is asked for the few files only that no name of
-        the log protects.
+    listed : paths, in batches.
+    stat : returns sizes and times of paths, without files that no longer exist. Called only for the few files that no
+        name in the log protects.
     """
     kept: Counter[str] = Counter()
     orphans = []

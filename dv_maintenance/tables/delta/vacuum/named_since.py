@@ -1,4 +1,4 @@
-"""The files that concurrent commits name while a vacuum deletes. Reads the commits between its batches."""
+"""The files that concurrent commits name while a vacuum deletes. It reads these commits between its batches."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["NamedSince"]
 
 @dataclass(slots=True)
 class NamedSince:
-    """Files that commits after ``version`` name, live or removed again: a removed file belongs to a version inside the
-    retention.
+    """Files that commits after the vacuum's version name, live or removed: a file removed just now belongs to a version
+    inside the retention.
 
     version : the newest version that was read.
-    named : path -> the version that named it last.
+    named : path -> the newest version that named it.
     names : base names of the files that the log places outside the table.
     changed : whether a commit changed protocol or metadata, which invalidates the vacuum's decisions.
     """
@@ -72,7 +72,7 @@ class NamedSince:
 
 
 def _paths(storage: Storage, body: Mapping[str, Any]) -> Iterator[str]:
-    """The paths that an action may mean: see ``expired`` for why the literal name counts, too."""
+    """The paths that an action may mean; ``expired.paths_of`` explains why the literal name counts too."""
     name = body.get("path")
     if isinstance(name, str):
         yield from (name, path_of(storage, RawName(name)))

@@ -1,8 +1,8 @@
 """Files that a vacuum of a Delta table keeps on request: of pinned versions, streaming readers and shallow clones.
 
-None of them is in the table's log. A stream says how far it has come in its checkpoint folder (Structured Streaming:
-``offsets/N`` before batch N, ``commits/N`` after it; delta-spark's ``DeltaSourceOffset``): what it read last ends where
-the next batch begins. A batch without its commit is run again, from the offset of the one before.
+The table's log records none of these. A stream records its progress in its checkpoint folder (Structured Streaming:
+``offsets/N`` before batch N, ``commits/N`` after it; delta-spark's ``DeltaSourceOffset``). The offset of a batch is
+where the next batch begins. A batch without its commit runs again, from the offset of the previous batch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def protected_files(
 
     Raises
     ------
-    RefusedError : a version, checkpoint or clone can't be read, or a stream does not read this table. StorageError.
+    RefusedError : a version, checkpoint or clone can't be read, or a stream does not read this table.
+    StorageError : reading failed.
     """
     paths: dict[str, str] = {}
     names: dict[str, str] = {}
@@ -49,7 +50,7 @@ def protected_files(
     def take(reason: str, found: Iterable[str], elsewhere: Iterable[str]) -> None:
         reasons.append(reason)
         for path in found:
-            if "://" not in path:  # otherwise the file is outside of the table
+            if "://" not in path:  # otherwise the file is outside the table
                 paths.setdefault(path, reason)
         for name in elsewhere:
             names.setdefault(name, reason)
@@ -81,7 +82,7 @@ def _version(storage: Storage, snapshot: DeltaSnapshot, version: int, elsewhere:
         raise _refused(
             snapshot,
             f"version {version} is to be protected, but can't be read: {error.message}",
-            "take it out of the protected versions (protected_versions, --protect-version) if it is given up",
+            "remove it from the protected versions (protected_versions, --protect-version) if it is no longer needed",
         ) from error
     return paths_of(storage, old.files["path"], elsewhere) | dv_paths(storage, old.files, elsewhere)
 
@@ -93,9 +94,9 @@ def _version(storage: Storage, snapshot: DeltaSnapshot, version: int, elsewhere:
 class StreamOffset:
     """Where a stream continues.
 
-    version : the version to read next, whose files may have been read in part; -1: only the first batch was planned,
-        and its start is unknown.
-    initial : whether the stream still reads the initial snapshot, the state of that version as a whole.
+    version : the version to read next, whose files may have been read in part; -1 if only the first batch was planned,
+        so that its start is unknown.
+    initial : whether the stream still reads the initial snapshot, that is, all files of that version.
     """
 
     version: int
@@ -103,7 +104,7 @@ class StreamOffset:
 
 
 def stream_offset(checkpoint: Storage, table_id: str) -> StreamOffset | None:
-    """The offset in a checkpoint folder for the table of this id; ``None`` before the stream has begun.
+    """The offset in a checkpoint folder for the table with this id; ``None`` before the stream has begun.
 
     Raises
     ------
@@ -142,12 +143,12 @@ def _numbers(checkpoint: Storage, folder: str) -> list[int]:
 def _delta_offsets(checkpoint: Storage, number: int) -> Iterator[Mapping[str, Any]]:
     lines = checkpoint.get(f"offsets/{number}").split(b"\n")
     if lines[0].strip() != b"v1":
-        raise _no_checkpoint(checkpoint, f"offsets/{number} is of an unknown version")
+        raise _no_checkpoint(checkpoint, f"offsets/{number} has an unknown version")
     for line in lines[2:]:
         try:
             body = orjson.loads(line) if line.strip() not in {b"", b"-"} else None
         except orjson.JSONDecodeError:
-            continue  # other sources have other formats
+            continue  # the offset of another kind of source
         if isinstance(body, dict) and type(body.get("reservoirVersion")) is int:
             yield body
 
@@ -162,7 +163,7 @@ def _no_checkpoint(checkpoint: Storage, problem: str) -> RefusedError:
 
 
 def _stream(storage: Storage, snapshot: DeltaSnapshot, place: str, elsewhere: set[str]) -> tuple[str, set[str]]:
-    """The reason, and the files that the stream may read; with a change feed also removed files."""
+    """The reason, and the files that the stream may read; a change feed also reads removed files."""
     at = stream_offset(Storage(place, storage.options), snapshot.metadata.id)
     if at is None:
         return f"for the stream {place}, which has not started", set()
@@ -203,7 +204,7 @@ def _named(storage: Storage, body: Mapping[str, Any], elsewhere: set[str]) -> se
 
 
 def _clone(storage: Storage, snapshot: DeltaSnapshot, place: str, elsewhere: set[str]) -> set[str]:
-    """Files of this table that the clone's newest version, or an older one that its log retains, names."""
+    """Files of this table that the clone names, in its newest version or in a tombstone."""
     clone = Storage(place, storage.options)
     if clone.uri == storage.uri:
         raise _refused(snapshot, f"{place} is the table itself, not a clone of it", "name its clones only")
@@ -219,14 +220,14 @@ def _clone(storage: Storage, snapshot: DeltaSnapshot, place: str, elsewhere: set
 
 
 def is_clone(place: Storage) -> bool:
-    """Whether the table at ``place`` names files by absolute path, as shallow clones do. It is not checked whose files
-    these are, since a place may have several spellings. Raises what ``load_snapshot`` raises.
+    """Whether the table at ``place`` names files by absolute path, as shallow clones do. Does not check which table
+    owns the files, since a location may have several spellings. Raises as ``load_snapshot``.
     """
     return bool(_absolute_names(place))
 
 
 def _absolute_names(clone: Storage) -> list[str]:
-    """The absolute names: relative names are files of the clone itself."""
+    """The absolute names in a clone's log. Relative names are files of the clone itself."""
     newest = load_snapshot(clone)
     tables = (newest.files, tombstones(clone, newest))
     names = {name for table in tables for name in table["path"].to_pylist()}

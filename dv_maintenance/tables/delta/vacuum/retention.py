@@ -1,4 +1,4 @@
-"""How long a table keeps unused files: the property, and intervals in the spelling of table properties."""
+"""How long a table keeps unused files: the table property, and the syntax of its intervals."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _TERM = re.compile(rf"(?<!\S)(\d{{1,15}})\s+({'|'.join(_UNITS)})s?(?!\S)", re.IG
 
 
 def interval_millis(text: str) -> int:
-    """Milliseconds of an interval in the spelling of table properties: ``interval 1 week 2 days``, ``168 hours``.
+    """Milliseconds of an interval as table properties spell it: ``interval 1 week 2 days``, ``168 hours``.
 
     Raises
     ------
-    ValueError : no such interval. Months and years have no fixed length; a bare number has no unit.
+    ValueError : not such an interval. Months and years have no fixed length; a bare number has no unit.
     """
     body = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
     pairs = _TERM.findall(body)
@@ -41,7 +41,7 @@ def interval_millis(text: str) -> int:
 
 
 def own_retention(snapshot: Snapshot) -> int:
-    """Milliseconds, from the table's property or the default. Raises RefusedError if the property is invalid."""
+    """The table's retention in milliseconds, by default one week. Raises RefusedError if the property is invalid."""
     try:
         return interval_millis(snapshot.properties.get(RETENTION, DEFAULT_RETENTION))
     except ValueError as error:

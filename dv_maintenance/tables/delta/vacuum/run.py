@@ -5,10 +5,10 @@
 this package wait for the ``VACUUM END`` (see ``restore``). Other tools may add deleted files again, so the log is read
 again before each batch, and once more after the ``VACUUM END``: files that were added too late are reported.
 
-Folders are decided as they are listed, with a log that may be older than the listing. What was committed in between is
-new, and the cutoff keeps it, or was there before, as after a restore, and the second reading of the log finds it. No
-file is deleted before the listing ends: the guard limits the share of all files, and ``VACUUM START`` says how many
-go.
+Folders are decided as they are listed, with a log that may be older than the listing. Files committed in between are
+either new, so the cutoff keeps them, or older, as after a restore, so the second reading of the log finds them. No file
+is deleted before the listing ends: the guard limits the share of all files, and ``VACUUM START`` records how many will
+be deleted.
 """
 
 from __future__ import annotations
@@ -88,21 +88,22 @@ def vacuum(
     """Delete data, DV and change files that no version inside the retention needs.
 
     retention : milliseconds; by default the table's ``delta.deletedFileRetentionDuration``, or one week.
-    lite : check the files that commits removed instead of listing the table: cheaper, but files that were written and
-        never committed are not found.
-    now : epoch milliseconds; by default the clock.
-    clones : places of shallow clones, which the log does not record; the files that they need are kept.
+    lite : check the files that commits removed instead of listing the table. Cheaper, but does not find files that were
+        written and never committed.
+    now : epoch milliseconds; the current time by default.
+    clones : locations of shallow clones, which the log does not record; the files that they need are kept.
 
-    Nothing is committed if there is nothing to delete. A version outside the retention can't be read any more once its
+    Nothing is committed if there is nothing to delete. A version outside the retention can no longer be read once its
     files are deleted.
 
     Raises
     ------
     UsageError : ``retention`` is negative.
-    RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``), or longer than the log
-        goes back; or ``lite`` lacks commits; or ``guard`` forbids it, or what it protects can't be read.
+    RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``), or reaches further back
+        than the log; or ``lite`` needs commits that are gone; or ``guard`` forbids it, or something that it protects
+        can't be read.
     UnsupportedFeatureError : the table's features forbid it.
-    StorageError : some files could not be deleted; says how many were. The next run goes on from there.
+    StorageError : some files could not be deleted; says how many were. The next run continues from there.
     """
     snapshot, removed = load_with_tombstones(storage)
     check_writable(snapshot, "vacuum")
@@ -115,7 +116,7 @@ def vacuum(
 
     rules = _Rules(storage, snapshot, removed, retention, own, cutoff, lite, guard, clones)
     result = run(rules, guard, dry_run=dry_run, now=now)
-    # Files that are protected now must be found by lite vacuums after their protection ends.
+    # The watermark must stay, so that lite vacuums find the protected files once their protection ends.
     if not dry_run and not any(rules.kept[reason] for reason in rules.protected.reasons):
         try:
             write_watermark(storage, rules.watermark)
@@ -130,7 +131,7 @@ class _Rules:
     """Delta's part of a vacuum run.
 
     removed : the tombstones of the snapshot.
-    requested : the caller's retention, milliseconds; ``None`` for the table's.
+    requested : the caller's retention, milliseconds; ``None`` for the table's own.
     own : the table's retention, milliseconds.
     cutoff : epoch milliseconds.
     after : the newest version after the run.
@@ -184,7 +185,7 @@ class _Rules:
         return files
 
     def _walk(self, scope: Scope, needed: Needed, seen: dict[str, FileInfo]) -> Iterator[Collection[str]]:
-        """The table's files. ``seen``: takes what an object store says of files that are not live."""
+        """The table's files. ``seen`` receives the sizes and times that an object store lists for files not live."""
         gone = set(self.protected.paths)
         for paths in self._folders(scope) if self.storage.is_local else self._pages(scope, needed, seen):
             gone.difference_update(paths)
@@ -202,7 +203,7 @@ class _Rules:
             yield [info.path for info in page]
 
     def totals(self, files: Sequence[ExpiredFile]) -> tuple[int, int]:
-        """Live files, files inside the retention, and files to delete, with sizes from the log."""
+        """Number and bytes of live files, files inside the retention, and files to delete. Sizes come from the log."""
         recent = self.removed.filter(pc.greater_equal(self.removed["deletion_timestamp"], int64s([self.cutoff])[0]))
         size = sum(pc.sum(sizes).as_py() or 0 for sizes in (self.snapshot.files["size"], recent["size"]))
         listed = self.kept.total() - self.kept[FOREIGN]
@@ -222,8 +223,8 @@ class _Rules:
         return VacuumResult(expired, deleted, dry_run, self.version, self.after, protected=protected)
 
     def _expiring(self, retention: int) -> tuple[ExpiringFiles, ...]:
-        """Data files that tombstones inside the retention name, with the sizes of the log. Files outside of the table
-        are not deleted, and when protected ones will be is not known.
+        """Data files that tombstones inside the retention name, with sizes from the log. Excludes files outside the
+        table, which are never deleted, and protected files, whose end of protection is unknown.
         """
         recent = self.removed.filter(pc.greater_equal(self.removed["deletion_timestamp"], int64s([self.cutoff])[0]))
         outside = pc.match_substring_regex(recent["path"], "://|^/")
@@ -233,7 +234,7 @@ class _Rules:
             names = recent["path"].to_pylist()
             held = [self.protected.reason(path_of(self.storage, RawName(name))) is not None for name in names]
             recent = recent.filter(bools(np.logical_not(held)))
-        # Not group_by, which imports pyarrow.dataset, and with it pandas.
+        # Not group_by: it imports pyarrow.dataset, and with it pandas.
         paths = combined(recent["path"]).dictionary_encode()
         last, size = np.zeros((2, len(paths.dictionary)), np.int64)
         np.maximum.at(last, numbers(paths.indices), numbers(combined(recent["deletion_timestamp"])))
@@ -288,7 +289,7 @@ class _Rules:
         return failure
 
     def _still_expired(self, files: Sequence[ExpiredFile]) -> tuple[int, list[ExpiredFile]]:
-        """The newest version, and the files that it does not need either: others may have restored some."""
+        """The newest version, and the files that it does not need either: another writer may have restored some."""
         snapshot, removed = load_with_tombstones(self.storage)
         check_writable(snapshot, "vacuum")
         cutoff = self.cutoff - (0 if self.requested is not None else max(0, own_retention(snapshot) - self.own))
@@ -355,8 +356,8 @@ def _scope(snapshot: DeltaSnapshot) -> Scope:
 
 
 def _stat(storage: Storage, paths: Sequence[str], seen: Mapping[str, FileInfo]) -> Iterator[FileInfo]:
-    """Sizes and times of files. ``seen``: those known from a listing. Skips missing files, links and files reached
-    through links: whatever created a link may still use its target.
+    """Sizes and times of files. ``seen``: files known from a listing. Skips missing files, links, and files reached
+    through links, because the creator of a link may still use its target.
     """
     if storage.is_local:
         # Not Storage.head: twenty times as fast, and it does not follow links.

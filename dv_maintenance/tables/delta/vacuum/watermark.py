@@ -1,4 +1,4 @@
-"""The watermark of lite vacuums: the version up to which vacuums are done, and what later commits removed.
+"""The watermark of lite vacuums: the version up to which vacuums are done, and the files that later commits removed.
 
 ``_delta_log/_last_vacuum_info`` is delta-spark's own file for its ``VACUUM LITE``, so either tool continues where the
 other stopped. Full vacuums advance it as well: otherwise a table whose first commits were cleaned up could never be
@@ -36,9 +36,12 @@ _CHECKSUM = f"{LOG}/._last_vacuum_info.crc"
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """``covered``: the version up to which earlier vacuums deleted what commits removed. ``settled``: the version up to
-    which this one can, because all commits until there are older than the cutoff. Both -1 where there is none.
-    ``commits``: those still in the log, by version.
+    """Which commits vacuums have dealt with.
+
+    covered : the version up to which earlier vacuums deleted removed files; -1 if there is none.
+    settled : the version up to which this vacuum can, because all commits up to it are older than the cutoff; -1 if
+        there is none.
+    commits : the commits that are still in the log, by version.
     """
 
     covered: int
@@ -58,7 +61,7 @@ def read_watermark(storage: Storage, snapshot: DeltaSnapshot, cutoff: int) -> Wa
 
 
 def write_watermark(storage: Storage, mark: Watermark) -> None:
-    """Record that everything up to ``settled`` is done. Never moves back: a longer retention undoes no vacuum."""
+    """Record that every version up to ``settled`` is done. Never moves back: a longer retention undoes no vacuum."""
     if mark.settled > mark.covered:
         storage.put(_FILE, orjson.dumps({_KEY: mark.settled}) + b"\n")
         if storage.is_local:
@@ -66,7 +69,7 @@ def write_watermark(storage: Storage, mark: Watermark) -> None:
 
 
 def removed_files(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark) -> set[str]:
-    """Data, DV and change files that the commits after ``covered`` name in removes and cdc actions, each once.
+    """Data, DV and change files that the commits after ``covered``, up to ``settled``, name in removes and cdc actions.
     Some of them are live: a new DV on a file removes the file with its old DV.
 
     Raises
@@ -79,7 +82,7 @@ def removed_files(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark) ->
     if missing:
         raise RefusedError(
             f"commit {missing[0]} is no longer in the log, and no vacuum is known to have covered it, so a lite vacuum "
-            "would never delete their files",
+            "would never delete the files that it removed",
             table=snapshot.table,
             version=snapshot.version,
             next_step="run a full vacuum once; lite ones can continue from there",
@@ -99,8 +102,8 @@ def taken_out(storage: Storage, mark: Watermark) -> set[str]:
 
 
 def removed_since(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark, cutoff: int) -> set[str]:
-    """Paths that commits removed since the cutoff, from the commits themselves: for a retention longer than the table's
-    own, as checkpoints drop tombstones by the latter.
+    """Paths that commits removed since the cutoff, read from the commits themselves. Needed for a retention longer than
+    the table's own, because checkpoints drop tombstones after the table's own retention.
 
     Raises
     ------
@@ -110,7 +113,7 @@ def removed_since(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark, cu
     oldest = min(commits, default=None)
     if oldest is None or (oldest > 0 and commits[oldest].modified >= cutoff):
         raise RefusedError(
-            "the log does not go back as far as the retention, so it cannot show what was removed inside the retention",
+            "the log does not go back as far as the retention, so it cannot show which files were removed inside it",
             table=snapshot.table,
             version=snapshot.version,
             next_step="give a shorter retention, or raise the table's delta.deletedFileRetentionDuration and "

@@ -1,4 +1,4 @@
-"""The first version of a table whose data files exist already (delta-spark: CONVERT TO DELTA)."""
+"""The first version of a table whose data files already exist (delta-spark: CONVERT TO DELTA)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["adopt", "adopted"]
 
-# What the name of a column may not hold unless columns are mapped (protocol: Column Mapping).
+# Characters that a column name may not contain unless columns are mapped (protocol: Column Mapping).
 _FORBIDDEN: Final = re.compile(r"[ ,;{}()\n\t=]")
 _BASE: Final = frozenset({"appendOnly", "invariants"})
 
@@ -51,13 +51,14 @@ def adopt(
     """Commit version 0 with ``files``, which keep their places; ``None`` if another writer created the table first.
 
     ``schema``: nullable columns, partition columns among them. Until a log exists, the owner of the folder may delete
-    files. So the files are checked once more after the commit, and a second commit removes the missing ones.
+    files. So the files are checked again after the commit, and a second commit removes the missing ones.
 
     Raises
     ------
     RefusedError : the format does not allow a column's name or a partition value; or files were deleted during the
         conversion: says so.
-    UsageError : a type that Delta does not have. StorageError.
+    UsageError : the schema has a type that Delta does not have.
+    StorageError : says whether version 0 was committed, if that is known.
     """
     _check_names(storage, schema)
     text, _ = schema_string(schema)
@@ -82,18 +83,18 @@ def adopt(
         with _telling(storage, "it is not known whether version 0 was committed"):
             storage.create(commit_path(0), body)
     except FileExistsAlreadyError:
-        # Somebody else's, or our own: storage clients repeat a request whose answer got lost.
+        # Another writer's file, or our own: storage clients repeat a request if its answer was lost.
         with _telling(storage, "it is not known who committed version 0"):
             if storage.get(commit_path(0)) != body:
                 return None
-    with _telling(storage, "version 0 made a table of all files; whether they still exist was not checked"):
+    with _telling(storage, "version 0 added all files to a new table; it was not checked whether they still exist"):
         _check_presence_after(storage, [LiveFile.from_add(add["add"]) for add in adds])
     return 0
 
 
 @contextmanager
 def _telling(storage: Storage, done: str) -> Iterator[None]:
-    """Add what was done to a storage failure, since storage may also fail after the commit."""
+    """Add ``done`` to a storage failure, since storage may also fail after the commit."""
     try:
         yield
     except StorageError as error:
@@ -102,7 +103,7 @@ def _telling(storage: Storage, done: str) -> Iterator[None]:
 
 
 def _check_presence_after(storage: Storage, files: Sequence[LiveFile]) -> None:
-    """Remove from the table the files that no longer exist as they were read."""
+    """Remove files from the table that no longer exist or were overwritten since they were read."""
     gone = set(presence_of(storage, files).unusable)
     lost = [file for file in files if storage.path_of(RawName(file.path)) in gone]
     if not lost:
@@ -119,8 +120,8 @@ def _check_presence_after(storage: Storage, files: Sequence[LiveFile]) -> None:
         f"{len(lost)} of {len(files)} files were deleted or overwritten during the conversion: {listed(sorted(gone))}",
         table=storage.uri,
         version=version,
-        done="version 0 made a table of all of them"
-        + ("" if version is None else f"; version {version} removed these again and holds the others"),
+        done="version 0 added all of them to a new table"
+        + ("" if version is None else f"; version {version} removed the lost files again and keeps the rest"),
         next_step="find out who writes to this folder; then delete its _delta_log and convert again, or keep the table",
     )
 
@@ -132,7 +133,7 @@ def _check_names(storage: Storage, schema: pa.Schema) -> None:
         if not name or _FORBIDDEN.search(name):
             problem = f"a column may not be called {name!r}"
         elif name.lower() in folded:
-            problem = f"two columns are called {name!r} except for upper and lower case"
+            problem = f"two columns are called {name!r}, ignoring upper and lower case"
         if problem:
             raise RefusedError(problem, table=storage.uri, next_step="rename it in the files first")
         folded.add(name.lower())

@@ -1,12 +1,12 @@
 """Remove the feature ``deletionVectors`` from a table, step by step, so that readers without it can read the table.
 
 The next step follows from the table alone, never from the memory of an earlier run. So the next run continues an
-interrupted one, and repeats what another writer undid. The steps are those of delta-spark's DROP FEATURE.
+interrupted one, and repeats steps that another writer undid. The steps are those of delta-spark's DROP FEATURE.
 
 A state without deletion vectors (DVs) is easy to reach. The history needs care, since readers without the feature must
-never replay it. There are two ways. Three checkpoints fence it off, and the feature ``checkpointProtection``, which old
-*writers* do not know, keeps them (protocol: Checkpoint Protection). Or the history before such a checkpoint is deleted,
-once no job can still be working on it.
+never replay it. There are two ways. Either three checkpoints fence it off, and the feature ``checkpointProtection``,
+which old *writers* do not know, keeps these checkpoints (protocol: Checkpoint Protection). Or the history before such a
+checkpoint is deleted, once no job can still be working on it.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ def downgrade_steps(storage: Storage, *, truncate_history: bool, now: int | None
 
 
 def take_downgrade_step(storage: Storage, name: str, *, truncate_history: bool, now: int | None = None) -> None:
-    """Carry out the step of that name, which must be the first one due. Does not purge: that needs an engine.
+    """Take the named step, which must be the first one due. Does not purge: that needs an engine.
 
     Raises
     ------
-    What ``publish`` raises; StorageError.
+    As ``publish``; StorageError.
     """
     state = _State(storage, load_snapshot(storage), truncate_history, _clock(now))
     match name:
@@ -100,7 +100,7 @@ def _clock(now: int | None) -> int:
     return time.time_ns() // 1_000_000 if now is None else now
 
 
-# -- where a table stands ------------------------------------------------------------------------------------------
+# -- the state of a table ------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -111,7 +111,7 @@ class _State:
     now: int
 
     def steps(self) -> Iterator[DowngradeStep]:
-        """The steps in order, evaluated lazily: the state of a step after a due one is not known yet."""
+        """The steps in order. Evaluation ends at the first step not done: the state of later ones is unknown."""
         undone = False
         for name, explanation, is_done in self._plan():
             if undone:
@@ -138,10 +138,14 @@ class _State:
             wait = format_duration(self.wait)
             return [
                 *steps,
-                ("fence", "write a checkpoint after the last trace of them", lambda: gone or self.fence is not None),
+                (
+                    "fence",
+                    "write a checkpoint after the last trace of deletion vectors",
+                    lambda: gone or self.fence is not None,
+                ),
                 (
                     "wait",
-                    f"wait until that checkpoint is {wait} old ({_WAIT}): what started before it has ended by then",
+                    f"wait until that checkpoint is {wait} old ({_WAIT}): jobs from before it have ended by then",
                     lambda: gone or self.now >= self.ready_at,
                 ),
                 (
@@ -168,7 +172,7 @@ class _State:
 
     @property
     def to_drop(self) -> frozenset[str]:
-        """Without its history a table needs no protection of it either."""
+        """The features to remove. Without its history, a table needs no protection of it either."""
         features = self.snapshot.protocol.features("writer") | self.snapshot.protocol.features("reader")
         return features & {_FEATURE, *((_PROTECTION,) if self.truncate else ())}
 
@@ -182,7 +186,7 @@ class _State:
 
     @cached_property
     def unlisted(self) -> tuple[str, ...]:
-        """Paths of DV files that tombstones inside the retention name and that are not tombstones themselves."""
+        """Paths of DV files that tombstones inside the retention name, but that have no tombstones of their own."""
         removed = tombstones(self.storage, self.snapshot)
         cutoff = self.now - self._interval(RETENTION, DEFAULT_RETENTION)
         fresh = removed.filter(pc.greater_equal(removed["deletion_timestamp"], cutoff))
@@ -210,19 +214,20 @@ class _State:
 
     @cached_property
     def fence(self) -> int | None:
-        """The checkpoint that keeps readers from the history: the oldest of the newest three, or, to truncate, the one
-        that can be truncated to soonest; ``None`` while there is no such one without traces from it on.
+        """The version of the checkpoint that keeps readers from the history; ``None`` if there is none yet. No commit
+        from that version on may have traces of DVs. It is the oldest of the newest three such checkpoints. To truncate,
+        it is the one at which the log can soonest begin.
         """
         newest = self.snapshot.version
         clean = [version for version in sorted(self.listed.checkpoints, reverse=True) if version <= newest]
-        # Backwards from the newest version: down to the last commit with a trace of DVs.
+        # Backwards from the newest version to the last commit with a trace of DVs.
         first = newest + 1
         least = min(clean, default=newest + 1) if self.truncate else min(clean[:_FENCE], default=newest + 1)
         for version in range(newest, least - 1, -1):
             if version not in self.listed.commits or _has_traces(read_commit(self.storage, version)):
                 break
             first = version
-        if self.truncate:  # the protected part is deleted as a whole or not at all
+        if self.truncate:  # the protected part must be deleted as a whole or not at all
             first = max(first, protected_before(self.snapshot))
         fences = [version for version in clean if version >= first]
         if not self.truncate:
@@ -280,7 +285,7 @@ def _publish(
     parameters: Mapping[str, Any],
     actions: Callable[[Since], list[Action] | None],
 ) -> int | None:
-    """One commit; ``actions`` makes them of what others committed since, or says with ``None`` that it is too late."""
+    """Publish one commit. ``actions`` makes its actions, given the commits since; ``None`` if it is too late."""
     base = state.snapshot
     info = operation_info(base, operation, parameters, {}, blind=False)
 
@@ -316,7 +321,7 @@ def _protect(state: _State) -> None:
 
 
 def _fence(state: _State) -> None:
-    # Each on a commit of its own, so that none is of a version that has traces.
+    # Each checkpoint follows a commit of its own, so that no version with traces has one.
     for _ in range(1 if state.truncate else _FENCE):
         version = _publish(state, "Empty Commit", {}, lambda _: [])
         write_checkpoint(state.storage, load_snapshot(state.storage, version))
@@ -329,7 +334,7 @@ def _drop(state: _State) -> None:
         protocol, metadata = since.protocol or base.protocol, since.metadata or base.metadata
         came = any(add.get("deletionVector") is not None for add in since.current.values())
         if _enables(metadata) or came or any(key.dv_id is not None for key in since.gone):
-            return None  # commits after the fence contain traces by now: the steps start over
+            return None  # by now, commits after the fence contain traces: the steps start over
         configuration = {key: value for key, value in metadata.configuration.items() if key != _PROTECTED_BEFORE}
         if not state.truncate:
             configuration[_PROTECTED_BEFORE] = str(since.version + 1)
@@ -340,13 +345,13 @@ def _drop(state: _State) -> None:
         ]
 
     if state.to_drop:
-        # One commit takes out both, and is named after the one that matters.
+        # One commit removes both features, and is named after the main one.
         named = max(state.to_drop, key=(_PROTECTION, _FEATURE).index)
         _publish(state, "DROP FEATURE", {"featureName": named, "truncateHistory": state.truncate}, actions)
 
 
 def _without(protocol: Protocol, dropped: frozenset[str], added: frozenset[str]) -> Protocol:
-    """The protocol with the lowest versions that can say what is left."""
+    """The protocol with the lowest versions that can express the remaining features."""
     readers = protocol.features("reader") - dropped
     writers = (protocol.features("writer") | added) - dropped
     for version, features in _LEGACY.items():

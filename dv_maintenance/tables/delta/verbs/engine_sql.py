@@ -25,16 +25,16 @@ _STATEMENTS: Final = {
 
 
 def name_of(storage: Storage, wanted: str | None) -> EngineName:
-    """Raises UsageError: a Delta table is found by its path, in no catalog."""
+    """The table's name, made from its path. Raises UsageError if ``wanted`` names a table in a catalog."""
     if wanted is not None:
-        raise UsageError("a Delta table is named by its path, in no catalog", table=storage.uri)
-    # Hadoop takes a path literally, nothing in it is percent-encoded.
+        raise UsageError("a Delta table is named by its path, not by a name in a catalog", table=storage.uri)
+    # Hadoop takes a path literally: nothing in it is percent-encoded.
     path = unquote(storage.uri).replace("`", "``")
     return EngineName("", "delta", f"`{path}`")
 
 
 def statements(job: str, name: EngineName) -> tuple[str, ...]:
-    """The statements of a job. Raises UsageError: the job is unknown."""
+    """The statements of a job. Raises UsageError if the job is unknown."""
     if job not in _STATEMENTS:
         raise UsageError(f"unknown job {job!r}", next_step=f"use one of {', '.join(_STATEMENTS)}")
     return (_STATEMENTS[job].format(table=f"{name.database}.{name.table}"),)

@@ -2,7 +2,7 @@
 
 Such readers do not know deletion vectors (DVs), so manifests are written for DV-free snapshots only. Their content is
 that of delta-spark's ``GENERATE symlink_format_manifest``: one absolute path per line, one manifest per partition, in a
-folder named by the partition values as the log spells them. Manifests are not part of the log, and they are replaced
+folder named after the partition values as the log spells them. Manifests are not part of the log, and they are replaced
 one by one: a reader may see some partitions before the change and some after it, but never half a manifest.
 """
 
@@ -32,18 +32,18 @@ __all__ = ["write_manifests"]
 
 _ROOT = "_symlink_format_manifest"
 _NAME = "manifest"
-# Beside a manifest on local disk: Hadoop's checksum, which would belie the one that we write, and what killed writers
-# left. Engines read every file of such a folder but those whose names begin with a dot.
+# Files beside a manifest on local disk: Hadoop's checksum, which would not match our manifest, and files that killed
+# writers left. Engines read every file of such a folder whose name does not begin with a dot.
 _BESIDE = re.compile(rf"\.{_NAME}\.(?:crc|[0-9a-f-]{{36}}\.tmp)|{_NAME}#[0-9]+")
 
 
 def write_manifests(storage: Storage, snapshot: DeltaSnapshot) -> ManifestResult:
     """Write the manifests of a snapshot and remove those of partitions that it does not have. Touches nothing outside
-    of ``_symlink_format_manifest``.
+    ``_symlink_format_manifest``.
 
     Raises
     ------
-    RefusedError : files have DVs, or a name that fits in no line; or a folder of manifests is a link.
+    RefusedError : files have DVs, a file name contains a line break, or a folder of manifests is a link.
     UnsupportedFeatureError : the table maps columns, or has features that we don't know.
     """
     check_writable(snapshot, "manifest")
@@ -90,7 +90,7 @@ def _manifests(storage: Storage, snapshot: DeltaSnapshot) -> Iterator[tuple[str,
     if not columns:
         yield f"{_ROOT}/{_NAME}", _lines(storage, snapshot, snapshot.files["path"].to_pylist())
         return
-    # Column mapping is refused, so log and users call a column the same. Numbered, as a column may be called `path`.
+    # Column mapping is refused, so the log uses the logical names. Columns are numbered here: one may be called `path`.
     table = snapshot.files.select(["path"])
     for number, column in enumerate(columns):
         table = table.append_column(str(number), pc.map_lookup(snapshot.files["partition_values"], column, "last"))

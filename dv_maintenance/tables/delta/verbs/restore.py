@@ -1,8 +1,8 @@
-"""RESTORE: one commit that makes an older version the newest, across deletion vectors (DVs) or not.
+"""RESTORE: one commit that makes an older version the newest, also across changes of deletion vectors (DVs).
 
 No data moves. The commit adds logical files (path, DV) of the old version that are not live now, and removes live ones
-that the old version did not have. So the same Parquet file may be added with another DV, and deleted rows return with
-it. Each attempt takes concurrent commits into account: a restore sets the table's state, whatever the state was before.
+that the old version did not have. So the same Parquet file may be added with another DV, which brings deleted rows
+back. Each attempt takes concurrent commits into account: a restore sets the table's state, whatever it was before.
 
 **A concurrent vacuum** deletes exactly the files that a restore adds. A vacuum of this package can't leave a table
 without its files, for these reasons:
@@ -14,7 +14,7 @@ without its files, for these reasons:
 * If a vacuum's START is committed later, the vacuum reads the log after it, and finds the files live.
 
 Vacuums that write no START, or do not read the log again after it (delta-spark's), can't be detected. So all files are
-checked once more after the commit; if one is missing, a second commit reverts the first.
+checked again after the commit. If one is missing, a second commit reverts the first.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def restore(
     Raises
     ------
     UsageError : no such version or time, both, or neither.
-    RefusedError : files are missing (names some), a vacuum is at work, the table is append-only, or its features
-        require what the old files lack; nothing was committed. Or files were deleted during the commit, and a second
-        commit reverted it: says so.
+    RefusedError : files are missing (names some), a vacuum is running, the table is append-only, or its features
+        require something that the old files lack; nothing was committed. Or files were deleted during the commit, and a
+        second commit reverted it: says so.
     UnsupportedFeatureError : the table may not be written.
-    DamagedTableError : a file to restore has another size than the log says; or files were deleted during the commit,
-        and it could not be reverted.
+    DamagedTableError : the size of a file to restore differs from the log; or files were deleted during the commit, and
+        it could not be reverted.
     ConflictError, StorageError : see ``publish``.
     """
     if (version is None) == (timestamp is None):
@@ -106,7 +106,7 @@ def restore(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What to commit to a table as it is now."""
+    """The actions to commit to the table in its current state."""
 
     adds: Sequence[Action]
     removes: Sequence[LiveFile]
@@ -117,18 +117,18 @@ class _Plan:
 
 @dataclass(slots=True)
 class _Restore:
-    """A restore of ``old``, decided again whenever the table moves on. ``now``: what it was decided for."""
+    """A restore of ``old``, planned again whenever the table changes. ``now``: the version that the plan is for."""
 
     storage: Storage
     old: DeltaSnapshot
     now: DeltaSnapshot
     parameters: Mapping[str, Any]
     vacuums_over: Collection[int] = ()
-    takes_back: bool = False  # a restore of our own, right after it
+    takes_back: bool = False  # whether this reverts a restore of our own
     deleted_at: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     planned: _Plan | None = None
     _adds: pa.Table | None = None
-    _marks: Sequence[VacuumMark] = field(init=False)  # up to the version that it began with
+    _marks: Sequence[VacuumMark] = field(init=False)  # up to the version that the restore began with
 
     def __post_init__(self) -> None:
         self._marks = marks_before(self.storage, self.now.version)
@@ -154,7 +154,7 @@ class _Restore:
         if not actions:
             return None
         info = operation_info(self.now, _OPERATION, {}, self._metrics(plan), blind=False)
-        # With a null for the one that was not given, as in delta-spark's commits.
+        # With null for the parameter that was not given, as in delta-spark's commits.
         return Draft({**info, "operationParameters": self.parameters}, actions, protected=True)
 
     def plan(self, now: DeltaSnapshot) -> _Plan:
@@ -185,7 +185,7 @@ class _Restore:
         )
 
     def _difference(self, now: DeltaSnapshot) -> tuple[list[Action], list[LiveFile]]:
-        """Adds of the old version's files that are not live now, and live files that it does not have."""
+        """Adds of the old version's files that are not live now, and live files that the old version does not have."""
         if self._adds is None:
             self._adds = full_state(self.storage, self.old).adds
         then, live = (
@@ -196,8 +196,7 @@ class _Restore:
         gone = now.files.filter(pc.invert(pc.is_in(live, then)))
         adds = {self._identity(key, row["path"]): _add(row) for key, row in zip(_ids(back), _rows(back), strict=True)}
         removes = {self._identity(row["dv_id"], row["path"]): LiveFile.from_row(row) for row in _rows(gone)}
-        # Writers need not percent-encode a path alike: the same file under another spelling does not count as a
-        # difference.
+        # Writers may percent-encode a path differently: the same file in another spelling is not a difference.
         same = adds.keys() & removes.keys()
         return (
             [add for key, add in adds.items() if key not in same],
@@ -207,10 +206,10 @@ class _Restore:
     def _identity(self, dv_id: str | None, path: str) -> FileKey:
         return FileKey(self.storage.path_of(RawName(path)), dv_id)
 
-    # -- files that must be there ----------------------------------------------------------------------------------
+    # -- files that must exist ----------------------------------------------------------------------------------
 
     def refuse_beside_vacuums(self, since: Sequence[VacuumMark]) -> None:
-        """``since``: marks of the versions after the one that it began with."""
+        """``since``: marks of the versions after the one that the restore began with."""
         found = [mark for mark in at_work([*self._marks, *since]) if mark.version not in self.vacuums_over]
         if found:
             first = found[0]
@@ -243,7 +242,7 @@ class _Restore:
             next_step=next_step,
         )
 
-    # -- telling ---------------------------------------------------------------------------------------------------
+    # -- reports ---------------------------------------------------------------------------------------------------
 
     def _metrics(self, plan: _Plan) -> dict[str, int]:
         """As delta-spark records a RESTORE."""
@@ -325,11 +324,12 @@ def _check_presence_after(work: _Restore, version: int) -> None:
 
 
 def _take_back(work: _Restore, version: int) -> int:
-    """Commit the reverse of ``version``, which ``work`` committed, on top of what others did since.
+    """Commit the reverse of ``version``, which ``work`` committed, on top of later commits by other writers.
 
     Raises
     ------
-    ConflictError : others changed the files that came back, or the table's metadata. RefusedError, StorageError.
+    ConflictError : another writer changed the restored or removed files, or the table's protocol or metadata.
+    RefusedError, StorageError.
     """
     done = load_snapshot(work.storage, version)
     before = {"version": work.now.version, "timestamp": None}
@@ -340,11 +340,11 @@ def _take_back(work: _Restore, version: int) -> int:
 
     def compose(since: Since) -> Draft | None:
         if since.protocol or since.metadata or gone & since.gone or paths & since.added:
-            raise ConflictError(f"others changed the table after version {version}", table=work.storage.uri)
+            raise ConflictError(f"another writer changed the table after version {version}", table=work.storage.uri)
         return back.draft(plan)
 
     undone = publish(work.storage, done, compose, writes="restore").version
-    assert undone is not None  # there is at least one file to take out
+    assert undone is not None  # there is at least one file to remove
     return undone
 
 

@@ -1,8 +1,8 @@
-"""What a restored table looks like: decisions only, no storage.
+"""The state of a restored table: decisions only, no storage.
 
-Content comes back from the old version: files, schema, properties. What describes the log itself stays as it is now:
-the protocol never loses a feature, identity columns and column ids never hand out a value twice, in-commit timestamps
-go on, and checkpoints that are protected stay so.
+The content comes back from the old version: files, schema, properties. Everything that describes the log itself stays
+as it is now. The protocol never loses a feature, identity columns and column ids never reuse a value, in-commit
+timestamps continue, and protected checkpoints stay protected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRIT
 
 __all__ = ["restored_domains", "restored_metadata", "restored_protocol", "unrestorable"]
 
-# Properties that say how the log has to be read or written, not what the table holds.
+# Properties about reading or writing the log, not about the table's content.
 _OF_THE_LOG: Final = (
     "delta.enableInCommitTimestamps",
     "delta.inCommitTimestampEnablementTimestamp",
@@ -28,12 +28,12 @@ _MAX_COLUMN_ID: Final = "delta.columnMapping.maxColumnId"
 _MARK: Final = "delta.identity.highWaterMark"
 _STEP: Final = "delta.identity.step"
 
-# Features by which a data file must hold or be listed with more than it was written with before.
+# Features that require more of a data file, or of its actions, than files written before the feature have.
 _DEMANDING: Final = {
     "materializePartitionColumns": "files must store their partition columns",
     "rowTracking": "its rows have no ids",
 }
-# The domain that describes content: what clusters the files. Others count on, or are not ours to turn back.
+# The only domain that describes content: how files are clustered. Others hold counters, or are not ours to revert.
 _CLUSTERING: Final = "delta.clustering"
 
 
@@ -45,7 +45,7 @@ def unrestorable(old: Protocol, now: Protocol) -> str | None:
 
 
 def restored_protocol(old: Protocol, now: Protocol) -> Protocol:
-    """Every feature of either: a downgrade would make versions in between unreadable."""
+    """Every feature of either protocol: a downgrade would make versions in between unreadable."""
     readers = old.features("reader") | now.features("reader")
     writers = old.features("writer") | now.features("writer") | readers
     if readers == now.features("reader") and writers == now.features("writer"):
@@ -56,7 +56,7 @@ def restored_protocol(old: Protocol, now: Protocol) -> Protocol:
 
 
 def restored_metadata(old: Metadata, now: Metadata) -> Metadata:
-    """Schema, partitioning and properties of ``old``; identity and what belongs to the log of ``now``."""
+    """Schema, partitioning and properties of ``old``; identity and properties of the log from ``now``."""
     configuration = {key: value for key, value in old.configuration.items() if key not in _OF_THE_LOG}
     configuration |= {key: now.configuration[key] for key in _OF_THE_LOG if key in now.configuration}
     ids = [each.configuration.get(_MAX_COLUMN_ID, "") for each in (old, now)]
@@ -72,7 +72,7 @@ def restored_metadata(old: Metadata, now: Metadata) -> Metadata:
 
 
 def restored_domains(old: Mapping[str, str], now: Mapping[str, str]) -> list[Action]:
-    """``domainMetadata`` actions that bring back by what the files are clustered."""
+    """``domainMetadata`` actions that restore the clustering columns."""
     before, after = now.get(_CLUSTERING), old.get(_CLUSTERING)
     if before == after:
         return []
@@ -82,7 +82,7 @@ def restored_domains(old: Mapping[str, str], now: Mapping[str, str]) -> list[Act
 
 
 def _with_marks(old: str, now: str) -> str:
-    """The schema ``old``, at each identity column with the later of both high-water marks."""
+    """The schema ``old``, where each identity column has the later of the two high-water marks."""
     if _MARK not in now:
         return old
     schema = orjson.loads(old)
