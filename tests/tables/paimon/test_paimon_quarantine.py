@@ -137,6 +137,20 @@ def test_changelogs_come_back(tmp_path: Path) -> None:
     check(table)
 
 
+def test_changelogs_come_back_beside_newer_ones(tmp_path: Path) -> None:
+    table = history(tmp_path / "t", options={**LASTING, "changelog.time-retained": "2 h"})
+    third = table.table().snapshot(3).timestamp
+    table.vacuum(now=table.now + HOUR + HOUR // 2, guard=VacuumGuard(1))
+    assert (table.numbers(), table.numbers("changelog")) == ([5], [1, 2, 3, 4])
+    before = files(table)
+    table.vacuum(now=third + 2 * HOUR, guard=ASIDE)
+    assert table.numbers("changelog") == [3, 4]
+    assert table.table().undelete().held == {}
+    assert table.numbers("changelog") == [1, 2, 3, 4]
+    assert set(before) <= set(files(table))
+    check(table)
+
+
 def test_a_branch(tmp_path: Path) -> None:
     table = lake(tmp_path / "t")
     table.add_file()

@@ -55,6 +55,8 @@ class PaimonReturning:
             ids = all_versions(layout) if self._is_there(layout) else []
             needs = _Needs(Layout(restored, branch), newest_schema(layout), restored.places) if ids else None
             for folder in (SNAPSHOT, CHANGELOG):
+                if folder == CHANGELOG:
+                    ids += _ids(layout, CHANGELOG)
                 numbered_files = [file for file in files if (file.branch, file.folder) == (branch, folder)]
                 for file in sorted(numbered_files, key=lambda file: -file.number):
                     reason = _reason(file, ids, needs)
@@ -65,7 +67,7 @@ class PaimonReturning:
         return held
 
     def _is_there(self, layout: Layout) -> bool:
-        return any(numbered(name, "snapshot-") for name in layout.names(SNAPSHOT))
+        return any(_ids(layout, SNAPSHOT))
 
     def order(self, path: str) -> tuple[int, int]:
         file = _file(path)
@@ -76,9 +78,7 @@ class PaimonReturning:
         files = [file for path in paths if (file := _file(path)) is not None]
         for branch, folder in {(file.branch, file.folder) for file in files}:
             layout = Layout(self.storage, branch)
-            names = layout.names(folder)
-            ids = [found for name in names if (found := numbered(name, f"{folder}-")) is not None]
-            if ids:
+            if ids := _ids(layout, folder):
                 self.storage.put(f"{layout.own}{folder}/EARLIEST", str(min(ids)).encode())
         for file in files:
             layout = Layout(self.storage, file.branch)
@@ -131,6 +131,11 @@ class _Needs:
         return path in self.there or path in self.more or ("://" in path and self.layout.storage.exists(path))
 
 
+def _ids(layout: Layout, folder: str) -> list[int]:
+    """The numbers of the snapshots or changelogs that exist."""
+    return [found for name in layout.names(folder) if (found := numbered(name, f"{folder}-")) is not None]
+
+
 def _file(path: str) -> _File | None:
     match = _NUMBERED.fullmatch(path)
     return None if match is None else _File(path, match[1], match[2], int(match[3]))
@@ -139,7 +144,8 @@ def _file(path: str) -> _File | None:
 def _reason(file: _File, ids: Collection[int], needs: _Needs | None) -> str | None:
     """Why a file can't be restored; ``None`` if it can.
 
-    ids : existing snapshots, and snapshots and changelogs to be restored.
+    ids : existing snapshots, and those to be restored; for a changelog, also existing changelogs and those to be
+        restored.
     """
     if needs is None or file.number > max(ids):
         return NEWER
