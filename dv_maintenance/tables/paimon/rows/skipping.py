@@ -106,9 +106,7 @@ def _exactly(value: Any) -> Bounds:
 
 
 def _comparable(value: Any) -> Any:
-    """The value for ``predicate.comparable``. Truncated nanoseconds are not an upper bound, but such columns are
-    refused before.
-    """
+    """The value for ``predicate.comparable``: nanoseconds are truncated, as they are in Spark's timestamps."""
     return value.millis * 1000 + value.nanos // 1000 if isinstance(value, Moment) else value
 
 
