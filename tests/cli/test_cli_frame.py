@@ -173,7 +173,7 @@ def test_a_reader_that_leaves_early_is_no_failure(options: list[str], tmp_path: 
 def test_sigint_ends_with_130(tmp_path: Path) -> None:
     script = (
         "import signal, sys, threading; from dv_maintenance.cli import main, parser\n"
-        # Whoever starts the tests behind its back ignores it, and so do all below.
+        # If the tests run as a background job, the shell ignores SIGINT for them and for their children.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def verb(args, out):\n"
         "    print('ready', file=sys.stderr, flush=True); threading.Event().wait(30); return 0\n"
