@@ -226,8 +226,8 @@ class PaimonEngine:
         return gone
 
     def expire_by_options(self, table: Path | str, options: Mapping[str, str] | None = None) -> tuple[int, ...]:
-        """Expire as Paimon does after each commit: snapshots by the table's options, then changelogs, if the options let
-        them outlive snapshots. Returns how many of each expired.
+        """Expire as Paimon does after each commit: snapshots by the table's options, then changelogs, if the options
+        let them outlive snapshots. Returns how many of each expired.
         """
         return tuple(self._call("expireByOptions", table, options=options))
 
