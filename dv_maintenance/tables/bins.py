@@ -1,4 +1,4 @@
-"""The files that a plan wants merged, looked up among those that are live: the same for every format."""
+"""Look up the files that a plan wants to merge among the live ones, in the same way for every format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def taken(live: MutableMapping[FileKey, tuple[str, T]], wanted: RewriteBin, snap
 
     Raises
     ------
-    UsageError : a file is not live, or it is in another partition than the bin.
+    UsageError : a file is not live, or its partition is not the bin's.
     """
     found = []
     for key in wanted.inputs:

@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 
-# What a change feed adds to the columns of a table.
+# The columns that a change feed adds to those of a table.
 CHANGE_COLUMNS = pa.schema(
     [
         # insert, delete, update_preimage or update_postimage.
@@ -66,7 +66,7 @@ class ChangeTask:
 
     version : the version that changed the rows.
     timestamp : when it was committed, epoch milliseconds.
-    change_type : of all rows; ``None``: the last column of ``scan`` holds it per row.
+    change_type : the type of all rows; ``None`` if the last column of ``scan`` holds it per row.
     """
 
     version: int
@@ -138,12 +138,12 @@ class DowngradeStep:
 class CheckpointResult:
     """The result of a checkpoint.
 
-    written : whether this run wrote it: ``version`` had none, and the run is not a dry one.
+    written : whether this run wrote the checkpoint: ``version`` had none, and this is not a dry run.
     present : whether ``version`` had a checkpoint before.
     last : the newest complete checkpoint before this run; ``None`` without one.
     live_files : data files in the checkpoint.
     cutoff : epoch milliseconds; log files older than it could be deleted. ``None`` if none could.
-    first_version : the first version of the log now, or after the real run of a dry one.
+    first_version : the first version of the log after this run; for a dry run, after the real one.
     """
 
     version: int
@@ -211,8 +211,8 @@ class WaitingRows:
 
     keys : the key columns, which all tasks read.
     all : reads the keys of all such rows.
-    added : reads the keys of rows that were added by now, ``taken`` included. Without it, whether a row exists in the
-        end is unknown.
+    added : reads the keys of rows that were added by now, including those of ``taken``. Empty if it is unknown whether
+        a row exists in the end.
     taken : reads the keys of rows that were removed again.
     """
 
@@ -284,7 +284,7 @@ class RestorableTable(Table, Protocol):
     ) -> RestoreResult:
         """Commit the state of an older version: ``version``, or the newest at ``timestamp`` (epoch milliseconds).
 
-        ``vacuums_over``: versions at which vacuums began that have ended, though the history does not record it.
+        ``vacuums_over``: versions at which vacuums began that have ended, though the history does not record the end.
 
         Raises UsageError (the version does not exist), RefusedError (files of it are missing, a vacuum is running, or
         the format forbids it), ConflictError when the race is lost ``max_attempts`` times.
@@ -318,7 +318,7 @@ class DowngradableTable(Table, Protocol):
 
 @runtime_checkable
 class CheckpointableTable(Table, Protocol):
-    """A table whose log grows with every commit, until a checkpoint sums it up."""
+    """A table whose log grows with every commit, until a checkpoint summarises it."""
 
     def checkpoint(self, *, clean_log: bool = False, dry_run: bool = False, now: int | None = None) -> CheckpointResult:
         """Write a checkpoint of the newest version. With ``clean_log`` also delete the part of the log that is past its
@@ -328,11 +328,11 @@ class CheckpointableTable(Table, Protocol):
 
 @runtime_checkable
 class EngineSqlTable(Table, Protocol):
-    """A table that its own engine maintains by SQL."""
+    """A table that its own engine maintains through SQL."""
 
     @property
     def engine_extension(self) -> str:
-        """What ``spark.sql.extensions`` must name."""
+        """The extension that ``spark.sql.extensions`` must name."""
 
     @property
     def engine_advice(self) -> str:
@@ -390,7 +390,7 @@ class ProtectingTable(Table, Protocol):
 
 @runtime_checkable
 class SymlinkManifestTable(Table, Protocol):
-    """A table whose files other readers find by symlink manifests."""
+    """A table with symlink manifests, through which other readers find its files."""
 
     def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
         """Write manifests for readers that can't read DVs. Raises RefusedError while a live DV exists."""

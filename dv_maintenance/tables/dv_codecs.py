@@ -1,4 +1,4 @@
-"""Load a deletion vector from a reference, by the codec that its table format brings (``TableFormat.dv_codecs``)."""
+"""Load a deletion vector from a reference, with the codec of its table format (``TableFormat.dv_codecs``)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def load(ref: DvRef, fetch: Fetch, *, rows: int | None = None) -> DeletionVector
 
     Raises
     ------
-    DamagedDeletionVectorError : naming the file, the offset and the reason; a missing file included.
+    DamagedDeletionVectorError : names the file, the offset and the reason. Also raised for a missing file.
     UsageError : no registered format has that codec.
     """
     reader = _reader(ref.codec)

@@ -1,4 +1,4 @@
-"""Files out of use inside the retention, grouped by the day on which a vacuum may delete them."""
+"""Unused files inside the retention, grouped by the day on which a vacuum may delete them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DAY = 86_400_000
 
 
 def by_day(at: NDArray[np.int64] | Any, sizes: NDArray[np.int64] | Any) -> tuple[ExpiringFiles, ...]:
-    """In the order of time. ``at``: when each file expires, epoch milliseconds. ``sizes``: bytes of each.
+    """The days, in order of time. ``at``: when each file expires, epoch milliseconds. ``sizes``: bytes of each.
 
     >>> by_day([5, 86_400_000, 3], [10, 1, 1])
     (ExpiringFiles(at=3, files=2, bytes=11), ExpiringFiles(at=86400000, files=1, bytes=1))

@@ -1,4 +1,4 @@
-"""What each commit of a table did to its live files: the past from which the meter derives what readers paid."""
+"""How each commit of a table changed its live files. From this log the meter derives what readers paid."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 __all__ = ["FILE_CHANGES", "FileCommit", "FileLog", "FileLogTable"]
 
-# One row per logical file that a commit added or removed: commits in their order, in each the removed files first. A
-# new deletion vector (DV) on a file is two rows: the file without it, or with the earlier one, is removed; the file
-# with the new one is added.
+# One row per logical file that a commit added or removed. Commits come in order, and the removed files of each come
+# first. A new deletion vector (DV) on a file makes two rows: the file without it, or with the earlier one, is removed;
+# the file with the new one is added.
 #
-# Live files are keyed by path and DV. Take the live files of a version, for each later commit drop its removed keys,
-# then set its added ones: what results are the live files of that commit's version. A key that a commit both removes
-# and adds is the same file with other facts: a column that was added to it, statistics. A DV that moves with the others
-# of its index file (Paimon) has another id and the same rows.
+# Live files are keyed by path and DV. Start from the live files of a version. For each later commit, drop its removed
+# keys, then set its added ones. The result is the live files of that commit's version. A key that a commit both removes
+# and adds is the same file with new facts, such as an added column or statistics. A DV that moves together with the
+# other DVs of its index file (Paimon) gets another id and keeps its rows.
 FILE_CHANGES = pa.schema(
     [
         # Position of the commit in `FileLog.commits`.
         pa.field("commit", pa.int64(), nullable=False),
         pa.field("added", pa.bool_(), nullable=False),
-        # As `Snapshot.files` of the commit's version spells it, like all that follows. A commit that renames a
+        # As `Snapshot.files` of the commit's version spells it, like all columns below. A commit that renames a
         # partition column renames the partitions of all files, without rows here.
         pa.field("path", pa.string(), nullable=False),
         pa.field("dv_id", pa.string()),
-        # From here on null in rows of removed files where the log does not repeat it. An added file's `physical_rows`
-        # may be null in a later snapshot: a checkpoint may leave out statistics.
+        # From here on: null in rows of removed files if the log does not repeat the value. An added file's
+        # `physical_rows` may be null in a later snapshot: a checkpoint may leave out statistics.
         pa.field("partition", pa.dictionary(pa.int32(), pa.string())),
         pa.field("size", pa.int64()),
         pa.field("physical_rows", pa.int64()),
@@ -45,11 +45,11 @@ FILE_CHANGES = pa.schema(
 class FileCommit:
     """One commit.
 
-    timestamp : epoch milliseconds, as in ``HistoryEntry``. The clock of a writer may go back: the order is by version.
+    timestamp : epoch milliseconds, as in ``HistoryEntry``. A writer's clock may go back: the order is by version.
     operation : as in ``HistoryEntry``.
     data_changed : ``False`` for compactions and other commits that change no query result.
     ours : whether this package wrote it, in any release; ``None`` if the commit does not say: Lance's library commits
-        rewrites and indices for this package as for others.
+        rewrites and indices for this package as it does for others.
     """
 
     version: int
@@ -61,7 +61,7 @@ class FileCommit:
 
 @dataclass(frozen=True, slots=True)
 class FileLog:
-    """The commits from some time on up to a snapshot, oldest first, without a gap.
+    """The commits from a point in time up to a snapshot, oldest first, without a gap.
 
     changes : see FILE_CHANGES.
     base : the version before the first commit, the snapshot's own if there is no commit; ``None`` if the first commit
@@ -82,7 +82,7 @@ class FileLogTable(Table, Protocol):
     def file_log(self, snapshot: Snapshot, since: int) -> FileLog:
         """The commits after the newest one before ``since`` (epoch milliseconds), up to the snapshot's version.
 
-        Reads nothing that is older, except for a few more commits where only a commit itself records its time. Commits
+        Reads nothing older, except for a few more commits if only the commits themselves record their times. Commits
         that were cleaned up are left out, see ``FileLog.complete``.
 
         Raises

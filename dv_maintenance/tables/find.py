@@ -36,8 +36,8 @@ def find_tables(
 ) -> list[FoundTable]:
     """Every table below ``place``, ordered by path.
 
-        on_error : called with a folder below ``place`` that can't be listed, and the error; the search goes on.
-            ``None``: such a folder ends the search.
+    on_error : called with a folder below ``place`` that can't be listed, and the error; the search goes on. ``None``:
+        such a folder ends the search.
 
     Costs one listing per folder, and one more per marker folder whose name alone does not identify a format (Paimon's
     ``schema``). Opens no table.
@@ -59,7 +59,7 @@ def find_tables(
             seen += len(todo)
             if seen > _MAX_FOLDERS:
                 raise UsageError(
-                    f"more than {_MAX_FOLDERS:,} folders here to search for tables",
+                    f"there are more than {_MAX_FOLDERS:,} folders to search for tables",
                     table=storage.uri,
                     next_step="name a folder closer to the tables",
                 )

@@ -1,4 +1,4 @@
-"""Whether two scans hold the same rows, whatever their order: a sum of row hashes, a batch at a time."""
+"""Whether two scans hold the same rows, whatever their order: a sum of row hashes, computed one batch at a time."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class RowSums:
 
 
 def row_hashes(batch: pa.RecordBatch) -> Any:
-    """A uint64 for each row: equal ones for equal rows of the same columns."""
+    """A uint64 for each row. Equal rows of the same columns have equal hashes."""
     return _row_hashes([_hashes(column) for column in batch.columns], batch.num_rows, _SEEDS[0])
 
 
 def _row_hashes(columns: list[Any], rows: int, seed: np.uint64) -> Any:
-    """A weighted sum of the columns' hashes, mixed: each column has a weight, so that a value is its column's."""
+    """A mixed, weighted sum of the columns' hashes. Weights differ, so a value counts differently in each column."""
     row = np.full(rows, seed, np.uint64)
     weight = int(seed)
     for column in columns:
@@ -131,13 +131,13 @@ def _of_bytes(array: pa.LargeStringArray | pa.LargeBinaryArray) -> Any:
 
 
 def _by_words(data: Any, starts: Any, lengths: Any) -> Any:
-    """A uint64 for each value of at most ``_LONG`` bytes: those of ``data`` from its start, ``lengths`` many."""
+    """A uint64 for each value of at most ``_LONG`` bytes. ``starts`` and ``lengths`` locate the values in ``data``."""
     padded = np.zeros(len(data) + 8, np.uint8)
     padded[: len(data)] = data
-    # The eight bytes from each place on.
+    # The eight bytes that begin at each position.
     eights = np.ndarray(len(data) + 1, "<u8", padded, strides=(1,))
-    found = _mixed(lengths.astype(np.uint64))  # or a length could cancel a byte
-    rows: Any = slice(None)  # with bytes left
+    found = _mixed(lengths.astype(np.uint64))  # mixed, since a plain length could cancel a byte
+    rows: Any = slice(None)  # values with bytes left
     rest = lengths
     for done in range(0, min(int(lengths.max()), _LONG), 8):
         if done:
@@ -159,14 +159,14 @@ def _with_nulls(words: Any, array: pa.Array) -> Any:
 
 
 def _mixed(words: Any) -> Any:
-    """SplitMix64's finaliser, on wrapping numbers."""
+    """SplitMix64's finaliser, with wrapping arithmetic."""
     with np.errstate(over="ignore"):
         words = (words ^ (words >> np.uint64(30))) * _MIX[0]
         words = (words ^ (words >> np.uint64(27))) * _MIX[1]
         return words ^ (words >> np.uint64(31))
 
 
-# Of so many rows, arrays of hashes stay in a processor's cache, and in memory that the allocator has at hand.
+# For this many rows, arrays of hashes stay in a processor's cache, and in memory that the allocator has at hand.
 _ROWS_AT_ONCE: Final = 1 << 15
 # Longer values, in bytes, are hashed one by one.
 _LONG: Final = 256

@@ -1,7 +1,7 @@
 """What a reader of a version opens besides the log: the files that ``fsck`` checks, and how a format repairs damage.
 
-The format says which files are needed, and what its own engine offers. Looking for them, reading them and judging what
-was found is the same for all formats: ``maintenance.fsck``.
+The format says which files are needed, and what its own engine offers. Looking for them, reading them and judging the
+findings is the same for all formats, see ``maintenance.fsck``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WAITING = "waiting"
 """A data file that readers do not open yet, but that a compaction will."""
 INDEX = "index"
 
-# One row per live file and file that its readers need: a DV file that holds the DVs of ten data files has ten rows.
+# One row per pair of a live file and a file that its readers need: a DV file with the DVs of ten data files has ten.
 NEEDED = pa.schema(
     [
         # For the table's storage.
@@ -37,9 +37,9 @@ NEEDED = pa.schema(
         pa.field("kind", pa.dictionary(pa.int8(), pa.string()), nullable=False),
         # Bytes; null where the log does not say.
         pa.field("size", pa.int64()),
-        # Whether `size` is the file's own. If not, the file is at least as large: it ends with a DV, or after it.
+        # Whether `size` is exact. If not, the file is at least that large: `size` may be the end of a DV in it.
         pa.field("exact", pa.bool_(), nullable=False),
-        # The row in `Snapshot.files` of the file whose readers need it; null where that is none in particular.
+        # The row in `Snapshot.files` of the live file whose readers need it; null if it serves none in particular.
         pa.field("file", pa.int64()),
     ]
 )
@@ -51,7 +51,7 @@ class Needed:
 
     paths : strings.
     sizes : 64-bit integers.
-    files : 64-bit integers; ``None``: of no file in particular.
+    files : 64-bit integers; ``None`` if the files serve no live file in particular.
     """
 
     kind: str
@@ -84,7 +84,7 @@ def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
 
 
 def row_numbers(rows: Any) -> pa.Int64Array:
-    """Of a NumPy array."""
+    """Row numbers in a NumPy array as an Arrow array."""
     data = np.ascontiguousarray(rows, np.int64)
     return pa.Int64Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(data)])
 
@@ -95,7 +95,7 @@ class Remedy:
 
     how : what to do, as a sentence.
     command : what to run; ``None`` if it is not a command.
-    loses : what is lost by it, as a sentence.
+    loses : what the repair loses, as a sentence.
     """
 
     how: str

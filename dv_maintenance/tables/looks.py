@@ -22,5 +22,5 @@ class AdvancingTable(Table, Protocol):
         """The snapshot of ``version`` from an earlier snapshot of this table and what was committed since; ``None`` if
         there is any doubt about the earlier one.
 
-        It says the same as ``snapshot(version)``, but may list the files in another order.
+        It equals ``snapshot(version)``, but may list the files in another order.
         """

@@ -58,12 +58,12 @@ FILES_SCHEMA = pa.schema(
 )
 
 SEQUENCE = pa.field("sequence", pa.int64(), nullable=False)
-"""Column of formats whose rows are in the order of the files: only a file and the next one, which has the next number,
-may be merged.
+"""Column of formats in which the order of the files is the order of the rows. Only neighbours, files with consecutive
+numbers, may be merged.
 """
 
 LIMITED = b"dvm:limited"
-"""Metadata of a field: its type as Spark spells it, where that is or holds a CHAR or VARCHAR."""
+"""Metadata of a field: its type as Spark spells it, if the type is or contains a CHAR or VARCHAR."""
 
 # What Hive, Spark and Delta call a null partition value.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -101,7 +101,7 @@ def value_name(value: str | None) -> str:
     """
     if value is None:
         return NULL_PARTITION
-    # A text of that name is not null.
+    # A text that spells the name of null is not null.
     return _encoded(value, _IN_VALUES) if value != NULL_PARTITION else f"%{ord(value[0]):02X}{value[1:]}"
 
 
@@ -136,7 +136,7 @@ def hive_folder(values: Mapping[str, str | None]) -> str:
 
 
 SINCE = "since"
-"""In ``Snapshot.derived``: :class:`Since`, until it was used."""
+"""Key of a :class:`Since` in ``Snapshot.derived``, until it is used."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,7 +151,7 @@ class Since:
     gone: npt.NDArray[np.int64]
 
     def stretches(self, rows: int) -> list[tuple[int, int]]:
-        """Begin and end of those of the earlier rows that stay."""
+        """Begin and end of each stretch of earlier rows that stay."""
         begins = np.concatenate([[0], self.gone + 1]).tolist()
         ends = np.concatenate([self.gone, [rows]]).tolist()
         return [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
@@ -182,17 +182,18 @@ class Snapshot:
     target_rows: int | None = None
     """Rows of a full file, where a format counts rows rather than bytes."""
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What others computed from ``files`` and may need again, by a name of theirs; ``replace`` starts without it."""
+    """Values that callers computed from ``files`` and may need again, by a name that they choose. ``replace`` starts
+    without them."""
 
     @property
     def bytes(self) -> int:
-        """Of its tables, in memory."""
+        """Memory that its tables take."""
         return int(self.files.get_total_buffer_size())
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One version after the version that ``changes_since`` was given."""
+    """One of the versions after the one passed to ``changes_since``."""
 
     version: int
     timestamp: int
@@ -228,7 +229,7 @@ class ExpiredFile:
 
 @dataclass(frozen=True, slots=True)
 class ExpiringFiles:
-    """Data files out of use, with what belongs to them, that expire on one day (UTC).
+    """Unused data files, and the files that belong to them, that expire on one day (UTC).
 
     at : when the first of them expires, epoch milliseconds.
     """
@@ -264,7 +265,7 @@ class VacuumResult:
     dry_run: bool
     version_before: int
     version_after: int
-    refused: str | None = None  # why a real run would be refused; only of a dry one
+    refused: str | None = None  # why a real run would be refused; only for a dry run
     protected: tuple[str, ...] = ()  # what else was protected, and how many files each item names
     quarantine: str | None = None  # the folder that the files were moved to instead
     emptied: int = 0  # files of earlier runs whose time in quarantine was over
@@ -306,7 +307,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class OldestDv:
-    """Since when a live file has had deleted rows, epoch milliseconds: when the first of its DVs was committed.
+    """Since when a live file has had deleted rows: the time of the commit of its first DV, epoch milliseconds.
 
     exact : whether the time is exact. If not, the rows were deleted at that time or earlier: the commits that were read
         do not go back far enough.

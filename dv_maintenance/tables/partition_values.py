@@ -1,7 +1,7 @@
-"""Values of partition columns as text: what a text means by the type of its column.
+"""Values of partition columns as text: what a text means, given the type of its column.
 
-The names of partitions hold text (``model.partition_name``). People write the same value in other ways, and mistype it:
-this module decides both, for all formats.
+The names of partitions hold text (``model.partition_name``). People write the same value in different ways, and mistype
+it. For all formats, this module decides which texts are the same value, and which are none.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 Column = tuple[str, ...]
-"""A path of field names under which users know them; more than one for a field of a struct."""
+"""A path of field names as users know them; more than one name for a field of a struct."""
 
 Operator = Literal["=", "<", "<=", ">", ">="]
 
@@ -81,14 +81,14 @@ class StartsWith:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of ``parts``; true without any."""
+    """All of ``parts``; true if there are none."""
 
     parts: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """One of ``parts``; false without any."""
+    """At least one of ``parts``; false if there are none."""
 
     parts: tuple[Predicate, ...]
 
@@ -129,8 +129,8 @@ class Bounds:
 def bind(predicate: Predicate, schema: pa.Schema, opaque: Callable[[pa.Field], bool] = lambda _: False) -> Predicate:
     """The same condition on the columns of ``schema``, with the schema's spelling of names and ``comparable`` values.
 
-    Case of names does not matter if the match is unambiguous. A part becomes ``Unknown`` if its column is missing or
-    inside a list or map, if a value has another type, or if the field is ``opaque``: its values do not compare as
+    The case of names does not matter if the match is unambiguous. A part becomes ``Unknown`` if its column is missing
+    or inside a list or map, if a value has another type, or if the field is ``opaque``: its values do not compare as
     those of its Arrow type do.
     """
 

@@ -1,9 +1,9 @@
 """The frame of every commit: read what others committed, decide, create the next version, and try again if another
 writer was faster. A format contributes only its rules.
 
-The frame decides what a failed call means. It reads the history before it repeats a commit whose outcome is unknown, or
-gives it up: a commit whose answer got lost, or whose request a storage client repeated, is a success. A commit whose
-outcome stays unknown raises a StorageError, never an error that says that nothing was committed.
+The frame decides what a failed call means. It reads the history before it repeats or abandons a commit with an unknown
+outcome. A commit is a success even if its answer got lost, or if a storage client repeated its request. If the outcome
+stays unknown, a StorageError is raised, never an error that says that nothing was committed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DraftT = TypeVar("DraftT")
 
 
 class Overtaken(Exception):  # noqa: N818 - not an error: the next attempt builds on what the other writer committed
-    """Another writer was faster, so that this attempt is out of date. The text says what happened."""
+    """Another writer was faster, so this attempt is out of date. The text says what happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class Published(Generic[DraftT]):
 
 
 class Rules(ABC, Generic[DraftT]):
-    """A format's rules: what the next version holds, how a conflict is decided, how an own commit is recognised.
+    """A format's rules: what the next version holds, how a conflict is decided, how our own commit is recognised.
 
-    recognises : whether ``catch_up`` recognises an own commit. Otherwise a repeated call might commit twice, so the
+    recognises : whether ``catch_up`` recognises our own commit. Otherwise a repeated call might commit twice, so the
         first StorageError ends the commit.
 
     Each method may raise Overtaken, and errors that end the commit.
@@ -64,7 +64,7 @@ class Rules(ABC, Generic[DraftT]):
 
     @abstractmethod
     def catch_up(self) -> int | None:
-        """Read what was committed since the last call; the version of the own commit if it is there."""
+        """Read what was committed since the last call. Returns the version of our own commit if it is there."""
 
     @abstractmethod
     def draft(self) -> DraftT | None:
@@ -72,8 +72,8 @@ class Rules(ABC, Generic[DraftT]):
 
     @abstractmethod
     def create(self, draft: DraftT) -> int:
-        """Create the next version, and return it. Overtaken: it exists already, and is not known to be the own one.
-        StorageError: it may exist or not.
+        """Create the next version, and return it. Raises Overtaken if it exists already and is not known to be our own.
+        Raises StorageError if it may or may not exist.
         """
 
     @abstractmethod
@@ -96,7 +96,7 @@ def publish(
 
     Raises
     ------
-    What ``rules`` raise; ``rules.defeat`` or ``rules.failed`` after the last attempt.
+    Whatever ``rules`` raise, and ``rules.defeat`` or ``rules.failed`` after the last attempt.
     """
     race = _Race(rules)
     try:
@@ -104,7 +104,7 @@ def publish(
     except ConflictError as error:
         if not (rules.recognises and race.unknown):
             raise
-        # It says that nothing was committed, and its catcher deletes the new files.
+        # This error says that nothing was committed, and whoever catches it deletes the new files.
         raise rules.failed(StorageError(error.message), unknown=True) from error
 
 
@@ -124,7 +124,7 @@ def _run(race: _Race[DraftT], max_attempts: int, first_pause: float, longest_pau
         except StorageError as error:
             if not rules.recognises:
                 raise
-            _log.warning("%s: try %d of %d to commit failed: %s", rules.table, number + 1, max_attempts, error)
+            _log.warning("%s: commit attempt %d of %d failed: %s", rules.table, number + 1, max_attempts, error)
             failure = error
     if rules.recognises:
         try:
@@ -140,8 +140,8 @@ class _Race(Generic[DraftT]):
     """One commit in progress.
 
     last : the draft of the last attempt.
-    unknown : the last attempt may have created its version, even if that version "exists already": the history was not
-        read since.
+    unknown : the last attempt may have created its version, even if that version "exists already": the history has not
+        been read since.
     """
 
     rules: Rules[DraftT]
@@ -162,7 +162,7 @@ class _Race(Generic[DraftT]):
         return Published(version, self.attempts, draft)
 
     def found(self) -> Published[DraftT] | None:
-        """The own commit, if an earlier attempt has made it after all."""
+        """Our own commit, if an earlier attempt made it after all."""
         version = self.rules.catch_up()
         self.unknown = False
         return None if version is None else Published(version, max(1, self.attempts), self.last)

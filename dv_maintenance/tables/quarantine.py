@@ -52,7 +52,7 @@ class _Batch:
 
 
 def new_batch(now: int) -> str:
-    """The folder for what a vacuum sets aside at ``now``, epoch milliseconds."""
+    """The folder for files that a vacuum sets aside at ``now``, epoch milliseconds."""
     return f"{QUARANTINE}/{datetime.fromtimestamp(now / 1000, UTC).strftime(_FORMAT)}-{uuid4().hex[:8]}"
 
 
@@ -95,7 +95,7 @@ def overdue(storage: Storage, before: int) -> int:
 
 
 def quarantined(storage: Storage, paths: Iterable[str]) -> set[str]:
-    """Those of the paths whose files were set aside and can be put back."""
+    """The paths whose files were set aside and can be put back."""
     wanted, found = set(paths), set[str]()
     for batch in _batches(storage):
         found |= {info.path[len(batch.folder) + 1 :] for info in storage.list(batch.folder)} & wanted

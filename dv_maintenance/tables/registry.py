@@ -1,7 +1,8 @@
-"""The registry of table formats, with everything that code outside a format's folder needs to know about it.
+"""The registry of table formats, with everything that code outside a format's folder needs to know about the format.
 
-Those of this package are loaded on first use, from ``tables.NAME``. Another package adds its own with
-:func:`register`, or by an entry point in the group ``dv_maintenance.table_formats`` that names a :class:`TableFormat`.
+The formats of this package are loaded on first use, from ``tables.NAME``. Another package adds its own with
+:func:`register`, or with an entry point in the group ``dv_maintenance.table_formats`` that names a
+:class:`TableFormat`.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class Location:
 
 
 def at_root(name: str) -> Callable[[Location], Table]:
-    """An opener for ``TableFormat.open``: the class ``name``, such as ``package.module:DeltaTable``, of the storage at
-    the table's root. The module is imported when the first table is opened.
+    """An opener for ``TableFormat.open``. It calls the class ``name``, such as ``package.module:DeltaTable``, with the
+    storage at the table's root. The module is imported when the first table is opened.
     """
     module, _, cls = name.partition(":")
 
@@ -65,18 +66,18 @@ class TableFormat:
     title : as its makers write it, such as ``Delta``.
     marker : folder right below a table's root that identifies the format.
     marker_file : what the name of a file in that folder must match; ``None``: the folder itself is enough.
-    open : the table at a location; costs nothing before the table is used.
+    open : returns the table at a location; costs nothing before the table is used.
     dv_codecs : name of each codec of its deletion vectors, as ``DvRef.codec`` gives it -> the function that reads one,
         such as ``package.module:read``, imported at the first deletion vector.
     partitions : whether its tables can be partitioned.
-    symlink_manifests : whether other readers find its files by symlink manifests, see ``SymlinkManifestTable``.
+    symlink_manifests : whether other readers find its files through symlink manifests, see ``SymlinkManifestTable``.
     dv_checksums : whether its deletion vectors carry checksums, so that reading one detects damage.
-    kind : the asset kind that Dagster's page has an icon for.
+    kind : the asset kind for which Dagster's UI has an icon.
     commits : folder in which a commit is created by put-if-absent, "" for the table's root. `dvm doctor` tests a store
         there.
     compression : whether its tables leave a choice of compression, see ``Policy.compression``.
-    size_property : table property that says how large a data file should be, ``None`` where there is none.
-    extra : extra of this package that has what the format needs, ``None`` where it needs nothing.
+    size_property : table property that says how large a data file should be, ``None`` if there is none.
+    extra : extra of this package that installs what the format needs, ``None`` if it needs nothing.
     """
 
     name: str
@@ -115,8 +116,8 @@ def formats() -> tuple[TableFormat, ...]:
 
 
 def each_format() -> Iterator[TableFormat]:
-    """As :func:`formats`. Entry points are looked up after the formats of this package: it takes as long as opening a
-    small table.
+    """As :func:`formats`, one by one. Entry points come last, since looking them up takes as long as opening a small
+    table.
     """
     global _complete  # noqa: PLW0603 - loaded once per process
     if not _known:

@@ -33,7 +33,7 @@ def row_id_name(schema: pa.Schema) -> str:
     """The name of the column that carries row ids in scan tasks and in written files.
 
     A row keeps its id when it is changed; a new row has a null there. The name differs from every column of
-    ``schema``, the table's.
+    ``schema``, the table's schema.
     """
     return unused("_dvm_row_id", schema.names)
 
@@ -82,7 +82,8 @@ class RowChanges:
 class ChangesOutcome:
     """The outcome of a commit of row changes.
 
-    version : the committed version, ``None`` if nothing was committed: nothing was left to do, or a ``conflict``.
+    version : the committed version, ``None`` if nothing was committed: either nothing was left to do, or ``conflict``
+        says why.
     conflict : why the operation has to run again on a newer snapshot.
     rows_deleted : rows that this commit deleted, without those that concurrent writers deleted; ``None`` if it removed
         a whole file of unknown row count.
@@ -158,7 +159,7 @@ class RowWriteTask:
 
 @runtime_checkable
 class RowLevelTable(SkippingTable, Protocol):
-    """A table whose rows can be deleted, updated and merged in place, by deletion vectors."""
+    """A table whose rows can be deleted, updated and merged in place, with deletion vectors."""
 
     def column_bounds(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, ColumnBounds]:
         """Bounds by column, for those of ``columns`` (logical names, not nested) with any known bound."""

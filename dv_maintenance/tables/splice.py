@@ -1,7 +1,7 @@
-"""Derives the files of a version from those of the version before: removes the rows at some positions, appends others.
+"""Derives the files of a version from those of an earlier one: removes the rows at some positions, appends others.
 
-A few files of a million change between two looks. Copying the table's texts would take longer than all else, so
-they stay where they are: the new column refers to the stretches between the rows that are gone.
+A few files of a million change between two inspections. Copying the table's text columns would take longer than all
+else, so the text stays where it is: the new column refers to the stretches between the removed rows.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dv_maintenance.tables.model import Since
 
 __all__ = ["spliced"]
 
-# From so many stretches on a column is copied: each costs every function on the column a little.
+# A column that would get more chunks is copied: each chunk slows every function on the column a little.
 _MOST: Final = 4096
 
 Stretch = tuple[int, int]
 
 
 def spliced(files: pa.Table, since: Since, newer: pa.Table) -> pa.Table:
-    """``files`` without the rows that are gone, then ``newer``, which has the same schema.
+    """``files`` without the removed rows, then ``newer``, which has the same schema.
 
     Numbers and dictionaries are one chunk each.
     """

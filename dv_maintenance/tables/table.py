@@ -29,8 +29,8 @@ class Replacement:
     inputs: tuple[FileKey, ...]
     outputs: tuple[OutputFile, ...] = ()
     kept: tuple[int, ...] = ()
-    """Number of rows that each input contributed, if the outputs hold the live rows of the inputs in order. Deletes by
-    concurrent writers can be carried over only with it."""
+    """Number of rows that each input contributed, if the outputs hold the live rows of the inputs in order. Without
+    it, deletes by concurrent writers can't be carried over."""
     order_by: tuple[str, ...] = ()
     """Columns that order the rows of the outputs, for the table to record."""
     native: str = ""
@@ -161,8 +161,8 @@ class Table(Protocol):
         """
 
     def retention(self, snapshot: Snapshot) -> int:
-        """How long files that are out of use are kept by the table's own property, or the format's default;
-        milliseconds. Raises RefusedError if the property is invalid.
+        """How long unused files are kept: the table's own property, or the format's default; milliseconds. Raises
+        RefusedError if the property is invalid.
         """
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:

@@ -63,7 +63,7 @@ def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumR
 
     Raises
     ------
-    RefusedError : the guard forbids it. What ``rules`` raise.
+    RefusedError : the guard forbids it. Whatever ``rules`` raise is raised too.
     """
     files = rules.find()
     _log.info("%s: %d files are out of use at version %d", rules.table, len(files), rules.version)
@@ -76,7 +76,7 @@ def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumR
         return replace(rules.result(files, deleted=0, dry_run=True), refused=refused or immovable)
     guard.check(refused, table=rules.table, version=rules.version)
     if immovable:
-        step = "vacuum without the quarantine; object versions of that bucket do the same"
+        step = "vacuum without the quarantine; object versioning of that bucket serves the same purpose"
         raise RefusedError(immovable, table=rules.table, version=rules.version, next_step=step)
     sweep = Sweep(rules.storage, new_batch(now) if guard.quarantine else None)
     if files:

@@ -27,8 +27,8 @@ __all__ = [
 
 
 EXACT_INSTANTS = b"dvm:instants"
-"""Metadata of a ``ScanTask``'s schema: that timestamps with a local time zone are in UTC in files that do not name a
-zone.
+"""Metadata key of a ``ScanTask``'s schema. Its presence says that timestamps with a local time zone are in UTC in files
+that do not name a zone.
 """
 
 
@@ -102,8 +102,8 @@ class SourceFile:
     format : ``parquet``, ``orc`` or ``avro``.
     fragment : a Lance fragment, which Lance's own library reads.
     only : which of the rows belong to the table, if not all do.
-    parts : the files that together hold the rows, if each holds other columns; each part's ``schema`` names the columns
-        to read from it. All parts share ``dv`` and ``rows``.
+    parts : the files that together hold the rows, if each holds different columns. Each part's ``schema`` names the
+        columns to read from it. All parts share ``dv`` and ``rows``.
     spark_keys : whether the table's readers heed Spark's keys in a Parquet footer, which identify the calendar of dates
         and timestamps.
     """
@@ -203,9 +203,9 @@ class RewriteTask:
     stats_columns : leaf columns, as tuples of field names, whose statistics the result reports.
     order_by : fields of the scan's schema, see ``RewriteBin``.
     format : of the new files, ``parquet`` or ``orc``.
-    compression : codec of new files, by the engines' name.
+    compression : codec of new files, as engines name it.
     compression_required : whether the table or the policy names ``compression``, so that no file may have another one.
-        If not, it is the default: new files get the codec of most of the sources' bytes.
+        If not, it is only the default: new files get the codec of most of the sources' bytes.
     bytes_have_order : whether the table's readers order bytes as Parquet does, unsigned. If not, columns of bytes get
         no bounds, and no dictionary that readers may take for complete.
     """
@@ -271,8 +271,8 @@ class RewriteResult:
     source_purged : ``rows_purged`` per source, in the task's order.
     native : what the format's own library needs to commit the files that it wrote.
     groups : row groups of the sources, if these are Parquet files.
-    groups_copied : those of them that were copied without decoding them.
-    bytes_copied : of ``bytes_read``, those of these row groups.
+    groups_copied : how many of them were copied without being decoded.
+    bytes_copied : the part of ``bytes_read`` that belongs to the copied row groups.
     """
 
     task_id: str

@@ -1,4 +1,4 @@
-"""Lance tables. Only rewriting and reading rows need Lance's library; everything else is read without it."""
+"""Lance tables. Reading rows, rewriting and committing need Lance's library. Everything else works without it."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def check_writer_flags(manifest: Manifest, table: str) -> None:
 
 
 def check_cleanable(manifest: Manifest, table: str) -> None:
-    """Refuse a version whose files cannot be determined, such as one with managed blobs: its rows name them.
+    """Refuse a version whose files cannot be determined. An example is managed blobs: rows name them, not the manifest.
 
     Raises
     ------

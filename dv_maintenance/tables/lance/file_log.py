@@ -1,7 +1,7 @@
-"""What each version of a Lance table did to the live files (``FileLogTable.file_log``).
+"""How each version of a Lance table changed the live files (``FileLogTable.file_log``).
 
-Manifests are read from the snapshot's backwards. Each is compared with the previous one; only fragments whose records
-differ are parsed.
+Manifests are read backwards, starting with the snapshot's. Each is compared with its predecessor, and only fragments
+with different records are parsed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["file_log"]
 
-# What Lance's library commits for this package has no mark.
+# Commits that Lance's library makes for this package carry no mark.
 _UNMARKED: Final = frozenset({"CreateIndex", "ReserveFragments", "Rewrite", "UNKNOWN"})
 
 # Path, deletion file, size, physical and deleted rows.
@@ -34,10 +34,10 @@ _File = tuple[str, str | None, int, int | None, int]
 
 
 def file_log(storage: Storage, snapshot: LanceSnapshot, since: int) -> FileLog:
-    """See ``FileLogTable.file_log``. A version whose predecessor was cleaned up is left out: what it changed is
+    """See ``FileLogTable.file_log``. A version whose predecessor was cleaned up is left out: its changes are
     unknown.
     """
-    commits: list[FileCommit] = []  # newest first, as the changes
+    commits: list[FileCommit] = []  # newest first, like `changes`
     changes: list[tuple[list[_File], list[_File]]] = []
     older = [file for file in all_versions(storage)[::-1] if file.version < snapshot.version]
     reading = manifests(storage, older, batch=1)
@@ -74,7 +74,7 @@ def _changes(storage: Storage, after: Manifest, before: Manifest | None) -> tupl
         return [], _files(storage, after, ())
     same = set(before.fragment_records) & set(after.fragment_records)
     gone, came = _files(storage, before, same), _files(storage, after, same)
-    # Records may differ in what a snapshot's files don't show, such as row ids.
+    # Records may differ in details that a snapshot's files don't show, such as row ids.
     stay = set(gone) & set(came)
     return [file for file in gone if file not in stay], [file for file in came if file not in stay]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["needed_files", "remedies", "stored_sources"]
 
-_LEAST: Final = 1  # bytes of a file whose size the manifest does not record
+_LEAST: Final = 1  # minimum bytes of a file whose size the manifest does not record
 
 
 def needed_files(storage: Storage, snapshot: LanceSnapshot) -> pa.Table:

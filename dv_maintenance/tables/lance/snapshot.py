@@ -17,7 +17,7 @@ __all__ = ["LanceSnapshot", "load_snapshot"]
 
 _COMPACTION: Final = "lance.compaction."
 _TARGET_ROWS: Final = 1 << 20
-# A fragment with a file and a deletion file, and its record.
+# Estimated memory of a fragment with a data file and a deletion file, and of its record.
 _FRAGMENT_BYTES: Final = 1000
 
 
@@ -28,7 +28,7 @@ class LanceSnapshot(Snapshot):
 
     manifest : the manifest of the version.
     fragments : in the order of ``files``, with known counts.
-    stored : the same as the manifest has them.
+    stored : the same fragments as the manifest records them; counts may be missing.
     naming : naming scheme of the manifests, V1 or V2.
     """
 
@@ -49,8 +49,8 @@ class LanceSnapshot(Snapshot):
 def load_snapshot(storage: Storage, version: int | None = None, *, known: LanceSnapshot | None = None) -> LanceSnapshot:
     """The table at a version, the newest by default: one listing and one read, unless the manifest lacks counts.
 
-    known : an earlier snapshot of the same table. A manifest repeats all fragments; those that did not change since are
-        not parsed again.
+    known : an earlier snapshot of the same table. A manifest repeats all fragments. Those that did not change are not
+        parsed again.
 
     Raises
     ------

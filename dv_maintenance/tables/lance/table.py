@@ -61,11 +61,11 @@ class LanceTable:
         return load_snapshot(self.storage, version)
 
     def advanced(self, kept: Snapshot, version: int) -> LanceSnapshot | None:
-        """Fragments that ``kept`` has are not parsed again."""
+        """Fragments of ``kept`` that did not change are not parsed again."""
         try:
             return load_snapshot(self.storage, version, known=cast("LanceSnapshot", kept))
         except DvMaintenanceError:
-            # Whatever is wrong, a reader of everything says it better.
+            # Whatever is wrong, a full read reports it better.
             return None
 
     def parent_of(self, version: int) -> int:
@@ -235,7 +235,7 @@ class LanceTable:
         return remedies(self.storage, cast("LanceSnapshot", snapshot), kinds, back_to)
 
     def tags(self) -> dict[str, Tag]:
-        """Tags by name, including those of all branches, also when this table is a branch."""
+        """Tags by name, including those of all branches, even if this table is a branch."""
         from dv_maintenance.tables.lance.log.refs import tags
 
         return tags(self._root())

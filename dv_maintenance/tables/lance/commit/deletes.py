@@ -55,9 +55,9 @@ def commit_deletes(
     """Commit the deletion of rows, see ``RowLevelTable.commit_changes``.
 
     The outcome is a conflict if another writer changed a fragment that loses rows, changed the schema, or recreated the
-    table. Lance has the same rule; it is checked here too before deletion files are written. Concurrent appends, and
-    rows that an update moved to new fragments, are ordered after the delete. A row that was to be deleted and was
-    updated instead is in a fragment that changed, so it is a conflict.
+    table. Lance has the same rule. It is checked here too, before deletion files are written. Concurrent appends, and
+    rows that an update moved to new fragments, are ordered after the delete. If a concurrent update changed a row to
+    delete, the row's fragment changed, so this is a conflict.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def _wrong(base: LanceSnapshot, what: str) -> VerificationError:
 
 
 def _changed_by_others(storage: Storage, base: LanceSnapshot, touched: Sequence[int]) -> str:
-    """Why the rows to delete must be searched again; "" if they need not be."""
+    """Why the rows to delete must be searched for again; "" if they need not be."""
     _, now = load_manifest(storage)
     if now.version == base.version:
         return ""

@@ -37,7 +37,7 @@ def write_deletions(storage: Storage, file: DeletionFile, deleted: DeletionVecto
 
 
 def described(file: DeletionFile) -> dict[str, Any]:
-    """The fields of a deletion file as in Lance's own JSON of a fragment."""
+    """The fields of a deletion file, named as in Lance's own JSON for a fragment."""
     return {
         "read_version": file.read_version,
         "id": int(file.name.rsplit("-", 1)[1].split(".")[0]),

@@ -45,7 +45,7 @@ def update_indices(storage: Storage) -> tuple[str, ...]:
 
 
 def _names(manifest: Manifest) -> tuple[list[str], list[str]]:
-    """Indices to retrain, and the others."""
+    """Names of the indices to retrain, and of all other indices."""
     stable = bool(manifest.reader_flags & STABLE_ROW_IDS)
     indices = [index for index in manifest.indices() if index.name not in SYSTEM]
     retrain = sorted({index.name for index in indices if stable and index.kind.endswith(_VECTOR)})

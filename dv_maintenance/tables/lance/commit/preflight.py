@@ -36,7 +36,7 @@ class Fault:
 
     fragment : id of the fragment.
     file : path of the file; its name if the base path is unknown.
-    kind : missing, unreadable (truncated, of another format, or inconsistent in itself), count (differs from the
+    kind : missing, unreadable (truncated, of another format, or internally inconsistent), count (differs from the
         manifest's), offset (past the last row), rows (the manifest's physical rows contradict the data file), or base
         (the base path is unknown).
     reason : the explanation for people.
@@ -58,8 +58,8 @@ def preflight(
 
     fragments : ids of the fragments to check; all by default.
 
-    Reads each deletion file whole. Reads the footer of a data file only if the manifest lacks the row count or
-    contradicts the deletions.
+    Reads each deletion file whole. Reads the footer of a data file only if the manifest's row count is missing,
+    unreliable (from an old writer), or contradicted by the deletions.
 
     Raises
     ------

@@ -38,7 +38,7 @@ __all__ = ["commit"]
 # The property of a transaction that Lance shows as its message.
 _MESSAGE: Final = "lance.commit.message"
 
-# Pairs of a source fragment as it was read, and as it is now; None: it is gone.
+# Pairs of a source fragment as it was read, and as it is now (None if it is gone).
 _Sources = list[tuple[Fragment, Fragment | None]]
 
 # Operations that keep the rows of a fragment in place, or delete them.
@@ -60,8 +60,8 @@ def commit(
 
     Raises
     ------
-    ConflictError, RefusedError, UsageError : nothing was committed. After the first commit the same error is reported
-        as the reason why the remaining replacements are lost: a caller that catches it deletes all new files.
+    ConflictError, RefusedError, UsageError : nothing was committed. After the first commit such an error is not raised,
+        since a caller that catches it deletes all new files. Instead it is the reason why the rest is lost.
     StorageError, DamagedTableError : whether the current replacement was committed is unknown; earlier commits stand.
     """
     storage.prove_put_if_absent("_transactions")
@@ -168,14 +168,14 @@ class _Commit(Rules[_Sources]):
         return _LostError(f"lost all {attempts} attempts to other writers")
 
     def _sources(self, now: LanceSnapshot) -> _Sources:
-        """In the table's order, which is the order of their rows in the new fragments."""
+        """The sources in the table's order, which is also the order of their rows in the new fragments."""
         wanted = set(self.replacement.inputs)
         olds = [old for key, old in zip(_keys(self.base), self.base.fragments, strict=True) if key in wanted]
         live = {(each.id, _first(each)): each for each in now.fragments}
         return [(old, live.get((old.id, _first(old)))) for old in olds]
 
     def _not_carriable(self, now: LanceSnapshot, sources: Sequence[tuple[Fragment, Fragment | None]]) -> str | None:
-        """Why no change can be carried over; ``None`` if all of them can be."""
+        """Why concurrent changes cannot be carried over; ``None`` if nothing known so far prevents it."""
         if now.version == self.base.version:
             return None
         if now.version < self.base.version:
@@ -224,9 +224,10 @@ class _Commit(Rules[_Sources]):
         olds = [each for each in prepared.olds if each.id in stay]
         if len(olds) < len(stay):
             self.prepared = None
-            raise ConflictError("fragments that were gone exist again", table=self.storage.uri, version=now.version)
-        # Lance finds the old fragments by their ids and assigns none to the new ones, since a deletion file is named
-        # after its fragment before the commit. If another commit takes the id first, Lance refuses this one.
+            raise ConflictError("removed fragments exist again", table=self.storage.uri, version=now.version)
+        # Lance finds the old fragments by id. It assigns no ids to the new ones: we choose them, since a deletion file
+        # is named after its fragment and written before the commit. If another commit takes an id first, Lance refuses
+        # this one.
         number = (now.manifest.max_fragment_id or 0) + 1
         written: list[str] = []
         new = []

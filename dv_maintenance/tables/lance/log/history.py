@@ -1,7 +1,7 @@
-"""What happened to a Lance table, version by version.
+"""The history of a Lance table, version by version.
 
-The transaction of a commit gives the operation. The changes of fragments and deletion files come from a comparison of
-its manifest with the previous one, which works for every writer, and also after transactions are deleted.
+The transaction of a commit names the operation. The changes of fragments and deletion files come from a comparison of
+its manifest with the previous one. This works for every writer, and even after transactions are deleted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
         if after is not None:
             found.append(_entry(storage, after, manifest))
         after = manifest
-    # The oldest version: it has no predecessor.
+    # The oldest version has no predecessor.
     if after is not None and len(found) < len(wanted):
         found.append(_entry(storage, after, None))
     return found
@@ -92,9 +92,10 @@ def changes_since(storage: Storage, version: int) -> Changes:
 def oldest_dv(storage: Storage, snapshot: LanceSnapshot, limit: int) -> OldestDv | None:
     """When the first of the snapshot's fragments with a deletion file got one.
 
-    Each delete replaces a fragment's deletion file, so versions are searched for fragments that already had one: by
-    bisection, since every manifest lists all fragments. Mostly two reads, because a deletion file's name has the
-    version that it is based on. A restore that took deletions back is not seen: the age then counts from before it.
+    Each delete replaces a fragment's deletion file, so the search is for the first version in which one of these
+    fragments had any. Every manifest lists all fragments, so bisection works. It usually costs two reads, because the
+    name of a deletion file contains the version that it is based on. A restore that undid deletes goes unnoticed: the
+    age then counts from before the restore.
 
     Raises
     ------
@@ -163,12 +164,12 @@ def _entry(storage: Storage, manifest: Manifest, before: Manifest | None) -> His
 
 
 def transaction_of(storage: Storage, manifest: Manifest) -> Transaction:
-    """What made a version; UNKNOWN if that is gone."""
+    """The transaction that made a version; UNKNOWN if it is gone."""
     return read_transaction(storage, manifest) or _UNKNOWN
 
 
 def data_changed(transaction: Transaction, manifest: Manifest, before: Manifest | None) -> bool:
-    """Before : the version before it; ``None`` if that is gone."""
+    """Whether a version changed data. ``before``: the previous version; ``None`` if it is gone."""
     if transaction.data_changed is not None:
         return transaction.data_changed
     return before is None or (before.fragment_records, before.field_records) != (
@@ -178,7 +179,7 @@ def data_changed(transaction: Transaction, manifest: Manifest, before: Manifest 
 
 
 def _difference(storage: Storage, before: Manifest | None, after: Manifest) -> _Difference:
-    """Compares only the fragments that are not identical to the byte, usually a few of many."""
+    """Compare only the fragments that are not byte-identical, usually a few of many."""
     olds = before.fragment_records if before else ()
     same = set(olds) & set(after.fragment_records)
     gone = _fragments(storage, before, same) if before else []

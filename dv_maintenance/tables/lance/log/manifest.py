@@ -1,8 +1,9 @@
 """A manifest: the whole state of one version of a Lance table.
 
-Format: the Manifest message of Lance's table.proto. The file is sections, each ``uint32 length`` and a message, then 16
-bytes: ``uint64`` position of the manifest among them, two ``uint16`` and ``LANC``; all little-endian. Positions of the
-index section and of the transaction that made the version are in the manifest, so one read of one file gets them all.
+Format: the Manifest message of Lance's table.proto. The file consists of sections, each a ``uint32`` length and a
+message. Its last 16 bytes are the position of the manifest's section (``uint64``), two ``uint16`` and ``LANC``.
+Everything is little-endian. The manifest gives the positions of the index section and of the transaction that made the
+version, so one read of one file gets them all.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class Fragment:
     """Rows of the table, in one or more data files with equal row counts.
 
     physical_rows : rows including deleted ones; ``None`` if the manifest has no count.
-    overlays : how many files replace values of single cells.
+    overlays : number of overlay files, which replace the values of single cells.
     """
 
     id: int
@@ -155,7 +156,7 @@ class Manifest:
     """One version, checked. Parts that are seldom needed stay serialised messages.
 
     timestamp : epoch milliseconds.
-    writer : library and version; ``None`` from old writers, whose counts are unreliable.
+    writer : library and version; ``None`` for old writers, whose counts are unreliable.
     max_fragment_id : ``None`` before the first fragment.
     branch : ``None`` is the main branch.
     has_tree : the fragments are in a separate tree.
@@ -186,7 +187,7 @@ class Manifest:
     path: str = ""
 
     def fragments(self, known: Mapping[bytes, Fragment] | None = None) -> tuple[Fragment, ...]:
-        """The parsed fragments. ``known``: some that were parsed before, by their records.
+        """The parsed fragments. ``known``: fragments that were parsed before, by record.
 
         Raises DamagedTableError, also if two of them share an id.
         """
@@ -207,7 +208,7 @@ class Manifest:
 def parse_manifest(data: bytes, path: str = "", *, detached: bool = False) -> Manifest:
     """Parse the manifest of a file at ``path``.
 
-    detached : the version is outside the history; the highest of the 64 bits of its number is set.
+    detached : the version is outside the history; the top bit of its 64-bit number is set.
 
     Raises
     ------

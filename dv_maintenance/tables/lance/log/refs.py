@@ -79,7 +79,7 @@ def tags(storage: Storage) -> dict[str, Tag]:
 
 
 def branches(storage: Storage) -> dict[str, Branch]:
-    """Branches by name, without the main branch; ``storage`` is the table's root. Costs and raises as :func:`tags`."""
+    """Branches by name, without the main branch. ``storage``: the table's root. Costs and errors: see :func:`tags`."""
     found = {}
     for name, path in _names(storage, _BRANCHES):
         body = _read(storage, path)

@@ -1,6 +1,7 @@
 """The transaction of a commit: inside the manifest, or in a file under ``_transactions``.
 
-Format: Lance's transaction.proto. Its field numbers identify the operations; only what a history shows is parsed.
+Format: Lance's transaction.proto. Its field numbers identify the operations. Only the parts that a history shows
+are parsed.
 """
 
 from __future__ import annotations

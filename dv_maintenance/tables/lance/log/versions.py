@@ -74,8 +74,8 @@ def manifest_name(version: int, scheme: str) -> str:
 def latest_version(storage: Storage) -> int:
     """The newest version, from one listing: the whole folder on local disk, one page of an object store with V2 names.
 
-    A version that the caller already knows does not make it cheaper: the version after it may have been cleaned up, so
-    a missing next number proves nothing.
+    Knowing an earlier version does not make this cheaper: the version after it may have been cleaned up, so a missing
+    next number proves nothing.
 
     Raises
     ------
@@ -217,7 +217,7 @@ def _versions(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
 def _found(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
     names = list(names)
     if not names:
-        raise TableNotFoundError("there is no folder _versions", table=storage.uri, next_step="check the table's path")
+        raise TableNotFoundError("there is no _versions folder", table=storage.uri, next_step="check the table's path")
     found = [file for file in map(version_file, names) if file]
     if not found:
         raise DamagedTableError(

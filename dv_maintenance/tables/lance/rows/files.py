@@ -1,7 +1,7 @@
 """The fragments of a manifest as the ``files`` table of a snapshot, with reliable counts.
 
-Writers before about 0.8 recorded no counts, and the first that did recorded some wrong ones (live rows instead of
-physical rows). Such manifests have no writer version; their fragments are counted again from the deletion files and the
+Writers before about 0.8 recorded no counts. The first ones with counts recorded some wrong ones: live rows instead of
+physical rows. Such manifests have no writer version. Their fragments are counted again, from the deletion files and the
 footers of the data files. Lance itself does the same when it next writes such a table.
 """
 

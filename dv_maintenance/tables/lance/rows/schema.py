@@ -1,7 +1,7 @@
 """The Arrow schema of a Lance table.
 
-Format: the Field message of Lance's file.proto. Fields come parents first, each with the id of its parent, -1 at the
-top. ``logical_type`` is Lance's own notation of Arrow types.
+Format: the Field message of Lance's file.proto. Parents come before their children. Each field has the id of its
+parent, -1 at the top level. ``logical_type`` is Lance's own notation of Arrow types.
 """
 
 from __future__ import annotations

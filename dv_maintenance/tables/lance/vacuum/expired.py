@@ -1,22 +1,23 @@
 """Which versions and files of a Lance table have expired: decisions without side effects.
 
 **Versions.** A version expires when it has been *superseded* for longer than the retention: until its successor was
-committed, a reader may have opened it as the newest version. Lance's own cleanup uses the age of the version itself. It
-deletes the version at which a quiet table was read for a month as soon as the next version is committed. The newest
-version never expires, nor does a version with a tag, a version from which a branch was created, or one that the table's
-``lance.auto_cleanup.retain_versions`` retains.
+committed, a reader may have opened it as the newest version. Lance's own cleanup uses the age of the version itself. If
+readers used one version of a quiet table for a month, it deletes that version as soon as the next one is committed. The
+newest version never expires, nor does a version with a tag, a version from which a branch was created, or one that the
+table's ``lance.auto_cleanup.retain_versions`` retains.
 
 **Files.** Only files with names that Lance gives (see :func:`known_file`) can expire. A file expires
 
 1. at once, if an expired version names it and no retained version does;
-2. if no version ever named it, when everything written under the same key is older than a week, or than the retention
-   if that is longer: its writer may have failed, or may not have committed yet. This rule covers files of every kind.
+2. later, if no version ever named it: once everything written under the same key is older than a week, or than the
+   retention if that is longer. Its writer may have failed, or may not have committed yet. This rule covers files of
+   every kind.
    Lance's own cleanup keeps deletion files and transactions that are younger than the oldest version it keeps, so an
    old tag preserves orphans forever.
 
-A *key*, kind and base name, identifies a file, not the path in a manifest. Names are random, so a key identifies one
-file. A file that a branch or a clone names through a base path is kept however that path is spelled (another mount, a
-symbolic link, another scheme of the same storage).
+A file is identified by its *key* (kind and base name), not by its path in a manifest. Names are random, so a key
+identifies one file. A file that a branch or a clone names through a base path is kept, however that path is spelled
+(another mount, a symbolic link, another scheme of the same storage).
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ CURRENT: Final = "in the current version"
 RECENT: Final = "in a version that was the newest one inside the retention"
 RETAINED: Final = "in one of the newest versions, which the table's config retains"
 TAGGED: Final = "in a tagged version"
-BRANCHED: Final = "in another branch, or in the version that one came off"
+BRANCHED: Final = "in another branch, or in a version from which one was created"
 DETACHED: Final = "in a detached version"
 CLONED: Final = "in a clone that is protected"
 YOUNG: Final = "in no version, but young: a writer may be about to commit it"
@@ -129,8 +130,8 @@ class Committed:
 def superseded_before(version: Committed, successor: Committed | None, cutoff: int) -> bool | None:
     """Whether a version had a successor before the cutoff; ``None`` if only the manifests can decide.
 
-    The version's own time must be before the cutoff too, since it cannot be later than the successor's: a successor
-    from a writer with a wrong clock expires nothing.
+    The version's own time must be before the cutoff too. It cannot be later than the successor's, so a successor from a
+    writer with a wrong clock expires nothing.
     """
     if successor is None:
         return False
@@ -197,12 +198,12 @@ def find_expired(
     young: int,
 ) -> tuple[list[ExpiredFile], Counter[str], bool]:
     """The files that may be deleted, manifests and transactions first; how many are kept for each reason; and whether
-    any file is kept only because it is ``young`` and ``past`` lacks its key.
+    any file is kept only because ``past`` lacks its key.
 
     needed : key -> why it must be kept.
     past : keys that an expired version named.
     manifests : path -> why the manifest must be kept; ``None`` if its version has expired.
-    young : epoch milliseconds; an unnamed file that is not older is kept.
+    young : epoch milliseconds; a file that no version names is kept unless it is older.
     """
     kept: Counter[str] = Counter()
     candidates: list[tuple[FileInfo, KnownFile]] = []

@@ -112,5 +112,5 @@ def _branch_folders(storage: Storage) -> Iterator[str]:
         is_branch = VERSIONS in below
         if is_branch:
             yield folder
-        # Beside the versions of a branch, `data` holds its data: its folders are blobs, not branches.
+        # Next to the versions of a branch, `data` holds its data files. Its folders are blobs, not branches.
         todo += (f"{folder}/{name}" for name in below if not name.startswith("_") and not (is_branch and name == DATA))

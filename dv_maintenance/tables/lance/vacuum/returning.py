@@ -51,14 +51,14 @@ class LanceReturning:
         return (0, 0) if file is None else (1, -file.version)
 
     def settle(self, paths: Sequence[str]) -> None:
-        """Check that no concurrent vacuum deleted files of the restored versions that still exist. Raises
+        """Check that the restored versions have all their files, unless a vacuum has deleted the version again. Raises
         ConflictError.
         """
         files = [file for path in paths if (file := _version(path)) is not None]
         if not files:
             return
         there = {info.path for folder in FOLDERS for info in self.storage.list(folder)}
-        # A vacuum may take a manifest at any time, also one that was just listed: then its version is gone, too.
+        # A vacuum may delete a manifest at any time, even one that was just listed. Its version is then gone, too.
         for manifest in manifests(self.storage, [file for file in files if file.path in there], 1):
             if not _has_all(manifest, there):
                 raise ConflictError(

@@ -62,7 +62,7 @@ from dv_maintenance.tables.vacuum import Sweep, run
 __all__ = ["ORPHAN_AGE", "vacuum"]
 
 ORPHAN_AGE: Final = 7 * 86_400_000
-"""Milliseconds that an unnamed file is kept at least, as in Lance: the longest time that a writer may take."""
+"""Milliseconds for which a file that no version names is kept. As in Lance, no writer may take longer."""
 
 # Manifests read at once before their files are added.
 _BATCH: Final = 64
@@ -98,7 +98,7 @@ def vacuum(
     UsageError : ``retention`` is negative; a protected place is the table itself.
     RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``); a clone cannot be read;
         a folder of the table is a link.
-    UnsupportedFeatureError : a version has features by which it may need more files than it names.
+    UnsupportedFeatureError : a version has features that may make it need more files than it names.
     DamagedTableError : a manifest, a tag or a branch cannot be read, so the files that it needs are unknown.
     ConflictError : the table was replaced or its manifests were renamed during the run.
     StorageError : some files could not be deleted; says how many were. The next run deletes the rest.
@@ -154,7 +154,7 @@ class _Cleanup:
     needed: dict[str, str] = field(default_factory=dict)
     past: set[str] = field(default_factory=set)
     expired: dict[int, VersionFile] = field(default_factory=dict)
-    unread: list[VersionFile] = field(default_factory=list)  # of the expired ones
+    unread: list[VersionFile] = field(default_factory=list)  # expired versions with manifests not read yet
     why: dict[int, str] = field(default_factory=dict)  # version -> why it is kept
     kept: Counter[str] = field(default_factory=Counter)
     read: set[str] = field(default_factory=set)
@@ -191,8 +191,8 @@ class _Cleanup:
         return VacuumResult(report, deleted, dry_run, self.version, self.version, protected=pinned)
 
     def _expiring(self) -> tuple[ExpiringFiles, ...] | None:
-        """Files that only versions inside the retention name, by the day on which the last of these expires; ``None``
-        where something else keeps versions, for a time that is not known.
+        """Files that only versions inside the retention name, by the day on which the last of these versions expires.
+        ``None`` if something else keeps versions for an unknown time.
         """
         if self.elsewhere or set(self.why.values()) - {expired.CURRENT, expired.RECENT}:
             return None
@@ -206,7 +206,7 @@ class _Cleanup:
         return by_day(at, sizes)
 
     def _list(self) -> None:
-        """List files first, then versions: what is committed in between is young, or a later check finds it."""
+        """List files first, then versions. A file committed in between is young, or a later check finds it."""
         self.listed = [info for folder in expired.FOLDERS for info in self.storage.list(folder, staged=True)]
         refs = self.storage.list(expired.REFS, staged=True)
         self.listed += [info for info in refs if staged_for(info.path) is not None]
@@ -221,7 +221,7 @@ class _Cleanup:
         return read_references(self.storage, self.root, self.branch, self.clones)
 
     def _split_versions(self, references: References) -> None:
-        """Decide, newest first, which versions have expired, and which files the others need."""
+        """Decide, newest first, which versions have expired, and which files the remaining ones need."""
         files = references.versions[::-1]
         if lost := self.pins - {file.version for file in files}:
             raise RefusedError(
@@ -268,7 +268,7 @@ class _Cleanup:
         self.unread = [file for file in files if file.version in certain]
 
     def _add_others(self, references: References) -> None:
-        """Add the files that detached versions, branches and clones need, without manifests already read."""
+        """Add the files that detached versions, branches and clones need. Skips manifests that were already read."""
         self.elsewhere = bool(references.detached or references.places)
         new = [path for path in references.detached if self.storage.uri_of(path) not in self.read]
         for manifest in _each(self.storage, new, read_detached):
@@ -301,7 +301,7 @@ class _Cleanup:
         self.past |= self._keys(self.storage, manifest, self.known_past)
 
     def _keys(self, storage: Storage, manifest: Manifest, known: set[bytes], *, elsewhere: bool = False) -> set[str]:
-        """Keys of the files that a manifest names, without fragments in ``known``: they are identical to the byte."""
+        """Keys of the files that a manifest names, without those of byte-identical fragments in ``known``."""
         with naming_manifest(storage, manifest.path, manifest.version):
             records = [each for each in manifest.fragment_records if each not in known]
             fragments = tuple(map(parse_fragment, records))
@@ -380,7 +380,7 @@ class _Cleanup:
         return None if known is None else self.needed.get(known.key)
 
     def _read_again(self, *, manifests_are_gone: bool) -> None:
-        """Read the references again, and keep the files that new ones need."""
+        """Read the references again, and keep the files that new references need."""
         references = self._references()
         there = {file.version: file for file in references.versions}
         if references.versions[-1].version < self.version:

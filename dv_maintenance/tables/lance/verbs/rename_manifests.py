@@ -1,10 +1,10 @@
-"""Rename manifests from V1 names to V2 names, with which one request finds the newest version.
+"""Rename manifests from V1 to V2 names. With V2 names, one request finds the newest version.
 
 Each manifest is copied to its new name (put-if-absent), and then deleted under its old name. An interrupted run leaves
 both naming schemes, possibly both names of one version with the same bytes; the next run continues from there. Lance's
-``migrate_manifest_paths_v2`` results in the same names, but cannot continue an interrupted run: it needs an open
-dataset, and Lance refuses to open a folder with both naming schemes (seen with pylance 14). Nor does it notice a
-commit of the last minute.
+``migrate_manifest_paths_v2`` produces the same names, but cannot continue an interrupted run: it needs an open
+dataset, and Lance refuses to open a folder with both naming schemes (seen with pylance 14). It also does not notice a
+commit within the last minute.
 
 Renaming is not safe while writers are active, and no reader can open the table until it has finished. A writer that
 still uses the old names commits a version under its V1 name, and Lance does not prevent another writer from committing
@@ -27,7 +27,7 @@ from dv_maintenance.tables.parallel import in_parallel
 __all__ = ["QUIET", "rename_manifests"]
 
 QUIET: Final = 60_000
-"""Milliseconds without a commit that are required. A writer that commits less often is not detected."""
+"""Required milliseconds since the last commit. A writer that commits less often is not detected."""
 
 
 def rename_manifests(storage: Storage, *, dry_run: bool = False, now: int | None = None) -> RenamedManifests:
