@@ -104,7 +104,7 @@ def publish(
     except ConflictError as error:
         if not (rules.recognises and race.unknown):
             raise
-        # This error says that nothing was committed, and whoever catches it deletes the new files.
+        # This error says that nothing was committed, and its handler deletes the new files.
         raise rules.failed(StorageError(error.message), unknown=True) from error
 
 

@@ -99,7 +99,7 @@ class SourceFile:
     row_defaults : what replaces null, by output field name.
     schema : the fields of the task's schema with the metadata that finds them in this file, if the file is older than
         others of the task.
-    format : ``parquet``, ``orc`` or ``avro``.
+    format : ``parquet``, ``orc``, ``avro`` or ``lance``.
     fragment : a Lance fragment, which Lance's own library reads.
     only : which of the rows belong to the table, if not all do.
     parts : the files that together hold the rows, if each holds different columns. Each part's ``schema`` names the
