@@ -72,7 +72,7 @@ BY_TWO = work.compact_files
 BY_ONE = partial(work.compact_files, threads=1)
 
 COMPACT = "deltalake compact"
-BY_LANCE = "compact_files, 2 threads"
+BY_LANCE, ALONE = "compact_files, 2 threads", "compact_files, 1 thread"
 PAIMON = "Paimon's own, warm JVM"
 
 ROWS = (20_000_000, 400_000)
@@ -119,8 +119,9 @@ CASES = (
     Case("paimon", "purge, Paimon, Parquet, 10M rows", PAIMON, "CPU 0.20", tables.paimon, FEWER, work.purge, BY_PAIMON),
     Case("orc", "purge, Paimon, ORC, 10M rows", PAIMON, "", tables.paimon_orc, FEWER, work.purge, BY_PAIMON),
     Case("unread", "ORC, not read back", PAIMON, "", tables.paimon_orc, FEWER, work.purge_unread, BY_PAIMON),
-    Case("lance", "purge, Lance in Spark", BY_LANCE, "1.00", tables.lance, FEWER, SPARK, BY_TWO),
-    Case("lance-1", "purge, Lance in Spark", "compact_files, 1 thread", "1.00", tables.lance, FEWER, SPARK, BY_ONE),
+    Case("lance", "purge, Lance, 10M rows", BY_LANCE, "1.00", tables.lance, FEWER, work.purge, BY_TWO),
+    Case("lance-1", "purge, Lance, 10M rows", ALONE, "1.00", tables.lance, FEWER, work.purge, BY_ONE),
+    Case("lance-spark", "purge, Lance in Spark", BY_LANCE, "1.00", tables.lance, FEWER, SPARK, BY_TWO),
     packing("small", "files of 8 MB", "0.50", tables.small_files, (200, 12)),
     packing("large", "large row groups", "0.20", tables.large_groups, (20, 4)),
     Case("delete", "DELETE of one row", "delta-spark, DV", "0.20", tables.one_file, ROW, DELETE, DELTA_DELETE),
