@@ -215,7 +215,7 @@ class _Commit:
             moves_unseen = not taken.isdisjoint(added)
             for add in (action["add"] for action in actions if "add" in action):
                 # Without dataChange, the rows come from the files that the commit removes. They are unseen if one of
-                # these files was. Otherwise they are no rows that this operation deletes, see _deletion.
+                # these files was. Otherwise this operation deletes none of them, see _deletion.
                 if moves_unseen if add.get("dataChange") is False else not blind:
                     added[since.identify(add["path"])] = add
         known = {}
