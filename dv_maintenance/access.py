@@ -50,11 +50,11 @@ class Access:
             return store.from_url(root, config=config, client_options=client)
         return _Folder(_client_of(place["bucket"], config, client), place["folder"].lstrip("/"))
 
-    def open_reader(self, store: Any, key: str) -> Any:
-        """A random-access Python file of ranged gets."""
+    def open_reader(self, store: Any, key: str, size: int | None = None) -> Any:
+        """A random-access Python file of ranged gets. Without a ``size`` the store is asked for it."""
         import obstore
 
-        return obstore.open_reader(*_native(store, key))
+        return obstore.open_reader(*_native(store, key), size=size)
 
     def open_writer(self, store: Any, key: str) -> Any:
         """A writable Python file; closing it creates the object."""

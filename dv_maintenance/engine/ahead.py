@@ -1,13 +1,14 @@
-"""Two cores for one task: a thread decodes what another one encodes."""
+"""A thread decodes what another one encodes, or opens files while others are read."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Final, TypeVar
 
-__all__ = ["read_ahead"]
+__all__ = ["open_ahead", "read_ahead"]
 
 _T = TypeVar("_T")
 
@@ -29,3 +30,43 @@ def read_ahead(items: Iterator[_T]) -> Iterator[_T]:
             yield item
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def open_ahead(openers: Iterable[Callable[[], AbstractContextManager[_T]]], most: int) -> Generator[_T, None, None]:
+    """What each opener opens, in their order, and open until the next one is asked for. Meanwhile, threads open up to
+    ``most`` further ones. With 0 there is no thread.
+
+    Raises what an opener raises, after the results of those before it. Once this iterator is closed, all are closed.
+    """
+    if not most:
+        for opener in openers:
+            with opener() as found:
+                yield found
+        return
+
+    def opened(opener: Callable[[], AbstractContextManager[_T]]) -> tuple[ExitStack, _T]:
+        with ExitStack() as stack:
+            found = stack.enter_context(opener())
+            return stack.pop_all(), found
+
+    left = deque(openers)
+    begun: deque[Future[tuple[ExitStack, _T]]] = deque()
+    pool = ThreadPoolExecutor(most)
+
+    def begin() -> None:
+        while left and len(begun) < most:
+            begun.append(pool.submit(opened, left.popleft()))
+
+    try:
+        begin()
+        while begun:
+            stack, found = begun.popleft().result()
+            with stack:
+                begin()
+                yield found
+    finally:
+        pool.shutdown(cancel_futures=True)
+        for each in begun:
+            if not each.cancelled() and each.exception() is None:
+                with suppress(Exception):
+                    each.result()[0].close()

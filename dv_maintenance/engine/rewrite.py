@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dv_maintenance.engine.ahead import read_ahead
+from dv_maintenance.engine.ahead import open_ahead, read_ahead
 from dv_maintenance.engine.file_formats import rewriter_of
 from dv_maintenance.engine.parquet.calendars import CalendarKeys, readers_use_keys
 from dv_maintenance.engine.parquet.codecs import codec_of_sources
@@ -24,10 +25,11 @@ from dv_maintenance.tables.work import RewriteResult, RewriteTask
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dv_maintenance.engine.parquet.codecs import KnownFile
     from dv_maintenance.engine.parquet.surgery import Copies
     from dv_maintenance.engine.protocols import Reader
     from dv_maintenance.engine.rows_so_far import OnRows
-    from dv_maintenance.tables.work import ScanTask
+    from dv_maintenance.tables.work import ScanTask, SourceFile
 
     _Write = Callable[[pa.RecordBatch, Any, Mapping[str, int]], None]
 
@@ -69,32 +71,31 @@ def rewrite(
     rows: list[int] = []
     purged: list[int] = []
     bytes_read = live = groups = groups_copied = bytes_copied = 0
-    task, footers = codec_of_sources(task, storage)
+    task, known = codec_of_sources(task, storage)
     writer = RollingWriter(task, schema.remove_metadata(), storage)
     try:
-        with _sink(task, scan, writer, storage) as write:
-            for source in scan.sources:
-                with open_source(source, scan, storage, footers.get(source.uri)) as reader:
-                    footer, origins = _encodings(reader)
-                    groups += 0 if footer is None else footer.num_row_groups
-                    copies = writer.examine(source, reader)
-                    with closing(_units(reader, writer, copies, spare)) as units:
-                        for unit in units:
-                            if isinstance(unit, int):
-                                assert copies is not None, "a row group to be copied is one of them"
-                                group = footer.row_group(unit)
-                                writer.copy(copies, unit, footer, origins)
-                                live += group.num_rows
-                                groups_copied += 1
-                                bytes_copied += compressed_bytes(group, range(group.num_columns))
-                            else:
-                                write(unit, footer, origins)
-                                live += unit.num_rows
-                            if on_rows is not None:
-                                on_rows(live)
-                    rows.append(reader.rows)
-                    purged.append(reader.purged)
-                    bytes_read += reader.size
+        with _sink(task, scan, writer, storage) as write, closing(_opened(scan, storage, known)) as readers:
+            for source, reader in zip(scan.sources, readers, strict=True):
+                footer, origins = _encodings(reader)
+                groups += 0 if footer is None else footer.num_row_groups
+                copies = writer.examine(source, reader)
+                with closing(_units(reader, writer, copies, spare)) as units:
+                    for unit in units:
+                        if isinstance(unit, int):
+                            assert copies is not None, "a row group to be copied is one of them"
+                            group = footer.row_group(unit)
+                            writer.copy(copies, unit, footer, origins)
+                            live += group.num_rows
+                            groups_copied += 1
+                            bytes_copied += compressed_bytes(group, range(group.num_columns))
+                        else:
+                            write(unit, footer, origins)
+                            live += unit.num_rows
+                        if on_rows is not None:
+                            on_rows(live)
+                rows.append(reader.rows)
+                purged.append(reader.purged)
+                bytes_read += reader.size
         outputs = writer.close()
         written = sum(output.rows for output in outputs)
         if sum(rows) != written + sum(purged):
@@ -119,6 +120,20 @@ def rewrite(
         groups_copied=groups_copied,
         bytes_copied=bytes_copied,
     )
+
+
+def _opened(scan: ScanTask, storage: Storage, known: Mapping[str, KnownFile]) -> Generator[Reader, None, None]:
+    """Each source in turn, open until the next one is asked for. Those in object stores are opened one ahead."""
+
+    @contextmanager
+    def opened(source: SourceFile) -> Iterator[Reader]:
+        with open_source(source, scan, storage, known.get(source.uri)) as reader:
+            if isinstance(reader, SourceReader):
+                reader.fetch_ahead()
+            yield reader
+
+    on_disk = all(storage.on_disk(source.uri) for source in scan.sources)
+    return open_ahead([partial(opened, source) for source in scan.sources], 0 if on_disk else 1)
 
 
 def _units(

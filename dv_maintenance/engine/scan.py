@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dv_maintenance.engine.file_formats import format_of
 from dv_maintenance.storage import Storage
@@ -12,6 +12,7 @@ from dv_maintenance.storage import Storage
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dv_maintenance.engine.parquet.codecs import KnownFile
     from dv_maintenance.engine.protocols import Reader
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
@@ -33,9 +34,11 @@ def scan(task: ScanTask, storage_options: Mapping[str, str] | None = None) -> It
 
 
 @contextmanager
-def open_source(source: SourceFile, task: ScanTask, storage: Storage, footer: Any = None) -> Iterator[Reader]:
-    """Open a source and its DV, and check both against each other and the log. ``footer``: of a Parquet file, if it was
-    read already.
+def open_source(
+    source: SourceFile, task: ScanTask, storage: Storage, known: KnownFile | None = None
+) -> Iterator[Reader]:
+    """Open a source and its DV, and check both against each other and the log. ``known``: a Parquet file whose footer
+    was read before.
 
     Raises
     ------
@@ -47,10 +50,10 @@ def open_source(source: SourceFile, task: ScanTask, storage: Storage, footer: An
         with open_parts(source, task, storage, open_source) as together:
             yield together
         return
-    if footer is not None:
+    if known is not None:
         from dv_maintenance.engine.parquet.reader import open_parquet
 
-        with open_parquet(source, task, storage, footer) as opened:
+        with open_parquet(source, task, storage, known) as opened:
             yield opened
         return
     with format_of(source).open()(source, task, storage) as reader:

@@ -247,16 +247,22 @@ class Storage(Place):
         except FileNotFoundError:
             pass  # removed while we walked
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        """A random-access file for Arrow. Local files are opened by Arrow itself, others by ranged gets."""
-        import pyarrow as pa
+    def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
+        """A random-access file for Arrow. Local files are opened by Arrow itself; others are a ``RemoteInput``.
 
+        size : of a file that was open before. Object stores are not asked for it again.
+        """
         with storage_errors(path):
             if self.on_disk(path):
                 return self.access.open_input(self.local(path))
 
             store, key = self._at(path)
-            return pa.PythonFile(Handle(path, self.access.open_reader(store, key)), mode="r")
+            from dv_maintenance.storage.remote_input import remote_input
+
+            def fetch(start: int, length: int) -> Any:
+                return store.get(key, options={"range": (start, start + length)}).bytes()
+
+            return remote_input(path, self.access.open_reader(store, key, size), fetch)
 
     # -- writing -----------------------------------------------------------------------------------------------
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from dv_maintenance.errors import DvMaintenanceError, StorageError, redacted
 from dv_maintenance.storage.diagnosis import diagnose, without_answers
 
 __all__ = ["Cause", "FileExistsAlreadyError", "Handle", "storage_errors", "whole"]
+
+_Bytes = TypeVar("_Bytes", bytes, memoryview)
 
 
 class FileExistsAlreadyError(StorageError, FileExistsError):
@@ -50,7 +52,7 @@ def _is_name_taken(error: Exception) -> bool:
     return isinstance(error, AlreadyExistsError)
 
 
-def whole(data: bytes, expected: int, path: str) -> bytes:
+def whole(data: _Bytes, expected: int, path: str) -> _Bytes:
     """``data``, read from ``path``, if it has all of the ``expected`` bytes. A response that breaks off does not mean
     that the file is damaged.
 

@@ -133,9 +133,9 @@ class FaultyAccess(Access):
     def open_store(self, root: str, options: Mapping[str, str]) -> Any:
         return _Store(self, self.inner.open_store(root, options), root)
 
-    def open_reader(self, store: Any, key: str) -> Any:
+    def open_reader(self, store: Any, key: str, size: int | None = None) -> Any:
         def open_it() -> Any:
-            return self.inner.open_reader(store.inner, key)
+            return self.inner.open_reader(store.inner, key, size)
 
         return _Input(self, key, self.call("open input", key, open_it, store.errors), store.errors)
 

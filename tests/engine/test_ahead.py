@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dv_maintenance.engine import rewrite as rewriting
-from dv_maintenance.engine.ahead import read_ahead
+from dv_maintenance.engine.ahead import open_ahead, read_ahead
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DamagedTableError
 
@@ -132,3 +134,66 @@ def test_a_damaged_source_fails_as_in_one_thread(lake: Any) -> None:
     with pytest.raises(DamagedTableError, match=r"in%20put\.parquet"):
         LocalEngine(threads=2).run([lake.task([replace(source, dv=lake.dv([1]))], ROWS.schema)])
     assert not lake.outputs()
+
+
+class Opened:
+    """Files by number; ``open``: those that are open now. Number 3 can't be opened."""
+
+    def __init__(self, count: int) -> None:
+        self.open: set[int] = set()
+        self.most = 0
+        self.openers = [partial(self._opened, number) for number in range(count)]
+
+    @contextmanager
+    def _opened(self, number: int) -> Iterator[int]:
+        if number == 3:
+            raise DamagedTableError("no file")
+        self.open.add(number)
+        self.most = max(self.most, len(self.open))
+        try:
+            yield number
+        finally:
+            self.open.discard(number)
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 8])
+def test_files_are_opened_in_order_and_closed(most: int) -> None:
+    files = Opened(3)
+    found = []
+    for number in open_ahead(files.openers, most):
+        found.append(number)
+        assert number in files.open
+        assert number - 1 not in files.open
+    assert (found, files.open) == ([0, 1, 2], set())
+    assert files.most <= most + 1
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 8])
+def test_what_can_not_be_opened_fails_after_those_before_it(most: int) -> None:
+    files = Opened(6)
+    found: list[int] = []
+    with pytest.raises(DamagedTableError, match="no file"):
+        found.extend(open_ahead(files.openers, most))
+    assert (found, files.open) == ([0, 1, 2], set())
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 8])
+def test_no_file_stays_open_if_the_reader_stops(most: int) -> None:
+    files = Opened(6)
+    with closing(open_ahead(files.openers, most)) as opened:
+        assert next(opened) == 0
+    assert not files.open
+
+
+def test_the_next_file_is_opened_meanwhile() -> None:
+    second = threading.Event()
+
+    @contextmanager
+    def opened(number: int) -> Iterator[int]:
+        if number:
+            second.set()
+        yield number
+
+    with closing(open_ahead([partial(opened, number) for number in range(2)], 1)) as files:
+        assert next(files) == 0
+        assert second.wait(10)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from dv_maintenance.engine.ahead import open_ahead
 from dv_maintenance.engine.faults import reading
 from dv_maintenance.files.parquet_footer import read_footer
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.work import RewriteTask
+    from dv_maintenance.tables.work import RewriteTask, SourceFile
 
-__all__ = ["codec_bytes", "codec_of_sources", "codec_options"]
+__all__ = ["KnownFile", "codec_bytes", "codec_of_sources", "codec_options"]
 
 # Arrow's name in metadata -> ``RewriteTask.compression``. Not LZO, nor the first LZ4, which Arrow calls UNKNOWN:
 # readers disagree about their bytes.
@@ -29,6 +32,15 @@ _NAMES: Final = {
 _NONE: Final = "none"
 # As in Java's writers. Arrow's own default, 9, takes six times the CPU time for 0.4 % fewer bytes.
 _LEVELS: Final = {"GZIP": 6}
+# To an object store, at once.
+_REQUESTS: Final = 4
+
+
+class KnownFile(NamedTuple):
+    """A Parquet file whose footer was read. ``size``: bytes. ``footer``: ``pyarrow.parquet.FileMetaData``."""
+
+    size: int
+    footer: Any
 
 
 def codec_options(codec: str) -> dict[str, Any]:
@@ -52,31 +64,37 @@ def codec_bytes(footer: Any, groups: Iterable[int]) -> Counter[str]:
     return found
 
 
-def codec_of_sources(task: RewriteTask, storage: Storage) -> tuple[RewriteTask, Mapping[str, Any]]:
+def codec_of_sources(task: RewriteTask, storage: Storage) -> tuple[RewriteTask, Mapping[str, KnownFile]]:
     """The task with the codec that most of the compressed bytes of its sources have, if it does not require one.
 
-    Returns the footers that this took, too, by URI, so that nobody reads them again. The largest sources come first,
-    until the others can't change the result.
+    Returns the files whose footers this took, too, by URI, so that nobody reads them again. The largest sources come
+    first, until the others can't change the result.
 
     Raises
     ------
     DamagedTableError : a source is missing, or not a Parquet file.
     StorageError : the storage did not answer.
     """
-    footers: dict[str, Any] = {}
+    files: dict[str, KnownFile] = {}
     if task.compression_required or task.format != "parquet":
-        return task, footers
+        return task, files
+
+    @contextmanager
+    def opened(source: SourceFile) -> Iterator[Any]:
+        with reading(source.uri), storage.open_input(source.uri) as file:
+            files[source.uri] = KnownFile(file.size(), read_footer(file))
+        yield files[source.uri].footer
+
     found: Counter[str] = Counter()
     left = sum(source.size for source in task.scan.sources)
-    for source in sorted(task.scan.sources, key=lambda each: -each.size):
-        if source.format != "parquet":
-            continue
-        with reading(source.uri), storage.open_input(source.uri) as file:
-            footer = footers[source.uri] = read_footer(file)
-        found += codec_bytes(footer, range(footer.num_row_groups))
-        left -= source.size
-        first, second = (*(size for _, size in found.most_common(2)), 0, 0)[:2]
-        if first > second + left:
-            break
+    sources = [each for each in sorted(task.scan.sources, key=lambda each: -each.size) if each.format == "parquet"]
+    ahead = 0 if all(storage.on_disk(source.uri) for source in sources) else _REQUESTS
+    with closing(open_ahead([partial(opened, source) for source in sources], ahead)) as footers:
+        for source, footer in zip(sources, footers, strict=False):
+            found += codec_bytes(footer, range(footer.num_row_groups))
+            left -= source.size
+            first, second = (*(size for _, size in found.most_common(2)), 0, 0)[:2]
+            if first > second + left:
+                break
     codec = found.most_common(1)[0][0] if found else ""
-    return replace(task, compression=codec or task.compression), footers
+    return replace(task, compression=codec or task.compression), files

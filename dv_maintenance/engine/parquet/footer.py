@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["batch_rows", "compressed_bytes", "dictionary_pays", "middle", "row_bytes"]
+__all__ = ["batch_rows", "compressed_bytes", "dictionary_pays", "joined", "middle", "ranges", "row_bytes"]
 
 BATCH_BYTES = 4 << 20
 MAX_BATCH_ROWS = 1 << 16
@@ -47,13 +47,45 @@ def compressed_bytes(group: Any, leaves: Iterable[int]) -> int:
     return sum(group.column(leaf).total_compressed_size for leaf in leaves)
 
 
+def ranges(group: Any, leaves: Iterable[int], buffer_bytes: int, file_bytes: int) -> list[tuple[int, int]]:
+    """The ranges (offset, length) of a row group's leaf columns, in the order in which Arrow reads them: whole columns,
+    or a buffer of each in turns. None ends after the file, whatever its footer says.
+
+    buffer_bytes : of each column; 0 for whole columns.
+    """
+    found = ((_begin(chunk), chunk.total_compressed_size) for chunk in map(group.column, leaves))
+    chunks = [(begin, min(size, file_bytes - begin)) for begin, size in found if 0 <= begin < file_bytes and size > 0]
+    if not buffer_bytes:
+        return joined(sorted(chunks))
+    parts = [
+        (done / size, begin + done, min(buffer_bytes, size - done))
+        for begin, size in chunks
+        for done in range(0, size, buffer_bytes)
+    ]
+    return [(at, length) for _, at, length in sorted(parts)]
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges that touch become one."""
+    found: list[tuple[int, int]] = []
+    for begin, size in ranges:
+        if found and sum(found[-1]) == begin:
+            found[-1] = (found[-1][0], found[-1][1] + size)
+        else:
+            found.append((begin, size))
+    return found
+
+
+def _begin(chunk: Any) -> int:
+    # Writers without dictionaries set 0 there, or nothing.
+    return int(min(chunk.dictionary_page_offset or chunk.data_page_offset, chunk.data_page_offset))
+
+
 def middle(group: Any) -> int:
     """The position in the file of the middle of a row group, in bytes; 0 for one without columns."""
     if not group.num_columns:
         return 0
-    chunk = group.column(0)
-    # Writers without dictionaries set 0 there, or nothing.
-    begin = min(chunk.dictionary_page_offset or chunk.data_page_offset, chunk.data_page_offset)
+    begin = _begin(group.column(0))
     size = sum(group.column(leaf).total_compressed_size for leaf in range(group.num_columns))
     return max(0, int(begin + size // 2))
 

@@ -5,12 +5,15 @@ sample, what their size will be in another codec.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dv_maintenance.engine.ahead import open_ahead
 from dv_maintenance.engine.parquet.codecs import codec_bytes, codec_of_sources, codec_options
 from dv_maintenance.engine.parquet.footer import compressed_bytes, dictionary_pays
 from dv_maintenance.engine.parquet.reader import SourceReader, open_parquet
@@ -27,6 +30,8 @@ __all__ = ["Preview", "Recoded", "preview", "sampled_ratio"]
 # Columns of a sample. The largest ones decide the size of a file; each takes a request or more from an object store.
 _COLUMNS: Final = 16
 _BYTES: Final = 2 << 20
+# To an object store, at once.
+_REQUESTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +78,14 @@ def preview(task: RewriteTask, storage_options: Mapping[str, str] | None = None)
     storage = Storage(task.output_uri, storage_options)
     schema = as_optional(task.scan.schema)
     scan = replace(task.scan, schema=schema)
-    task, footers = codec_of_sources(task, storage)
+    task, known = codec_of_sources(task, storage)
     files = ParquetFiles(task, schema.remove_metadata(), storage)
     groups = copied = size = 0
     recoded: dict[str, list[Recoded]] = {}
-    for source in scan.sources:
-        with open_source(source, scan, storage, footers.get(source.uri)) as reader:
+    openers = [partial(open_source, source, scan, storage, known.get(source.uri)) for source in scan.sources]
+    ahead = 0 if all(storage.on_disk(source.uri) for source in scan.sources) else _REQUESTS
+    with closing(open_ahead(openers, ahead)) as readers:
+        for source, reader in zip(scan.sources, readers, strict=True):
             if not isinstance(reader, SourceReader):
                 return None
             groups += reader.footer.num_row_groups

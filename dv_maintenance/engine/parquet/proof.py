@@ -11,8 +11,10 @@ import pyarrow as pa
 
 from dv_maintenance.engine.faults import reading, writing
 from dv_maintenance.engine.parquet.copier import checksums, same_bytes
+from dv_maintenance.engine.parquet.footer import joined
 from dv_maintenance.errors import VerificationError
 from dv_maintenance.files.parquet_pages import PageError
+from dv_maintenance.storage.remote_input import RemoteInput
 
 if TYPE_CHECKING:
     from dv_maintenance.engine.parquet.copier import CopiedGroup
@@ -40,6 +42,8 @@ def check_copies(storage: Storage, uri: str, footer: Any, copied: Sequence[tuple
     if not copied:
         return
     with writing(uri), storage.open_input(uri) as file:
+        if isinstance(file, RemoteInput):
+            file.expect(joined(sorted(each for place, _, _ in copied for each in _ranges(footer.row_group(place)))))
         for place, wanted, found in copied:
             group = footer.row_group(place)
             _check_metadata(uri, group, wanted)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -13,14 +13,16 @@ import pyarrow as pa
 from dv_maintenance.engine.faults import reading
 from dv_maintenance.engine.parquet.calendars import FileCalendar
 from dv_maintenance.engine.parquet.dictionaries import check_indices
-from dv_maintenance.engine.parquet.footer import batch_rows, compressed_bytes, middle, row_bytes
+from dv_maintenance.engine.parquet.footer import batch_rows, compressed_bytes, middle, ranges, row_bytes
 from dv_maintenance.engine.parquet.row_groups import may_hold
 from dv_maintenance.engine.rows.row_shape import RowShape
 from dv_maintenance.engine.span import WHOLE, Span
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.parquet_footer import open_parquet_file
+from dv_maintenance.storage.remote_input import RemoteInput
 
 if TYPE_CHECKING:
+    from dv_maintenance.engine.parquet.codecs import KnownFile
     from dv_maintenance.engine.rows.live_rows import LiveRows
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.predicate import Predicate
@@ -60,10 +62,11 @@ class SourceReader:
         self.projection = self._shape.projection
         self.purged: int = self._shape.purged
         self._on_disk = storage.on_disk(source.uri)
-        buffer_bytes = self._buffer_bytes()
-        self._parquet = _open(file, self.footer, buffer_bytes) if buffer_bytes else parquet
+        self._buffer = self._buffer_bytes()
+        self._parquet = _open(file, self.footer, self._buffer) if self._buffer else parquet
         self._for_rows = self._parquet
         self._widest = 0.0
+        self._expected: set[int] = set()
 
     def batches(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[pa.RecordBatch]:
         """Live rows in file order, of the row groups whose middle is in ``span`` and whose statistics do not exclude
@@ -86,10 +89,15 @@ class SourceReader:
                 for live in self._live_in(group, first):
                     yield live.batch
 
+    def fetch_ahead(self) -> None:
+        """Begin to fetch the first row group with live rows, from an object store."""
+        with closing(self._groups(WHOLE, None)) as groups:
+            next(groups, None)
+
     def keep_dictionaries(self, leaves: Sequence[int]) -> None:
         """Read these leaves of text as dictionaries. To be called before any row is read."""
         if leaves:
-            self._for_rows = _open(self.file, self.footer, self._buffer_bytes(), leaves)
+            self._for_rows = _open(self.file, self.footer, self._buffer, leaves)
 
     def untouched(self, number: int) -> bool:
         """Whether no row of a row group is deleted."""
@@ -114,11 +122,27 @@ class SourceReader:
         counts = (self.footer.row_group(group).num_rows for group in range(self.footer.num_row_groups))
         return list(accumulate(counts, initial=0))
 
-    def _groups(self, span: Span, predicate: Predicate | None) -> Iterator[tuple[int, int]]:
+    def _groups(self, span: Span, predicate: Predicate | None) -> Generator[tuple[int, int], None, None]:
         """The wanted row groups, with the position of the first row of each."""
-        for group, first in zip(range(self.footer.num_row_groups), self._firsts, strict=False):
-            if self._wants(self.footer.row_group(group), first, span, predicate):
-                yield group, first
+        wanted = (
+            (group, first)
+            for group, first in zip(range(self.footer.num_row_groups), self._firsts, strict=False)
+            if self._wants(self.footer.row_group(group), first, span, predicate)
+        )
+        following = next(wanted, None)
+        self._expect(following)
+        while following is not None:
+            current, following = following, next(wanted, None)
+            self._expect(following)
+            yield current
+
+    def _expect(self, wanted: tuple[int, int] | None) -> None:
+        """Let an object store's client fetch a row group before it is decoded."""
+        if wanted is None or not isinstance(self.file, RemoteInput) or wanted[0] in self._expected:
+            return
+        self._expected.add(wanted[0])
+        group = self.footer.row_group(wanted[0])
+        self.file.expect(ranges(group, self.projection.leaves, self._buffer, self.size))
 
     def _live_in(self, group: int, first: int) -> Iterator[LiveRows]:
         metadata = self.footer.row_group(group)
@@ -172,13 +196,15 @@ class SourceReader:
 
 
 @contextmanager
-def open_parquet(source: SourceFile, task: ScanTask, storage: Storage, footer: Any = None) -> Iterator[SourceReader]:
-    """Open a Parquet file and its DV. ``footer``: if it was read already. Raises as :func:`scan` does."""
+def open_parquet(
+    source: SourceFile, task: ScanTask, storage: Storage, known: KnownFile | None = None
+) -> Iterator[SourceReader]:
+    """Open a Parquet file and its DV. ``known``: if its footer was read before. Raises as :func:`scan` does."""
     with reading(source.uri):
-        file = storage.open_input(source.uri)
+        file = storage.open_input(source.uri, None if known is None else known.size)
     with file:
         with reading(source.uri):
-            reader = SourceReader(file, source, task, storage, footer)
+            reader = SourceReader(file, source, task, storage, None if known is None else known.footer)
         yield reader
 
 
