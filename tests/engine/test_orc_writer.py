@@ -141,6 +141,14 @@ def test_slices_of_rows_that_are_null(tmp_path: Path) -> None:
     assert read(outputs, batch.schema).to_pylist() == batch.to_pylist()
 
 
+def test_values_below_null_structs(tmp_path: Path) -> None:
+    """They are not the next row's."""
+    inner = pa.StructArray.from_arrays([pa.array([7, 1, 8, 2], pa.int8())], ["x"], mask=pa.array([True, False] * 2))
+    outer = pa.StructArray.from_arrays([inner], ["inner"], mask=pa.array([False, False, True, False]))
+    batch = pa.record_batch([pa.StructArray.from_arrays([outer], ["outer"])], ["c"])
+    assert read(written(task(tmp_path, batch.schema), batch), batch.schema).to_pylist() == batch.to_pylist()
+
+
 def test_files_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that a library of the format writes wrongly is not a rewrite."""
     cast = orc_writer._cast

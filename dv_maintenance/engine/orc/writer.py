@@ -148,8 +148,18 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
         raise _unwritten(field, "before 1970 with a fraction of a second, which Java would not read as Arrow writes it")
     if _has_struct(found.type):
         # Arrow writes null structs of a slice as structs of nulls. A copy has the offset 0, also in its children.
-        found = found.take(np.arange(len(found)))
+        found = _null_below(found.take(np.arange(len(found))))
     return found
+
+
+def _null_below(array: pa.Array) -> pa.Array:
+    """The array with null fields in null structs. Of a struct in a struct, Arrow skips what is null in its place, and
+    writes any other value that lies below a null one instead of the next row's.
+    """
+    if not types.is_struct(array.type):
+        return array
+    children = [_null_below(child) for child in array.flatten()]
+    return pa.StructArray.from_arrays(children, fields=list(array.type), mask=array.is_null())
 
 
 def _is_lossy(type: pa.DataType, in_struct: bool = False, in_list: bool = False) -> bool:
