@@ -36,3 +36,16 @@ def test_both_sides_run(tmp_path: Path) -> None:
     assert all(random[side][key] > 0 for side in ("ours", "theirs") for key in ("wall", "cpu", "peak"))
     # Imports are done before the work of a warm side is measured.
     assert scan["ours"]["wall"] < random["ours"]["wall"]
+
+
+@pytest.mark.slow
+def test_purges_in_an_object_store(tmp_path: Path) -> None:
+    """Ours and deltalake's both commit to the server that answers late, and ours copies row groups there."""
+    found = tmp_path / "found.json"
+    command = [sys.executable, str(BENCHMARKS / "bench_store.py"), "--quick", "--json", str(found)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert said.startswith("30 % at random")
+    for case in json.loads(found.read_text()):
+        assert case["least"] == case["greatest"] > 0
+        # Of 16 or 4 sources each: its size, footer, deletion vector and row groups, and the log.
+        assert case["ours"]["requests"] <= case["deltalake"]["requests"] * 1.1

@@ -13,7 +13,7 @@ import pyarrow as pa
 from dv_maintenance.engine.faults import reading
 from dv_maintenance.engine.parquet.calendars import FileCalendar
 from dv_maintenance.engine.parquet.dictionaries import check_indices
-from dv_maintenance.engine.parquet.footer import batch_rows, compressed_bytes, middle, ranges, row_bytes
+from dv_maintenance.engine.parquet.footer import batch_rows, compressed_bytes, joined, middle, ranges, row_bytes
 from dv_maintenance.engine.parquet.row_groups import may_hold
 from dv_maintenance.engine.rows.row_shape import RowShape
 from dv_maintenance.engine.span import WHOLE, Span
@@ -35,6 +35,8 @@ _WHOLE_BYTES = 32 << 20
 _LEAST_BUFFER = 64 << 10
 # From an object store each read is a request. From local disk a larger buffer gains no time.
 _MOST_LOCAL_BUFFER = 1 << 20
+# Small row groups share requests to an object store.
+_REQUEST_BYTES = 8 << 20
 
 
 class SourceReader:
@@ -124,25 +126,34 @@ class SourceReader:
 
     def _groups(self, span: Span, predicate: Predicate | None) -> Generator[tuple[int, int], None, None]:
         """The wanted row groups, with the position of the first row of each."""
-        wanted = (
+        wanted = [
             (group, first)
             for group, first in zip(range(self.footer.num_row_groups), self._firsts, strict=False)
             if self._wants(self.footer.row_group(group), first, span, predicate)
-        )
-        following = next(wanted, None)
-        self._expect(following)
-        while following is not None:
-            current, following = following, next(wanted, None)
-            self._expect(following)
-            yield current
+        ]
+        expected = 0
+        for number, each in enumerate(wanted):
+            while expected <= number + 1 and expected < len(wanted):
+                expected += self._expect([group for group, _ in wanted[expected:]])
+            yield each
 
-    def _expect(self, wanted: tuple[int, int] | None) -> None:
-        """Let an object store's client fetch a row group before it is decoded."""
-        if wanted is None or not isinstance(self.file, RemoteInput) or wanted[0] in self._expected:
-            return
-        self._expected.add(wanted[0])
-        group = self.footer.row_group(wanted[0])
-        self.file.expect(ranges(group, self.projection.leaves, self._buffer, self.size))
+    def _expect(self, groups: Sequence[int]) -> int:
+        """Let an object store's client fetch the first of these row groups, and more of them if they are small; how
+        many.
+        """
+        if not isinstance(self.file, RemoteInput):
+            return len(groups)
+        found: list[tuple[int, int]] = []
+        count = size = 0
+        while count < len(groups) and size < _REQUEST_BYTES:
+            if (group := groups[count]) not in self._expected:
+                self._expected.add(group)
+                more = ranges(self.footer.row_group(group), self.projection.leaves, self._buffer, self.size)
+                found += more
+                size += sum(length for _, length in more)
+            count += 1
+        self.file.expect(joined(found))
+        return count
 
     def _live_in(self, group: int, first: int) -> Iterator[LiveRows]:
         metadata = self.footer.row_group(group)
