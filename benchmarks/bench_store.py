@@ -4,7 +4,7 @@
 
 ``slow_store.py`` answers each request after the latency and gives each connection its rate, in MB a second, either way.
 It runs as a process of its own: CPU time is that of the two sides. Both use two cores, and stay with Snappy. The first
-table has 30 % of its rows deleted at random. The second has deleted rows in 2 of 10 row groups of 17 MB; the others are
+table has 30 % of its rows deleted at random. The second has deleted rows in 2 of 10 row groups of 4 MB; the others are
 copied here, and read back.
 """
 
@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,8 @@ from peers import tables
 from peers.work import CORES
 
 TABLE = "s3://lake/table"
-CASES = {
-    "30 % at random": (16, tables.at_random(0.3), None),
-    "2 of 10 row groups": (4, tables.in_groups(0.3, 2, 10), 10),
-}
+FILES = 16
+CASES = {"30 % at random": (tables.at_random(0.3), 1), "2 of 10 row groups": (tables.in_groups(0.3, 2, 10), 10)}
 
 
 def ours(options: dict[str, str]) -> None:
@@ -51,8 +48,7 @@ def deltalake(options: dict[str, str]) -> None:
     # Without this it would not take the store's word for a commit.
     table = DeltaTable(TABLE, storage_options={**options, "aws_conditional_put": "etag"})
     snappy = WriterProperties(compression="SNAPPY")
-    # Larger than any file, so that it takes all of them.
-    table.optimize.compact(target_size=1 << 30, max_concurrent_tasks=CORES, writer_properties=snappy)
+    table.optimize.compact(target_size=tables.TARGET, max_concurrent_tasks=CORES, writer_properties=snappy)
 
 
 SIDES = {"ours": ours, "deltalake": deltalake}
@@ -70,12 +66,11 @@ def run(side: str, folder: Path, latency: float, rate: float) -> dict[str, Any]:
 
 
 def compare(name: str, rows: int, args: argparse.Namespace) -> dict[str, Any]:
-    files, deleted, groups = CASES[name]
+    deleted, groups = CASES[name]
     found: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         base = Path(folder) / "base"
-        build = partial(tables.build, base / "table", rows, files, deleted)
-        build() if groups is None else build(group=rows // files // groups)
+        tables.build(base / "table", rows, FILES, deleted, group=rows // FILES // groups)
         for number in range(args.rounds):
             for side in list(SIDES)[:: 1 if number % 2 == 0 else -1]:
                 place = Path(folder) / side

@@ -159,6 +159,18 @@ def test_what_is_partly_read_remains_until_it_is_read() -> None:
         assert (fetch.size, stored.read_here) == (60, 0)
 
 
+def test_what_is_never_read_does_not_fill_the_memory() -> None:
+    fetch = Fetches()
+    with opened(fetch) as (file, stored):
+        file.expect([(0, 200)])
+        for at in range(5, 200, 10):
+            assert file.read_at(5, at) == DATA[at : at + 5]
+            held = sum(piece.stop - piece.start for piece in file._expecting._pieces if piece.data is not None)
+            assert held <= UNREAD
+        assert (fetch.size, stored.read_here) == (200, 0)
+        assert file.read_at(200, 0) == DATA
+
+
 def test_nothing_after_the_end_is_fetched() -> None:
     fetch = Fetches()
     with opened(fetch) as (file, _):

@@ -115,6 +115,8 @@ class _Expecting(Handle):
                 end = min(end, self._pieces[found].start) if found < len(self._pieces) else end
             elif piece.data is None:
                 self._planned.remove(piece)
+                if self._unread + piece.stop - piece.start > _UNREAD_BYTES:
+                    self._forget()
                 self._begin(piece)
         if piece is None:
             self._inner.seek(at)
@@ -124,11 +126,12 @@ class _Expecting(Handle):
             data = piece.data.result()[at - piece.start : end - piece.start]
         with self._lock:
             before, piece.left = piece.left, piece.left - len(data)
-            if before > 0 >= piece.left:
+            known = piece in self._pieces
+            if known and before > 0 >= piece.left:
                 self._unread -= piece.stop - piece.start
                 self._fetch_planned()
             # Whoever reads some of it twice, as for NaN in floats before they are copied, ends with its last byte.
-            if piece.left <= 0 and at + len(data) == piece.stop and piece in self._pieces:
+            if known and piece.left <= 0 and at + len(data) == piece.stop:
                 self._pieces.remove(piece)
         return data
 
@@ -138,6 +141,11 @@ class _Expecting(Handle):
             if self._unread and self._unread + first.stop - first.start > _UNREAD_BYTES:
                 return
             self._begin(self._planned.popleft())
+
+    def _forget(self) -> None:
+        """What was expected and is not read, or not yet, must not fill the memory."""
+        self._pieces = [piece for piece in self._pieces if piece.data is None]
+        self._unread = 0
 
     def _begin(self, piece: _Piece) -> None:
         if self._pool is None:

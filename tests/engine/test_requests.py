@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +20,7 @@ from dv_maintenance.engine.parquet import surgery
 from dv_maintenance.engine.parquet.footer import ranges
 from dv_maintenance.engine.parquet.preview import preview
 from dv_maintenance.engine.rewrite import rewrite
+from dv_maintenance.engine.scan import scan
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.storage import Storage
 from dv_maintenance.storage.remote_input import RemoteInput
@@ -153,6 +156,24 @@ def test_copied_row_groups(bucket: Counted, monkeypatch: pytest.MonkeyPatch) -> 
     counts = Counter(call.path for call in recorder.calls if call.operation == "read range")
     assert [counts[f"{number}.parquet"] for number in range(FILES)] == [1] * FILES  # small ones share a request
     assert counts[new] == FILES  # what lies together is one range
+
+
+def test_avro_files_are_fetched_ahead(bucket: Counted) -> None:
+    """From the end of the first buffer on, which has the schema."""
+    fields = [{"name": "id", "type": "long"}, {"name": "noise", "type": "bytes"}]
+    schema = {"type": "record", "name": "row", "fields": fields}
+    noise = np.random.default_rng(3).bytes
+    records = [{"id": row, "noise": noise(50_000)} for row in range(60)]
+    sink = io.BytesIO()
+    fastavro.writer(sink, schema, records, codec="null", sync_interval=100_000)
+    Storage("s3://lake").put("a.avro", sink.getvalue())
+    source = SourceFile(FileKey("a.avro"), "s3://lake/a.avro", len(sink.getvalue()), rows=60, format="avro")
+    recorder = Recorder()
+    with injected(recorder):
+        (*batches,) = scan(ScanTask((source,), pa.schema([("id", pa.int64()), ("noise", pa.binary())])))
+    assert pa.Table.from_batches(batches).to_pylist() == records
+    operations = Counter(call.operation for call in recorder.calls)
+    assert (operations["read input"], operations["read range"]) == (1, 1)
 
 
 def test_a_preview_opens_several_sources_at_once(bucket: Counted) -> None:

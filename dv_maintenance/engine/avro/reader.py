@@ -12,6 +12,7 @@ from dv_maintenance.engine.faults import decoding, reading
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.avro.arrow_types import record_batch, stored_schema
 from dv_maintenance.files.avro.container import AvroFile
+from dv_maintenance.storage.remote_input import RemoteInput
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -35,7 +36,7 @@ class AvroStored:
     """
 
     def __init__(self, file: pa.NativeFile, source: SourceFile) -> None:
-        self._uri = source.uri
+        self._uri, self._file = source.uri, file
         if source.rows is None:
             raise DamagedTableError(f"the row count of {source.uri} is unknown")
         self.rows: int = source.rows
@@ -49,6 +50,9 @@ class AvroStored:
     def batches(self, fields: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
         """See ``protocols.StoredFile``: memory is bounded by a block of the file."""
         schema = pa.schema([self.schema.field(index) for index in fields])
+        if isinstance(self._file, RemoteInput):
+            # What the buffer did not read yet. Blocks hold all columns, so everything is read.
+            self._file.expect([(self._file.tell(), self._file.size() - self._file.tell())])
         with decoding(self._uri), reading(self._uri, "Avro"):
             records = []
             for block in self._avro.blocks(dict.fromkeys(schema.names)):
