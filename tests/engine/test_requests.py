@@ -143,7 +143,8 @@ def test_a_source_that_is_gone_fails_at_its_turn(bucket: Counted) -> None:
 def test_copied_row_groups(bucket: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are read once, although their floats are searched for NaN before that, and what was written is read once."""
     monkeypatch.setattr(surgery, "_LARGE_ROWS", 1)
-    sources = [with_dv(put(number, 5, store_schema=False), [3, GROUP + 1]) for number in range(FILES)]
+    options = {"store_schema": False, "write_page_index": True}
+    sources = [with_dv(put(number, 5, **options), [3, GROUP + 1]) for number in range(FILES)]
     recorder = Recorder()
     with injected(recorder):
         result = rewrite(task_of(sources, compression="snappy"))
@@ -155,6 +156,9 @@ def test_copied_row_groups(bucket: Counted, monkeypatch: pytest.MonkeyPatch) -> 
     assert found.equals(pa.concat_tables(rows(number, 5).take(kept) for number in range(FILES)))
     counts = Counter(call.path for call in recorder.calls if call.operation == "read range")
     assert [counts[f"{number}.parquet"] for number in range(FILES)] == [1] * FILES  # small ones share a request
+    # The footer twice, for Arrow and for the copies, and all page indexes at once.
+    direct = Counter(call.path for call in recorder.calls if call.operation == "read input")
+    assert [direct[f"{number}.parquet"] for number in range(FILES)] == [3] * FILES
     assert counts[new] == FILES  # what lies together is one range
 
 

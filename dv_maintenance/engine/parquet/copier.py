@@ -18,7 +18,7 @@ from dv_maintenance.files.parquet_groups import Group, Part, Place, bloom_filter
 from dv_maintenance.files.parquet_pages import PageError, PageWalk
 from dv_maintenance.files.thrift_compact import Struct, ThriftError, Value
 
-__all__ = ["CopiedGroup", "checksums", "copy_group", "same_bytes"]
+__all__ = ["CopiedGroup", "CopySource", "checksums", "copy_group", "same_bytes"]
 
 # From an object store each read is a request; from local disk a block should not leave the processor's cache before it
 # is checked and written.
@@ -43,8 +43,8 @@ class CopiedGroup:
     size: int
 
 
-def copy_group(file: pa.NativeFile, group: Group, paths: Sequence[Value], sink: Any, name: str) -> CopiedGroup:
-    """Append a row group of ``file`` to ``sink``: pages, page indexes, Bloom filters.
+def copy_group(source: CopySource, group: Group, paths: Sequence[Value], sink: Any, name: str) -> CopiedGroup:
+    """Append a row group of ``source`` to ``sink``: pages, page indexes, Bloom filters.
 
     The Bloom filters of floats and decimals of fixed length are dropped, see ``ParquetOutput``.
 
@@ -57,14 +57,13 @@ def copy_group(file: pa.NativeFile, group: Group, paths: Sequence[Value], sink: 
     """
     begin = sink.tell()
     try:
-        found = _pages(file, group.parts, sink)
-        small = _Small(file)
-        indexes = _Indexes(small, sink)
+        found = _pages(source.file, group.parts, sink)
+        indexes = _Indexes(source, sink)
         for part in group.parts:
             indexes.column(part)
         for part, pages in zip(group.parts, found, strict=True):
             indexes.offset(part, pages)
-        blooms = [_bloom(small, part, sink) for part in group.parts]
+        blooms = [_bloom(source, part, sink) for part in group.parts]
     except (PageError, ThriftError) as error:
         raise DamagedTableError(
             f"{name} is damaged: {error}", next_step="restore the file, or remove it from the table"
@@ -73,7 +72,7 @@ def copy_group(file: pa.NativeFile, group: Group, paths: Sequence[Value], sink: 
         Place(pages.at, offset, column, bloom)
         for pages, offset, column, bloom in zip(found, indexes.offsets, indexes.columns, blooms, strict=True)
     ]
-    checksums = tuple(pages.checksum for pages in found) if _is_remote(file) else None
+    checksums = tuple(pages.checksum for pages in found) if _is_remote(source.file) else None
     return CopiedGroup(moved(group, places, paths), checksums, sink.tell() - begin)
 
 
@@ -176,17 +175,19 @@ def _is_remote(file: pa.NativeFile) -> bool:
     return isinstance(file, pa.PythonFile)
 
 
-class _Small:
-    """Small parts of a file that are near each other, with one read for many."""
+class CopySource:
+    """A file whose row groups are copied. Small parts that are near each other, as the page indexes of all row groups,
+    are read at once.
+    """
 
     def __init__(self, file: pa.NativeFile) -> None:
-        self._file, self._size = file, file.size()
+        self.file, self._size = file, file.size()
         self._at, self._data = 0, b""
 
     def read(self, offset: int, length: int) -> bytes:
         if not self._at <= offset <= offset + length <= self._at + len(self._data):
             wanted = min(max(length, _SMALL), self._size - offset)
-            self._at, self._data = offset, bytes(self._file.read_at(wanted, offset))
+            self._at, self._data = offset, bytes(self.file.read_at(wanted, offset))
         found = self._data[offset - self._at : offset - self._at + length]
         if len(found) < length:
             raise PageError(f"the file ends at byte {offset + len(found)}")
@@ -202,10 +203,10 @@ class _Indexes:
     with one request.
     """
 
-    def __init__(self, small: _Small, sink: Any) -> None:
+    def __init__(self, source: CopySource, sink: Any) -> None:
         self.columns: list[tuple[int, int] | None] = []
         self.offsets: list[tuple[int, int] | None] = []
-        self._small, self._sink = small, sink
+        self._source, self._sink = source, sink
 
     def column(self, part: Part) -> None:
         self.columns.append(None if part.column_index is None else self._put(self._checked(*part.column_index)))
@@ -214,12 +215,12 @@ class _Indexes:
         if part.offset_index is None:
             self.offsets.append(None)
             return
-        data = self._small.read(*part.offset_index)
+        data = self._source.read(*part.offset_index)
         new = moved_offset_index(data, pages.at - part.pages[0], pages.starts)
         self.offsets.append(self._put(new))
 
     def _checked(self, offset: int, length: int) -> bytes:
-        data = self._small.read(offset, length)
+        data = self._source.read(offset, length)
         Struct.parse(data)
         return data
 
@@ -229,12 +230,12 @@ class _Indexes:
         return at, len(data)
 
 
-def _bloom(small: _Small, part: Part, sink: Any) -> tuple[int, int] | None:
+def _bloom(source: CopySource, part: Part, sink: Any) -> tuple[int, int] | None:
     if part.bloom_filter is None or part.by_bytes:
         return None
     start, length = part.bloom_filter
     if length < 0:
-        length = bloom_filter_size(small.head(start, _BLOOM_HEAD))
+        length = bloom_filter_size(source.head(start, _BLOOM_HEAD))
     at: int = sink.tell()
-    sink.write(small.read(start, length))
+    sink.write(source.read(start, length))
     return at, length

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dv_maintenance.engine.parquet.copier import copy_group
+from dv_maintenance.engine.parquet.copier import CopySource, copy_group
 from dv_maintenance.engine.parquet.dictionaries import all_dictionaries, decoded, merged
 from dv_maintenance.engine.parquet.special_floats import SpecialFloats
 from dv_maintenance.files.parquet_footer import MAGIC, encoded, framed, parsed, without_claims
@@ -135,7 +135,7 @@ class ParquetOutput:
         if not self._parts:
             self._sink.write(MAGIC)
         self._layout = wanted.layout
-        found = copy_group(wanted.file, wanted.group, wanted.layout.paths, self._sink, wanted.name)
+        found = copy_group(wanted.source, wanted.group, wanted.layout.paths, self._sink, wanted.name)
         self._parts.append(found.data)
         self._copied.add(len(self._floats))
         self._floats.append(wanted.specials)
@@ -229,7 +229,7 @@ class ParquetOutput:
             writer.write_table(table, row_group_size=table.num_rows)
         data = pa.BufferReader(sink.getvalue())
         group = Footer(encoded(footers[0]), data.size()).group(0)
-        self._parts.append(copy_group(data, group, self._layout.paths, self._sink, "a new row group").data)
+        self._parts.append(copy_group(CopySource(data), group, self._layout.paths, self._sink, "a new row group").data)
 
     def _end(self) -> None:
         if self._writer is None:

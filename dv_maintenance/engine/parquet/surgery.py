@@ -19,6 +19,7 @@ from pyarrow import types
 
 from dv_maintenance.engine.faults import reading
 from dv_maintenance.engine.parquet.calendars import may_be_ancient
+from dv_maintenance.engine.parquet.copier import CopySource
 from dv_maintenance.engine.parquet.layout import Layouts
 from dv_maintenance.engine.parquet.projection import leaf_count
 from dv_maintenance.engine.parquet.special_floats import SpecialFloats, Specials
@@ -72,6 +73,7 @@ def is_large(group: Any, target_bytes: int) -> bool:
 class GroupCopy:
     """A row group to be copied.
 
+    source : its file.
     number : in its file.
     metadata : of its file, as Arrow reads it.
     specials : the special floats in it.
@@ -79,7 +81,7 @@ class GroupCopy:
     by_value : statistics of leaves that its metadata does not give exactly.
     """
 
-    file: pa.NativeFile
+    source: CopySource
     uri: str
     number: int
     group: Group
@@ -162,7 +164,9 @@ class Surgeon:
             raise _damaged(source.uri, error) from error
         if layout is None or not self._in_place(reader):
             return None
-        return Copies(source.uri, reader, footer, writer, layout, layout is self.layouts.canonical, frozenset(numbers))
+        canonical = layout is self.layouts.canonical
+        copied = CopySource(reader.file)
+        return Copies(source.uri, reader, footer, writer, layout, canonical, frozenset(numbers), copied)
 
     def _may_copy(self, reader: SourceReader, number: int) -> bool:
         group = reader.footer.row_group(number)
@@ -197,6 +201,7 @@ class Copies:
     layout: Layout
     canonical: bool
     numbers: frozenset[int]
+    source: CopySource
 
     def prepare(self, number: int, stats: StatsCollector) -> GroupCopy:
         """Read what must be known of a row group. ``stats``: what is asked of the columns.
@@ -240,7 +245,7 @@ class Copies:
             # A bound of zero may have the wrong sign, in the page index, too.
             specials.nan |= specials.zero
         return GroupCopy(
-            self.reader.file,
+            self.source,
             self.uri,
             number,
             group,
