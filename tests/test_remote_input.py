@@ -20,7 +20,7 @@ from dv_maintenance.testing.faulty_access import injected
 from dv_maintenance.testing.locations import Bucket
 
 DATA = bytes(range(200))
-REQUEST, UNREAD = 10, 40
+REQUEST, UNREAD, GAP = 10, 40, 3
 
 
 class Stored(BytesIO):
@@ -41,6 +41,7 @@ def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(remote_input, "_REQUEST_BYTES", REQUEST)
         patch.setattr(remote_input, "_UNREAD_BYTES", UNREAD)
+        patch.setattr(remote_input, "_GAP_BYTES", GAP)
         yield
 
 
@@ -138,6 +139,20 @@ def test_what_is_read_twice_is_fetched_once() -> None:
             file.read_at(5, at)
         assert (fetch.size, stored.read_here) == (30, 0)
         assert not file._expecting._pieces
+
+
+def test_ranges_that_are_close_share_requests() -> None:
+    fetch = Fetches()
+    with opened(fetch) as (file, stored):
+        file.expect([(0, 3), (5, 2), (10, 7), (30, 4), (40, 1), (38, 1)])
+        for start, length in ((0, 3), (5, 2), (10, 7), (30, 4), (40, 1), (38, 1)):
+            file.read_at(length, start)
+        # 0 to 17 as two; 33 and 40 are too far from each other, and 38 does not follow 40.
+        assert sorted(fetch.ranges) == [(0, 8), (8, 9), (30, 4), (38, 1), (40, 1)]
+        assert stored.read_here == 0
+        file.expect([])
+        assert not file._expecting._pieces
+        assert not file._expecting._unread
 
 
 def test_what_was_not_expected_is_read_directly() -> None:

@@ -10,6 +10,7 @@ from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from threading import Lock
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ _REQUEST_BYTES: Final = 8 << 20
 # Of each file. The row group that is read and the one after it: the reader fetches them whole up to 32 MB.
 _UNREAD_BYTES: Final = 64 << 20
 _CONNECTIONS: Final = 4
+# Page indexes between row groups, for instance: fetched sooner than asked for by a request of their own.
+_GAP_BYTES: Final = 256 << 10
 
 
 class RemoteInput(pa.PythonFile):  # type: ignore[misc]
@@ -32,7 +35,8 @@ class RemoteInput(pa.PythonFile):  # type: ignore[misc]
         self._expecting = handle
 
     def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """These ranges (offset, length) will be read next, about in this order, and each byte of them once.
+        """These ranges (offset, length) will be read next, about in this order, and each byte of them once. Those that
+        follow each other closely share requests.
 
         It is only a hint: other ranges can be read, too, and what lies after the end of the file is ignored.
         """
@@ -49,16 +53,30 @@ def remote_input(path: str, inner: Any, fetch: Callable[[int, int], Any]) -> Rem
 
 
 class _Piece:
-    """A part of a file that one request fetches. ``left``: bytes not read yet; below 0 if some were read twice."""
+    """A part of a file that one request fetches. ``left``: expected bytes minus those that were read, even twice."""
 
     __slots__ = ("data", "left", "start", "stop")
 
-    def __init__(self, start: int, stop: int) -> None:
-        self.start, self.stop, self.left = start, stop, stop - start
+    def __init__(self, start: int, stop: int, left: int) -> None:
+        self.start, self.stop, self.left = start, stop, left
         self.data: Future[memoryview] | None = None
 
     def __lt__(self, other: _Piece) -> bool:
         return self.start < other.start
+
+
+def _spans(ranges: Sequence[tuple[int, int]], size: int) -> list[list[tuple[int, int]]]:
+    """The ranges within a file, as (start, stop); those that one request should fetch, gaps and all, together."""
+    found: list[list[tuple[int, int]]] = []
+    for start, length in ranges:
+        stop = min(start + length, size)
+        if not 0 <= start < stop:
+            continue
+        if found and 0 <= start - found[-1][-1][1] <= _GAP_BYTES:
+            found[-1].append((start, stop))
+        else:
+            found.append([(start, stop)])
+    return found
 
 
 class _Expecting(Handle):
@@ -74,14 +92,13 @@ class _Expecting(Handle):
     def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
         with self._lock:
             self._pieces = [piece for piece in self._pieces if piece.left > 0]
-            for start, length in ranges:
-                length = min(length, self._inner.size - start)
-                if start < 0 or length <= 0:
-                    continue
+            for span in _spans(ranges, self._inner.size):
+                start, length = span[0][0], span[-1][1] - span[0][0]
                 count = -(-length // _REQUEST_BYTES)
                 edges = [start + length * number // count for number in range(count + 1)]
-                for piece in map(_Piece, edges, edges[1:]):
-                    insort(self._pieces, piece)
+                for first, last in pairwise(edges):
+                    left = sum(max(0, min(stop, last) - max(start, first)) for start, stop in span)
+                    insort(self._pieces, piece := _Piece(first, last, left))
                     self._planned.append(piece)
             self._fetch_planned()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["batch_rows", "compressed_bytes", "dictionary_pays", "joined", "middle", "ranges", "row_bytes"]
+__all__ = ["batch_rows", "compressed_bytes", "dictionary_pays", "middle", "ranges", "row_bytes"]
 
 BATCH_BYTES = 4 << 20
 MAX_BATCH_ROWS = 1 << 16
@@ -56,24 +56,13 @@ def ranges(group: Any, leaves: Iterable[int], buffer_bytes: int, file_bytes: int
     found = ((_begin(chunk), chunk.total_compressed_size) for chunk in map(group.column, leaves))
     chunks = [(begin, min(size, file_bytes - begin)) for begin, size in found if 0 <= begin < file_bytes and size > 0]
     if not buffer_bytes:
-        return joined(sorted(chunks))
+        return sorted(chunks)
     parts = [
         (done / size, begin + done, min(buffer_bytes, size - done))
         for begin, size in chunks
         for done in range(0, size, buffer_bytes)
     ]
     return [(at, length) for _, at, length in sorted(parts)]
-
-
-def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges that touch become one."""
-    found: list[tuple[int, int]] = []
-    for begin, size in ranges:
-        if found and sum(found[-1]) == begin:
-            found[-1] = (found[-1][0], found[-1][1] + size)
-        else:
-            found.append((begin, size))
-    return found
 
 
 def _begin(chunk: Any) -> int:

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from dv_maintenance.engine.faults import reading, writing
 from dv_maintenance.engine.parquet.copier import checksums, same_bytes
-from dv_maintenance.engine.parquet.footer import joined
 from dv_maintenance.errors import VerificationError
 from dv_maintenance.files.parquet_pages import PageError
 from dv_maintenance.storage.remote_input import RemoteInput
@@ -43,7 +42,7 @@ def check_copies(storage: Storage, uri: str, footer: Any, copied: Sequence[tuple
         return
     with writing(uri), storage.open_input(uri) as file:
         if isinstance(file, RemoteInput):
-            file.expect(joined(sorted(each for place, _, _ in copied for each in _ranges(footer.row_group(place)))))
+            file.expect(sorted(each for place, _, _ in copied for each in _ranges(footer.row_group(place))))
         for place, wanted, found in copied:
             group = footer.row_group(place)
             _check_metadata(uri, group, wanted)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from dv_maintenance.engine.faults import reading
 from dv_maintenance.engine.parquet.calendars import FileCalendar
 from dv_maintenance.engine.parquet.dictionaries import check_indices
-from dv_maintenance.engine.parquet.footer import batch_rows, compressed_bytes, joined, middle, ranges, row_bytes
+from dv_maintenance.engine.parquet.footer import batch_rows, compressed_bytes, middle, ranges, row_bytes
 from dv_maintenance.engine.parquet.row_groups import may_hold
 from dv_maintenance.engine.rows.row_shape import RowShape
 from dv_maintenance.engine.span import WHOLE, Span
@@ -152,7 +152,7 @@ class SourceReader:
                 found += more
                 size += sum(length for _, length in more)
             count += 1
-        self.file.expect(joined(found))
+        self.file.expect(found)
         return count
 
     def _live_in(self, group: int, first: int) -> Iterator[LiveRows]:
