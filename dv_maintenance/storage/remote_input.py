@@ -22,7 +22,7 @@ __all__ = ["RemoteInput", "remote_input"]
 
 _REQUEST_BYTES: Final = 8 << 20
 # Of each file. The row group that is read and the one after it: the reader fetches them whole up to 32 MB.
-_UNREAD_BYTES: Final = 64 << 20
+_UNREAD_BYTES: Final = 32 << 20
 _CONNECTIONS: Final = 4
 # Page indexes between row groups, for instance: fetched sooner than asked for by a request of their own.
 _GAP_BYTES: Final = 256 << 10

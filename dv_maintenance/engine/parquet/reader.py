@@ -36,7 +36,7 @@ _LEAST_BUFFER = 64 << 10
 # From an object store each read is a request. From local disk a larger buffer gains no time.
 _MOST_LOCAL_BUFFER = 1 << 20
 # Small row groups share requests to an object store.
-_REQUEST_BYTES = 8 << 20
+_REQUEST_BYTES = 16 << 20
 
 
 class SourceReader:
