@@ -21,7 +21,7 @@ from dv_maintenance.storage.failures import Handle, storage_errors, whole
 __all__ = ["RemoteInput", "remote_input"]
 
 _REQUEST_BYTES: Final = 8 << 20
-# Of each file. The row group that is read and the one after it: the reader fetches them whole up to 32 MB.
+# Of each file: as much as Arrow reads at once, so that the next row group comes in while one is decoded.
 _UNREAD_BYTES: Final = 32 << 20
 _CONNECTIONS: Final = 4
 # Page indexes between row groups, for instance: fetched sooner than asked for by a request of their own.
