@@ -235,6 +235,13 @@ def test_once_it_is_closed_no_request_begins() -> None:
     assert len(fetched) <= 4
 
 
+def test_small_reads_one_after_the_other_do_not_seek(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever seeks loses obstore's buffer, and asks the store again."""
+    with opened(Fetches()) as (file, stored):
+        monkeypatch.setattr(stored, "seek", lambda *_: pytest.fail("it was at that place"))
+        assert [file.read(3) for _ in range(4)] == [DATA[at : at + 3] for at in range(0, 12, 3)]
+
+
 def test_a_size_that_is_known_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Storage, "default_access", bucket := Bucket())
     sizes: list[int | None] = []

@@ -111,7 +111,7 @@ class _Expecting(Handle):
             part = self._part(at, end)
             parts.append(part)
             at += len(part)
-        self._inner.seek(at)
+        self._seek(at)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class _Expecting(Handle):
                     self._forget()
                 self._begin(piece)
         if piece is None:
-            self._inner.seek(at)
+            self._seek(at)
             return memoryview(super().read(end - at))
         assert piece.data is not None, "it was begun"
         with storage_errors(self._path):
@@ -151,6 +151,10 @@ class _Expecting(Handle):
             if known and piece.left <= 0 and at + len(data) == piece.stop:
                 self._pieces.remove(piece)
         return data
+
+    def _seek(self, at: int) -> None:
+        if self._inner.tell() != at:  # obstore forgets its buffer otherwise
+            self._inner.seek(at)
 
     def _fetch_planned(self) -> None:
         while self._planned:
