@@ -49,6 +49,7 @@ def rewrite(
     ``task.output_uri``. Fragments of a Lance table: see ``lance.rewrite.rewrite_fragments``, also for its errors.
 
     Memory holds one row group at most, whatever the size of the files; to order rows, local disk holds all of them.
+    Of files in object stores, up to 32 MiB of the current and of the next one wait in memory, too.
     Every call writes new files. After a failure it deletes them, as far as the storage allows.
 
     on_rows : called with the live rows read so far, after each batch; not for fragments of a Lance table.
