@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from effort import examples
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.paimon_lake import DAY, HOUR, LASTING, CrashError, Lake, before_each_call, copied, gone, lake
 from test_paimon_vacuum_histories import STEPS, kept, take
@@ -287,6 +287,9 @@ def test_branches_leave_their_own(tmp_path: Path) -> None:
     table.check()
 
 
+LISTS = ("baseManifestList", "deltaManifestList", "changelogManifestList")
+
+
 # -- histories ----------------------------------------------------------------------------------------------------
 
 
@@ -311,6 +314,14 @@ def expected(table: Lake, cutoff: int, least: int, most: int) -> tuple[set[int],
     return stay, [number for number in after if number >= first]
 
 
+def named_lists(table: Lake, changelogs: set[int]) -> frozenset[str]:
+    """The manifest lists that changelogs name. One that a tag kept remains when the tag is removed, although nobody
+    needs it, until its changelog expires.
+    """
+    bodies = [table.body(f"changelog/changelog-{number}") for number in changelogs]
+    return frozenset(f"manifest/{name}" for body in bodies for key, name in body.items() if key in LISTS and name)
+
+
 def check_history(path: Path, steps: list[str], back: int, least: int, most: int, producer: str) -> None:
     table = build(path, steps, least, most, producer)
     table.check()
@@ -319,6 +330,7 @@ def check_history(path: Path, steps: list[str], back: int, least: int, most: int
     going = [number for number in table.numbers() if number not in stay]
     must = table.root_needs(exclude=going, left=left)
     reachable = table.root_needs(left=sorted({*table.numbers("changelog"), *going}))
+    reachable |= named_lists(table, set(table.numbers("changelog")) - set(left))
     before, stored = table.everything(), table.stored()
 
     dry = table.vacuum(now=now, dry_run=True)
@@ -355,6 +367,7 @@ MANY = st.lists(st.sampled_from(LASTING_STEPS), max_size=30)
     most=st.integers(2, 9),
     producer=st.sampled_from(PRODUCERS),
 )
+@example(steps=["tag", "add", "add", "add", "expire", "untag"], back=0, least=1, most=2, producer="input")
 def test_histories(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str], back: int, least: int, most: int, producer: str
 ) -> None:
