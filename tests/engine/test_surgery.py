@@ -404,7 +404,7 @@ def test_mistakes_of_the_copier_are_found(lake: Any, monkeypatch: pytest.MonkeyP
     framed = output.framed
 
     def wrong(self: Any, wanted: Any) -> Any:
-        return copy(self, replace(wanted, group=Footer(footer_bytes(wanted.file) or b"", 1 << 30).group(0)))
+        return copy(self, replace(wanted, group=Footer(footer_bytes(wanted.source.file) or b"", 1 << 30).group(0)))
 
     def doubled(self: Any, wanted: Any) -> Any:
         copy(self, wanted)
