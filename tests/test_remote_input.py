@@ -83,7 +83,7 @@ reads = st.tuples(st.just("read"), st.tuples(st.integers(0, 200), st.integers(0,
 
 @given(st.lists(expectations | reads, max_size=20))
 def test_the_bytes_are_those_of_the_file(steps: list[Any]) -> None:
-    """Even if it is told to expect what overlaps, or lies outside the file, as damaged footers say."""
+    """Whatever ranges it expects: damaged footers name some that overlap, or that lie outside the file."""
     with opened(Fetches()) as (file, _):
         for kind, step in steps:
             if kind == "expect":

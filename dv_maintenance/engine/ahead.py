@@ -34,7 +34,7 @@ def read_ahead(items: Iterator[_T]) -> Iterator[_T]:
 
 def open_ahead(openers: Iterable[Callable[[], AbstractContextManager[_T]]], most: int) -> Generator[_T, None, None]:
     """What each opener opens, in their order, and open until the next one is asked for. Meanwhile, threads open up to
-    ``most`` further ones. With 0 there is no thread.
+    ``most`` further ones; 0 means that nothing is opened ahead, and no thread started.
 
     Raises what an opener raises, after the results of those before it. Once this iterator is closed, all are closed.
     """
