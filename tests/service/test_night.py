@@ -203,7 +203,7 @@ def test_what_is_slower_than_everything_before_is_stopped_before_the_end(make: M
     before = {path: path.read_bytes() for path in (tmp_path / "slow").rglob("*") if path.is_file()}
     began = time.monotonic()
     found = run(slow, other, budget=2_000, now=clock, window=None, engine=Slow, plan_of=nearly_free)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 2.5
     assert {path: path.read_bytes() for path in (tmp_path / "slow").rglob("*") if path.is_file()} == before
     (alert,) = {line for each in found.values() for line in each.outcome.lines["alerts"]}
     assert "steps estimated at 0 s were stopped after" in alert
