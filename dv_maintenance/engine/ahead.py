@@ -6,9 +6,13 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, suppress
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-__all__ = ["open_ahead", "read_ahead"]
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.work import SourceFile
+
+__all__ = ["ahead", "open_ahead", "read_ahead"]
 
 _T = TypeVar("_T")
 
@@ -16,7 +20,7 @@ _T = TypeVar("_T")
 _AHEAD: Final = 16
 
 
-def read_ahead(items: Iterator[_T]) -> Iterator[_T]:
+def read_ahead(items: Iterator[_T]) -> Generator[_T, None, None]:
     """The items in their order, taken from the iterator by another thread, up to 16 before they are asked for. ``None``
     must not be one of them.
 
@@ -30,6 +34,13 @@ def read_ahead(items: Iterator[_T]) -> Iterator[_T]:
             yield item
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def ahead(storage: Storage, sources: Iterable[SourceFile], most: int) -> int:
+    """How many sources :func:`open_ahead` should open ahead: ``most`` in object stores, where each open is a wait, and
+    none on local disk.
+    """
+    return 0 if all(storage.on_disk(source.uri) for source in sources) else most
 
 
 def open_ahead(openers: Iterable[Callable[[], AbstractContextManager[_T]]], most: int) -> Generator[_T, None, None]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dv_maintenance.engine.ahead import open_ahead, read_ahead
+from dv_maintenance.engine.ahead import ahead, open_ahead, read_ahead
 from dv_maintenance.engine.file_formats import rewriter_of
 from dv_maintenance.engine.parquet.calendars import CalendarKeys, readers_use_keys
 from dv_maintenance.engine.parquet.codecs import codec_of_sources
@@ -133,8 +133,7 @@ def _opened(scan: ScanTask, storage: Storage, known: Mapping[str, KnownFile]) ->
                 reader.fetch_ahead()
             yield reader
 
-    on_disk = all(storage.on_disk(source.uri) for source in scan.sources)
-    return open_ahead([partial(opened, source) for source in scan.sources], 0 if on_disk else 1)
+    return open_ahead([partial(opened, source) for source in scan.sources], ahead(storage, scan.sources, 1))
 
 
 def _units(

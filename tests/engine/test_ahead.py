@@ -52,7 +52,7 @@ def test_items_are_read_before_they_are_asked_for_but_not_without_end() -> None:
     ahead = read_ahead(items())
     assert next(ahead) == 1
     assert seventeen.wait(10)
-    ahead.close()  # type: ignore[attr-defined]
+    ahead.close()
     assert len(read) == 17
 
 
@@ -68,7 +68,7 @@ def test_nobody_reads_once_it_is_closed() -> None:
 
     ahead = read_ahead(items())
     next(ahead)
-    ahead.close()  # type: ignore[attr-defined]
+    ahead.close()
     closed = True
     assert begun.is_set()
     assert not any(late)

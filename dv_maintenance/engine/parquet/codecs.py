@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dv_maintenance.engine.ahead import open_ahead
+from dv_maintenance.engine.ahead import ahead, open_ahead
 from dv_maintenance.engine.faults import reading
 from dv_maintenance.files.parquet_footer import read_footer
 
@@ -88,8 +88,8 @@ def codec_of_sources(task: RewriteTask, storage: Storage) -> tuple[RewriteTask, 
     found: Counter[str] = Counter()
     left = sum(source.size for source in task.scan.sources)
     sources = [each for each in sorted(task.scan.sources, key=lambda each: -each.size) if each.format == "parquet"]
-    ahead = 0 if all(storage.on_disk(source.uri) for source in sources) else _REQUESTS
-    with closing(open_ahead([partial(opened, source) for source in sources], ahead)) as footers:
+    openers = [partial(opened, source) for source in sources]
+    with closing(open_ahead(openers, ahead(storage, sources, _REQUESTS))) as footers:
         for source, footer in zip(sources, footers, strict=False):
             found += codec_bytes(footer, range(footer.num_row_groups))
             left -= source.size

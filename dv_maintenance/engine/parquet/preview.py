@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dv_maintenance.engine.ahead import open_ahead
+from dv_maintenance.engine.ahead import ahead, open_ahead
 from dv_maintenance.engine.parquet.codecs import codec_bytes, codec_of_sources, codec_options
 from dv_maintenance.engine.parquet.footer import compressed_bytes, dictionary_pays
 from dv_maintenance.engine.parquet.reader import SourceReader, open_parquet
@@ -83,8 +83,7 @@ def preview(task: RewriteTask, storage_options: Mapping[str, str] | None = None)
     groups = copied = size = 0
     recoded: dict[str, list[Recoded]] = {}
     openers = [partial(open_source, source, scan, storage, known.get(source.uri)) for source in scan.sources]
-    ahead = 0 if all(storage.on_disk(source.uri) for source in scan.sources) else _REQUESTS
-    with closing(open_ahead(openers, ahead)) as readers:
+    with closing(open_ahead(openers, ahead(storage, scan.sources, _REQUESTS))) as readers:
         for source, reader in zip(scan.sources, readers, strict=True):
             if not isinstance(reader, SourceReader):
                 return None
