@@ -12,6 +12,7 @@ the whole table.
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import dagster as dg
@@ -19,7 +20,8 @@ from packaging.version import Version
 
 from dv_maintenance.dagster import metadata, naming, nodes, partitions
 from dv_maintenance.dagster.at_work import at_work, working_on
-from dv_maintenance.dagster.checks import checked_after
+from dv_maintenance.dagster.checks import asked_of, check_specs, checked_after, evaluated
+from dv_maintenance.dagster.collector import expect_definitions
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
@@ -28,7 +30,7 @@ from dv_maintenance.dagster.resources import engine_of
 from dv_maintenance.dagster.run_config import DRY_RUN, ManifestRun, OptimizeRun, VacuumRun
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import verbs
-from dv_maintenance.service.checks import PARTITIONS, due_plan
+from dv_maintenance.service.checks import PARTITIONS, Finding, due_plan
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.partitions import describe, due_keys, label
 from dv_maintenance.service.tables_file import Job, WatchedTable
@@ -61,9 +63,11 @@ def build_dv_assets(tables: Iterable[WatchedTable], *, group_name: str = GROUP) 
 
     group_name : the group of tables without a ``group_name`` of their own.
 
-    Needs a resource ``spark``. Ops of one table share a pool. A table with ``observe: false`` gets no asset of its own:
-    the location has one of that key already.
+    Needs a resource ``spark``. Ops of one table share a pool. The asset of a table has its checks. A table with
+    ``observe: false`` gets none: the location has one of that key already; see ``build_dv_checks``.
     """
+    tables = list(tables)
+    expect_definitions(len(tables))
     with warnings.catch_warnings():
         # Of assets that are observed only.
         warnings.simplefilter("ignore", dg.BetaWarning)
@@ -93,22 +97,33 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
         metadata=_about(table),
         # The format of a table that was not inspected yet is unknown unless it is given.
         kinds=_kinds(table.format),
+        # By a run that only evaluates checks.
+        skippable=True,
     )
 
-    def observe(context: dg.AssetExecutionContext, _: Any) -> Iterator[dg.ObserveResult]:
+    def observe(context: dg.AssetExecutionContext, _: Any) -> Iterator[dg.ObserveResult | dg.AssetCheckResult]:
+        open_once = cache(lambda: verbs.opened(table))
+        findings: list[Finding] = []
+        asked = asked_of(context)
+        # First, since they also tell about a table that can't be read.
+        for finding, result in evaluated(context, table, asked, open_once):
+            findings.append(finding)
+            yield result
+        if key not in context.selected_asset_keys:
+            return
         with in_dagster_terms(context), shown_in(context.log):
-            opened = verbs.opened(table)
+            opened = open_once()
             snapshot = opened.snapshot()
             report = verbs.report_table(table, opened, snapshot, lambda: observed_before(context.instance, key))
             _keep_in_step(context, table, opened, snapshot)
-        findings = checked_after(context.op_execution_context, table, opened)
+        findings += checked_after(context.op_execution_context, table, opened, asked)
         yield dg.ObserveResult(
             asset_key=key,
             metadata=metadata.of_table(report) | metadata.of_findings(findings),
             data_version=dg.DataVersion(str(report.data_version)),
         )
 
-    return nodes.observable(observe, name=naming.op_name(table, "observe"), spec=spec)
+    return nodes.observable(observe, name=naming.op_name(table, "observe"), spec=spec, checks=check_specs(table))
 
 
 def _keep_in_step(context: dg.AssetExecutionContext, table: WatchedTable, opened: Table, snapshot: Snapshot) -> None:

@@ -53,12 +53,22 @@ def materializable(
     )
 
 
-def observable(compute: Compute, *, name: str, spec: dg.AssetSpec) -> dg.AssetsDefinition:
-    """An asset that is made elsewhere, and that an op of this name observes."""
+def observable(
+    compute: Compute, *, name: str, spec: dg.AssetSpec, checks: Sequence[dg.AssetCheckSpec]
+) -> dg.AssetsDefinition:
+    """An asset that is made elsewhere, and that an op of this name observes; any of it and its checks."""
     output, out = _out(spec)
-    op = dg.OpDefinition(compute, name, outs={output: out}, config_schema=_schema(None))
+    outputs = _by_output(checks)
+    op = dg.OpDefinition(
+        compute, name, outs={output: out, **dict.fromkeys(outputs, _CHECK)}, config_schema=_schema(None)
+    )
     return dg.AssetsDefinition(
-        node_def=op, keys_by_output_name={output: spec.key}, specs=[spec], execution_type=_observation()
+        node_def=op,
+        keys_by_output_name={output: spec.key},
+        specs=[spec],
+        execution_type=_observation(),
+        check_specs_by_output_name=outputs,
+        can_subset=True,
     )
 
 
@@ -69,7 +79,7 @@ def checks(
     keys = dict.fromkeys(spec.asset_key for spec in specs)
     keys |= dict.fromkeys(dep.asset_key for spec in specs for dep in spec.additional_deps)
     ins = _ins(keys)
-    outputs = {spec.get_python_identifier(): spec for spec in specs}
+    outputs = _by_output(specs)
     op = dg.OpDefinition(
         compute,
         name,
@@ -87,6 +97,10 @@ def checks(
 def _ins(keys: Iterable[dg.AssetKey]) -> dict[str, dg.AssetKey]:
     """By the names that Dagster gives to inputs of these keys."""
     return {"_".join(key.path).replace("-", "_").replace(".", "_"): key for key in keys}
+
+
+def _by_output(checks: Iterable[dg.AssetCheckSpec]) -> dict[str, dg.AssetCheckSpec]:
+    return {check.get_python_identifier(): check for check in checks}
 
 
 def _out(spec: dg.AssetSpec) -> tuple[str, dg.Out]:

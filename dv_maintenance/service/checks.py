@@ -7,7 +7,7 @@ their results are never older than the last of these.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.compute as pc
@@ -88,12 +88,21 @@ def has_partitions(watched: WatchedTable) -> bool:
     return watched.partitions is not None and "optimize" in watched.jobs
 
 
-def check(watched: WatchedTable, names: Iterable[str], downstream: Downstream = lambda _now: None) -> list[Finding]:
+def check(
+    watched: WatchedTable,
+    names: Iterable[str],
+    downstream: Downstream = lambda _now: None,
+    opened: Callable[[], Table] | None = None,
+) -> list[Finding]:
     """The findings of these checks by the limits of the table's policy. If the table can't be read, see
-    ``maintenance.checks.check_table``. ``downstream``: the reads by downstream assets, if an orchestrator knows them.
+    ``maintenance.checks.check_table``.
+
+    downstream : the reads by downstream assets, if an orchestrator knows them.
+    opened : the table, for who opens it anyway; may raise the errors of ``open_table``.
     """
     names = list(names)
-    found = check_table(lambda: _opened(watched), watched.policy, checks=names)
+    opened = opened or (lambda: _opened(watched))
+    found = check_table(opened, watched.policy, checks=names)
     if PARTITIONS not in names or any(each.check == READABLE and "error" in each.numbers for each in found):
         return found
     return [*found, by_partition(watched, downstream)]
@@ -155,9 +164,13 @@ def _opened(watched: WatchedTable) -> Table:
     return open_table(watched.path, watched.format, watched.storage_options)
 
 
-def check_opened(watched: WatchedTable, table: Table) -> list[Finding]:
-    """The findings of the checks that need only the log, at the newest version. Raises the errors of reading it."""
-    return check_snapshot(table, table.snapshot(), watched.policy, checks=check_names(watched))
+def check_opened(watched: WatchedTable, table: Table, besides: Collection[str] = ()) -> list[Finding]:
+    """The findings of the checks that need only the log, at the newest version. Raises the errors of reading it.
+
+    besides : checks to leave out.
+    """
+    names = [name for name in check_names(watched) if name not in besides]
+    return check_snapshot(table, table.snapshot(), watched.policy, checks=names)
 
 
 class Looks:

@@ -75,13 +75,52 @@ def test_a_table_that_cannot_be_read_fails_one_check(
     result = definitions(lost, fine).resolve_job_def("checks").execute_in_process(instance=instance)
     assert result.success
     evaluations = [each for each in result.get_asset_check_evaluations() if each.asset_key == dg.AssetKey("lost")]
-    assert [(each.check_name, each.passed, each.severity) for each in evaluations] == [
-        ("readable", False, ERROR),
-        ("fsck", False, ERROR),
-    ]
+    assert [(each.check_name, each.passed, each.severity) for each in evaluations] == [("readable", False, ERROR)]
     assert "no table found here" in str(evaluations[0].description)
     assert evaluations[0].metadata["error"].value == "TableNotFoundError"
-    assert len(result.get_asset_check_evaluations()) == 2 + len(check_names(fine)) + 1
+    assert len(result.get_asset_check_evaluations()) == 1 + len(check_names(fine)) + 1
+
+
+def test_an_observation_that_fails_tells_why_in_its_check(instance: dg.DagsterInstance, tmp_path: Path) -> None:
+    defs = definitions(WatchedTable(name="lost", path=str(tmp_path / "lost")))
+    job = defs.resolve_implicit_global_asset_job_def().get_subset(asset_selection={dg.AssetKey("lost")})
+    spark = {"spark": SparkResource(engine="local")}
+    result = job.execute_in_process(instance=instance, resources=spark, raise_on_error=False)
+    assert not result.success
+    (found,) = result.get_asset_check_evaluations()
+    assert (found.check_name, found.passed) == ("readable", False)
+    assert "no table found here" in str(found.description)
+
+
+def test_checks_beside_work_do_not_hold_it_up(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
+    """The table's op also evaluates its checks, and observes nothing then: the work below it runs all the same."""
+    table = make_table(jobs=["optimize"])
+    optimize = dg.AssetKey(["shop", "orders", "dv", "orders_optimize"])
+    job = definitions(table).resolve_implicit_global_asset_job_def()
+    asked = {dg.AssetCheckKey(dg.AssetKey(["shop", "orders"]), name) for name in ("deleted_ratio", "small_files")}
+    subset = job.get_subset(asset_selection={optimize}, asset_check_selection=asked)
+    result = subset.execute_in_process(instance=instance, resources={"spark": SparkResource(engine="local")})
+    assert result.success
+    assert [each.asset_key for each in result.get_asset_materialization_events()] == [optimize]
+    assert {each.check_name for each in result.get_asset_check_evaluations()} >= {"deleted_ratio", "small_files"}
+    assert not result.get_asset_observation_events()
+    assert health(open_table(table.path).snapshot()).counts.files_with_dv == 0
+
+
+def test_the_asset_of_another_keeps_its_op_and_gets_checks(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
+    table = make_table(observe=False)
+
+    @dg.asset(key=["shop", "orders"])
+    def orders() -> None: ...
+
+    (checks,) = build_dv_checks([table])
+    assert checks.node_def.name.endswith("__dv_checks")
+    assert not build_dv_checks([table.model_copy(update={"observe": True})])
+    defs = definitions(table)
+    defs = dg.Definitions.merge(defs, dg.Definitions(assets=[orders]))
+    found = run(defs, "checks", instance)
+    assert set(found) == {*check_names(table), "fsck"}
+    assert not found["deleted_ratio"].passed
 
 
 def test_chosen_checks_only(make_table: MakeTable, instance: dg.DagsterInstance) -> None:

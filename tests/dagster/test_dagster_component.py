@@ -153,8 +153,11 @@ def test_vacuums_have_a_schedule_of_their_own_where_that_is_asked_for(load: Load
     vacuums = {name for name in nodes["lake_vacuum"] if "checks" not in name}
     assert vacuums == {"orders__dv_vacuum", "docs__dv_vacuum", "t__dv_vacuum"}
     assert not {name for name in nodes["lake"] if name.endswith("vacuum")}
-    assert nodes["lake_fsck"] == {"orders__dv_fsck", "docs__dv_fsck", "t__dv_fsck"}
-    assert not {name for name in nodes["lake"] | nodes["lake_vacuum"] if name.endswith("fsck")}
+    assert nodes["lake_fsck"] == {"orders__dv_observe", "docs__dv_observe", "t__dv_observe"}
+    checks = {name: defs.resolve_job_def(name).asset_layer.asset_graph.asset_check_keys for name in nodes}
+    assert [key.name for key in checks["lake_fsck"]] == ["fsck"] * 3
+    assert "readable" in {key.name for key in checks["lake"]}
+    assert "fsck" not in {key.name for key in checks["lake"] | checks["lake_vacuum"]}
     assert {"orders__dv_manifest", "docs__dv_optimize", "docs__dv_observe"} <= nodes["lake"]
     assert spec(defs, "docs").kinds == {"lance"}
     assert spec(defs, "t").kinds == {"paimon"}

@@ -12,7 +12,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from dv_maintenance.dagster import build_dv_checks
+from dv_maintenance.dagster import SparkResource, build_dv_assets
 from dv_maintenance.maintenance.checks import CHECKS
 from dv_maintenance.service.checks import check_names
 from dv_maintenance.service.data_version import last_data_version
@@ -237,9 +237,10 @@ def test_what_a_vacuum_took_away_unseen_counts_as_changed(lake: Lake) -> None:
 
 def checked(table: WatchedTable, instance: dg.DagsterInstance) -> dict[str, Any]:
     """Its evaluations by check, in a run that must succeed."""
-    checks = build_dv_checks([table])
     defs = dg.Definitions(
-        asset_checks=checks, jobs=[dg.define_asset_job("checks", dg.AssetSelection.all_asset_checks())]
+        build_dv_assets([table]),
+        jobs=[dg.define_asset_job("checks", dg.AssetSelection.all_asset_checks())],
+        resources={"spark": SparkResource(engine="local")},
     )
     result = defs.resolve_job_def("checks").execute_in_process(instance=instance)
     assert result.success

@@ -25,6 +25,8 @@ SPEC = dg.AssetSpec(
     partitions_def=dg.DailyPartitionsDefinition("2026-01-01"),
     skippable=True,
 )
+OBSERVED = dg.AssetSpec(TABLE, description="A table.", owners=["team:lake"], skippable=True)
+OF_OBSERVED = [dg.AssetCheckSpec(name, asset=TABLE, description=f"Is it {name}?") for name in ("new", "old")]
 CHECKS = [
     dg.AssetCheckSpec(name, asset=TABLE, description=f"Is it {name}?", additional_deps=[BELOW])
     for name in ("so", "not")
@@ -54,7 +56,7 @@ def ours() -> list[Any]:
             resources=frozenset({"spark"}),
             backfill_policy=dg.BackfillPolicy.single_run(),
         ),
-        nodes.observable(work, name="look", spec=dg.AssetSpec(TABLE, description="A table.", owners=["team:lake"])),
+        nodes.observable(work, name="look", spec=OBSERVED, checks=OF_OBSERVED),
         nodes.checks(work, name="checks", specs=CHECKS, description="Looks."),
     ]
 
@@ -68,9 +70,7 @@ def dagsters() -> list[Any]:
         required_resource_keys={"spark"},
         backfill_policy=dg.BackfillPolicy.single_run(),
     )
-    table = dg.multi_observable_source_asset(
-        name="look", specs=[dg.AssetSpec(TABLE, description="A table.", owners=["team:lake"])]
-    )
+    table = dg.multi_observable_source_asset(name="look", specs=[OBSERVED], check_specs=OF_OBSERVED, can_subset=True)
     checks = dg.multi_asset_check(name="checks", specs=CHECKS, can_subset=True, description="Looks.")
     return [asset(decorated), table(decorated), checks(looked)]
 

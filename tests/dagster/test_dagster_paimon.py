@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dv_maintenance.dagster import build_dv_checks
+from dv_maintenance.dagster import SparkResource, build_dv_assets
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.service.checks import check_names
@@ -85,8 +85,9 @@ def test_checks(make_watched: Watched, instance: dg.DagsterInstance) -> None:
     known, found_out = make_watched(format="paimon"), make_watched(jobs=["optimize", "manifest"])
     assert "deletion_files" not in check_names(known)
     defs = dg.Definitions(
-        asset_checks=build_dv_checks([found_out]),
+        build_dv_assets([found_out]),
         jobs=[dg.define_asset_job("checks", dg.AssetSelection.all_asset_checks())],
+        resources={"spark": SparkResource(engine="local")},
     )
     result = defs.resolve_job_def("checks").execute_in_process(instance=instance)
     assert result.success

@@ -1,0 +1,86 @@
+"""The garbage collector while many definitions are made: it looks at each once or twice, and still finds garbage."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from dv_maintenance.dagster import build_dv_assets, collector
+from dv_maintenance.service.tables_file import WatchedTable
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    before = list(gc.callbacks)
+    yield
+    assert gc.callbacks == before
+    gc.unfreeze()
+
+
+class Node:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def until_over(most: int) -> list[object]:
+    """Makes objects until the hook is gone."""
+    kept: list[object] = []
+    while collector._Freezing.left > 0:
+        assert len(kept) <= most
+        kept.extend([] for _ in range(1000))
+    return kept
+
+
+def test_few_tables_change_nothing() -> None:
+    before = list(gc.callbacks)
+    collector.expect_definitions(99)
+    assert gc.callbacks == before
+
+
+def test_what_survives_is_not_searched_again() -> None:
+    full: list[int] = []
+
+    def count(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and info["generation"] == 2:
+            full.append(info["collected"])
+
+    gc.collect()
+    gc.callbacks.append(count)
+    try:
+        collector.expect_definitions(600)
+        made = until_over(2_000_000)
+        assert not full
+        assert gc.get_freeze_count() > len(made) * 0.9
+        # Without the hook, as many objects again are searched in full.
+        kept = [[each] for each in range(2 * len(made))]
+        assert full
+        del kept
+    finally:
+        gc.callbacks.remove(count)
+
+
+def test_garbage_is_found_meanwhile() -> None:
+    collector.expect_definitions(200)
+    garbage = [weakref.ref(Node()) for _ in range(100)]
+    until_over(1_000_000)
+    assert not [each for each in garbage if each() is not None]
+
+
+def test_several_components_add_up() -> None:
+    before = len(gc.callbacks)
+    collector.expect_definitions(100)
+    left = collector._Freezing.left
+    collector.expect_definitions(100)
+    assert len(gc.callbacks) == before + 1
+    assert collector._Freezing.left > left
+    until_over(1_000_000)
+
+
+def test_many_assets_expect_theirs() -> None:
+    assets = build_dv_assets(WatchedTable(name=f"lake/t{each}", path=f"/lake/t{each}") for each in range(100))
+    assert len(assets) == 300
+    assert collector._Freezing.after in gc.callbacks
+    until_over(1_000_000)
