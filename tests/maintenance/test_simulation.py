@@ -65,6 +65,17 @@ def test_the_clairvoyant_rewrites_at_once_or_never() -> None:
     assert bound(one_delete(0.1), start=25) == bound(one_delete(0.1)) == pytest.approx(rare)
 
 
+@pytest.mark.parametrize("days", [5, 21, 24, 60])
+def test_a_file_that_is_alone_pays_the_whole_start_however_long_it_waits(days: int) -> None:
+    builder = TraceBuilder("alone", START)
+    piece = builder.add(START, TARGET, 1_000_000)
+    builder.statement()
+    builder.delete(START + DAY // 24, piece, 1)
+    life = builder.build(START + days * DAY, Reads.declared(10))
+    rewrite = PRICES.decoding(TARGET) + PRICES.encoding(TARGET)
+    assert bound(life, start=25) == pytest.approx(min(run(life, never()).cost, rewrite + 25), rel=1e-5)
+
+
 def test_late_rows_are_counted() -> None:
     found = run(one_delete(20), never(), purge_within=4 * DAY)
     assert (found.late, found.late_days) == (100_000, 5.0)

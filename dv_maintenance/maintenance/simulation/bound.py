@@ -64,9 +64,9 @@ def _bound(lives: list[_Life], trace: Trace, prices: Prices, start: float, reten
         return sum(_cheapest(life, np.zeros(1, np.int64), none, prices, retention_days) for life in lives)
     width = max(_HOUR // 2, (trace.end - trace.start) // _CELLS)
     cells = np.arange(trace.start, trace.end, width)
-    return max(
-        _with_starts(lives, cells, int(window * DAY), start, prices, retention_days) for window in _WINDOWS_IN_DAYS
-    )
+    # The last one never closes: a file that is alone pays whole starts, however long it waits.
+    windows = [*(int(days * DAY) for days in _WINDOWS_IN_DAYS), trace.end - trace.start + width]
+    return max(_with_starts(lives, cells, window, start, prices, retention_days) for window in windows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
