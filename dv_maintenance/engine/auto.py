@@ -19,7 +19,7 @@ __all__ = ["IN_PROCESS", "AutoEngine"]
 IN_PROCESS: Final = 1 << 30
 """Bytes of files up to which tasks run in this process.
 
-Two threads here rewrite 40 to 60 MB of Parquet a second. Spark takes about eight seconds and 20 seconds of CPU time
+Two threads rewrite 40 to 60 MB of Parquet a second. Spark takes about eight seconds and 20 seconds of CPU time
 before its first task. Four cores of Spark catch up at about this size (docs/jobs.md).
 """
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Open = Callable[[SourceFile, ScanTask, Storage], AbstractContextManager[Reader]]
     OpenStored = Callable[[pa.NativeFile, SourceFile, ScanTask], StoredFile]
-    NewFormat = Callable[[RewriteTask, pa.Schema, Storage], Format]
+    NewFormat = Callable[[RewriteTask, pa.Schema, Storage, Callable[[], int]], Format]
     Rewrite = Callable[[RewriteTask, Any], RewriteResult]
 
 __all__ = ["FileFormat", "format_of", "rewriter_of", "writer_of"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import ClassVar
 
+from dv_maintenance.engine.cores import default_threads
 from dv_maintenance.engine.pool import OutOfTimeError, run_all
 from dv_maintenance.engine.rewrite import rewrite_retrying
 from dv_maintenance.tables.work import RewriteResult, RewriteTask
@@ -16,11 +17,11 @@ __all__ = ["LocalEngine"]
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
-    """See ``Engine``. ``threads`` tasks at a time: Arrow leaves the interpreter free while it works. With fewer tasks
-    left than threads, a task gets two of them.
+    """See ``Engine``. ``threads`` tasks at a time: Arrow leaves the interpreter free while it works. When fewer are
+    left, they share the threads.
     """
 
-    threads: int = 2
+    threads: int = field(default_factory=default_threads)
     name: ClassVar[str] = "local"
     _rows: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -49,7 +50,7 @@ class LocalEngine:
                     raise OutOfTimeError
 
             try:
-                return rewrite_retrying(task, storage_options, on_rows, lambda: len(left) < self.threads)
+                return rewrite_retrying(task, storage_options, on_rows, lambda: self.threads // len(left))
             finally:
                 left.discard(task.id)
 

@@ -43,7 +43,7 @@ def rewrite(
     task: RewriteTask,
     storage_options: Mapping[str, str] | None = None,
     on_rows: OnRows | None = None,
-    spare: Callable[[], bool] = lambda: False,
+    threads: Callable[[], int] = lambda: 1,
 ) -> RewriteResult:
     """Stream the live rows of the sources, in their order or the one that the task requests, into new files below
     ``task.output_uri``. Fragments of a Lance table: see ``lance.rewrite.rewrite_fragments``, also for its errors.
@@ -53,8 +53,9 @@ def rewrite(
     Every call writes new files. After a failure it deletes them, as far as the storage allows.
 
     on_rows : called with the live rows read so far, after each batch; not for fragments of a Lance table.
-    spare : whether another core is free, asked after each batch. If so, a separate thread decodes the rest of the
-        source, and memory holds one more row group.
+    threads : how many threads the task may use, asked again and again. With two or more, the rest of a source is
+        decoded while other rows are encoded, and both work on several columns at a time. Memory then holds two more
+        row groups, one of them encoded.
 
     Raises
     ------
@@ -73,14 +74,14 @@ def rewrite(
     purged: list[int] = []
     bytes_read = live = groups = groups_copied = bytes_copied = 0
     task, known = codec_of_sources(task, storage)
-    writer = RollingWriter(task, schema.remove_metadata(), storage)
+    writer = RollingWriter(task, schema.remove_metadata(), storage, threads)
     try:
         with _sink(task, scan, writer, storage) as write, closing(_opened(scan, storage, known)) as readers:
             for source, reader in zip(scan.sources, readers, strict=True):
                 footer, origins = _encodings(reader)
                 groups += 0 if footer is None else footer.num_row_groups
                 copies = writer.examine(source, reader)
-                with closing(_units(reader, writer, copies, spare)) as units:
+                with closing(_units(reader, writer, copies, threads)) as units:
                     for unit in units:
                         if isinstance(unit, int):
                             assert copies is not None, "a row group to be copied is one of them"
@@ -137,14 +138,16 @@ def _opened(scan: ScanTask, storage: Storage, known: Mapping[str, KnownFile]) ->
 
 
 def _units(
-    reader: Reader, writer: RollingWriter, copies: Copies | None, spare: Callable[[], bool]
+    reader: Reader, writer: RollingWriter, copies: Copies | None, threads: Callable[[], int]
 ) -> Generator[pa.RecordBatch | int, None, None]:
     """The live rows of a source in its order; instead of them the number of each row group to be copied."""
+    if isinstance(reader, SourceReader):
+        reader.threads = threads
     if copies is None or not isinstance(reader, SourceReader):
         batches = reader.batches()
         for batch in batches:
             yield batch
-            if spare():
+            if threads() > 1:
                 yield from read_ahead(batches)
     else:
         # Copying reads the same file, which only one thread may use.
@@ -197,12 +200,12 @@ def rewrite_retrying(
     task: RewriteTask,
     storage_options: Mapping[str, str] | None = None,
     on_rows: OnRows | None = None,
-    spare: Callable[[], bool] = lambda: False,
+    threads: Callable[[], int] = lambda: 1,
 ) -> RewriteResult:
     """:func:`rewrite`, repeated from the start if the storage failed (after the retries of its client)."""
     for attempt in range(1, _ATTEMPTS):
         try:
-            return rewrite(task, storage_options, on_rows, spare)
+            return rewrite(task, storage_options, on_rows, threads)
         except RetryableError:
             time.sleep(_PAUSE_SECONDS * attempt)
-    return rewrite(task, storage_options, on_rows, spare)
+    return rewrite(task, storage_options, on_rows, threads)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -37,16 +37,20 @@ class RollingWriter:
     """Writes batches of one schema into files below ``task.output_uri``. Names are new in every attempt, so that
     retried and speculative tasks never share files.
 
+    threads : see ``rewrite``.
+
     Raises
     ------
     RefusedError : the format, its compression codec or a column's type can't be written.
     VerificationError : by ``write`` and ``close``: a file does not have the rows that were written.
     """
 
-    def __init__(self, task: RewriteTask, schema: pa.Schema, storage: Storage) -> None:
+    def __init__(
+        self, task: RewriteTask, schema: pa.Schema, storage: Storage, threads: Callable[[], int] = lambda: 1
+    ) -> None:
         self._task = task
         self._storage = storage
-        self._format = writer_of(task.format)(task, schema, storage)
+        self._format = writer_of(task.format)(task, schema, storage, threads)
         self._file: NewFile | None = None
         self._begun: list[str] = []
         self._finished: list[OutputFile] = []

@@ -32,6 +32,7 @@ __all__ = [
     "Place",
     "bloom_filter_size",
     "composed",
+    "joined",
     "moved",
     "moved_offset_index",
     "written_by",
@@ -40,7 +41,7 @@ __all__ = [
 # FileMetaData
 _SCHEMA, _ROWS, _GROUPS, _KEYS, _CREATED_BY, _ORDERS, _ENCRYPTION, _SIGNING = 2, 3, 4, 5, 6, 7, 8, 9
 # RowGroup
-_COLUMNS, _GROUP_ROWS, _GROUP_OFFSET, _ORDINAL = 1, 3, 5, 7
+_COLUMNS, _BYTES, _GROUP_ROWS, _GROUP_OFFSET, _COMPRESSED, _ORDINAL = 1, 2, 3, 5, 6, 7
 # ColumnChunk
 _FILE_PATH, _FILE_OFFSET, _META, _CRYPTO, _ENCRYPTED = 1, 2, 3, 8, 9
 _OFFSET_INDEX, _COLUMN_INDEX = (4, 5), (6, 7)
@@ -94,9 +95,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A row group. ``data``: its encoded metadata; ``parsed``: the same, parsed."""
+    """A row group. ``parsed``: its metadata."""
 
-    data: bytes
     rows: int
     parts: tuple[Part, ...]
     parsed: Struct
@@ -165,10 +165,9 @@ class Footer:
         return len(self._groups)
 
     def group(self, index: int) -> Group:
-        data = self._groups[index]
-        group = Struct.parse(data)
+        group = Struct.parse(self._groups[index])
         parts = tuple(self._part(Struct.parse(chunk)) for chunk in group.list(_COLUMNS, STRUCT))
-        return Group(data, _required(group, _GROUP_ROWS), parts, group)
+        return Group(_required(group, _GROUP_ROWS), parts, group)
 
     def _part(self, chunk: Struct) -> Part:
         meta = chunk.struct(_META)
@@ -206,6 +205,17 @@ class Footer:
         if start < 0 or length < 0 or start + length > self._size:
             raise ThriftError(f"{length} bytes from {start} are not inside the file")
         return start, length
+
+
+def joined(groups: Sequence[Group]) -> Group:
+    """A row group with the columns of all of these, which have the same rows; to be :func:`moved` to its file."""
+    first, *more = groups
+    if not more:
+        return first
+    parsed = first.parsed.copy()
+    for size in (_BYTES, _COMPRESSED):
+        parsed.replace(size, number(I64, sum(_required(group.parsed, size) for group in groups)))
+    return Group(first.rows, tuple(part for group in groups for part in group.parts), parsed)
 
 
 def moved(group: Group, places: Sequence[Place], paths: Sequence[Value]) -> bytes:

@@ -16,6 +16,8 @@ import pytest
 from dv_maintenance.engine import rewrite as rewriting
 from dv_maintenance.engine.ahead import open_ahead, read_ahead
 from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.engine.parquet.reader import SourceReader
+from dv_maintenance.engine.parquet.writer import ParquetFiles
 from dv_maintenance.errors import DamagedTableError
 
 DELETED = [0, 699, 701, *range(1400, 2100), 4999]
@@ -101,17 +103,22 @@ def test_a_task_gets_a_second_thread_if_one_is_free(lake: Any, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("busy", [0, 1, 3, 100])
-def test_a_core_may_become_free_in_the_middle_of_a_source(lake: Any, busy: int) -> None:
+def test_a_core_may_become_free_in_the_middle_of_a_source(
+    lake: Any, busy: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``busy``: batches until then."""
     answers: list[bool] = []
 
-    def spare() -> bool:
+    def threads() -> int:
         answers.append(len(answers) >= busy)
-        return answers[-1]
+        return 1 + answers[-1]
 
+    # They ask as well.
+    for who in (SourceReader, ParquetFiles):
+        monkeypatch.setattr(who, "threads", property(lambda _: lambda: 1, lambda *_: None), raising=False)
     source = lake.write(ROWS, row_group_size=700)
     task = lake.task([replace(source, dv=lake.dv(DELETED))], ROWS.schema)
-    result = rewriting.rewrite(task, spare=spare)
+    result = rewriting.rewrite(task, threads=threads)
     assert result.rows_written == 5000 - len(DELETED)
     assert len(answers) == min(busy + 1, 7)  # nobody asks once a thread reads ahead
     check_outputs(lake)

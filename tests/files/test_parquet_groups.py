@@ -50,7 +50,7 @@ def changed(before: Struct | None, after: Struct | None) -> set[int]:
 def test_offsets_move_and_nothing_else_does() -> None:
     group = Footer(FOOTER, len(FILE)).group(1)
     places = [Place(part.pages[0] + 1000, (7, 8), None, (9, 10)) for part in group.parts]
-    new, old = Struct.parse(moved(group, places, PATHS)), Struct.parse(group.data)
+    new, old = Struct.parse(moved(group, places, PATHS)), group.parsed
     assert changed(old, new) == {1, 5}
     for before, after, part in zip(old.list(1, STRUCT), new.list(1, STRUCT), group.parts, strict=True):
         one, two = Struct.parse(before), Struct.parse(after)

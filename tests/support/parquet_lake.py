@@ -48,8 +48,11 @@ class Lake:
         defaults: dict[str, Any] = {"id": "t-1", "output_uri": self.uri("out put"), "target_bytes": 128 << 20}
         return RewriteTask(scan=ScanTask(tuple(sources), schema, match_by), **{**defaults, **options})
 
+    def path(self, uri: str) -> Path:
+        return Path(unquote(uri.removeprefix("file://")))
+
     def read(self, uri: str) -> pa.Table:
-        return pq.read_table(unquote(uri.removeprefix("file://")))
+        return pq.read_table(self.path(uri))
 
     def outputs(self) -> list[Path]:
         folder = self.root / "out put"

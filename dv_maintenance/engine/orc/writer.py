@@ -6,7 +6,7 @@ zone, and each stripe records it), column ids are attributes if the schema has t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,7 +55,9 @@ class OrcFiles:
 
     suffix = ""
 
-    def __init__(self, task: RewriteTask, schema: pa.Schema, storage: Storage) -> None:
+    def __init__(self, task: RewriteTask, schema: pa.Schema, storage: Storage, threads: Callable[[], int]) -> None:
+        # Arrow's ORC writer encodes in one thread.
+        del threads
         self.task, self.schema, self.storage = task, schema, storage
         codec = _CODECS.get(task.compression.lower())
         if codec is None:

@@ -14,7 +14,15 @@ from zlib import crc32
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.files.parquet_groups import Group, Part, Place, bloom_filter_size, moved, moved_offset_index
+from dv_maintenance.files.parquet_groups import (
+    Group,
+    Part,
+    Place,
+    bloom_filter_size,
+    joined,
+    moved,
+    moved_offset_index,
+)
 from dv_maintenance.files.parquet_pages import PageError, PageWalk
 from dv_maintenance.files.thrift_compact import Struct, ThriftError, Value
 
@@ -43,11 +51,12 @@ class CopiedGroup:
     size: int
 
 
-def copy_group(source: CopySource, group: Group, paths: Sequence[Value], sink: Any, name: str) -> CopiedGroup:
-    """Append a row group of ``source`` to ``sink``: pages, page indexes, Bloom filters.
+def copy_group(pieces: Sequence[tuple[CopySource, Group]], paths: Sequence[Value], sink: Any, name: str) -> CopiedGroup:
+    """Append a row group to ``sink``: pages, page indexes, Bloom filters.
 
     The Bloom filters of floats and decimals of fixed length are dropped, see ``ParquetOutput``.
 
+    pieces : the row group, in one file or with its columns in several, in their order.
     paths : see ``moved``.
     name : for errors.
 
@@ -57,13 +66,14 @@ def copy_group(source: CopySource, group: Group, paths: Sequence[Value], sink: A
     """
     begin = sink.tell()
     try:
-        found = _pages(source.file, group.parts, sink)
-        indexes = _Indexes(source, sink)
-        for part in group.parts:
-            indexes.column(part)
-        for part, pages in zip(group.parts, found, strict=True):
-            indexes.offset(part, pages)
-        blooms = [_bloom(source, part, sink) for part in group.parts]
+        found = [pages for source, group in pieces for pages in _pages(source.file, group.parts, sink)]
+        parts = [(source, part) for source, group in pieces for part in group.parts]
+        indexes = _Indexes(sink)
+        for source, part in parts:
+            indexes.column(source, part)
+        for (source, part), pages in zip(parts, found, strict=True):
+            indexes.offset(source, part, pages)
+        blooms = [_bloom(source, part, sink) for source, part in parts]
     except (PageError, ThriftError) as error:
         raise DamagedTableError(
             f"{name} is damaged: {error}", next_step="restore the file, or remove it from the table"
@@ -72,8 +82,8 @@ def copy_group(source: CopySource, group: Group, paths: Sequence[Value], sink: A
         Place(pages.at, offset, column, bloom)
         for pages, offset, column, bloom in zip(found, indexes.offsets, indexes.columns, blooms, strict=True)
     ]
-    checksums = tuple(pages.checksum for pages in found) if _is_remote(source.file) else None
-    return CopiedGroup(moved(group, places, paths), checksums, sink.tell() - begin)
+    checksums = tuple(pages.checksum for pages in found) if _is_remote(pieces[0][0].file) else None
+    return CopiedGroup(moved(joined([group for _, group in pieces]), places, paths), checksums, sink.tell() - begin)
 
 
 def checksums(file: pa.NativeFile, ranges: Sequence[tuple[int, int]]) -> tuple[int, ...]:
@@ -138,6 +148,11 @@ def _pages(file: pa.NativeFile, parts: Sequence[Part], sink: Any) -> list[_Pages
 def _blocks(file: pa.NativeFile, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, memoryview]]:
     """The bytes of all ranges, by their number, in the order of the file. Each view is valid until the next one."""
     order = sorted(range(len(ranges)), key=lambda number: ranges[number])
+    if isinstance(file, pa.BufferReader):
+        for number in order:
+            file.seek(ranges[number][0])
+            yield number, memoryview(file.read_buffer(ranges[number][1]))
+        return
     block = _REMOTE_BLOCK if _is_remote(file) else _LOCAL_BLOCK
     buffer = memoryview(bytearray(min(block, sum(length for _, length in ranges))))
     filled = (0, 0)  # what the buffer holds, as positions in the file
@@ -203,26 +218,26 @@ class _Indexes:
     with one request.
     """
 
-    def __init__(self, source: CopySource, sink: Any) -> None:
+    def __init__(self, sink: Any) -> None:
         self.columns: list[tuple[int, int] | None] = []
         self.offsets: list[tuple[int, int] | None] = []
-        self._source, self._sink = source, sink
+        self._sink = sink
 
-    def column(self, part: Part) -> None:
-        self.columns.append(None if part.column_index is None else self._put(self._checked(*part.column_index)))
+    def column(self, source: CopySource, part: Part) -> None:
+        if part.column_index is None:
+            self.columns.append(None)
+            return
+        data = source.read(*part.column_index)
+        Struct.parse(data)
+        self.columns.append(self._put(data))
 
-    def offset(self, part: Part, pages: _Pages) -> None:
+    def offset(self, source: CopySource, part: Part, pages: _Pages) -> None:
         if part.offset_index is None:
             self.offsets.append(None)
             return
-        data = self._source.read(*part.offset_index)
+        data = source.read(*part.offset_index)
         new = moved_offset_index(data, pages.at - part.pages[0], pages.starts)
         self.offsets.append(self._put(new))
-
-    def _checked(self, offset: int, length: int) -> bytes:
-        data = self._source.read(offset, length)
-        Struct.parse(data)
-        return data
 
     def _put(self, data: bytes) -> tuple[int, int]:
         at = self._sink.tell()

@@ -21,7 +21,7 @@ from dv_maintenance.files.parquet_groups import Footer, written_by
 from dv_maintenance.files.thrift_compact import BINARY, Struct, ThriftError, Value, binary, list_of
 from dv_maintenance.files.varint import varint
 
-__all__ = ["Layout", "Layouts", "leaf_paths"]
+__all__ = ["Layout", "Layouts", "canonical", "leaf_paths"]
 
 # SchemaElement
 _TYPE, _LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _FIELD_ID, _LOGICAL = 1, 2, 3, 4, 5, 6, 9, 10
@@ -61,7 +61,7 @@ class Layouts:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self.canonical = _layout(schema, schema, int96=False, integers=True)
+        self.canonical = canonical(schema)
         self._known: dict[tuple[bytes, str], Layout | None] = {}
 
     def of(self, footer: Footer, metadata: Any) -> Layout | None:
@@ -99,6 +99,11 @@ class Layouts:
 
 class _OtherShapeError(Exception):
     pass
+
+
+def canonical(schema: pa.Schema) -> Layout:
+    """The layout of new files."""
+    return _layout(schema, schema, int96=False, integers=True)
 
 
 def _layout(schema: pa.Schema, optional: pa.Schema, *, int96: bool, integers: bool) -> Layout:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 
 from dv_maintenance.engine.parquet.copier import CopySource, copy_group
 from dv_maintenance.engine.parquet.dictionaries import all_dictionaries, decoded, merged
+from dv_maintenance.engine.parquet.layout import canonical
 from dv_maintenance.engine.parquet.special_floats import SpecialFloats
 from dv_maintenance.files.parquet_footer import MAGIC, encoded, framed, parsed, without_claims
 from dv_maintenance.files.parquet_groups import Footer, composed
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from dv_maintenance.engine.parquet.layout import Layout
     from dv_maintenance.engine.parquet.special_floats import Specials
     from dv_maintenance.engine.parquet.surgery import GroupCopy
+    from dv_maintenance.files.parquet_groups import Group
 
 __all__ = ["ParquetOutput"]
 
@@ -27,6 +30,8 @@ _BYTES: Final = "BYTE_ARRAY"
 _PAGE_BYTES: Final = 1 << 20
 _LEAST_BATCH: Final = 1 << 10
 _MOST_BATCH: Final = 1 << 14
+# Shares of a row group for each thread, so that none waits long for the largest column.
+_SHARES: Final = 4
 
 
 class ParquetOutput:
@@ -61,12 +66,12 @@ class ParquetOutput:
         self._sink = sink
         self._bytes_have_order = bytes_have_order
         self._required = layout is not None and layout.required
-        self._layout: Layout | None = None
+        self._layout = layout
         self._schema = schema if layout is None else layout.schema
         self._options = options if layout is None else {**options, **layout.options}
         self._floats: list[Specials] = []
-        # The footer that Arrow wrote, for the row groups before the first one that was copied, and the metadata of each
-        # one since then.
+        # The footer that Arrow wrote, for the row groups before the first one that was copied or encoded apart, and the
+        # metadata of each one since then.
         self._parts: list[Any] = []
         self._copied: set[int] = set()
         self._footers: list[Any] = []
@@ -89,13 +94,16 @@ class ParquetOutput:
         """The leaves that may have a -0.0 somewhere in the file."""
         return set().union(*(floats.negative_zero for floats in self._floats))
 
-    def write(self, batches: list[pa.RecordBatch]) -> None:
-        """One row group, if there are any rows. Batches may have columns of text as dictionaries."""
+    def write(self, batches: list[pa.RecordBatch], threads: int = 1) -> None:
+        """One row group, if there are any rows. Batches may have columns of text as dictionaries.
+
+        threads : encode that many columns at a time. Memory then holds the encoded row group, too.
+        """
         table = self._table(batches)
         if not table.num_rows:
             return
-        if self._copied:
-            self._encode_apart(table)
+        if self._parts or threads > 1:
+            self._encode_apart(table, threads)
         else:
             if self._writer is None:
                 self._begin(table)
@@ -131,15 +139,24 @@ class ParquetOutput:
         ------
         DamagedTableError : its pages contradict its metadata, or a checksum.
         """
-        self._end()
-        if not self._parts:
-            self._sink.write(MAGIC)
         self._layout = wanted.layout
-        found = copy_group(wanted.source, wanted.group, wanted.layout.paths, self._sink, wanted.name)
-        self._parts.append(found.data)
+        found = self._append([(wanted.source, wanted.group)], wanted.name)
         self._copied.add(len(self._floats))
         self._floats.append(wanted.specials)
         return found
+
+    def _append(self, pieces: Sequence[tuple[CopySource, Group]], name: str) -> CopiedGroup:
+        self._end()
+        if not self._parts:
+            self._sink.write(MAGIC)
+        found = copy_group(pieces, self._own_layout().paths, self._sink, name)
+        self._parts.append(found.data)
+        return found
+
+    def _own_layout(self) -> Layout:
+        if self._layout is None:
+            self._layout = canonical(self._schema)
+        return self._layout
 
     def bounds_with_nan(self, footer: Any) -> str | None:
         """The column with NaN for which the ``footer``, read back, has bounds; ``None`` if there is none."""
@@ -156,22 +173,22 @@ class ParquetOutput:
         """
         if self._writer is None and not self._parts:
             self._begin()
-        if not self._copied and keys:
+        by_arrow = not self._parts
+        if by_arrow and keys:
             self._writer.add_key_value_metadata(keys)
         self._end()
-        if not self._copied:
+        if by_arrow:
             footer = self._parts[0]
             stored = encoded(footer)
         else:
-            assert self._layout is not None, "a row group was copied"
-            stored = composed(self._layout.template, self._groups(), keys or {})
+            stored = composed(self._own_layout().template, self._groups(), keys or {})
             footer = parsed(stored)
         unordered = [set() if group in self._copied else self._unordered(footer) for group in range(self.groups)]
         unbounded = [floats.nan | more for floats, more in zip(self._floats, unordered, strict=True)]
         open_ended = [found | more for found, more in zip(self._open_ended(footer), unordered, strict=True)]
         if any(unbounded) or any(open_ended):
             stored = without_claims(stored, unbounded, open_ended)
-        elif not self._copied:
+        elif by_arrow:
             return
         self._sink.write(framed(stored))
 
@@ -219,17 +236,28 @@ class ParquetOutput:
         rows = _PAGE_BYTES * table.num_rows // max(table.nbytes, 1)
         return {**self._options, "write_batch_size": max(_LEAST_BATCH, min(_MOST_BATCH, rows))}
 
-    def _encode_apart(self, table: pa.Table) -> None:
-        """One row group in memory, and from there to the sink: Arrow only writes to the beginning of a file."""
-        assert self._layout is not None, "a row group was copied"
-        sink = pa.BufferOutputStream()
-        footers: list[Any] = []
+    def _encode_apart(self, table: pa.Table, threads: int) -> None:
+        """One row group in memory, and from there to the sink: Arrow only writes to the beginning of a file, and one
+        column after the other.
+        """
         options = self._options_for(table)
-        with pq.ParquetWriter(sink, table.schema, metadata_collector=footers, **options) as writer:
-            writer.write_table(table, row_group_size=table.num_rows)
-        data = pa.BufferReader(sink.getvalue())
-        group = Footer(encoded(footers[0]), data.size()).group(0)
-        self._parts.append(copy_group(CopySource(data), group, self._layout.paths, self._sink, "a new row group").data)
+
+        def encode(columns: range) -> tuple[CopySource, Group]:
+            part = table.select(list(columns))
+            sink = pa.BufferOutputStream()
+            footers: list[Any] = []
+            with pq.ParquetWriter(sink, part.schema, metadata_collector=footers, **options) as writer:
+                writer.write_table(part, row_group_size=part.num_rows)
+            data = pa.BufferReader(sink.getvalue())
+            return CopySource(data), Footer(encoded(footers[0]), data.size()).group(0)
+
+        shares = _shares([column.nbytes for column in table.columns], threads)
+        if len(shares) == 1:
+            pieces = [encode(*shares)]
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                pieces = list(pool.map(encode, shares))
+        self._append(pieces, "a new row group")
 
     def _end(self) -> None:
         if self._writer is None:
@@ -241,3 +269,18 @@ class ParquetOutput:
             # Otherwise a writer that could not be closed would try again when it is collected, in unrelated code.
             writer.is_open = False
         self._parts += self._footers
+
+
+def _shares(sizes: Sequence[int], threads: int) -> list[range]:
+    """Consecutive columns that one thread encodes at a time. ``sizes``: bytes of each column."""
+    if threads == 1 or len(sizes) < 2:
+        return [range(len(sizes))]
+    least = sum(sizes) / (_SHARES * threads)
+    shares: list[range] = []
+    start = size = 0
+    for column, more in enumerate(sizes, 1):
+        size += more
+        if size >= least or column == len(sizes):
+            shares.append(range(start, column))
+            start, size = column, 0
+    return shares

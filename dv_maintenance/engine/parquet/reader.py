@@ -48,6 +48,7 @@ class SourceReader:
     size : bytes.
     footer : ``pyarrow.parquet.FileMetaData``.
     projection : onto the task's schema.
+    threads : how many threads may decode; see ``rewrite``.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class SourceReader:
     ) -> None:
         self._uri = source.uri
         self.file = file
+        self.threads: Callable[[], int] = lambda: 1
         parquet = _open(file, footer)
         self.footer: Any = parquet.metadata
         self.rows: int = self.footer.num_rows
@@ -185,7 +187,11 @@ class SourceReader:
             return
         # By leaf index, as dots in a column's name make paths ambiguous; ParquetFile itself only accepts paths.
         batches = parquet.reader.iter_batches(
-            at_once, row_groups=[group], column_indices=list(leaves), use_threads=False
+            at_once,
+            row_groups=[group],
+            column_indices=list(leaves),
+            # An object store's client may be used by one thread only.
+            use_threads=self._on_disk and self.threads() > 1,
         )
         while True:
             with reading(self._uri):

@@ -6,7 +6,7 @@ INT64 microseconds, field ids if the schema has them, no Arrow schema beside Par
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -63,8 +63,10 @@ class ParquetFiles:
     RefusedError : the compression codec is unknown.
     """
 
-    def __init__(self, task: RewriteTask, schema: pa.Schema, storage: Storage) -> None:
-        self.task, self.schema, self.storage = task, schema, storage
+    def __init__(
+        self, task: RewriteTask, schema: pa.Schema, storage: Storage, threads: Callable[[], int] = lambda: 1
+    ) -> None:
+        self.task, self.schema, self.storage, self.threads = task, schema, storage, threads
         self.readers_use_keys = readers_use_keys(task.scan)
         self.codec, self.suffix = _codec(task.compression)
         # Bytes on disk per byte in memory, measured on the last row group.
@@ -230,7 +232,7 @@ class ParquetFile:
             return
         before = self._sink.tell()
         with writing(self.uri):
-            self._output.write(self._pending)
+            self._output.write(self._pending, self._files.threads())
         if self.layout is not None and self.layout.int96:
             self._note_instants()
         self._files.shrink = max(self._sink.tell() - before, 1) / max(self._pending_bytes, 1)
