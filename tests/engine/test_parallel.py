@@ -149,7 +149,7 @@ def test_several_columns_are_encoded_at_a_time(lake: Any, monkeypatch: pytest.Mo
     rewrite(task, threads=lambda: 1)
     assert made == []
     rewrite(task, threads=lambda: 4)
-    assert made == [4] * (ROWS // GROUP)
+    assert made == [5] * (ROWS // GROUP)
 
 
 def test_the_last_task_gets_all_threads(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
