@@ -68,6 +68,8 @@ REORG = Warm(sessions.delta_spark, work.reorg)
 DELTA_DELETE = Warm(sessions.delta_spark, work.delta_delete)
 DELTA_COPY = Warm(sessions.delta_spark, work.delta_copy)
 BY_PAIMON = Warm(sessions.paimon, work.paimon_compact)
+BY_ONE_THREAD = partial(work.purge, threads=1)
+BY_THREE = partial(work.purge, threads=3)
 BY_TWO = work.compact_files
 BY_ONE = partial(work.compact_files, threads=1)
 
@@ -110,6 +112,8 @@ def scans(percent: int) -> Case:
 
 CASES = (
     Case("random", "purge, 30 % at random", COMPACT, "0.65", tables.random_dvs, ROWS, work.purge, work.compact),
+    Case("one-file", "purge of one file, 5M rows", "ours, one thread", "", ONE_FILE, FEWEST, work.purge, BY_ONE_THREAD),
+    Case("columns", "the same, columns in threads", "ours, one thread", "", ONE_FILE, FEWEST, BY_THREE, BY_ONE_THREAD),
     Case("spark", "purge at random, Spark", COMPACT, "0.80, CPU 1.00", tables.random_dvs, ROWS, SPARK, work.compact),
     Case("reorg", "purge in Spark, 5M rows", "delta-spark REORG", "0.12", tables.random_dvs, FEWEST, SPARK, REORG),
     Case("workers", "20M rows, two workers", "ours, one worker", "0.56", tables.random_dvs, ROWS, SPARK, ONE_WORKER),

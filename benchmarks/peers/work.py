@@ -12,10 +12,10 @@ EVERY_DV = {"compaction.delete-ratio-threshold": "0", "compaction.min.file-num":
 # -- ours ----------------------------------------------------------------------------------------------------------
 
 
-def purge(place: str) -> None:
+def purge(place: str, *, threads: int = CORES) -> None:
     from dv_maintenance.engine.local import LocalEngine
 
-    purge_by(LocalEngine(threads=CORES), place)
+    purge_by(LocalEngine(threads=threads), place)
 
 
 def purge_in_spark(spark: Any, place: str) -> None:

@@ -53,9 +53,9 @@ def rewrite(
     Every call writes new files. After a failure it deletes them, as far as the storage allows.
 
     on_rows : called with the live rows read so far, after each batch; not for fragments of a Lance table.
-    threads : how many threads the task may use, asked again and again. With two or more, the rest of a source is
-        decoded while other rows are encoded, and both work on several columns at a time. Memory then holds two more
-        row groups, one of them encoded.
+    threads : how many threads the task may use, asked again and again. With two, one decodes the rest of a source while
+        the other encodes, and memory holds one more row group. With more, both work on several columns at a time, and
+        memory also holds an encoded row group.
 
     Raises
     ------

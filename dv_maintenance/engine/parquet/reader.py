@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dv_maintenance.engine.faults import reading
+from dv_maintenance.engine.parallel import columns_at_once
 from dv_maintenance.engine.parquet.calendars import FileCalendar
 from dv_maintenance.engine.parquet.dictionaries import check_indices
 from dv_maintenance.engine.parquet.footer import batch_rows, compressed_bytes, middle, ranges, row_bytes
@@ -191,7 +192,7 @@ class SourceReader:
             row_groups=[group],
             column_indices=list(leaves),
             # An object store's client may be used by one thread only.
-            use_threads=self._on_disk and self.threads() > 1,
+            use_threads=self._on_disk and columns_at_once(self.threads()) > 1,
         )
         while True:
             with reading(self._uri):

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from dv_maintenance.engine.faults import reading, writing
+from dv_maintenance.engine.parallel import columns_at_once
 from dv_maintenance.engine.parquet.calendars import PROLEPTIC, CalendarKeys, readers_use_keys
 from dv_maintenance.engine.parquet.codecs import codec_options
 from dv_maintenance.engine.parquet.dictionaries import decoded_bytes, repetitive_texts
@@ -232,18 +233,13 @@ class ParquetFile:
             return
         before = self._sink.tell()
         with writing(self.uri):
-            self._output.write(self._pending, self._encoders())
+            self._output.write(self._pending, columns_at_once(self._files.threads()))
         if self.layout is not None and self.layout.int96:
             self._note_instants()
         self._files.shrink = max(self._sink.tell() - before, 1) / max(self._pending_bytes, 1)
         self._rows += self._pending_rows
         self._pending = []
         self._pending_bytes = self._pending_rows = 0
-
-    def _encoders(self) -> int:
-        """One more than the task has: they compete with the threads that decode, and what is decoded waits for them."""
-        threads = self._files.threads()
-        return threads + 1 if threads > 1 else 1
 
     def _note_instants(self) -> None:
         """Statistics of the timestamps just written: for INT96 a footer has none."""
