@@ -127,7 +127,7 @@ class Spark(_Written):
     """The engine that rewrites run on."""
 
     master: str = Field(default="local[*]", description="Spark master, or sc://host:15002 for Spark Connect.")
-    conf: Mapping[str, str] = Field(default_factory=dict, description="Spark settings for the session that it starts.")
+    conf: Mapping[str, str] = Field(default={}, description="Spark settings for the session that it starts.")
     engine: Literal["spark", "local", "auto"] = Field(
         default="spark", description="local: in the run's own process; auto: there if it reads at most 1 GiB of files."
     )

@@ -22,6 +22,7 @@ from dv_maintenance.dagster import (
     build_dv_assets,
     build_dv_job,
     build_dv_sensor,
+    component,
     naming,
 )
 from dv_maintenance.maintenance.health import health
@@ -122,6 +123,16 @@ def test_everything_from_yaml(load: Load, make_table: MakeTable, instance: dg.Da
     selection = [TABLE, dg.AssetKey([*TABLE.path, "dv", f"{TABLE.path[-1]}_optimize"])]
     assert job.execute_in_process(instance=instance, asset_selection=selection).success
     assert health(open_table(table.path).snapshot()).counts.files_with_dv == 0
+
+
+@pytest.mark.parametrize(
+    "part", ["Settings", "Table", "Folder", "Schedule", "Sensor", "Spark", "Window", "Report", "DvMaintainedTables"]
+)
+def test_fields_have_plain_defaults(part: str) -> None:
+    """Dagster 1.11 can't derive the model of a component with a factory in it."""
+    fields = getattr(component, part).model_fields
+    assert fields
+    assert not [name for name, field in fields.items() if field.default_factory is not None]
 
 
 def test_vacuums_have_a_schedule_of_their_own_where_that_is_asked_for(load: Load) -> None:
