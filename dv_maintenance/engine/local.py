@@ -50,7 +50,7 @@ class LocalEngine:
                     raise OutOfTimeError
 
             try:
-                return rewrite_retrying(task, storage_options, on_rows, lambda: self.threads // len(left))
+                return rewrite_retrying(task, storage_options, on_rows, lambda: self.threads // max(len(left), 1))
             finally:
                 left.discard(task.id)
 
