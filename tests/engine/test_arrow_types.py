@@ -60,11 +60,14 @@ STORED: dict[str, tuple[pa.DataType, list[Any], pa.DataType]] = {
 @pytest.mark.parametrize("kind", STORED)
 def test_every_type_is_that_of_the_table(lake: Any, kind: str) -> None:
     stored, values, wanted = STORED[kind]
-    storage = pa.array(values, stored.storage_type if isinstance(stored, pa.BaseExtensionType) else stored)
-    column = pa.ExtensionArray.from_storage(stored, storage) if storage.type != stored else storage
-    table = pa.table({"id": range(3), "c": column})
+    try:
+        storage = pa.array(values, stored.storage_type if isinstance(stored, pa.BaseExtensionType) else stored)
+        column = pa.ExtensionArray.from_storage(stored, storage) if storage.type != stored else storage
+        source = lake.write(pa.table({"id": range(3), "c": column}))
+    except pa.ArrowNotImplementedError as error:
+        pytest.skip(f"this pyarrow can't write the type: {error}")
     schema = pa.schema([("id", pa.int64()), ("c", wanted)])
-    source = replace(lake.write(table), dv=lake.dv([1]))
+    source = replace(source, dv=lake.dv([1]))
     [batch] = scan(ScanTask((source,), schema))
     expected = pa.array([values[0], values[2]], wanted)
     assert batch.schema == schema

@@ -62,7 +62,7 @@ def test_little_work_starts_nothing(builder: DeltaBuilder, caplog: pytest.LogCap
         purged(builder, engine, *range(10))
     assert spark.runs == 0
     assert rows_read_of(engine) == 40
-    [said] = [record.message for record in caplog.records if record.name.endswith("auto")]
+    [said] = [record.getMessage() for record in caplog.records if record.name.endswith("auto")]
     assert said.startswith("engine auto: in this process, since it reads ")
     assert said.endswith(" B, at most 1 GiB")
 
@@ -76,7 +76,7 @@ def test_much_work_goes_to_spark_and_all_that_follows(builder: DeltaBuilder, cap
     with caplog.at_level(logging.INFO, "dv_maintenance.engine"):
         purged(builder, engine, 20, 90)
     assert spark.runs == 1, "two files"
-    assert any("on Spark, since it reads " in record.message for record in caplog.records)
+    assert any("on Spark, since it reads " in record.getMessage() for record in caplog.records)
     purged(builder, engine, 91)
     assert spark.runs == 2, "it has started"
     assert rows_read_of(engine) == 1040

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from support.releases import needs_int96
 
 from dv_maintenance.engine.parquet import calendars
 from dv_maintenance.engine.parquet.calendars import (
@@ -206,6 +207,7 @@ def test_values_are_moved_wherever_they_are(tmp_path: Path) -> None:
     assert rows(ScanTask((raw,), schema)).equals(table([D1, D1500], [T1500, T1850]))
 
 
+@needs_int96
 def test_int96_has_a_rule_of_its_own(tmp_path: Path) -> None:
     schema = pa.schema([("t", INSTANT)])
     stored = pa.table({"t": micros([T1500, T1850])}, schema=schema)

@@ -111,7 +111,8 @@ def test_groups_without_nan_keep_their_bounds(values: list[float | None], group:
         assert footer.row_group(number).column(1).statistics.has_min_max
         if claimed and type != pa.float16():
             least, greatest = column.statistics.min, column.statistics.max
-            assert (least, greatest) == (min(found), max(found))
+            # Before 23 or so, pyarrow's bound of nothing but infinities was the largest number.
+            assert (least, greatest) == (min(found), max(found)) or (math.isinf(min(found)) and least <= min(found))
             # Readers need not take the two zeros for equal.
             assert least or math.copysign(1, least) == -1
             assert greatest or math.copysign(1, greatest) == 1

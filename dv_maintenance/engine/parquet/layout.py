@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from dv_maintenance.files.parquet_footer import encoded, parsed
+from dv_maintenance.files.parquet_footer import encoded, open_parquet_file, parsed
 from dv_maintenance.files.parquet_groups import Footer, written_by
 from dv_maintenance.files.thrift_compact import BINARY, Struct, ThriftError, Value, binary, list_of
 from dv_maintenance.files.varint import varint
@@ -87,7 +88,7 @@ class Layouts:
         columns = range(metadata.num_columns)
         physical = {metadata.schema.column(leaf).physical_type for leaf in columns}
         with_ids = any(_FIELD_ID in element.fields for element in Footer(self.canonical.template, 0).schema)
-        for int96 in (True, False) if "INT96" in physical else (False,):
+        for int96 in (True, False) if "INT96" in physical and encodes_far_instants() else (False,):
             for integers in (True, False):
                 found = _layout(schema, self._schema, int96=int96, integers=integers)
                 made = Footer(found.template, 0)
@@ -114,6 +115,16 @@ def _layout(schema: pa.Schema, optional: pa.Schema, *, int96: bool, integers: bo
         pass
     template = encoded(footers[0])
     return Layout(schema, options, template, leaf_paths(template), not schema.equals(optional), int96)
+
+
+@cache
+def encodes_far_instants() -> bool:
+    """Whether Arrow's writer keeps timestamps before 1677 and after 2262 as INT96. Older releases wrap them around."""
+    far = pa.table({"t": pa.array([-(1 << 54)], pa.timestamp("us"))})
+    sink = pa.BufferOutputStream()
+    pq.write_table(far, sink, use_deprecated_int96_timestamps=True)
+    with open_parquet_file(pa.BufferReader(sink.getvalue()), coerce_int96_timestamp_unit="us") as file:
+        return bool(file.read().equals(far))
 
 
 def leaf_paths(template: bytes) -> tuple[Value, ...]:

@@ -54,6 +54,8 @@ def _first_paths(snapshot: Snapshot, rows: Ints, most: int) -> tuple[str, ...]:
     for chunk in snapshot.files["path"].chunks:
         paths = pa.table({"path": chunk.filter(bools(mask[begin : begin + len(chunk)]))})
         begin += len(chunk)
+        if not len(paths):
+            continue
         found = pc.select_k_unstable(paths, min(most, len(paths)), sort_keys=[("path", "ascending")])
         first = sorted([*first, *paths["path"].take(found).to_pylist()])[:most]
     return tuple(first)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from paimon_writer import DataFile, PaimonWriter
 from pyarrow import orc
 from pyspark.sql import SparkSession
+from support.releases import needs_orc_timestamps, skip_without_orc_timestamps
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.avro import reader as avro_file
@@ -91,6 +92,7 @@ TYPES: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_every_type(tmp_path: Path, kind: str) -> None:
+    skip_without_orc_timestamps(kind)
     columns = {f"c.{index}": type_ for index, (type_, _) in enumerate(TYPES)}
     table = PaimonWriter(tmp_path / "t", columns)
     some: dict[str, Any] = {f"c.{index}": value for index, (_, value) in enumerate(TYPES)}
@@ -108,6 +110,7 @@ def test_every_type(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_far_timestamps(tmp_path: Path, kind: str) -> None:
+    skip_without_orc_timestamps(kind)
     table = PaimonWriter(tmp_path / "t", {"id": "INT", "t": "TIMESTAMP(3)"})
     far = [{"id": 1, "t": datetime(9999, 12, 31)}, {"id": 2, "t": datetime(1, 1, 1)}]
     if kind == "avro":
@@ -132,6 +135,7 @@ def test_an_old_pyarrow_reads_no_timestamps(tmp_path: Path, monkeypatch: pytest.
     assert rows(table, ["id"]) == [{"id": 1}]
 
 
+@needs_orc_timestamps
 @pytest.mark.parametrize(
     ("codec", "readable"), [("uncompressed", True), ("zlib", True), ("zstd", True), ("lz4", False)]
 )
@@ -168,6 +172,7 @@ def test_time_zones_of_orc_writers(tmp_path: Path, codec: str, readable: bool) -
     assert rows(exact, ["id", "t"]) == [{"id": 1, "t": row["t"]}]
 
 
+@needs_orc_timestamps
 def test_timestamps_near_1970_of_other_time_zones(tmp_path: Path) -> None:
     """Java and C++ round the seconds of such to different sides."""
 
@@ -194,6 +199,7 @@ def test_timestamps_near_1970_of_other_time_zones(tmp_path: Path) -> None:
             assert rows(table) == [row]
 
 
+@needs_orc_timestamps
 def test_nanoseconds(tmp_path: Path) -> None:
     kind = pa.timestamp("ns")
     table = PaimonWriter(tmp_path / "t", {"id": "INT", "t": "TIMESTAMP(9)"})

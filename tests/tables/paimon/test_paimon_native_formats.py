@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from paimon_writer import PaimonWriter
 from pyarrow import orc
+from support.releases import needs_orc_timestamps
 from test_paimon_formats import ROW, add
 
 from dv_maintenance.engine.local import LocalEngine
@@ -154,6 +155,7 @@ def test_refused_before_anything_is_written(tmp_path: Path, options: dict[str, s
     assert set(table.path.rglob("*")) == before
 
 
+@needs_orc_timestamps
 @pytest.mark.parametrize("kind", ["parquet", "avro", "orc"])
 def test_instants_are_moved_where_nothing_shifts_them(tmp_path: Path, kind: str) -> None:
     options = {**DV, "file.format": "orc", **({} if kind == "orc" else {"orc.timestamp-ltz.legacy.type": "false"})}
@@ -165,6 +167,7 @@ def test_instants_are_moved_where_nothing_shifts_them(tmp_path: Path, kind: str)
     assert {path.suffix for path in live(table.path)} == {".orc"}
 
 
+@needs_orc_timestamps
 def test_a_value_that_can_not_be_written_leaves_no_file(tmp_path: Path) -> None:
     table = PaimonWriter(tmp_path / "t", {"id": "INT", "t": "TIMESTAMP(3)"}, options={**DV, "file.format": "orc"})
     values = [{"id": each, "t": datetime(1960, 1, 1, 0, 0, 0, 1000 * each)} for each in range(3)]
