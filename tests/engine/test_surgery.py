@@ -18,6 +18,7 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.parquet_lake import Lake
+from support.releases import needs_int96
 from test_rewrite_task import COLUMNS, read_duckdb, read_polars, read_pyarrow, rows
 
 from dv_maintenance.engine.parquet import copier, output, surgery, writer
@@ -257,6 +258,7 @@ def test_the_claims_of_other_columns_stay(lake: Any) -> None:
     assert has_encoding_stats(lake)
 
 
+@needs_int96
 def test_bounds_of_instants_that_the_footer_lacks(lake: Any) -> None:
     """INT96 has no statistics; the log gets them nevertheless."""
     first = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
@@ -499,6 +501,7 @@ def test_long_texts_without_bounds(lake: Any) -> None:
     assert np.array_equal(lake.read(result.outputs[0].uri).column("s").to_numpy(), table.column("s").to_numpy())
 
 
+@needs_int96
 def test_instants_keep_the_writer_that_spark_asks_for(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark's int96TimestampConversion shifts INT96 in files that parquet-java did not write."""
     first = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
