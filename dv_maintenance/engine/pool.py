@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from threading import Event
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -46,12 +47,26 @@ def run_all(
     are passed to ``on_done`` before the error is raised, so that their files are known. The same happens when the time
     of :func:`stopped_at` is up, with an OutOfTimeError.
     """
+    failed = Event()
+
+    def begin(task: RewriteTask) -> RewriteResult:
+        # The thread of a task that failed is free before the loop below knows.
+        if failed.is_set():
+            raise CancelledError
+        try:
+            return run_one(task)
+        except BaseException:
+            failed.set()
+            raise
+
     report = on_done or (lambda _: None)
     reported: set[Future[RewriteResult]] = set()
     with ThreadPoolExecutor(at_once) as pool:
-        jobs = [pool.submit(run_one, task) for task in tasks]
+        jobs = [pool.submit(begin, task) for task in tasks]
         try:
             for job in _in_time(jobs):
+                if isinstance(job.exception(), CancelledError):
+                    continue
                 result = job.result()
                 reported.add(job)
                 report(result)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.releases import OLD_PYARROW
 
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.engine.scan import scan
@@ -65,6 +66,8 @@ def test_every_type_is_that_of_the_table(lake: Any, kind: str) -> None:
         column = pa.ExtensionArray.from_storage(stored, storage) if storage.type != stored else storage
         source = lake.write(pa.table({"id": range(3), "c": column}))
     except pa.ArrowNotImplementedError as error:
+        if not OLD_PYARROW:
+            raise
         pytest.skip(f"this pyarrow can't write the type: {error}")
     schema = pa.schema([("id", pa.int64()), ("c", wanted)])
     source = replace(source, dv=lake.dv([1]))

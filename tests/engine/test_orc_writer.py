@@ -16,10 +16,11 @@ from effort import examples
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pyarrow import orc
-from support.releases import needs_orc_timestamps, skip_without_orc_timestamps
+from support.releases import OLD_PYARROW, needs_orc_timestamps, skip_without_orc_timestamps
 
 from dv_maintenance.engine.bounds import BoundsCollector
 from dv_maintenance.engine.orc import writer as orc_writer
+from dv_maintenance.engine.orc.reader import range_is_checked
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.engine.scan import scan
 from dv_maintenance.engine.writer import RollingWriter
@@ -278,6 +279,7 @@ def test_a_codec_that_is_not_known(tmp_path: Path) -> None:
 
 
 def test_an_old_pyarrow_writes_no_timestamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert range_is_checked() is not OLD_PYARROW
     monkeypatch.setattr("dv_maintenance.engine.orc.writer.range_is_checked", lambda: False)
     with pytest.raises(RefusedError, match="pyarrow 26"):
         written(task(tmp_path, pa.schema([("t", pa.timestamp("ms"))])))

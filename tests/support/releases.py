@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
+from packaging.version import Version
 
 from dv_maintenance.engine.orc.reader import range_is_checked
 from dv_maintenance.engine.parquet.layout import encodes_far_instants
 
-__all__ = ["needs_int96", "needs_orc_timestamps", "skip_without_orc_timestamps"]
+__all__ = ["OLD_PYARROW", "needs_int96", "needs_orc_timestamps", "skip_without_orc_timestamps"]
+
+OLD_PYARROW = Version(pa.__version__) < Version("26")
 
 _ORC = "this pyarrow misreads timestamps in ORC files, so columns of them are refused"
 
