@@ -13,7 +13,7 @@ PYTHON := $(shell /usr/bin/python3 -c 'import sys; sys.exit(not (3, 11) <= sys.v
 AIRFLOW := .cache/airflow
 
 .PHONY: help setup java judges lint types imports quick check test tests deep demo ui airflow-environment airflow
-.PHONY: screenshots matrix bench bench-quick docs dist clean
+.PHONY: screenshots matrix bench bench-quick docs dist changelog clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -113,6 +113,9 @@ dist: setup ## Build wheel and source distribution, and check them as a registry
 	rm -rf dist
 	$(UV) build --quiet --out-dir dist
 	$(UV) run --isolated --frozen --only-group dist twine check --strict dist/*
+
+changelog: setup ## Show the section that changes/ would make of CHANGELOG.md (towncrier build writes it)
+	$(UV) run --frozen --group changelog towncrier build --draft
 
 clean: ## Remove what the targets above made
 	rm -rf .venv .cache demo dist site

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DvMaintainedTables", "delete", "merge", "register", "update"]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Quiet unless the application listens: `dvm -v`, Dagster, or a handler of your own.
 logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -16,6 +16,8 @@ from hatchling import build as hatchling
 from support.first_day import UV, build, clean_environment
 from support.places import ROOT
 
+from dv_maintenance import __version__
+
 SOURCE = "https://forge.example/team/dv_maintenance"
 
 
@@ -63,7 +65,7 @@ def test_links_of_the_description_lead_out_of_the_registry(wheel: Path) -> None:
     assert len(targets) > 25
     for target in targets:
         assert target.startswith(("https://", "http://127.0.0.1")), target
-        kind, _, file = target.removeprefix(f"{SOURCE}/").partition("/v0.1.0/")
+        kind, _, file = target.removeprefix(f"{SOURCE}/").partition(f"/v{__version__}/")
         if file:
             assert (kind, (ROOT / file).exists()) == ("raw" if file.endswith(".png") else "blob", True), target
 
