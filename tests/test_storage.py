@@ -372,3 +372,19 @@ def test_arrow_writes_every_kind_of_bytes_to_a_store() -> None:
         sink.write(pa.py_buffer(b"two, "))
         sink.write(memoryview(bytearray(b"three")))
     assert bytes(store.get("k").bytes()) == b"one, two, three"
+
+
+def test_hadoops_checksums_go_with_their_files(tmp_path: Path) -> None:
+    """Hadoop refuses a file that its checksum contradicts, and nobody else ever deletes a checksum."""
+    storage = Storage(str(tmp_path))
+    names = ["_log/_last", "p=1/a b.parquet", "c.bin"]
+    for name in names:
+        storage.put(name, b"old")
+        folder, file = (tmp_path / name).parent, (tmp_path / name).name
+        (folder / f".{file}.crc").write_bytes(b"crc")
+    (tmp_path / ".other.crc").write_bytes(b"crc")
+    storage.put(names[0], b"new")
+    assert storage.delete([names[1]]) == 1
+    assert storage.move(names[2], "aside/c.bin")
+    assert [path.name for path in tmp_path.rglob("*.crc")] == [".other.crc"]
+    assert storage.get(names[0]) == b"new"

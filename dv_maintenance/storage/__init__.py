@@ -19,7 +19,16 @@ from dv_maintenance.storage.diagnosis import diagnose
 from dv_maintenance.storage.failures import Cause, FileExistsAlreadyError, Handle, storage_errors, whole
 from dv_maintenance.storage.guards import NO_NAMES, Fence, StoreName, probe_path, prove
 from dv_maintenance.storage.interleaved import interleaved
-from dv_maintenance.storage.paths import NOT_PLAIN, FileInfo, Place, RawName, absolute_uri, plain_uri, staged_for
+from dv_maintenance.storage.paths import (
+    NOT_PLAIN,
+    FileInfo,
+    Place,
+    RawName,
+    absolute_uri,
+    hadoop_checksum,
+    plain_uri,
+    staged_for,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +40,7 @@ __all__ = [
     "RawName",
     "Storage",
     "absolute_uri",
+    "hadoop_checksum",
     "plain_uri",
     "staged_for",
 ]
@@ -284,6 +294,7 @@ class Storage(Place):
         self.check_target(path)
         store, key = self._at(path)
         with storage_errors(path):
+            self._drop_checksum(path)
             if staging is None or not self.on_disk(path):
                 store.put(key, data)
                 return
@@ -400,6 +411,7 @@ class Storage(Place):
                 self.access.make_folders(os.path.dirname(place))
                 if os.path.lexists(place):
                     raise FileExistsAlreadyError(f"{target} exists already")
+                self._drop_checksum(source)
                 self.access.rename(self.local(source), place)
         except FileNotFoundError:
             return False
@@ -418,8 +430,17 @@ class Storage(Place):
         store.delete(key)
         return True
 
+    def _drop_checksum(self, path: str) -> None:
+        """Delete what Hadoop wrote beside a local file, before the file changes: it may do without a checksum, but must
+        not contradict one.
+        """
+        if self.on_disk(path):
+            with suppress(FileNotFoundError):
+                self.access.unlink(self.local(hadoop_checksum(path)))
+
     def _unlink(self, path: str) -> int:
         with storage_errors(path):
+            self._drop_checksum(path)
             try:
                 self.access.unlink(self.local(path))
             except FileNotFoundError:

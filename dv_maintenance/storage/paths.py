@@ -85,6 +85,16 @@ def staged_for(path: str) -> str | None:
     return None if match is None else match[1]
 
 
+def hadoop_checksum(path: str) -> str:
+    """Where Hadoop's local file system keeps the checksum of a file. It refuses to read a file that does not match.
+
+    >>> hadoop_checksum("day=1/a.parquet")
+    'day=1/.a.parquet.crc'
+    """
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}.crc"
+
+
 class Place:
     """A table's root, ``uri``, and conversions between the names of the files below it."""
 

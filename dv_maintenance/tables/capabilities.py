@@ -144,6 +144,7 @@ class CheckpointResult:
     live_files : data files in the checkpoint.
     cutoff : epoch milliseconds; log files older than it could be deleted. ``None`` if none could.
     first_version : the first version of the log after this run; for a dry run, after the real one.
+    pointer : why other readers could not use the pointer to the newest checkpoint; a run that is not dry renews it.
     """
 
     version: int
@@ -156,6 +157,7 @@ class CheckpointResult:
     first_version: int
     log_files_expired: int
     log_files_deleted: int
+    pointer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,19 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.work import SourceFile
 
-__all__ = ["DATA", "DV", "INDEX", "NEEDED", "WAITING", "FsckTable", "Needed", "Remedy", "needed", "row_numbers"]
+__all__ = [
+    "DATA",
+    "DV",
+    "INDEX",
+    "NEEDED",
+    "WAITING",
+    "FsckTable",
+    "LogFault",
+    "Needed",
+    "Remedy",
+    "needed",
+    "row_numbers",
+]
 
 DATA = "data"
 DV = "dv"
@@ -103,6 +115,21 @@ class Remedy:
     loses: str
 
 
+@dataclass(frozen=True, slots=True)
+class LogFault:
+    """A fault in the log that this package can do without, while other readers fail.
+
+    path : of the file.
+    reason : what is wrong with it, to be read after the path.
+    effect : who can't read what, as a sentence.
+    """
+
+    path: str
+    reason: str
+    effect: str
+    remedy: Remedy
+
+
 @runtime_checkable
 class FsckTable(Table, Protocol):
     """A table that can say which files a reader of a version opens."""
@@ -111,6 +138,9 @@ class FsckTable(Table, Protocol):
         """Every file that a reader of the snapshot opens, schema NEEDED. Reads nothing but the snapshot, except for
         index files whose names the log does not have.
         """
+
+    def log_faults(self, snapshot: Snapshot) -> tuple[LogFault, ...]:
+        """What is wrong with the log although the snapshot could be read."""
 
     def stored_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
         """Every data file of the snapshot with its DV, whether this package can read its rows or not. Files that hold

@@ -22,7 +22,7 @@ from dv_maintenance.dv.carry import Source, carry_over
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.file_log import FILE_CHANGES, FileCommit, FileLog
-from dv_maintenance.tables.fsck import DATA, Needed, Remedy, needed, row_numbers
+from dv_maintenance.tables.fsck import DATA, LogFault, Needed, Remedy, needed, row_numbers
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.model import (
     FILES_SCHEMA,
@@ -384,6 +384,9 @@ class MemoryTable:
             ]
         changes = pa.Table.from_pylist(rows, schema=FILE_CHANGES)
         return FileLog(tuple(commits), changes, first - 1 if first else None, complete=True)
+
+    def log_faults(self, snapshot: Snapshot) -> tuple[LogFault, ...]:
+        return ()
 
     def needed_files(self, snapshot: Snapshot) -> pa.Table:
         files = snapshot.files

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dv_maintenance.errors import DvMaintenanceError, RefusedError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.maintenance.fsck import FsckReport, damage_of, fsck, look
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.vacuum import vacuum
@@ -334,3 +336,34 @@ def test_a_log_that_names_files_elsewhere(tmp_path: Path) -> None:
     next(source.rglob("*.parquet")).unlink()
     (damage,) = fsck(open_table(str(clone))).damage
     assert damage.uri.startswith(source.as_uri())
+
+
+def _tag_without_manifest(path: Path, format: str) -> None:
+    """A tag that needs a file which does not exist, though the newest version can be read."""
+    if format == "lance":
+        (path / "_refs" / "tags").mkdir(parents=True)
+        (path / "_refs" / "tags" / "old.json").write_text('{"version":987654321,"manifestSize":100}')
+        return
+    oldest = min((path / "snapshot").glob("snapshot-*"), key=lambda file: int(file.name.rpartition("-")[2]))
+    body = json.loads(oldest.read_text())
+    body["baseManifestList"] = "manifest-list-11111111-1111-4111-8111-111111111111-0"
+    (path / "tag").mkdir()
+    (path / "tag" / "tag-old").write_text(json.dumps(body))
+
+
+@pytest.mark.parametrize("format", ["lance", "paimon"])
+def test_what_stops_every_vacuum_is_found(
+    made: dict[str, tuple[Path, TableHistory]], tmp_path: Path, format: str
+) -> None:
+    """Nobody knows which files such a tag keeps. A vacuum that went on could delete them."""
+    path = tmp_path / "a table"
+    shutil.copytree(made[format][0], path)
+    table = open_table(str(path))
+    assert fsck(table).clean
+    _tag_without_manifest(path, format)
+    (damage,) = fsck(table).damage
+    assert (damage.kind, damage.files) == ("log", 0)
+    assert damage.effect == "The newest version can be read, but every vacuum stops."
+    with pytest.raises(DamagedTableError, match=re.escape(damage.reason)):
+        vacuum(table, dry_run=True)
+    assert damage_of(table, table.snapshot()) == (), "no reader of the newest version fails"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
-from dv_maintenance.maintenance.fsck.faults import LOG, MISSING, Fault
+from dv_maintenance.maintenance.fsck.faults import CONTENT, LOG, MISSING, Fault
 from dv_maintenance.maintenance.fsck.look import Looked, look
 from dv_maintenance.maintenance.fsck.report import Damage, FsckReport
 from dv_maintenance.tables.file_log import FileLogTable
-from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, FsckTable, Remedy, row_numbers
+from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, FsckTable, LogFault, Remedy, row_numbers
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck.deep import Read
@@ -138,6 +138,8 @@ def _report(
 ) -> FsckReport:
     hit = sorted({row for fault in faults for row in fault.files})
     since = _since(table, snapshot, faults) if faults else []
+    log = (*table.log_faults(snapshot), *_older(table))
+    mended = tuple({fault.remedy: None for fault in log})
     return FsckReport(
         table=table.uri,
         format=table.format,
@@ -153,8 +155,12 @@ def _report(
         unread=found.unread,
         files_damaged=len(hit),
         live_rows_damaged=_rows(snapshot, hit)[0],
-        damage=tuple(_damage(table, snapshot, fault, first) for fault, first in zip(faults, since, strict=True)),
-        remedies=_remedies(table, snapshot, faults, since) if faults else (),
+        damage=(
+            *(_damage(table, snapshot, fault, first) for fault, first in zip(faults, since, strict=True)),
+            *(_log_damage(table, fault) for fault in log),
+        ),
+        remedies=(*(_remedies(table, snapshot, faults, since) if faults else ()), *mended),
+        warnings=snapshot.warnings,
     )
 
 
@@ -174,6 +180,24 @@ def _damage(table: FsckTable, snapshot: Snapshot, fault: Fault, since: int | Non
         deleted_rows=deleted,
         since=since,
     )
+
+
+def _older(table: FsckTable) -> tuple[LogFault, ...]:
+    """What only older versions, tags and branches need: without it, nobody knows which files they keep."""
+    try:
+        table.vacuum(dry_run=True, lite=True)
+    except DamagedTableError as damage:
+        how = damage.next_step or "Restore the file from a backup."
+        remedy = Remedy(_sentence(how), None, "What only the damaged versions, tags or branches have.")
+        return (LogFault("", damage.message, "The newest version can be read, but every vacuum stops.", remedy),)
+    except DvMaintenanceError:
+        pass  # a vacuum is refused, or the storage failed: both say so themselves
+    return ()
+
+
+def _log_damage(table: FsckTable, fault: LogFault) -> Damage:
+    uri = table.storage.uri_of(fault.path) if fault.path else table.uri
+    return Damage(fault.path, uri, LOG, CONTENT, fault.reason, fault.effect, 0, (), None, 0, None)
 
 
 def _rows(snapshot: Snapshot, files: Sequence[int]) -> tuple[int | None, int]:

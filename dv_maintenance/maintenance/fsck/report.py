@@ -53,6 +53,7 @@ class FsckReport:
     unread : data files of formats that are not read here; existence and size are all that is known of them.
     files_damaged, live_rows_damaged : live data files whose readers fail, and their live rows; ``None``: unknown.
     remedies : ways to repair the table, the one that loses least first.
+    warnings : what is unusual in the log, but stops no reader.
     """
 
     table: str
@@ -71,6 +72,7 @@ class FsckReport:
     live_rows_damaged: int | None
     damage: tuple[Damage, ...]
     remedies: tuple[Remedy, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:

@@ -82,7 +82,10 @@ def of_fsck(report: FsckReport, *, old: bool = False) -> Outcome:
         _damaged(report) if report.damage else _clean(report),
         {name: number for name, number in numbers.items() if number is not None},
         details=((unread,) if report.unread else ()) + ((_OLD,) if old else ()),
-        lines={"repair": _remedies(report)} if report.damage else {},
+        lines={
+            **({"warnings": report.warnings} if report.warnings else {}),
+            **({"repair": _remedies(report)} if report.damage else {}),
+        },
         damage=shown([of_damage(each) for each in report.damage]),
         report=report.to_json(),
     )

@@ -58,7 +58,8 @@ def of_checkpoint(report: CheckpointReport) -> Outcome:
         return _planned_checkpoint(report)
     wrote = "was written" if result.written else "existed already"
     deleted = f"{count(result.log_files_deleted, 'log file')} {was(result.log_files_deleted)} deleted"
-    reason = f"The checkpoint of version {result.version:,} {wrote}; {deleted}."
+    renewed = "" if result.pointer is None else f"; _last_checkpoint, which {result.pointer}, was renewed"
+    reason = f"The checkpoint of version {result.version:,} {wrote}{renewed}; {deleted}."
     outcome = of_report(reason, report.to_json())
     if result.cutoff is None:
         return outcome
@@ -81,6 +82,8 @@ def _planned_checkpoint(report: CheckpointReport) -> Outcome:
             f"A checkpoint of version {result.version:,} would be written, with "
             f"{count(result.live_files, 'live file')}: {last}, and readers replay {count(since, 'commit')}"
         )
+    if result.pointer is not None:
+        writes += f". _last_checkpoint {result.pointer}, and would be renewed"
     if result.cutoff is None:
         deletes = "No log file would be deleted without --clean-log (clean_log in a run config)"
     elif result.log_files_expired:

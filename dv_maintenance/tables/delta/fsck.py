@@ -14,15 +14,21 @@ import pyarrow.compute as pc
 
 from dv_maintenance.files.arrays import bools, combined, flags, int64s, numbers, strings
 from dv_maintenance.storage import NOT_PLAIN, RawName
-from dv_maintenance.tables.fsck import DATA, DV, Needed, Remedy, needed, row_numbers
+from dv_maintenance.tables.delta.load import passed_over
+from dv_maintenance.tables.delta.log.pointer import POINTER, hinted, problem
+from dv_maintenance.tables.delta.log.segment import complete_checkpoints
+from dv_maintenance.tables.fsck import DATA, DV, LogFault, Needed, Remedy, needed, row_numbers
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["needed_files", "remedies"]
+__all__ = ["log_faults", "needed_files", "remedies"]
 
 _DV_FRAME: Final = 8  # bytes around a bitmap in its file: size word and checksum
+_POINTER_EFFECT: Final = "Readers that trust it, such as deltalake, polars and DuckDB, can't open the table."
+_OTHERS_FAIL: Final = "dvm reads older files instead; most other readers can't read the table."
+_OLDER: Final = "Nothing of the newest version. Other readers still fail on versions between the two checkpoints."
 
 
 def needed_files(storage: Storage, snapshot: DeltaSnapshot) -> pa.Table:
@@ -69,6 +75,25 @@ def _dv_paths(storage: Storage, dvs: pa.StructArray) -> pa.StringArray:
     _, firsts = np.unique(numbers(coded.indices), return_index=True)
     uris = [dv_ref(storage, descriptor(dvs[int(at)].as_py())).uri for at in firsts]
     return strings([storage.path_of_uri(uri) if uri else "" for uri in uris]).take(coded.indices)
+
+
+def log_faults(storage: Storage, snapshot: DeltaSnapshot) -> tuple[LogFault, ...]:
+    """A pointer to a checkpoint that does not exist, damaged checkpoints and compacted commits."""
+    faults = []
+    command = f"dvm checkpoint {storage.uri}"
+    wrong = problem(storage, complete_checkpoints(storage))
+    # One that is not JSON is a warning of the snapshot: every reader lists the log instead.
+    if wrong is not None and hinted(storage)[1] is None:
+        remedy = Remedy("Write the pointer again, and the checkpoint, if there is none.", command, "Nothing.")
+        faults.append(LogFault(POINTER, wrong, _POINTER_EFFECT, remedy))
+    passed = passed_over(storage, snapshot)
+    if passed is not None and passed.checkpoint is None:
+        remedy = Remedy("Move the compacted files out of the log, which has their commits, too.", None, "Nothing.")
+        faults += [LogFault(path, passed.damage, _OTHERS_FAIL, remedy) for path in passed.paths]
+    elif passed is not None:
+        newer = "Write a checkpoint of the newest version, from which readers then begin."
+        faults += [LogFault(path, passed.damage, _OTHERS_FAIL, Remedy(newer, command, _OLDER)) for path in passed.paths]
+    return tuple(faults)
 
 
 def remedies(

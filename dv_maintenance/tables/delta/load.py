@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -19,7 +20,15 @@ from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, duplicate_paths,
 from dv_maintenance.tables.delta.rows.schema import arrow_schema
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["PRINTS", "load_snapshot", "load_with_tombstones", "replayed", "snapshot_of"]
+__all__ = [
+    "PRINTS",
+    "PassedOver",
+    "load_snapshot",
+    "load_with_tombstones",
+    "passed_over",
+    "replayed",
+    "snapshot_of",
+]
 
 PRINTS: Final = "prints"
 """In ``Snapshot.derived``: ``log.fingerprints`` of the paths."""
@@ -157,6 +166,35 @@ def _other_ways(files: LogSegment) -> Iterator[tuple[dict[str, Any], str]]:
     damaged = f"the checkpoint of version {files.checkpoint_version} is damaged; older files were read instead"
     yield below, damaged
     yield {**below, "compacted": False}, damaged
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """Files of the log that are damaged, and that a version was read without.
+
+    checkpoint : version of the checkpoint; ``None``: they are compacted commits.
+    """
+
+    paths: tuple[str, ...]
+    checkpoint: int | None
+    damage: str
+
+
+def passed_over(storage: Storage, snapshot: DeltaSnapshot) -> PassedOver | None:
+    """What :func:`replayed` did without for this snapshot. It is read again, to be sure of the damage."""
+    used, files = snapshot.segment, segment(storage, snapshot.version)
+    if (files.checkpoint_version, files.compacted) == (used.checkpoint_version, used.compacted):
+        return None
+    try:
+        replay(storage, files, adds=("path",))
+    except DamagedTableError as damage:
+        if files.checkpoint_version != used.checkpoint_version:
+            return PassedOver(
+                tuple(each.path for each in files.checkpoint_files), files.checkpoint_version, damage.message
+            )
+        compacted = tuple(each.path for each in files.commits if each.start < each.end)
+        return PassedOver(compacted, None, damage.message)
+    return None
 
 
 def _in_commit_timestamp(storage: Storage, files: LogSegment, metadata: Metadata) -> int | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         WaitingRows,
     )
     from dv_maintenance.tables.file_log import FileLog
-    from dv_maintenance.tables.fsck import Remedy
+    from dv_maintenance.tables.fsck import LogFault, Remedy
     from dv_maintenance.tables.model import (
         Change,
         Changes,
@@ -313,6 +313,11 @@ class DeltaTable:
         from dv_maintenance.tables.delta.fsck import needed_files
 
         return needed_files(self.storage, _delta(snapshot))
+
+    def log_faults(self, snapshot: Snapshot) -> tuple[LogFault, ...]:
+        from dv_maintenance.tables.delta.fsck import log_faults
+
+        return log_faults(self.storage, _delta(snapshot))
 
     def stored_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
         from dv_maintenance.tables.delta.rows.tasks import stored_sources

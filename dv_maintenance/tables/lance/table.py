@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.capabilities import RenamedManifests, UndeleteResult
     from dv_maintenance.tables.file_log import FileLog
-    from dv_maintenance.tables.fsck import Remedy
+    from dv_maintenance.tables.fsck import LogFault, Remedy
     from dv_maintenance.tables.lance.commit.preflight import Fault
     from dv_maintenance.tables.lance.log.refs import Branch, Tag
     from dv_maintenance.tables.model import Changes, HistoryEntry, OldestDv, Snapshot, VacuumResult
@@ -223,6 +223,9 @@ class LanceTable:
         from dv_maintenance.tables.lance.fsck import needed_files
 
         return needed_files(self.storage, cast("LanceSnapshot", snapshot))
+
+    def log_faults(self, snapshot: Snapshot) -> tuple[LogFault, ...]:
+        return ()
 
     def stored_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
         from dv_maintenance.tables.lance.fsck import stored_sources

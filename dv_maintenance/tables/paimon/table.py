@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.capabilities import EngineName, UndeleteResult, WaitingRows
     from dv_maintenance.tables.file_log import FileLog
-    from dv_maintenance.tables.fsck import Remedy
+    from dv_maintenance.tables.fsck import LogFault, Remedy
     from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv, Snapshot, VacuumResult
     from dv_maintenance.tables.paimon.log.refs import Tag
     from dv_maintenance.tables.predicate import Predicate
@@ -271,6 +271,9 @@ class PaimonTable:
         from dv_maintenance.tables.paimon.fsck import needed_files
 
         return needed_files(cast("PaimonSnapshot", snapshot))
+
+    def log_faults(self, snapshot: Snapshot) -> tuple[LogFault, ...]:
+        return ()
 
     def stored_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
         from dv_maintenance.tables.paimon.verbs.engine_sql import sources

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -15,14 +14,14 @@ from dv_maintenance.errors import RefusedError
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES
+from dv_maintenance.tables.delta.log.pointer import point_to
 from dv_maintenance.tables.delta.log.replay import FullState, full_state
-from dv_maintenance.tables.delta.log.segment import LOG
+from dv_maintenance.tables.delta.log.segment import LOG, complete_checkpoints
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.retention import DEFAULT_RETENTION, RETENTION, interval_millis
 
 __all__ = ["write_checkpoint"]
 
-_LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
 _BATCH: Final = 65_536  # rows that are spread over the checkpoint's columns at a time
 _ROW_GROUP: Final = 262_144
 
@@ -59,8 +58,11 @@ _COLUMNS: Final[dict[str, pa.StructType]] = {
 }
 
 
-def write_checkpoint(storage: Storage, snapshot: DeltaSnapshot, *, now: int | None = None) -> None:
-    """Write the checkpoint of a snapshot's version, then point ``_last_checkpoint`` to it. An existing one stays.
+def write_checkpoint(
+    storage: Storage, snapshot: DeltaSnapshot, *, now: int | None = None, replace: bool = False
+) -> None:
+    """Write the checkpoint of a snapshot's version, then point ``_last_checkpoint`` to it. An existing one stays unless
+    it is damaged (``replace``). Every checkpoint of a version holds the same state.
 
     Statistics are always written as JSON, whatever ``delta.checkpoint.writeStatsAsJson`` and ``writeStatsAsStruct``
     say: every reader accepts JSON, and no reader may lose the row counts that files with DVs must have. Tombstones
@@ -82,11 +84,15 @@ def write_checkpoint(storage: Storage, snapshot: DeltaSnapshot, *, now: int | No
     path = f"{LOG}/{snapshot.version:020d}.checkpoint.parquet"
     rows, data = _encode(state, snapshot, cutoff)
     try:
-        storage.create(path, data)
+        if replace:
+            storage.put(path, data)
+        else:
+            storage.create(path, data)
     except FileExistsAlreadyError:
         return  # another writer created the same checkpoint in the meantime, and points to it
-    _point_to(
+    point_to(
         storage,
+        complete_checkpoints(storage, snapshot.version),
         {
             "version": snapshot.version,
             "size": rows,
@@ -115,16 +121,6 @@ def _cutoff(snapshot: DeltaSnapshot, now: int) -> int:
         return now - interval_millis(snapshot.metadata.configuration.get(RETENTION, DEFAULT_RETENTION))
     except ValueError:
         return 0
-
-
-def _point_to(storage: Storage, body: Mapping[str, int]) -> None:
-    """Point ``_last_checkpoint`` to this checkpoint, but never back to an older one."""
-    try:
-        known = orjson.loads(storage.get(_LAST_CHECKPOINT))["version"]
-    except (FileNotFoundError, orjson.JSONDecodeError, TypeError, KeyError):
-        known = None  # missing or damaged: replace it in both cases
-    if type(known) is not int or known < body["version"]:
-        storage.put(_LAST_CHECKPOINT, orjson.dumps(body))
 
 
 # -- content -----------------------------------------------------------------------------------------------------

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dv_maintenance.errors import RefusedError, StorageError
+from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError
 from dv_maintenance.storage import staged_for
 from dv_maintenance.tables.capabilities import CheckpointResult
 from dv_maintenance.tables.delta.features import check_writable
-from dv_maintenance.tables.delta.load import load_snapshot
+from dv_maintenance.tables.delta.load import load_snapshot, passed_over
 from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
+from dv_maintenance.tables.delta.log.pointer import POINTER, described, point_to, problem
 from dv_maintenance.tables.delta.log.replay import replay
 from dv_maintenance.tables.delta.log.segment import LOG, CommitFile, segment
 from dv_maintenance.tables.delta.log.timeline import modified_times
@@ -132,9 +133,14 @@ def checkpoint(
     check_writable(snapshot, "vacuum")
     cutoff = _cutoff(snapshot, time.time_ns() // 1_000_000 if now is None else now) if clean_log else None
     before = log_files(storage).checkpoints
-    present = snapshot.version in before
-    if not (present or dry_run):
-        write_checkpoint(storage, snapshot)
+    damaged = _damaged(storage, snapshot)
+    present = snapshot.version in before and not damaged
+    pointer = problem(storage, before)
+    if not dry_run:
+        if not present:
+            write_checkpoint(storage, snapshot, replace=damaged)
+        elif pointer is not None:
+            _renew_pointer(storage, snapshot)
     listed = log_files(storage)
     first = None if cutoff is None else _first_kept(listed, cutoff, protected_before(snapshot))
     doomed = [] if first is None else [path for at, path in listed.files if at < first]
@@ -151,7 +157,34 @@ def checkpoint(
         first_version=listed.oldest if first is None else max(first, listed.oldest),
         log_files_deleted=0 if dry_run else len(doomed),
         log_files_expired=len(doomed),
+        pointer=pointer,
     )
+
+
+def _damaged(storage: Storage, snapshot: DeltaSnapshot) -> bool:
+    """Whether the checkpoint of the newest version is damaged, so that another must take its place. Raises
+    DamagedTableError: readers would still prefer the damaged one.
+    """
+    found = passed_over(storage, snapshot)
+    if found is None or found.checkpoint != snapshot.version:
+        return False
+    if found.paths == (f"{LOG}/{snapshot.version:020d}.checkpoint.parquet",):
+        return True
+    raise DamagedTableError(
+        found.damage,
+        table=storage.uri,
+        version=snapshot.version,
+        next_step=f"move {' and '.join(found.paths)} out of the log, then run this again: no version needs the file",
+    )
+
+
+def _renew_pointer(storage: Storage, snapshot: DeltaSnapshot) -> None:
+    """The newest version has a checkpoint. A table without a pointer can be read, too."""
+    body = described(storage, snapshot.version, segment(storage, snapshot.version).checkpoint_files)
+    if body is None:
+        storage.delete([POINTER])
+    else:
+        point_to(storage, {snapshot.version}, body)
 
 
 def _cutoff(snapshot: DeltaSnapshot, now: int) -> int:

@@ -15,6 +15,7 @@ import orjson
 from dv_maintenance.errors import DamagedTableError, StorageError, TableNotFoundError, UsageError
 from dv_maintenance.storage import FileInfo, Storage
 from dv_maintenance.tables.delta.log.actions import Action
+from dv_maintenance.tables.delta.log.pointer import hinted
 
 # Protocol: Actions, and V2 Spec checkpoints. Readers must ignore everything else in a line.
 _KINDS = frozenset(
@@ -38,6 +39,7 @@ __all__ = [
     "LogSegment",
     "commit_files",
     "commit_path",
+    "complete_checkpoints",
     "latest_version",
     "parse_actions",
     "read_actions",
@@ -49,7 +51,6 @@ __all__ = [
 ]
 
 LOG = "_delta_log"
-_LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 _READ_THREADS = 16
 
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -201,6 +202,11 @@ def segment(
     )
 
 
+def complete_checkpoints(storage: Storage, first: int = 0) -> frozenset[int]:
+    """Versions from ``first`` on that have a complete checkpoint. Raises StorageError."""
+    return frozenset(_list(storage, first).checkpoints)
+
+
 def refuse_late_listing(storage: Storage, version: int) -> None:
     """Raise StorageError if the commit of a version exists although a listing lacks it."""
     if storage.exists(commit_path(version)):
@@ -305,16 +311,8 @@ def _get(storage: Storage, path: str) -> bytes:
 
 def _hint(storage: Storage) -> tuple[int | None, tuple[str, ...]]:
     """Version that ``_last_checkpoint`` names, and warnings about it."""
-    try:
-        body = orjson.loads(storage.get(_LAST_CHECKPOINT))
-    except FileNotFoundError:
-        return None, ()
-    except orjson.JSONDecodeError:
-        return None, ("_last_checkpoint is damaged: ignored, the log was listed instead",)
-    version = body.get("version") if isinstance(body, dict) else None
-    if type(version) is not int or version < 0:
-        return None, ("_last_checkpoint is damaged: ignored, the log was listed instead",)
-    return version, ()
+    version, wrong = hinted(storage)
+    return version, () if wrong is None else (f"_last_checkpoint {wrong}: ignored, the log was listed instead",)
 
 
 def _list(storage: Storage, start: int | None) -> _Listing:

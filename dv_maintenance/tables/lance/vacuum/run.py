@@ -26,6 +26,7 @@ from typing import Final, TypeVar
 
 from dv_maintenance.errors import (
     ConflictError,
+    DamagedTableError,
     DvMaintenanceError,
     RefusedError,
     UnsupportedFeatureError,
@@ -230,6 +231,14 @@ class _Cleanup:
                 version=self.version,
                 next_step="remove it from the protected versions (protected_versions, --protect-version) if it "
                 "is no longer needed",
+            )
+        tagged = {version for version, why in references.pinned.items() if why == expired.TAGGED}
+        if gone := tagged - {file.version for file in files}:
+            raise DamagedTableError(
+                f"the manifest of version {min(gone)}, which has a tag, does not exist, so the needed files are unknown",
+                table=self.storage.uri,
+                version=self.version,
+                next_step="restore it from a backup, or delete the tag with dataset.tags.delete(NAME)",
             )
         written = {info.path: info.modified for info in self.listed}
         # A manifest that was committed after the listing counts as new.
